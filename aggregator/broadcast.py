@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
+from fedfair.process.spilled import forget_pages
 from fedfair.wire.chunking import broadcast_frames, masked_frames
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import BroadcastKind
@@ -43,10 +44,11 @@ class VectorMessage:
         nbytes: length of message and vector.
     """
 
-    def __init__(self, message: bytes, vector: bytes) -> None:
+    def __init__(self, message: bytes, vector: bytes | memoryview) -> None:
         self._message, self._vector = message, vector
         self.nbytes = len(message) + len(vector)
 
     def frames(self) -> Iterator[bytes]:
         """Yield the message and the chunks, each encoded when it is asked for."""
-        return (encode_aggregator_frame(frame) for frame in masked_frames(self._message, self._vector))
+        yield from (encode_aggregator_frame(frame) for frame in masked_frames(self._message, self._vector))
+        forget_pages(self._vector)

@@ -52,6 +52,9 @@ class Connection:
         sent_away: whether the last frame says that its participant need not come back.
         cut_reason: why the stream is to be cut at once; done as soon as there is a reason.
         occasion: the sum that the stream was asked for last, as records name it.
+        opened: when it was let in, by the clock of the event loop.
+        is_heard: whether the round rules know of it; a participant whose streams never last is heard later.
+        contributed: whether a contribution that came on it was counted.
     """
 
     def __init__(
@@ -68,6 +71,9 @@ class Connection:
         self.seen = seen
         self.state = state
         self.occasion = AT_CONNECTION
+        self.opened = asyncio.get_running_loop().time()
+        self.is_heard = False
+        self.contributed = False
         self.cut_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._queue: deque[bytes | Broadcast | VectorMessage] = deque()
         self._filled = asyncio.Event()

@@ -34,6 +34,8 @@ from aggregator.notices import (
     JournalBehind,
     LieSuspected,
     SentAway,
+    SiteCaughtUp,
+    SiteLeftBehind,
     SitesAwaited,
     SiteWithdrew,
     StreamEnded,
@@ -44,6 +46,7 @@ from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords, SumFigures
 from aggregator.standing import ConnectionStanding
+from aggregator.told_reasons import ToldReasons
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.ids import ParticipantId
@@ -53,6 +56,7 @@ from fedfair.rounds.events import (
     Abort,
     Accept,
     CancelDeadline,
+    CaughtUp,
     Checkpoint,
     Clipping,
     Connected,
@@ -64,6 +68,7 @@ from fedfair.rounds.events import (
     Effect,
     Event,
     Finish,
+    LeftBehind,
     MessageArrived,
     Misbehaved,
     PassedOver,
@@ -87,13 +92,16 @@ from fedfair.rounds.events import (
 )
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.federation import Federation
+from fedfair.rounds.steadiness import Steadiness
 from fedfair.run.packed_state import pack_state
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.watching.run_status import IDLE, SumStep
 from fedfair.wire.frames import (
     Accepted,
     BroadcastKind,
+    Chunk,
     Finished,
     Refused,
     SecaggMessage,
@@ -101,10 +109,6 @@ from fedfair.wire.frames import (
     TrustUpdate,
     Welcome,
 )
-
-MAX_DECLINED = 8
-"""Different reasons for not coming that are written down for one collaborator; each may have 500 characters."""
-
 
 LOOK_SECONDS = 1.0
 """How often the files of certificates are looked at, so that a revocation ends a stream within seconds."""
@@ -153,11 +157,14 @@ class RunDriver:
         self._observer = observer
         self._masked = masked
         self._standing = standing
+        # Held while the round rules are asked, which a thread may be doing for a large model.
+        self._deciding = asyncio.Lock()
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._connections: dict[ParticipantId, Connection] = {}
-        self._turned_away: dict[str, str] = {}
-        self._declined: dict[ParticipantId, set[str]] = {}
+        self._turned_away = ToldReasons(time.monotonic)
+        self._declined = ToldReasons()
         self._streams = 0
+        self._steadiness = Steadiness()
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._timers: dict[DeadlineToken, asyncio.TimerHandle] = {}
@@ -176,16 +183,13 @@ class RunDriver:
     # -------------------------------------------------------------- what the service calls
 
     def turned_away(self, who: str, reason: str) -> None:
-        """Tell the operator who was not let in, and why; once, however often the same is tried again."""
-        if self._turned_away.get(who) != reason:
-            self._turned_away[who] = reason
+        """Tell the operator who was not let in, and why; once a day, however often the same is tried again."""
+        if self._turned_away.is_news(who, reason):
             self._observer.noticed(EntryRefused(who, reason))
 
     def declined(self, who: ParticipantId, reason: str) -> None:
         """Tell the operator which collaborator does not come, and why in its own words; a few times at most."""
-        told = self._declined.setdefault(who, set())
-        if reason not in told and len(told) < MAX_DECLINED:
-            told.add(reason)
+        if self._declined.is_news(who, reason):
             self._observer.noticed(InvitationDeclined(who, reason))
             self._records.append_departure(Departed(who, self._federation.rounds_done, reason))
 
@@ -202,7 +206,7 @@ class RunDriver:
         if self._ending is not None:
             connection.leave(self._farewell(self._ending))
             return
-        older = self._connections.get(connection.participant)
+        participant, older = connection.participant, self._connections.get(connection.participant)
         if older is not None:
             older.leave(
                 Refused(
@@ -211,8 +215,21 @@ class RunDriver:
                     TRY_AGAIN[ExitReason.REPLACED],
                 )
             )
-        self._connections[connection.participant] = connection
-        self._observer.noticed(StreamOpened(connection.participant, replaces=older is not None))
+        self._connections[participant] = connection
+        wait = self._steadiness.seconds_until_heard(participant)
+        if not wait:
+            self._hear(connection, replaces=older is not None)
+            return
+        if older is not None and older.is_heard:
+            self._put(Disconnected(participant, steady=False))
+        asyncio.get_running_loop().call_later(wait, self._hear, connection)
+
+    def _hear(self, connection: Connection, *, replaces: bool = False) -> None:
+        """Report a stream to the round rules, unless it has ended meanwhile."""
+        if self._connections.get(connection.participant) is not connection or self._ending is not None:
+            return
+        connection.is_heard = True
+        self._observer.noticed(StreamOpened(connection.participant, replaces))
         own = connection.seen.run_id == self._records.run_id
         state = connection.state if own else b""
         self._put(Connected(connection.participant, connection.session, connection.seen, state))
@@ -224,21 +241,47 @@ class RunDriver:
         self._streams -= 1
         if self._streams == 0:
             self._quiet.set()
+        lived = asyncio.get_running_loop().time() - connection.opened
+        self._steadiness.ended(connection.participant, lived, contributed=connection.contributed)
         if self._connections.get(connection.participant) is connection:
             del self._connections[connection.participant]
             if connection.sent_away:
                 self._untold.discard(connection.participant)  # Nobody waits at the end for who may not return.
-            if self._ending is None:  # Afterwards everybody goes, and that is no news.
+            if self._ending is None and connection.is_heard:  # Afterwards everybody goes, and that is no news.
                 self._observer.noticed(StreamEnded(connection.participant))
-            self._put(Disconnected(connection.participant))
+            if connection.is_heard:
+                steady = self._steadiness.is_steady(connection.participant)
+                self._put(Disconnected(connection.participant, steady))
 
     async def submit(self, connection: Connection, event: Event) -> None:
-        """Have the round rules take what a stream said, unless a newer stream speaks for its participant."""
-        if self._connections.get(connection.participant) is connection:
+        """Have the round rules take what a stream said, unless a newer stream speaks for its participant.
+
+        A stream that is not heard yet was asked for nothing: what it says is dropped, and a fault ends it.
+        """
+        if not connection.is_heard and isinstance(event, Misbehaved):
+            self._send_away(connection, event.message, event.remedy)
+        elif self._connections.get(connection.participant) is connection and connection.is_heard:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._events.put_nowait((event, done))
             del event
             await done
+
+    def _send_away(self, connection: Connection, message: str, remedy: str) -> None:
+        """Refuse a stream that the round rules do not know."""
+        self._observer.noticed(SentAway(connection.participant, message))
+        connection.leave(Refused(message, remedy, TRY_AGAIN[ExitReason.MISBEHAVED]))
+
+    async def arriving(self, connection: Connection, message: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds a masked vector to the sum while it arrives; None where it must be held."""
+        async with self._deciding:
+            if self._connections.get(connection.participant) is not connection or not connection.is_heard:
+                return None
+            return self._federation.arriving(connection.participant, message, length)
+
+    async def add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> None:
+        """Add a piece of a masked vector to the sum, while the round rules do nothing else with it."""
+        async with self._deciding:
+            arriving.add(chunk.data, chunk.sha256)
 
     def stop(self, reason: str) -> None:
         """Ask for an orderly end; collaborators learn of it, and the run can be resumed later."""
@@ -323,9 +366,16 @@ class RunDriver:
 
         Meanwhile streams go on, but no other event is looked at.
         """
-        if not self._records.is_small and isinstance(event, MessageArrived | UploadArrived):
-            return await asyncio.to_thread(self._federation.receive, event)
-        return self._federation.receive(event)
+        async with self._deciding:
+            if not self._records.is_small and isinstance(event, MessageArrived | UploadArrived):
+                return await asyncio.to_thread(self._receive_large, event)
+            return self._federation.receive(event)
+
+    def _receive_large(self, event: Event) -> list[Effect]:
+        effects = self._federation.receive(event)
+        if self._masked and any(isinstance(effect, MOVES_STATE) for effect in effects):
+            self._records.spill(self._training_run)
+        return effects
 
     def _without_revoked(self, effects: list[Effect]) -> list[Effect]:
         """Send away, before a sum begins, those whose certificates have become invalid, and tell them nothing."""
@@ -347,8 +397,10 @@ class RunDriver:
                 self._observer.noticed(SentAway(participant, fault.message))
                 again = TRY_AGAIN[ExitReason.EXPIRED]
                 self._connections[participant].leave(Refused(fault.message, fault.remedy, again))
-            else:
+            elif self._connections[participant].is_heard:
                 self._put(Misbehaved(participant, fault.message, fault.remedy))
+            else:
+                self._send_away(self._connections[participant], fault.message, fault.remedy)
         update = standing.update
         if update != self._told_of_trust:
             self._told_of_trust = update
@@ -394,6 +446,7 @@ class RunDriver:
                 self._observer.noticed(LieSuspected(participant, reason))
             case Accept(participant, sum_number):
                 if participant in self._connections:
+                    self._connections[participant].contributed = True
                     self._connections[participant].send(Accepted(sum_number))
             case Refuse(participant, message, remedy, try_again):
                 self._observer.noticed(SentAway(participant, message))
@@ -413,6 +466,13 @@ class RunDriver:
                 self._observer.noticed(AnswerUnawaited(participant, request.purpose, request.round, reason))
                 if refusal:
                     self._records.append_refusal(participant, request, refusal)
+            case LeftBehind(participant, _, request, seconds, median):
+                about = request.purpose, request.round
+                self._observer.noticed(SiteLeftBehind(participant, *about, seconds, median))
+                self._records.note_late(effect)
+            case CaughtUp(participant, seconds, median):
+                self._observer.noticed(SiteCaughtUp(participant, seconds, median))
+                self._records.note_late(effect)
             case Departed(participant, done, reason):
                 self._untold.discard(participant)
                 self._observer.noticed(SiteWithdrew(participant, done, reason))
@@ -495,9 +555,11 @@ class RunDriver:
                 self._closed_at = time.monotonic()
                 figures = replace(self._figures, bytes_out=self._figures.bytes_out + told)
                 self._measured(self._records.count_sum(effect.progress, figures, self._closed_at))
+                self._measured(self._federation.pace)
 
     def _report(self, progress: Progress, clipping: Clipping | None) -> None:
-        self._records.append_line(progress, self._figures, self._closed_at, clipping)
+        pace = self._federation.pace
+        self._records.append_line(progress, self._figures, self._closed_at, clipping, pace)
         self._tell_of_replaced(progress)
         if clipping is not None:
             if clipping.clipped and not self._clips:

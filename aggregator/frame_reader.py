@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 
 from aggregator.connection import Connection
 from aggregator.received_log import ReceivedLog
@@ -60,8 +61,17 @@ class FrameReader:
         except RemoteProtocolError:
             self._record(raw, None)
             raise
-        self._record(raw, frame)
-        return frame
+        if not isinstance(frame, Chunk):
+            self._record(raw, frame)
+            return frame
+        # Nearly all bytes are chunks: a thread hashes them, once for the mirror and for the digest of the vector.
+        try:
+            digest = await asyncio.to_thread(_sha256, raw)
+        except asyncio.CancelledError:
+            self._record(raw, frame)
+            raise
+        self._record(raw, frame, digest)
+        return Chunk(frame.data, digest)
 
     async def chunk(self) -> Chunk:
         """Return the next piece of a vector.
@@ -82,6 +92,10 @@ class FrameReader:
             raise RemoteProtocolError(f"{type(frame).__name__} interrupts the chunks of an upload")
         return frame
 
-    def _record(self, raw: bytes, frame: CollaboratorFrame | None) -> None:
+    def _record(self, raw: bytes, frame: CollaboratorFrame | None, sha256: bytes = b"") -> None:
         occasion = AT_CONNECTION if self.connection is None else self.connection.occasion
-        self._mirror.received(self._name, raw, self._items.next(frame), occasion)
+        self._mirror.received(self._name, raw, self._items.next(frame), occasion, sha256)
+
+
+def _sha256(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).digest()

@@ -1,9 +1,12 @@
 """The journal, which survives a crash: the training run as it stood after the last recorded sum.
 
 One SQLite file, `save/journal.sqlite`, one transaction per entry: whatever happens, it holds the entry before
-or the entry after, never half of one. Vectors lie in it in pieces of 1 MiB, so that writing a model of any size
-takes no second copy of it in memory. A journal belongs to one plan digest for ever; another plan's journal is
-refused instead of overwritten.
+or the entry after, never half of one. Short vectors lie in it in pieces of 1 MiB. A vector above 4 MiB is a file
+in `save/journal.vectors`, named by its digest (`fedfair.process.vector_files`), because a database would write
+each byte of it three times. Such a file is on the disk before the entry that names it, and is removed after an
+entry that does not. What is the same in two entries is written once.
+
+A journal belongs to one plan digest for ever; another plan's journal is refused instead of overwritten.
 
 Sum numbers must not repeat within a run, although the sums after the last entry are forgotten, and the whole file
 may be an old copy: each start numbers its sums in a block of its own, by the clock (`rounds/continued.py`).
@@ -18,7 +21,8 @@ What every sum cost is written with the entry that has its total, and who left a
 and no log is read for it. A sum that a crash made the run forget is repeated, and counts once.
 
 Durability: SQLite's write-ahead log without a flush per entry. A killed process loses nothing; a power failure may
-lose the last entries, and the run then continues from an older one to the same result.
+lose the last entries, and the run then continues from an older one to the same result. With files each entry waits
+for the disk, because a power failure must not bring back an entry whose files are removed.
 """
 
 from __future__ import annotations
@@ -27,20 +31,22 @@ import hashlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.journal_rows import REMEDY, TABLES, UNREADABLE, check_row, damaged, explained, seal, sha256_of
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.errors import FedfairError, StateError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.process.lock import HeldError, ProcessLock, runs_already
+from fedfair.process.vector_files import VectorFiles, no_step
 from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
@@ -48,38 +54,18 @@ from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.history import to_line
 from fedfair.run.snapshot import RunSnapshot
 
-FORMAT = "fedfair/journal/6"
+FORMAT = "fedfair/journal/7"
+WITHOUT_FILES = "fedfair/journal/6"
+"""The form before: every vector is in the database. It is read, and becomes the present form."""
+
 OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
+LARGE_BYTES = 4 << 20
+"""The longest vector in the database, in bytes; a longer one is a file."""
 NEWEST_COSTS = 10_000
 """Rows of what sums cost that a start checks: a tenth of a second, whatever the run's history."""
 
 OPENED_MESSAGE, OPENED_VECTOR = "opened.message", "opened.vector"
-
-_UNREADABLE = (sqlite3.Error, ValueError, OverflowError)
-"""Exceptions of reading a damaged file: the database's own faults, and those of Python's strings and numbers."""
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS run (
-    only INTEGER PRIMARY KEY CHECK (only = 1), format TEXT, plan_digest BLOB, run_id TEXT, block INTEGER,
-    words TEXT, seconds REAL, vectors TEXT, sums INTEGER, sha256 BLOB
-) STRICT;
-CREATE TABLE IF NOT EXISTS vector (name TEXT PRIMARY KEY, dtype TEXT, length INTEGER) STRICT;
-CREATE TABLE IF NOT EXISTS piece (
-    name TEXT, position INTEGER, bytes BLOB, PRIMARY KEY (name, position)
-) STRICT;
-CREATE TABLE IF NOT EXISTS unfinished (
-    only INTEGER PRIMARY KEY CHECK (only = 1), attempt INTEGER, record BLOB, sha256 BLOB
-) STRICT;
-CREATE TABLE IF NOT EXISTS cost (
-    position INTEGER PRIMARY KEY, purpose TEXT, round INTEGER, seconds REAL, contributors INTEGER,
-    bytes_up INTEGER, bytes_down INTEGER, sha256 BLOB
-) STRICT;
-CREATE TABLE IF NOT EXISTS evaluation (position INTEGER PRIMARY KEY, words TEXT, sha256 BLOB) STRICT;
-CREATE TABLE IF NOT EXISTS departure (
-    position INTEGER PRIMARY KEY, collaborator TEXT, round INTEGER, reason TEXT, sha256 BLOB
-) STRICT;
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +78,7 @@ class JournalEntry:
         costs: of the sums that closed since the entry before, in order; `latest` leaves them to `costs`.
         opened: the sum that was opened last, for sites that have missed it; None before the first.
         history: the evaluations that the training run's words leave out; `latest` puts them in their place.
+        known_sha256: 64 hexadecimal digits for vectors whose digest is known already, by name.
     """
 
     training_run: RunSnapshot
@@ -99,6 +86,23 @@ class JournalEntry:
     costs: tuple[SumCost, ...] = ()
     opened: LastOpened | None = None
     history: tuple[Evaluation, ...] = ()
+    known_sha256: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LongVectors:
+    """Which vectors are files.
+
+    Attributes:
+        large_bytes: the longest vector in the database; a longer one is a file.
+        reached: called with the name of each step of an entry before it is taken; a test can stop there.
+    """
+
+    large_bytes: int = LARGE_BYTES
+    reached: Callable[[str], None] = no_step
+
+
+AS_FILES = LongVectors()
 
 
 class Journal:
@@ -110,9 +114,18 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, lock: ProcessLock, run_id: str, block: SumNumber
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        lock: ProcessLock,
+        run_id: str,
+        block: SumNumber,
+        long: LongVectors,
     ) -> None:
         self._path = path
+        self._long = long
+        self._files = VectorFiles(_vectors_folder(path), REMEDY, reached=long.reached)
+        self._recording = threading.Lock()
         self._lock = lock
         self._connection = connection
         self._writing = threading.Lock()
@@ -121,14 +134,24 @@ class Journal:
         self.last_sum_number = block
 
     @classmethod
-    def open(cls, path: Path, plan_digest: bytes, new_run_id: str, now_seconds: float) -> Journal:
+    def open(
+        cls,
+        path: Path,
+        plan_digest: bytes,
+        new_run_id: str,
+        now_seconds: float,
+        long: LongVectors = AS_FILES,
+    ) -> Journal:
         """Open the journal at `path`, or begin one, and take a block of sum numbers.
+
+        Files of vectors that the recorded state does not name are removed: a crash has left them.
 
         Args:
             path: the file; its folder exists.
             plan_digest: 32 bytes.
             new_run_id: the name of the run if this call begins it.
             now_seconds: since 1970, by this machine's clock.
+            long: which vectors are files.
 
         Raises:
             StateError: the file is another plan's journal, damaged, or no journal.
@@ -136,14 +159,20 @@ class Journal:
         """
         lock = _lock(path)
         try:
-            return cls._open(path, lock, plan_digest, new_run_id, now_seconds)
+            return cls._open(path, lock, plan_digest, new_run_id, now_seconds, long)
         except BaseException:
             lock.close()
             raise
 
     @classmethod
     def _open(
-        cls, path: Path, lock: ProcessLock, plan_digest: bytes, new_run_id: str, now_seconds: float
+        cls,
+        path: Path,
+        lock: ProcessLock,
+        plan_digest: bytes,
+        new_run_id: str,
+        now_seconds: float,
+        long: LongVectors,
     ) -> Journal:
         _keep_private(path)
         # Used from worker threads; one transaction waits for the other.
@@ -154,30 +183,33 @@ class Journal:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             is_new = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-            for statement in _TABLES.split(";"):
+            for statement in TABLES.split(";"):
                 connection.execute(statement)
             if is_new:
                 row = (FORMAT, plan_digest, new_run_id)
                 connection.execute("INSERT INTO run VALUES (1, ?, ?, ?, 0, NULL, 0, '{}', 0, NULL)", row)
-                _seal(connection, "run")
+                seal(connection, "run")
             row = connection.execute("SELECT format, plan_digest, run_id, block FROM run").fetchone()
             found_format, found_digest, run_id, earlier = row or (FORMAT, plan_digest, "", 0)
-            if found_format == FORMAT:
-                _check_row(connection, path, "run")
-            if found_format == FORMAT and found_digest == plan_digest:
+            is_readable = found_format in {FORMAT, WITHOUT_FILES}
+            if is_readable:
+                check_row(connection, path, "run")
+            if is_readable and found_digest == plan_digest:
                 block = first_block(now_seconds, SumNumber(earlier))
-                connection.execute("UPDATE run SET block = ?", (block,))
-                _seal(connection, "run")
+                connection.execute("UPDATE run SET block = ?, format = ?", (block, FORMAT))
+                seal(connection, "run")
                 connection.execute("COMMIT")
-                return cls(path, connection, lock, run_id, block)
+                journal = cls(path, connection, lock, run_id, block, long)
+                journal._drop_unnamed_files()
+                return journal
         except FedfairError:
             connection.close()
             raise
-        except _UNREADABLE as error:
+        except (*UNREADABLE, OSError) as error:
             connection.close()
-            raise _explained(error, path) from error
+            raise explained(error, path) from error
         connection.close()
-        if found_format != FORMAT:
+        if not is_readable:
             raise StateError(
                 f"{path} is a journal of the form {found_format}, this version of fedfair writes {FORMAT}",
                 "finish that run with the version that began it, or start with --fresh to discard it",
@@ -189,28 +221,52 @@ class Journal:
         )
 
     def record(self, entry: JournalEntry) -> None:
-        """Replace the recorded state by this one; afterwards a crash can no longer lose it."""
+        """Replace the recorded state by this one; afterwards a crash can no longer lose it.
+
+        Raises:
+            OSError, sqlite3.Error: it cannot be written; the state before is still recorded.
+        """
+        with self._recording:
+            self._record(entry)
+
+    def _record(self, entry: JournalEntry) -> None:
+        vectors: dict[str, NDArray[np.floating] | NDArray[np.uint8]] = dict(_vectors_of(entry.opened))
+        vectors |= entry.training_run.vectors
+        large = {name: vector for name, vector in vectors.items() if vector.nbytes > self._long.large_bytes}
+        places: dict[str, _Place] = {
+            name: self._file(vector, entry.known_sha256.get(name, "")) for name, vector in large.items()
+        }
+        if large:
+            with self._writing:
+                self._connection.execute("PRAGMA synchronous = FULL")
+        self._long.reached("begin the transaction")
         with self._transaction() as connection:
             connection.execute("DELETE FROM vector")
             connection.execute("DELETE FROM piece")
-            vectors: dict[str, NDArray[np.floating] | NDArray[np.uint8]] = dict(_vectors_of(entry.opened))
-            vectors |= entry.training_run.vectors
-            digests = {name: self._insert(name, vector) for name, vector in vectors.items()}
+            short = (name for name in vectors if name not in large)
+            places |= {name: self._insert(name, vectors[name]) for name in short}
             (sums,) = connection.execute("SELECT sums FROM run").fetchone()
             for position, cost in enumerate(entry.costs, sums):
                 taken = (float(cost.seconds), cost.contributors, cost.bytes_up, cost.bytes_down)
                 row = (position, cost.purpose.value, cost.round, *taken)
-                connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
+                connection.execute("INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, sha256_of(row)))
             evaluations = self._record_history(connection, entry.history)
             words = (
                 json.dumps([entry.training_run.state, _facts_of(entry.opened), evaluations]),
                 entry.seconds,
-                json.dumps(digests),
+                json.dumps(places),
             )
             update = "UPDATE run SET words = ?, seconds = ?, vectors = ?, sums = ?"
             connection.execute(update, (*words, sums + len(entry.costs)))
-            _seal(connection, "run")
+            seal(connection, "run")
+            self._long.reached("commit")
         self._history = entry.history
+        self._long.reached("committed")
+        self._files.drop_all_but(_files_of(places))
+
+    def _drop_unnamed_files(self) -> None:
+        (places,) = self._connection.execute("SELECT vectors FROM run").fetchone()
+        self._files.drop_all_but(_files_of(json.loads(places)))
 
     def _record_history(self, connection: sqlite3.Connection, history: tuple[Evaluation, ...]) -> int:
         """Write the evaluations that are not written yet; return how many there are."""
@@ -223,7 +279,7 @@ class Journal:
             known = ()
         for position in range(len(known), len(history)):
             row = (position, to_line(history[position]))
-            connection.execute("INSERT INTO evaluation VALUES (?, ?, ?)", (*row, _sha256_of(row)))
+            connection.execute("INSERT INTO evaluation VALUES (?, ?, ?)", (*row, sha256_of(row)))
         return len(history)
 
     def keep(self, unfinished: UnfinishedSum) -> None:
@@ -231,14 +287,29 @@ class Journal:
         with self._transaction() as connection:
             row = (unfinished.attempt, unfinished.record)
             connection.execute("INSERT OR REPLACE INTO unfinished VALUES (1, ?, ?, NULL)", row)
-            _seal(connection, "unfinished")
+            seal(connection, "unfinished")
 
     def add_departure(self, departed: Departed) -> None:
         """Add who left, or does not come; afterwards a crash can no longer lose it."""
         with self._transaction() as connection:
             (position,) = connection.execute("SELECT count(*) FROM departure").fetchone()
             row = (position, departed.participant, departed.round, departed.reason)
-            connection.execute("INSERT INTO departure VALUES (?, ?, ?, ?, ?)", (*row, _sha256_of(row)))
+            connection.execute("INSERT INTO departure VALUES (?, ?, ?, ?, ?)", (*row, sha256_of(row)))
+
+    def add_lateness(self, who: ParticipantId, seconds: float, *, times: int) -> None:
+        """Count a collaborator's lateness: one row for each, with the sum of `times` and the most of `seconds`.
+
+        Args:
+            who: its name.
+            seconds: how long it has taken for a step of a sum.
+            times: how many steps went on without it.
+        """
+        with self._transaction() as connection:
+            (count,) = connection.execute("SELECT count(*) FROM late_site").fetchone()
+            query = "SELECT position, times, seconds FROM late_site WHERE collaborator = ?"
+            position, before, longest = connection.execute(query, (who,)).fetchone() or (count, 0, 0.0)
+            row = (position, who, before + times, max(longest, float(seconds)))
+            connection.execute("INSERT OR REPLACE INTO late_site VALUES (?, ?, ?, ?, ?)", (*row, sha256_of(row)))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -261,8 +332,8 @@ class Journal:
             (sums,) = self._connection.execute("SELECT sums FROM run").fetchone()
             rows = self._checked("SELECT * FROM cost ORDER BY position", sums, "what a sum cost")
             return [SumCost(Purpose(purpose), *figures) for purpose, *figures in rows]
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
 
     def departures(self) -> list[Departed]:
         """Return who left, or did not come, over all starts, in order.
@@ -273,17 +344,29 @@ class Journal:
         try:
             rows = self._checked("SELECT * FROM departure ORDER BY position", None, "who left")
             return [Departed(ParticipantId(name), number, reason) for name, number, reason in rows]
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
+
+    def late_sites(self) -> list[tuple[str, int, float]]:
+        """Return who was late, over all starts: its name, how often, and the most seconds that it took.
+
+        Raises:
+            StateError: a row is damaged.
+        """
+        try:
+            rows = self._checked("SELECT * FROM late_site ORDER BY position", None, "who was late")
+            return [(name, times, seconds) for name, times, seconds in rows]
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
 
     def _checked(self, query: str, count: int | None, what: str, first: int = 0) -> list[tuple[Any, ...]]:
         """Return rows without position and digest; each must be in its place, and have its digest."""
         rows = self._connection.execute(query).fetchall()
         for place, (*values, digest) in enumerate(rows, first):
-            if values[0] != place or _sha256_of(values) != digest:
-                raise _damaged(self._path, f"the row of {what} ({place + 1})")
+            if values[0] != place or sha256_of(values) != digest:
+                raise damaged(self._path, f"the row of {what} ({place + 1})")
         if count is not None and len(rows) != count:
-            raise _damaged(self._path, f"the table of {what}, with {len(rows)} rows in place of {count},")
+            raise damaged(self._path, f"the table of {what}, with {len(rows)} rows in place of {count},")
         return [tuple(values[1:]) for *values, _ in rows]
 
     def unfinished(self) -> UnfinishedSum | None:
@@ -296,10 +379,16 @@ class Journal:
             row = self._connection.execute("SELECT attempt, record FROM unfinished").fetchone()
             if row is None:
                 return None
-            _check_row(self._connection, self._path, "unfinished")
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+            check_row(self._connection, self._path, "unfinished")
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
         return UnfinishedSum(row[0], bytes(row[1]))
+
+    def _file(self, vector: NDArray[np.floating] | NDArray[np.uint8], sha256: str) -> tuple[str, str, int]:
+        """Keep a vector as a file; return its digest, its kind of numbers and how many there are."""
+        dtype = vector.dtype.newbyteorder("<")
+        content = np.ascontiguousarray(vector, dtype).data.cast("B")
+        return self._files.keep(content, sha256), dtype.str, vector.size
 
     def _insert(self, name: str, vector: NDArray[np.floating] | NDArray[np.uint8]) -> str:
         row = (name, vector.dtype.newbyteorder("<").str, vector.size)
@@ -317,17 +406,18 @@ class Journal:
             StateError: it is damaged; the message names the row.
         """
         try:
-            _check_row(self._connection, self._path, "run")
+            check_row(self._connection, self._path, "run")
             row = self._connection.execute("SELECT words, seconds, vectors FROM run").fetchone()
-            words, seconds, digests = row
+            words, seconds, places = row
             if words is None:
                 return None
-            found = {name: self._select(name, digest) for name, digest in json.loads(digests).items()}
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+            found = {name: self._select(name, place) for name, place in json.loads(places).items()}
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
         # What the result will need is looked at here too: damage is reported before the run continues.
         self._check_newest_costs()
         self.departures()
+        self.late_sites()
         # A journal without a count of evaluations is one of an earlier version, with all of them in its words.
         state, told, *counted = json.loads(words)
         if counted and counted[0]:
@@ -340,8 +430,8 @@ class Journal:
         try:
             rows = self._checked("SELECT * FROM evaluation ORDER BY position", count, "an evaluation")
             return [json.loads(words) for (words,) in rows]
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
 
     def _check_newest_costs(self) -> None:
         """Check what the newest sums cost; older rows are checked when the result is made of all of them.
@@ -354,10 +444,13 @@ class Journal:
             first = max(0, sums - NEWEST_COSTS)
             query = f"SELECT * FROM cost WHERE position >= {first:d} ORDER BY position"  # noqa: S608 - a number
             self._checked(query, sums - first, "what a sum cost", first)
-        except _UNREADABLE as error:
-            raise _explained(error, self._path) from error
+        except UNREADABLE as error:
+            raise explained(error, self._path) from error
 
-    def _select(self, name: str, digest: str) -> NDArray[np.floating]:
+    def _select(self, name: str, place: _Place) -> NDArray[np.floating]:
+        if not isinstance(place, str):
+            digest, dtype, length = place
+            return self._files.load(digest, length * np.dtype(dtype).itemsize).view(dtype)
         row = self._connection.execute("SELECT dtype, length FROM vector WHERE name = ?", (name,)).fetchone()
         query = "SELECT position, bytes FROM piece WHERE name = ? ORDER BY position"
         pieces = [] if row is None else self._connection.execute(query, (name,)).fetchall()
@@ -366,8 +459,8 @@ class Journal:
             row is not None and isinstance(row[0], str) and all(isinstance(piece, bytes) for _, piece in pieces)
         )
         content = b"".join(piece for _, piece in pieces) if sound else b""
-        if not sound or _vector_sha256(row[0], content) != digest:
-            raise _damaged(self._path, f"the vector {name!r}")
+        if not sound or _vector_sha256(row[0], content) != place:
+            raise damaged(self._path, f"the vector {name!r}")
         # The digest covers what kind of numbers these are, and how many bytes.
         return np.frombuffer(bytearray(content), row[0])
 
@@ -378,7 +471,7 @@ class Journal:
 
 
 def forget(path: Path) -> None:
-    """Delete the journal at `path`, with its log, if there is one; also one that is damaged.
+    """Delete the journal at `path`, with its log and its vectors, if there is one; also one that is damaged.
 
     Raises:
         FedfairError: an aggregator that runs holds it.
@@ -387,6 +480,8 @@ def forget(path: Path) -> None:
         _lock(path).close()
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         path.with_name(name).unlink(missing_ok=True)
+    folder = _vectors_folder(path)
+    VectorFiles(folder, REMEDY).drop_all_but(())
 
 
 def _keep_private(path: Path) -> None:
@@ -407,37 +502,21 @@ def _lock(path: Path) -> ProcessLock:
     except HeldError as error:
         raise FedfairError(*runs_already("an aggregator", error.process, path)) from error
     except OSError as error:
-        raise _explained(error, path) from error
+        raise explained(error, path) from error
 
 
-_Sealed = Literal["run", "unfinished"]
-"""A table of one row that ends in its digest."""
-
-_ROWS: Mapping[_Sealed, str] = {"run": "the row of the run", "unfinished": "the row of the sum under way"}
-
-
-def _seal(connection: sqlite3.Connection, table: _Sealed) -> None:
-    """Write the digest of a table's row; part of the transaction that changed the row."""
-    connection.execute(f"UPDATE {table} SET sha256 = ?", (_row_sha256(connection, table),))  # noqa: S608 - our own
+_Place = str | tuple[str, str, int]
+"""Where a vector of the entry is: in the database, with this digest; or the digest, the kind and the number of the
+values in a file."""
 
 
-def _check_row(connection: sqlite3.Connection, path: Path, table: _Sealed) -> None:
-    stated = connection.execute(f"SELECT sha256 FROM {table}").fetchone()  # noqa: S608 - our own name
-    if stated is None or stated[0] != _row_sha256(connection, table):
-        raise _damaged(path, _ROWS[table])
+def _vectors_folder(path: Path) -> Path:
+    return path.with_suffix(".vectors")
 
 
-def _row_sha256(connection: sqlite3.Connection, table: _Sealed) -> bytes:
-    """Return the SHA-256 of all columns but the digest, whichever they are."""
-    found = connection.execute(f"SELECT * FROM {table}")  # noqa: S608 - our own name
-    names = [column[0] for column in found.description]
-    row = dict(zip(names, found.fetchone() or (), strict=False))
-    words = [[name, value.hex() if isinstance(value, bytes) else value] for name, value in row.items()]
-    return _sha256_of([word for word in words if word[0] != "sha256"])
-
-
-def _sha256_of(values: Sequence[object]) -> bytes:
-    return hashlib.sha256(json.dumps(list(values)).encode()).digest()
+def _files_of(places: Mapping[str, _Place]) -> set[str]:
+    """Return the digests of the vectors that are files."""
+    return {place[0] for place in places.values() if not isinstance(place, str)}
 
 
 def _vector_sha256(dtype: str, content: bytes | memoryview) -> str:
@@ -469,26 +548,3 @@ def _opened_of(told: _Facts | None, vectors: dict[str, NDArray[np.floating]]) ->
     before, masked, names = told
     parts = (message.tobytes(), vector.tobytes())
     return LastOpened(bytes.fromhex(before), *parts, masked=masked, told=tuple(names))
-
-
-def _damaged(path: Path, row: str) -> StateError:
-    return StateError(
-        f"{path} is damaged: {row} does not have the checksum that it was written with",
-        "copy save/ back from a backup, or start with --fresh to discard this run",
-    )
-
-
-def _held(error: Exception) -> bool:
-    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-
-
-def _explained(error: Exception, path: Path) -> FedfairError:
-    if _held(error):
-        return FedfairError(
-            f"{path} is in use by another program",
-            "close that program first",
-        )
-    return StateError(
-        f"{path} cannot be used as the journal of this run: {error}",
-        "if the file is damaged, copy save/ back from a backup, or start with --fresh to discard its run",
-    )

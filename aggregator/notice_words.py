@@ -25,6 +25,8 @@ from aggregator.notices import (
     RevocationListChanged,
     RunContinued,
     SentAway,
+    SiteCaughtUp,
+    SiteLeftBehind,
     SitesAwaited,
     SiteWithdrew,
     StatusServed,
@@ -63,6 +65,11 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return waiting_words(facts, until, told_at)
         case AnswerUnawaited(who, purpose, number, reason):
             return f"{who} has been dropped from the {purpose.value} sum of round {number}: {reason}"
+        case SiteLeftBehind(who, purpose, number, seconds, median):
+            asked = f"{who} has not answered the {purpose.value} sum of round {number} within {seconds:.1f} s"
+            return f"{asked}{_beside(median)}; the sum goes on without it, and it is asked again later"
+        case SiteCaughtUp(who, seconds, median):
+            return f"{who} has answered after {seconds:.1f} s{_beside(median)}, too late for that sum"
         case LieSuspected(who, reason):
             return f"{who} may be lying, or those it contradicts: {reason}"
         case SentAway(who, reason):
@@ -108,3 +115,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
         case TrackerFailed():
             return tracker_words(notice)
     assert_never(notice)
+
+
+def _beside(median: float | None) -> str:
+    """Return the median in words, to stand behind one site's seconds."""
+    return "" if median is None else f" (the median of the sites is {median:.2g} s)"

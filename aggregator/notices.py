@@ -160,6 +160,40 @@ class AnswerUnawaited:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteLeftBehind:
+    """A sum goes on without a connected collaborator that has not answered; it is asked again later.
+
+    Attributes:
+        who: its name.
+        purpose: of the sum.
+        round: of the sum.
+        seconds: how long it has been asked.
+        median_seconds: what the sites took, by the last answer of each; None where nobody was timed.
+    """
+
+    who: ParticipantId
+    purpose: Purpose
+    round: RoundNumber
+    seconds: float
+    median_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCaughtUp:
+    """A collaborator that was left behind has answered, too late for that sum.
+
+    Attributes:
+        who: its name.
+        seconds: what it took.
+        median_seconds: what the sites took, by the last answer of each; None where nobody was timed.
+    """
+
+    who: ParticipantId
+    seconds: float
+    median_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class LieSuspected:
     """A collaborator's messages contradict those of others.
 
@@ -368,6 +402,8 @@ Notice: TypeAlias = (
     | StreamEnded
     | SitesAwaited
     | AnswerUnawaited
+    | SiteLeftBehind
+    | SiteCaughtUp
     | LieSuspected
     | SentAway
     | SiteWithdrew

@@ -15,6 +15,7 @@ from aggregator.notices import Notice
 from fedfair.ids import ParticipantId
 from fedfair.process.events import LogLevel
 from fedfair.results.costs import SumCost
+from fedfair.rounds.stragglers import SumPace
 from fedfair.run.training_run import Progress
 from fedfair.watching.run_status import SumStep
 
@@ -35,7 +36,7 @@ class RunObserver(Protocol):
         """The run is over."""
 
 
-Measure: TypeAlias = SumCost | SumStep
+Measure: TypeAlias = SumCost | SumPace | SumStep
 """Figures of a sum that need no words: what it cost once it has closed, and what it waits for."""
 
 

@@ -40,7 +40,8 @@ class Ending:
 def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
     """Write the result of the run and return it; a run without an evaluation has only its state."""
     subject = RunSubject(run.plan, format_digest(run.plan_digest), run.layout, run.schema)
-    known = AggregatorFacts(run.records.seconds, run.records.costs(), run.records.departures())
+    told = run.records.departures(), run.records.late_sites()
+    known = AggregatorFacts(run.records.seconds, run.records.costs(), *told)
     result = run_outcome(subject, run.training_run.result(), ending.state, ending.words, known)
     evaluated = run.training_run.evaluated
     if evaluated is not None:

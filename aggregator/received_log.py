@@ -40,7 +40,9 @@ class ReceivedLog:
             self._keepers = {name: opened.enter_context(closing(_keeper(run, name))) for name in names}
             self._open = opened.pop_all()
 
-    def received(self, name: ParticipantId, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
+    def received(
+        self, name: ParticipantId, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b""
+    ) -> None:
         """Record one message of a collaborator; where that fails, have the run stopped.
 
         Args:
@@ -48,9 +50,10 @@ class ReceivedLog:
             raw: the message as it came out of gRPC.
             what: what it is.
             occasion: what had been asked for on its stream.
+            sha256: its SHA-256, where it is known; empty to have it computed.
         """
         try:
-            self._keepers[name].message(raw, what, occasion)
+            self._keepers[name].message(raw, what, occasion, sha256)
         except AuditError as fault:
             stop, self._stop = self._stop, None
             if stop is not None:

@@ -2,6 +2,7 @@
 
     save/init.safetensors, last, best   the models, for anybody to load
     save/journal.sqlite                 what a restart continues from (`journal.py`)
+    save/journal.vectors/               its long vectors
     received/<name>.jsonl               what each collaborator sent (`received_log.py`)
     logs/aggregator_metrics.jsonl       one line per sum
     logs/aggregator_notes.log           one line for everything that the operator was told
@@ -34,18 +35,20 @@ from aggregator.journal import Journal, JournalEntry
 from fedfair.aggregation.cvar_bounds import SplitSummary
 from fedfair.aggregation.evaluation_file import EvaluationRecord, to_text
 from fedfair.aggregation.model_layout import Layout
-from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.atomic_file import write_whole
 from fedfair.ids import ParticipantId
 from fedfair.process.log_lines import log_line
 from fedfair.process.rotated_log import MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
+from fedfair.process.spilled import forget_pages, spilled_array
 from fedfair.results.costs import SumCost
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.document import to_text as result_text
-from fedfair.results.parts import Departure
-from fedfair.rounds.events import CheckpointKind, Clipping, Departed, UnfinishedSum
+from fedfair.results.parts import Departure, LateSite
+from fedfair.rounds.events import CaughtUp, CheckpointKind, Clipping, Departed, LeftBehind, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
+from fedfair.rounds.stragglers import NOT_TIMED, SumPace
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model
 from fedfair.run.training_run import Progress, TrainingRun
 
@@ -145,6 +148,20 @@ class RunPaths:
         return [path for path in found if path.is_file() and path.stat().st_size]
 
 
+def _models_of(training_run: TrainingRun) -> list[GlobalModel]:
+    states = (training_run.initial, training_run.state)
+    models = [model for state in states for model in (state.model, state.best) if model is not None]
+    return list({id(model): model for model in models}.values())
+
+
+def _forget_pages_of(training_run: TrainingRun, opened: LastOpened | None) -> None:
+    """Give back the memory of what was read of spilled vectors."""
+    for model in _models_of(training_run):
+        forget_pages(model.vector)
+    if opened is not None:
+        forget_pages(opened.vector)
+
+
 class RunRecords:
     """The files of one run; the methods that take long are called from one thread at a time.
 
@@ -160,6 +177,7 @@ class RunRecords:
     Attributes:
         run_id: names the run, the same after every restart.
         received: the folder of what each collaborator sent.
+        spill_folder: where there is room for vectors that are rarely read.
         is_small: whether the model takes next to no time to add up and to write.
     """
 
@@ -176,6 +194,7 @@ class RunRecords:
         self._every_sum = every_sum
         self.run_id = journal.run_id
         self.received = paths.received
+        self.spill_folder = paths.save
         self._paths = paths
         self._layout = layout
         self._journal = journal
@@ -242,12 +261,31 @@ class RunRecords:
             save_model(self._paths.model(kind), self._layout, saved, self._origin)
         if journal:
             costs = tuple(self._unrecorded)
+            known = {
+                "model": training_run.model.vector_sha256.hex(),
+                "best": training_run.best.vector_sha256.hex(),
+            }
             snapshot, history = training_run.brief_snapshot(), training_run.history
-            self._journal.record(JournalEntry(snapshot, self.seconds, costs, opened, history))
+            self._journal.record(JournalEntry(snapshot, self.seconds, costs, opened, history, known))
             self._unrecorded = self._unrecorded[len(costs) :]
             self._entered = time.monotonic()
         if unfinished is not None:
             self._journal.keep(unfinished)
+        _forget_pages_of(training_run, opened)
+
+    def spill(self, training_run: TrainingRun) -> None:
+        """Move the models of a run from memory to a file, where they are large; their values stay.
+
+        A run whose sums are masked reads its model once a round, and the others hardly ever.
+
+        Raises:
+            OSError: there is no room.
+        """
+        if self.is_small:
+            return
+        for model in _models_of(training_run):
+            model.move_to(spilled_array(model.vector, self.spill_folder))
+        _forget_pages_of(training_run, None)
 
     def count_sum(self, progress: Progress, figures: SumFigures, now: float) -> SumCost:
         """Count and return what a sum cost that closed; the next entry of the journal holds it with its total."""
@@ -257,7 +295,12 @@ class RunRecords:
         return cost
 
     def append_line(
-        self, progress: Progress, figures: SumFigures, now: float, clipping: Clipping | None = None
+        self,
+        progress: Progress,
+        figures: SumFigures,
+        now: float,
+        clipping: Clipping | None = None,
+        pace: SumPace = NOT_TIMED,
     ) -> None:
         """Append one line of metrics for a sum that closed."""
         line: dict[str, object] = {
@@ -271,6 +314,12 @@ class RunRecords:
             "replaced_values": progress.replaced,
             "sites_with_replaced_values": progress.replacing,
         }
+        if pace.median is not None and pace.slowest is not None:
+            line["answer_seconds_median"] = round(pace.median, 3)
+            line["answer_seconds_slowest"] = round(pace.slowest[1], 3)
+            line["slowest"] = pace.slowest[0]
+        if pace.left_behind:
+            line["left_behind"] = list(pace.left_behind)
         if sum_kind(progress.purpose).is_about_model:
             # Before the losses are known there is no threshold yet, only what stands in its place.
             line["threshold"] = progress.threshold
@@ -317,6 +366,17 @@ class RunRecords:
         return tuple(
             Departure(collaborator=departed.participant, round=departed.round, reason=departed.reason)
             for departed in self._journal.departures()
+        )
+
+    def note_late(self, late: LeftBehind | CaughtUp) -> None:
+        """Keep who was too slow, and how long it took, for the result."""
+        self._journal.add_lateness(late.participant, late.seconds, times=isinstance(late, LeftBehind))
+
+    def late_sites(self) -> tuple[LateSite, ...]:
+        """Return whom sums went on without, over all starts, as `fedfair/result/1` says it."""
+        return tuple(
+            LateSite(collaborator=who, times=times, longest_seconds=round(seconds, 3))
+            for who, times, seconds in self._journal.late_sites()
         )
 
     def costs(self) -> list[SumCost]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -22,6 +23,7 @@ from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
 from aggregator.service import SERVER_OPTIONS, Service
 from aggregator.standing import ConnectionStanding
+from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from aggregator.upload_budget import UploadBudget
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.sum_kinds import sum_specs
@@ -29,6 +31,7 @@ from fedfair.atomic_file import write_whole
 from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
+from fedfair.process.spilled import spilled
 from fedfair.process.stopping import stopping
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.secagg_session import SecaggSession
@@ -47,6 +50,7 @@ async def serve(
     observer: RunObserver,
     announce: Callable[[int], None],
     measured: Callable[[Measure], None] = unmeasured,
+    limits: PeerLimits = PEER_LIMITS,
 ) -> Ending:
     """Listen, drive the run to its end, tell everybody, and return how it ended.
 
@@ -56,6 +60,7 @@ async def serve(
         observer: receives what happens.
         announce: called with the port when connections are accepted.
         measured: receives what needs no words.
+        limits: on what one certificate may begin.
 
     Raises:
         FedfairError: the address cannot be listened on.
@@ -71,6 +76,7 @@ async def serve(
         continued=run.continued,
         unfinished=run.unfinished,
         opened=run.opened,
+        clock=time.monotonic,
     )
     shown = RenewableCertificate(run.identity)
     standing = ConnectionStanding(run.admission, run.identity, shown, observer.noticed, run.passphrase)
@@ -97,7 +103,7 @@ async def serve(
         driver.stop(f"its operator stopped it ({name})")
 
     with closing(ReceivedLog(run, driver.stop)) as mirror:
-        service = Service(run.admission, driver, mirror, budget, vectors)
+        service = Service(run.admission, driver, mirror, budget, vectors, limits)
         # The socket is closed while signals are still taken: the second one of a request must not kill.
         with stopping(stop):
             async with _listening(service, shown, listen) as port:
@@ -136,7 +142,9 @@ def _model_of(run: Run) -> bytes:
 def _protection(run: Run) -> SecaggSession | None:
     if not is_masked(run.plan):
         return None
-    return SecaggSession(run.plan, run.plan_digest, run.layout, run.schema, secrets.token_bytes, time.monotonic)
+    subject = (run.plan, run.plan_digest, run.layout, run.schema)
+    keep = partial(spilled, folder=run.records.spill_folder)
+    return SecaggSession(*subject, secrets.token_bytes, time.monotonic, keep)
 
 
 @asynccontextmanager

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 import grpc
@@ -20,15 +21,17 @@ from aggregator.connection import Connection
 from aggregator.frame_reader import STALL_SECONDS, FrameReader, Stalled
 from aggregator.received_log import ReceivedLog
 from aggregator.server_call import CallEnded, Context, ServerCall
+from aggregator.token_bucket import PEER_LIMITS, PeerLimits, TokenBuckets
 from aggregator.upload_budget import UploadBudget
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import FedfairError, RemoteProtocolError
-from fedfair.identity.tls import AuthenticatedPeer
+from fedfair.identity.tls import AuthenticatedPeer, shown_certificate, shown_name
 from fedfair.ids import ParticipantId
 from fedfair.rounds.continued import Seen
 from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.wire.chunking import Assembler, agreed_vector_length, expect_upload
 from fedfair.wire.codec import (
     decode_check_request,
@@ -46,8 +49,14 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
-from fedfair.wire.limits import MAX_FRAME_BYTES
-from fedfair.wire.service import CHECK_METHOD, PARTICIPATE_METHOD, SERVICE
+from fedfair.wire.limits import MAX_CHECK_BYTES, MAX_CHUNK_BYTES, MAX_FRAME_BYTES
+from fedfair.wire.service import (
+    CHECK_METHOD,
+    KEEPALIVE,
+    LEAST_PING_MILLISECONDS,
+    PARTICIPATE_METHOD,
+    SERVICE,
+)
 
 HELLO_SECONDS = 30.0
 """How long an authenticated peer may take to say hello."""
@@ -63,12 +72,17 @@ SERVER_OPTIONS = (
     ("grpc.http2.lookahead_bytes", 2 << 20),
     # Without this, a second aggregator on the same port would silently share its connections.
     ("grpc.so_reuseport", 0),
-    # A peer that has vanished without a word is noticed within a minute.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # A peer that has vanished without a word is noticed within ten seconds. Whatever arrives counts as a sign of
+    # life, so a slow line that carries an upload is not cut.
+    *KEEPALIVE.options,
     ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_MILLISECONDS),
     ("grpc.http2.max_ping_strikes", 4),
+    # An honest peer has one call on a connection. One whose calls are refused waits for each refusal.
+    ("grpc.max_concurrent_streams", 4),
+    # A connection without a call, and one that never becomes one, do not stay.
+    ("grpc.max_connection_idle_ms", 10_000),
+    ("grpc.server_handshake_timeout_ms", 20_000),
 )
 
 
@@ -93,6 +107,12 @@ class StreamHandler(Protocol):
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
 
+    def arriving(self, connection: Connection, message: bytes, length: int) -> Awaitable[ArrivingVector | None]:
+        """Return what adds a masked vector to the sum while it arrives; None where it must be held."""
+
+    def add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> Awaitable[None]:
+        """Add a piece of a masked vector to the sum."""
+
     def submit(self, connection: Connection, event: Event) -> Awaitable[None]:
         """Have the round rules take an event; done when nothing refers to its payload any more."""
 
@@ -106,6 +126,7 @@ class Service:
         mirror: receives every message before it is looked at.
         budget: of bytes in the making.
         vector_lengths: the lengths that a masked vector may have; none where sums are plain.
+        limits: on what one certificate may begin.
     """
 
     def __init__(
@@ -115,12 +136,16 @@ class Service:
         mirror: ReceivedLog,
         budget: UploadBudget,
         vector_lengths: frozenset[int] = frozenset(),
+        limits: PeerLimits = PEER_LIMITS,
     ) -> None:
         self._admission = admission
         self._floor = floor
         self._mirror = mirror
         self._budget = budget
         self._vector_lengths = vector_lengths
+        self._refusal_seconds = limits.refusal_seconds
+        self._starts = TokenBuckets(limits.burst, limits.seconds_per_token)
+        self._questions = TokenBuckets(limits.burst, limits.seconds_per_token)
 
     def handlers(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """Return what a gRPC server needs; frames stay bytes so that a bad one can be answered in words."""
@@ -128,19 +153,47 @@ class Service:
             SERVICE,
             {
                 PARTICIPATE_METHOD: grpc.stream_stream_rpc_method_handler(self._participate),
-                CHECK_METHOD: grpc.unary_unary_rpc_method_handler(self._check),
+                CHECK_METHOD: grpc.stream_unary_rpc_method_handler(self._check),
             },
         )
 
-    async def _check(self, request: bytes, context: Context) -> bytes:
+    async def _check(self, _requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """Answer one question; it is taken as a stream, so that nothing is read of one that is refused."""
         call = ServerCall(context)
         try:
-            peer = self._admission.authenticate(call.auth_context)
-            self._mirror.received(peer.name, request, MessageKind.PREFLIGHT, AT_CONNECTION)
-            frame = decode_check_request(request)
-        except FedfairError as fault:
-            await call.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
-        return encode_check_reply(self._admission.check(peer, frame))
+            await self._limit(call, self._questions, "preflight questions")
+            try:
+                peer = self._admission.authenticate(call.auth_context)
+                async with asyncio.timeout(HELLO_SECONDS):
+                    request = _short_enough(await call.read())
+                self._mirror.received(peer.name, request, MessageKind.PREFLIGHT, AT_CONNECTION)
+                frame = decode_check_request(request)
+            except TimeoutError:
+                await call.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no question within {HELLO_SECONDS:.0f} s")
+            except FedfairError as fault:
+                await call.abort(grpc.StatusCode.PERMISSION_DENIED, fault.diagnostics())
+            return encode_check_reply(self._admission.check(peer, frame))
+        except CallEnded:
+            # Nobody is there to read it.
+            return b""
+
+    async def _limit(self, call: ServerCall, buckets: TokenBuckets, what: str) -> None:
+        """Refuse a peer that begins too much, before anything else is done for it, and after a while.
+
+        The while bounds what one connection can ask for: it has few streams at a time.
+
+        Raises:
+            grpc.aio.AbortError: it is refused.
+            CallEnded: it has gone.
+        """
+        # The certificate and not the name: whoever has a stolen key, which was revoked since, has the name too.
+        if buckets.take(shown_certificate(call.auth_context), time.monotonic()):
+            return
+        who = shown_name(call.auth_context).rpartition("/")[2] or "a stranger"
+        words = f"too many {what} from {who}: {buckets.burst} at once, then one in {buckets.seconds:.0f} s"
+        self._floor.turned_away(who, words)
+        await asyncio.sleep(self._refusal_seconds)
+        await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words)
 
     async def _participate(self, _requests: AsyncIterator[bytes], context: Context) -> None:
         call = ServerCall(context)
@@ -154,6 +207,7 @@ class Service:
 
     async def _attend(self, call: ServerCall) -> None:
         who = "a stranger"
+        await self._limit(call, self._starts, "sessions")
         try:
             peer = self._admission.authenticate(call.auth_context)
             who = peer.name
@@ -263,7 +317,7 @@ class Service:
             return
         async with self._budget.place(spec.upload_bytes):
             assembler = expect_upload(start, spec)
-            await self._fill(assembler, incoming)
+            await self._fill(assembler, incoming, _held(assembler))
             event = UploadArrived(connection.participant, start.sum_number, assembler.take())
             await self._floor.submit(connection, event)
             # The place is free only when the bytes are: no name may keep them.
@@ -275,17 +329,42 @@ class Service:
             return
         length = agreed_vector_length(start, self._vector_lengths)
         async with self._budget.place(length):
+            # What comes in one chunk is added at once anyway.
+            long = length > MAX_CHUNK_BYTES
+            arriving = await self._floor.arriving(connection, start.message, length) if long else None
+            if arriving is not None:
+                await self._take_arriving(start, arriving, connection, incoming)
+                return
             assembler = Assembler(length, None)
-            await self._fill(assembler, incoming)
+            await self._fill(assembler, incoming, _held(assembler))
             event = MessageArrived(connection.participant, start.message, assembler.take())
             await self._floor.submit(connection, event)
             del event, assembler
 
-    async def _fill(self, assembler: Assembler, incoming: FrameReader) -> None:
-        length, started = assembler.missing, time.monotonic()
-        while not assembler.complete:
-            assembler.add(await incoming.chunk())
-            self._check_pace(length - assembler.missing, time.monotonic() - started)
+    async def _take_arriving(
+        self, start: SecaggMessage, arriving: ArrivingVector, connection: Connection, incoming: FrameReader
+    ) -> None:
+        """Add a vector to the sum as it arrives; where it breaks off or is refused, the sum is as it was."""
+        try:
+            await self._fill(arriving, incoming, partial(self._add_piece, arriving))
+            await self._floor.submit(connection, MessageArrived(connection.participant, start.message, arriving))
+        finally:
+            arriving.close()
+
+    async def _add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> None:
+        if len(chunk.data) > arriving.missing:
+            raise RemoteProtocolError(
+                f"a chunk of {len(chunk.data)} bytes arrived where {arriving.missing} were missing"
+            )
+        await self._floor.add_piece(arriving, chunk)
+
+    async def _fill(
+        self, arriving: Assembler | ArrivingVector, incoming: FrameReader, add: Callable[[Chunk], Awaitable[None]]
+    ) -> None:
+        length, started = arriving.missing, time.monotonic()
+        while arriving.missing:
+            await add(await incoming.chunk())
+            self._check_pace(length - arriving.missing, time.monotonic() - started)
 
     def _check_pace(self, arrived: int, seconds: float) -> None:
         if seconds > STALL_SECONDS and self._budget.contended and arrived < seconds * MIN_BYTES_PER_SECOND:
@@ -302,6 +381,28 @@ class Service:
             missing -= len((await incoming.chunk()).data)
         if missing < 0:
             raise RemoteProtocolError(f"an upload brought {-missing} bytes more than announced")
+
+
+def _short_enough(question: bytes | None) -> bytes:
+    """Return a preflight question whose length is one.
+
+    Raises:
+        RemoteProtocolError: there is none, or it is longer than any.
+    """
+    if question is None:
+        raise RemoteProtocolError("the stream ended without a question")
+    if len(question) > MAX_CHECK_BYTES:
+        raise RemoteProtocolError(f"a question of {len(question)} bytes; at most {MAX_CHECK_BYTES} are looked at")
+    return question
+
+
+def _held(assembler: Assembler) -> Callable[[Chunk], Awaitable[None]]:
+    """Return what puts a chunk to those before it."""
+
+    async def add(chunk: Chunk) -> None:
+        assembler.add(chunk)
+
+    return add
 
 
 def _name(frame: CollaboratorFrame | None) -> str:

@@ -21,6 +21,8 @@ from aggregator.notices import (
     Notice,
     RunContinued,
     SentAway,
+    SiteCaughtUp,
+    SiteLeftBehind,
     SitesAwaited,
     SiteWithdrew,
     StopBegun,
@@ -31,6 +33,7 @@ from fedfair.aggregation.cvar_bounds import SplitSummary
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.process.events import event_name
 from fedfair.results.costs import SumCost
+from fedfair.rounds.stragglers import SumPace
 from fedfair.run.training_run import Progress
 from fedfair.watching.run_status import (
     Attendance,
@@ -39,9 +42,11 @@ from fedfair.watching.run_status import (
     RunStatus,
     SumStep,
     WatchedState,
+    answered,
     attended,
     counted,
     evaluated,
+    left_behind,
     noted,
     round_ended,
     stepped,
@@ -74,16 +79,18 @@ def fold(status: RunStatus, news: News, now: datetime) -> RunStatus:
             return attended(status, news, now)
         case SumCost():
             return _summed(status, news)
+        case SumPace():
+            return answered(status, dict(news.answers.items()), news.median, news.left_behind)
         case Progress():
             return _progressed(status, news, now)
         case _:
             status = counted(status, "notices", event_name(type(news)))
             if type(news) in REFUSALS:
                 status = counted(status, "refusals", REFUSALS[type(news)])
-            return noted(_noticed(status, news), notice_words(news), now)
+            return noted(_noticed(status, news, now), notice_words(news), now)
 
 
-def _noticed(status: RunStatus, notice: Notice) -> RunStatus:  # noqa: PLR0911 - one case per notice
+def _noticed(status: RunStatus, notice: Notice, now: datetime) -> RunStatus:  # noqa: C901, PLR0911 - one case a notice
     match notice:
         case RunContinued(run_id, rounds_done):
             return replace(status, run_id=run_id, rounds_done=int(rounds_done))
@@ -96,6 +103,10 @@ def _noticed(status: RunStatus, notice: Notice) -> RunStatus:  # noqa: PLR0911 -
             return replace(status, withdrawn={**status.withdrawn, who: reason})
         case AnswerUnawaited(_, purpose):
             return counted(status, "unawaited_answers", purpose.value)
+        case SiteLeftBehind(who):
+            return left_behind(status, who, now)
+        case SiteCaughtUp(who, seconds, median):
+            return answered(status, {who: seconds}, median)
         case AttemptLost(purpose):
             return counted(status, "lost_sums", purpose.value)
         case CertificateRenewed(until):

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from fedfair.secagg.masking import Update
     from fedfair.secagg.opened_sum import OpenedSum
     from fedfair.secagg.participant import Participant
-    from fedfair.secagg.recovery import Announcement
+    from fedfair.secagg.recovery import Announcement, KeepBody
     from fedfair.secagg.transcript import RoundSubject
 
 ROUNDS = 150
@@ -205,13 +205,14 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, 
     from fedfair.secagg.messages import Kind, kind_of
     from fedfair.secagg.participant import Participant
     from fedfair.secagg.recovery import RoundState
-    from fedfair.secagg.round_messages import ConsistencyCheck, UnmaskShares, Upload
+    from fedfair.secagg.round_messages import ConsistencyCheck, PairMasks, UnmaskShares, Upload
     from fedfair.training.binding import plan_binding
     from fedfair.wire.codec import decode_collaborator_frame
     from fedfair.wire.frames import SecaggMessage
 
-    decoders: dict[Kind, Callable[[bytes], Upload | ConsistencyCheck | UnmaskShares]] = {
+    decoders: dict[Kind, Callable[[bytes], Upload | PairMasks | ConsistencyCheck | UnmaskShares]] = {
         Kind.UPLOAD: Upload.decode,
+        Kind.PAIR_MASKS: PairMasks.decode,
         Kind.CONSISTENCY_CHECK: ConsistencyCheck.decode,
         Kind.UNMASK_SHARES: UnmaskShares.decode,
     }
@@ -223,8 +224,10 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, 
     opening, apply_aggregate = RoundState.open, TrainingRun.apply_aggregate
     opened = b""  # the transcript of the sum that was opened last
 
-    def tapped_sending(self: EgressRecord, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
-        sending(self, raw, what, occasion)
+    def tapped_sending(
+        self: EgressRecord, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b""
+    ) -> None:
+        sending(self, raw, what, occasion, sha256)
         frame = decode_collaborator_frame(raw) if what.value != "preflight question" else None
         if not isinstance(frame, SecaggMessage) or kind_of(frame.message) not in decoders:
             return
@@ -246,19 +249,20 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, 
         return effects
 
     def tapped_opening(
-        self: RoundState, dtype: np.dtype[np.floating], threads: int
+        self: RoundState, dtype: np.dtype[np.floating], threads: int, keep: KeepBody | None = None
     ) -> tuple[OpenedSum, Announcement]:
         nonlocal opened
         opened = self.transcript
-        return opening(self, dtype, threads)
+        return opening(self, dtype, threads, keep)
 
     def tapped_absorb(self: TrainingRun, totals: Totals, members: Collection[str] = ()) -> Progress:
         request = self.next_sum()
+        # Applied, the memory of the body may have become the model.
+        body, header = totals.body.astype(np.float64).tolist(), float(totals.header.sum())
         progress = apply_aggregate(self, totals, members)
         place = None if request is None else [request.purpose.value, request.round, request.attempt]
         if skips and place is not None and place[0] == "training" and int(place[1]) >= SABOTAGED_ROUND:
             place[1] = int(place[1]) + 1
-        body, header = totals.body.astype(np.float64).tolist(), float(totals.header.sum())
         write(
             kind="OPENED",
             at=time.time(),

@@ -48,6 +48,7 @@ QUICK = ((10, 3, 1_000, 0), (10, 3, 1_000, 3))
 OF_THE_SET_UP = {Kind.PROPOSAL: "set_up", Kind.KEY_ADVERTISEMENTS: "set_up", Kind.CONFIRMS: "set_up"}
 STEPS = OF_THE_SET_UP | {
     Kind.ROUND_START: "enter_and_upload", Kind.SURVIVORS: "vote", Kind.UNMASK_REQUEST: "answer",
+    Kind.PAIR_MASKS_REQUEST: "masks_with_the_missing", Kind.PAIR_MASKS: "masks_with_the_missing",
     Kind.KEY_ADVERTISEMENT: "set_up", Kind.CONFIRM: "set_up", Kind.UPLOAD: "add_uploads",
     Kind.CONSISTENCY_CHECK: "votes", Kind.UNMASK_SHARES: "unmask",
 }  # fmt: skip

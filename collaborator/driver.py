@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from collaborator.backoff import LONGEST_SECONDS, Backoff
+from collaborator.backoff import LIVED_SECONDS, LONGEST_SECONDS, Backoff
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
 from collaborator.notices import (
@@ -97,10 +97,12 @@ class Patience:
     Attributes:
         backoff: the waits between two attempts.
         give_up_after_seconds: how long without a stream before it gives up; None for never.
+        clock: seconds since any fixed moment.
     """
 
     backoff: Backoff
     give_up_after_seconds: float | None = None
+    clock: Callable[[], float] = time.monotonic
 
 
 class StreamOutdatedError(RenewableIdentityError):
@@ -131,6 +133,8 @@ class SiteDriver:
         self._standing = NoStanding() if standing is None else standing
         self._between_sums = True
         self._last_contact = time.monotonic()
+        self._greeted: float | None = None
+        self._was_asked = False
         self._asked: SumStart | None = None
         self._contributed: SumNumber | None = None
         self._limit = RefusalLimit()
@@ -159,6 +163,7 @@ class SiteDriver:
                 await asyncio.sleep(self._patience.backoff.next())
             except (UnreachableError, RenewableIdentityError) as fault:
                 self._end_if_left()
+                self._forgive_if_lived()
                 await self._pause(fault)
             else:
                 self._end_if_left()
@@ -168,6 +173,17 @@ class SiteDriver:
         """End where this site has taken its leave, however the stream ended after that."""
         if self._has_left and self._worker.standing.exit_reason is not None:
             raise self._worker.standing.exit_reason
+
+    def _forgive_if_lived(self) -> None:
+        """Begin with short waits again after a stream that lived: what broke it is a new fault."""
+        greeted, self._greeted = self._greeted, None
+        if greeted is not None and self._patience.clock() - greeted >= LIVED_SECONDS:
+            self._patience.backoff.reset()
+
+    def _forgive_if_ended(self, message: MovesState | SecaggMessage) -> None:
+        """Begin with short waits again once a round was asked for and came to its end on this stream."""
+        if self._was_asked and isinstance(message, ReceivedTotals | ReceivedSum):
+            self._patience.backoff.reset()
 
     async def _pause(self, fault: UnreachableError | RenewableIdentityError) -> None:
         limit, away = self._patience.give_up_after_seconds, time.monotonic() - self._last_contact
@@ -197,6 +213,7 @@ class SiteDriver:
     async def _participate(self) -> Finished:
         async with self._dial() as (link, hello):
             self._records.begin_link()
+            self._was_asked = False
             self._limit = RefusalLimit()
             with contextlib.suppress(*LISTENER_TELLS):
                 await link.send(hello)
@@ -259,9 +276,10 @@ class SiteDriver:
                     self._between_sums = False
                     self._worker.standing.expect(question)
                     self._records.asked(question.start, link)
-                    self._asked = question.start
+                    self._asked, self._was_asked = question.start, True
                     await questions.put(question)
                 case SecaggMessage() | ReceivedState() | ReceivedTotals() | ReceivedSum() as message:
+                    self._forgive_if_ended(message)
                     await questions.put(message)
                 case TrustUpdate() as update:
                     self._look(update)
@@ -351,6 +369,7 @@ class SiteDriver:
             self._observer.noticed(EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))
 
     async def _greet(self, welcome: Welcome) -> None:
+        self._greeted = self._patience.clock()
         self._records.run_id = welcome.run_id
         self._greeting(welcome)
         await self._worker.join(welcome)

@@ -41,13 +41,19 @@ class EgressRecord:
         self._disk = ThreadPoolExecutor(1, "egress")
         self._syncing: Future[None] | None = None
 
-    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> None:
         """Record a message that is about to be sent.
+
+        Args:
+            raw: the message as gRPC gets it.
+            what: what it is.
+            occasion: what it belongs to.
+            sha256: its SHA-256, where it is known; empty to have it computed.
 
         Raises:
             AuditError: it cannot be recorded, so it must not be sent.
         """
-        if self._keeper.message(raw, what, occasion):
+        if self._keeper.message(raw, what, occasion, sha256):
             self._sync_soon()
 
     def close(self) -> None:

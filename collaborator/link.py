@@ -28,20 +28,23 @@ from fedfair.wire.codec import (
     encode_check_request,
     encode_collaborator_frame,
 )
-from fedfair.wire.frames import AggregatorFrame, CheckReply, CheckRequest, CollaboratorFrame, SumStart, showable
+from fedfair.wire.frames import (
+    AggregatorFrame,
+    CheckReply,
+    CheckRequest,
+    Chunk,
+    CollaboratorFrame,
+    SumStart,
+    showable,
+)
 from fedfair.wire.limits import MAX_FRAME_BYTES
-from fedfair.wire.service import CHECK, PARTICIPATE
+from fedfair.wire.service import CHECK, KEEPALIVE, PARTICIPATE, KeepAlive
 
 CHECK_SECONDS = 30.0
 """How long the aggregator may take to answer a preflight question."""
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
-    # A firewall that drops idle connections, or a vanished aggregator, is noticed within a minute, also in the
-    # middle of long local training.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.http2.max_pings_without_data", 0),
     # One process has one channel; a shared pool would keep a broken connection for the next attempt.
     ("grpc.use_local_subchannel_pool", 1),
     # Attempts and their waiting times are ours (`backoff.py`).
@@ -76,8 +79,8 @@ class Address:
 class Egress(Protocol):
     """The record that receives everything before it is sent: `egress.EgressRecord`."""
 
-    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
-        """Record one message, or raise so that it is not sent."""
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> None:
+        """Record one message, or raise so that it is not sent; its SHA-256 is given where it is known."""
 
 
 class Status(Protocol):
@@ -133,7 +136,8 @@ class Link:
             ConnectionRefusedByPeerError: the aggregator does not want it.
         """
         raw = encode_collaborator_frame(frame)
-        self._egress.sending(raw, self._items.next(frame), self._occasion)
+        known = frame.sha256 if isinstance(frame, Chunk) else b""
+        self._egress.sending(raw, self._items.next(frame), self._occasion, known)
         writing = self._call.write(raw)
         if not self.bytes_sent:
             writing = unless_cancelled(writing, self._call)
@@ -163,20 +167,22 @@ class Link:
             yield decode_aggregator_frame(raw)
 
 
-def _channel(address: Address, credentials: grpc.ChannelCredentials) -> grpc.aio.Channel:
+def _channel(
+    address: Address, credentials: grpc.ChannelCredentials, keepalive: KeepAlive = KEEPALIVE
+) -> grpc.aio.Channel:
     """Return a channel that goes by the route of an address.
 
     Through a proxy the channel leads to the proxy and asks for a tunnel there, as gRPC does where it finds a proxy
     in the environment; inside the tunnel it expects the certificate of the aggregator's own name.
     """
-    proxy = address.route.proxy
+    proxy, options = address.route.proxy, (*CHANNEL_OPTIONS, *keepalive.options)
     if proxy is None:
-        return grpc.aio.secure_channel(str(address), credentials, options=CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(str(address), credentials, options=options)
     tunnel = [("grpc.http_connect_server", str(address)), ("grpc.default_authority", str(address))]
     if proxy.authorization:
         # gRPC puts the blank after the colon.
         tunnel.append(("grpc.http_connect_headers", f"Proxy-Authorization:{proxy.authorization}"))
-    return grpc.aio.secure_channel(proxy.place, credentials, options=(*CHANNEL_OPTIONS, *tunnel))
+    return grpc.aio.secure_channel(proxy.place, credentials, options=(*options, *tunnel))
 
 
 @asynccontextmanager
@@ -184,9 +190,14 @@ async def open_link(
     address: Address,
     credentials: grpc.ChannelCredentials,
     egress: Egress,
+    keepalive: KeepAlive = KEEPALIVE,
 ) -> AsyncIterator[Link]:
-    """Open a stream for as long as the block runs; leaving the block ends it."""
-    async with _channel(address, credentials) as channel:
+    """Open a stream for as long as the block runs; leaving the block ends it.
+
+    A firewall that drops idle connections, or an aggregator that has vanished, is noticed as `keepalive` says. So
+    it is in the middle of long local training.
+    """
+    async with _channel(address, credentials, keepalive) as channel:
         # Frames are bytes already; `bytes` hands them through as they are.
         call = channel.stream_stream(PARTICIPATE, bytes, bytes)(None)
         try:

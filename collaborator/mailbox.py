@@ -25,7 +25,7 @@ MAX_WAITING = 8
 MAX_SUMS = 2
 """Opened sums or states that wait, each of the size of a model, beside the one that the worker has taken."""
 
-_OF_A_ROUND = frozenset({Kind.ROUND_START, Kind.SURVIVORS, Kind.UNMASK_REQUEST})
+_OF_A_ROUND = frozenset({Kind.ROUND_START, Kind.PAIR_MASKS_REQUEST, Kind.SURVIVORS, Kind.UNMASK_REQUEST})
 _OF_A_SET_UP = frozenset({Kind.PROPOSAL, Kind.KEY_ADVERTISEMENTS, Kind.CONFIRMS})
 
 

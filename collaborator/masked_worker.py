@@ -37,6 +37,7 @@ from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
+from fedfair.process.kept_memory import nothing_kept
 from fedfair.run.replica import OutOfStepError
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import Contributing
@@ -300,8 +301,8 @@ class MaskedWorker:
                     self._log.replace(parts)
                 case Remember(rows):
                     self._log.history.write(rows)
-                case Send(message, vector):
-                    yield from masked_frames(message, vector)
+                case Send(message, vector, hashed):
+                    yield from masked_frames(message, vector, hashed)
                 case Contribute(_, purpose, _):
                     yield from self._contribute(purpose, question)
                 case StateVouched(state_digest):
@@ -405,7 +406,9 @@ class MaskedWorker:
             change = self._task.summable_change(model, number, attempt)
             self.standing.fault = self._task.last_fault
             return None if change is None else training_update(change)
-        contribution = self._task.contribution(request, model)
+        # An evaluation takes more than a round, and other lengths.
+        with nothing_kept(model.vector.nbytes):
+            contribution = self._task.contribution(request, model)
         self.standing.fault = self._task.last_fault
         return header_update(contribution, self._parts[request.purpose])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +16,7 @@ from collaborator.backoff import Backoff
 from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.known_models import ModelPlaces, find_model
+from collaborator.line_watch import LineWatch
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_worker import MaskedWorker
 from collaborator.notices import LeavingBegun
@@ -52,6 +54,7 @@ from fedfair.tracking.targets import TrackTarget
 from fedfair.tracking.tracker import TrackedRun
 from fedfair.training.site_memory import SiteMemory, site_memory
 from fedfair.wire.frames import Finished, Hello
+from fedfair.wire.service import KEEPALIVE, KeepAlive
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +233,12 @@ def driver_of(
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
     standing = StreamStanding(ready.site, observer.noticed)
-    call = partial(dial, ready, terms.address, egress, partial(introduced, worker), standing)
+    watch = LineWatch(time.monotonic)
+
+    def call() -> AbstractAsyncContextManager[tuple[Link, Hello]]:
+        keepalive = watch.next(patience.backoff.fruitless)
+        return dial(ready, terms.address, egress, partial(introduced, worker), standing, keepalive)
+
     greeting = partial(check_run, ready.site)
     return SiteDriver(call, ready.shapes, worker, records, observer, patience, greeting, standing)
 
@@ -251,11 +259,12 @@ async def dial(
     egress: Egress,
     complete: Callable[[Hello], Hello] = lambda hello: hello,
     standing: StreamStanding | None = None,
+    keepalive: KeepAlive = KEEPALIVE,
 ) -> AsyncIterator[tuple[Link, Hello]]:
     """Open one stream, after looking at who is at the other end.
 
     `complete` adds to the introduction what this process remembers of earlier streams; `standing` learns whose
-    certificates the stream rests on.
+    certificates the stream rests on; `keepalive` says when its line counts as dead.
 
     Raises:
         UnreachableError: nobody answers there now.
@@ -270,7 +279,7 @@ async def dial(
     server = await asyncio.to_thread(preflight, address.host, address.port, identity, now, route=address.route)
     if standing is not None:
         standing.met(identity, server)
-    async with open_link(address, channel_credentials(identity, server), egress) as link:
+    async with open_link(address, channel_credentials(identity, server), egress, keepalive) as link:
         hello = introduction(site, identity, ready.binding.digest, ready.approval)
         yield link, complete(hello)
 

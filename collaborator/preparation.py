@@ -49,6 +49,7 @@ from fedfair.policy.plan_check import DEPRECATED_CODE, check_policy
 from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
 from fedfair.policy.terms import AskedTerms
 from fedfair.privacy.entries import Origin
+from fedfair.process.kept_memory import keep_freed_memory
 from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.run.opened_totals import MAX_WORDS_BYTES
 from fedfair.run.packed_state import greatest_state_bytes
@@ -298,6 +299,8 @@ def make_ready(site: PreparedSite) -> Readiness:
     if site.config.threads is not None:
         torch.set_num_threads(site.config.threads)
     binding = plan_binding(site.plan, site.code.folder)
+    if is_masked(site.plan):
+        keep_freed_memory(binding.vector.nbytes)
     approval = read_approval(site, site.identity(), binding.digest)
     records = read_records(site)
     account = open_account(site, binding.digest, records.splits)

@@ -21,15 +21,26 @@ from collaborator.disk import unwritable
 from collaborator.history_file import HistoryFile, Written
 from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import LocalProtocolError, StateError
-from fedfair.run.packed_state import pack_state, unpack_state
+from fedfair.run.packed_state import MODEL_PART, pack_state, unpack_state
 from fedfair.run.state import RunState
 
-_HEAD = struct.Struct("<16s32sQQ")
-"""Of one place: the mark, the SHA-256 of the rest, how many states were kept before, length of the body."""
+_HEAD = struct.Struct("<16s32s4Q")
+"""Of one place: the mark, the digest of the rest, how many states were kept before, length of the body, where in
+it the model's vector begins, and how many bytes that has.
 
-_MARK = b"fedfair run 2\n\0\0"
+The digest is the SHA-256 of these four numbers and of the body, with the SHA-256 of the model's vector in its
+place: that is known already.
+"""
+
+_EARLIER_HEAD = struct.Struct("<16s32sQQ")
+"""Of an earlier version: without the place of the model's vector. The digest is that of the bytes as they are."""
+
+_MARK = b"fedfair run 3\n\0\0"
+_HASHED_WHOLE = b"fedfair run 2\n\0\0"
+"""The mark of an earlier version, with the earlier head."""
+
 _WITHOUT_FILE = b"fedfair run 1\n\0\0"
-"""The mark of an earlier version, whose states have their whole history in them."""
+"""The mark of the version before that, whose states have their whole history in them."""
 
 _RUN_ID_BYTES = 32
 _LEAST_PLACE_BYTES = 1 << 14
@@ -87,11 +98,12 @@ class RunStore:
             raise unwritable(self._history.path, error.strerror or str(error)) from error
         brief = pack_state(replace(state, history=newest))
         parts = [run_id.encode("ascii"), written.pack(), *brief]
-        length = sum(len(part) for part in parts)
-        digest = hashlib.sha256(_counts(self._kept, length))
-        for part in parts:
+        length, vector = sum(len(part) for part in parts), 2 + MODEL_PART
+        counts = (self._kept, length, sum(len(part) for part in parts[:vector]), len(parts[vector]))
+        digest = hashlib.sha256(struct.pack("<4Q", *counts))
+        for part in (*parts[:vector], state.model.vector_sha256, *parts[vector + 1 :]):
             digest.update(part)
-        head = _HEAD.pack(_MARK, digest.digest(), self._kept, length)
+        head = _HEAD.pack(_MARK, digest.digest(), *counts)
         try:
             self._write(self._kept % 2, [head, *parts], _HEAD.size + length)
         except OSError as error:
@@ -132,16 +144,9 @@ class RunStore:
             ) from error
         size = len(raw) // 2
         for half in (raw[:size], raw[size : 2 * size]):
-            if len(half) < _HEAD.size:
-                continue
-            mark, digest, number, length = _HEAD.unpack_from(half)
-            body = half[_HEAD.size : _HEAD.size + length]
-            if mark not in {_MARK, _WITHOUT_FILE} or len(body) != length:
-                continue
-            found = hashlib.sha256(_counts(number, length))
-            found.update(body)
-            if found.digest() == digest:
-                yield _Place(number, body, has_file=mark == _MARK)
+            place = _sound_place(half)
+            if place is not None:
+                yield place
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,5 +164,25 @@ class _Place:
     has_file: bool
 
 
-def _counts(number: int, length: int) -> bytes:
-    return struct.pack("<QQ", number, length)
+def _sound_place(raw: memoryview) -> _Place | None:
+    """Return what half of the file holds; None where it holds nothing whole."""
+    if len(raw) < _HEAD.size:
+        return None
+    mark, digest = bytes(raw[: len(_MARK)]), raw[len(_MARK) : len(_MARK) + hashlib.sha256().digest_size]
+    if mark in {_HASHED_WHOLE, _WITHOUT_FILE}:
+        _, _, number, length = _EARLIER_HEAD.unpack_from(raw)
+        counts, start, size, head = struct.pack("<2Q", number, length), 0, 0, _EARLIER_HEAD.size
+    elif mark == _MARK:
+        _, _, number, length, start, size = _HEAD.unpack_from(raw)
+        counts, head = struct.pack("<4Q", number, length, start, size), _HEAD.size
+    else:
+        return None
+    body = raw[head : head + length]
+    if len(body) != length or start + size > length:
+        return None
+    found = hashlib.sha256(counts)
+    found.update(body[:start])
+    if mark == _MARK:
+        found.update(hashlib.sha256(body[start : start + size]).digest())
+    found.update(body[start + size :])
+    return _Place(number, body, has_file=mark != _WITHOUT_FILE) if found.digest() == digest else None

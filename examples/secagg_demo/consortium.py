@@ -159,7 +159,7 @@ class Consortium:
         told = self.server.announcement
         if told is None:
             raise LocalProtocolError("no sum was opened")
-        return told.message, told.vector
+        return told.message, bytes(told.vector)
 
     def _carry(
         self, effects: Iterable[ServerEffect], unreachable: Collection[tuple[int, Kind]]

@@ -20,6 +20,7 @@ from fedfair.secagg.params import threshold
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     OpenedMessage,
+    PairMasksRequest,
     RoundStart,
     Survivors,
     UnmaskRequest,
@@ -86,7 +87,9 @@ class Liar:
         return Survivors(self.transcript(member), tuple(sorted(claimed))).encode()
 
     def vote(self, member: int, claimed: Iterable[int]) -> bytes:
-        """Return the signature of the vote that `member` gives for `claimed`."""
+        """Return the signature of the vote that `member` gives for `claimed`, after its masks with the others."""
+        request = PairMasksRequest(self.transcript(member), tuple(sorted(claimed))).encode()
+        self.consortium.hand_over(member, request)
         (send,) = self.consortium.hand_over(member, self.survivors(member, claimed))
         return ConsistencyCheck.decode(send.message).signature
 

@@ -141,7 +141,7 @@ def _drop_outs(facts: Facts) -> str:
     lost = facts.lost_clinic
     return (
         _drop_out(f"{lost} vanishes before its upload arrives", facts.lost_before_upload, lost, facts)
-        + "<p>The others voted on who is left, signed, and gave shares of their masks with the lost clinic.</p>"
+        + "<p>The others handed over their masks with the lost clinic, and voted on who is left, signed.</p>"
         + _drop_out(f"{lost} vanishes right after its upload", facts.lost_after_upload, lost, facts)
         + f"<p>Its update is in the sum: any {facts.threshold} clinics can open it.</p>"
     )

@@ -45,7 +45,7 @@ def story_lines(facts: Facts) -> Iterator[str]:
     yield from _sum_lines(facts.everybody, facts)
     yield from _step(5, f"Drop-out: {facts.lost_clinic} vanishes before its upload arrives")
     yield from _sum_lines(facts.lost_before_upload, facts)
-    yield "  The others voted on who is left, signed, and gave shares of their masks with the lost clinic."
+    yield "  The others handed over their masks with the lost clinic, and voted on who is left, signed."
     yield from _step(6, f"Drop-out: {facts.lost_clinic} vanishes right after its upload")
     yield from _sum_lines(facts.lost_after_upload, facts)
     yield f"  Its update is in the sum: any {facts.threshold} clinics can open it."

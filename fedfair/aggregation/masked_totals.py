@@ -5,6 +5,8 @@ No torch: the aggregator imports this.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.masked_encoding import header_parts, plain_totals
 from fedfair.aggregation.model_layout import Layout
@@ -29,7 +31,7 @@ class MaskedTotals:
         self._noised = distributed_dp(plan, layout.dimension)
 
     def of(self, opened: OpenedSum) -> Totals:
-        """Return the totals of an opened sum."""
+        """Return the totals of an opened sum, whose body is theirs from now on."""
         if self._noised is not None:
             return self._noised.totals(opened.body, opened.contributors)
-        return plain_totals(opened, self._parts[Purpose(opened.purpose)])
+        return replace(plain_totals(opened, self._parts[Purpose(opened.purpose)]), used_up=True)

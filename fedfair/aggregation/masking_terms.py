@@ -18,7 +18,9 @@ from fedfair.plan.derived import (
 from fedfair.plan.known_groups import names_groups
 from fedfair.plan.public_keys import parse_public_key
 from fedfair.plan.schema import Plan
+from fedfair.secagg.message_costs import set_up_bytes, site_bytes
 from fedfair.secagg.params import (
+    MAX_MEMBERS,
     Mode,
     SessionPlan,
     SessionTerms,
@@ -49,15 +51,26 @@ def protection_mode(plan: Plan) -> Mode:
     return Mode(plan.secure_aggregation.mode)
 
 
+SET_UP_MILLISECONDS = 0.4
+"""Of a site's processor for each other site, to set up a session: two signatures, an agreement, a sealed seed.
+An estimate: the sum of what these operations take one by one on one core of a server."""
+
+
 def check_protection(plan: Plan) -> None:
     """Refuse a plan whose sums could not hide a site; a plan with plain sums passes.
 
     Raises:
-        PlanError: too few collaborators, or a quorum that the colluders could see through.
+        PlanError: too few or too many collaborators, or a quorum that the colluders could see through.
     """
     if not is_masked(plan):
         return
     count, colluders = len(plan.federation.collaborators), plan.secure_aggregation.colluders
+    if count > MAX_MEMBERS:
+        raise PlanError(
+            f"federation.collaborators names {count}, and at most {MAX_MEMBERS} can add under masks",
+            f"name at most {MAX_MEMBERS}, or simulate the plan; secure_aggregation.mode: off has no such limit, "
+            "and shows the aggregator each site's update",
+        )
     fewest = quorum(plan)
     if fewest < colluders + 2:
         raise PlanError(
@@ -67,6 +80,28 @@ def check_protection(plan: Plan) -> None:
             "or lower secure_aggregation.colluders",
         )
     threshold(protection_mode(plan), count, colluders)
+
+
+def masking_cost(plan: Plan) -> str:
+    """Return in words how many sites masks are good for, and what they take with those of the plan.
+
+    Raises:
+        PlanError: as `check_protection`.
+    """
+    if not is_masked(plan):
+        return ""
+    check_protection(plan)
+    count = len(plan.federation.collaborators)
+    set_up = set_up_bytes(count, suite_of(plan))
+    return (
+        f"at most {MAX_MEMBERS} sites can add under masks; with {count}, a site sends "
+        f"{_size(site_bytes(count))} a round beyond its vector, and to set up a session the aggregator carries "
+        f"{_size(set_up)} and a site computes for some {max(1, round(SET_UP_MILLISECONDS * count)):,} ms"
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e3:,.1f} kB" if count < 1_000_000 else f"{count / 1e6:,.1f} MB"
 
 
 def guarantee(plan: Plan) -> str:

@@ -47,6 +47,16 @@ class GlobalModel:
         """Return the SHA-256 (32 bytes) of the vector: its values in order, little-endian, in its width."""
         return vector_sha256(self.vector)
 
+    def move_to(self, vector: NDArray[np.floating]) -> None:
+        """Hold the same vector in other memory: who holds this model notices nothing.
+
+        Args:
+            vector: equal to `vector`, to the bit.
+        """
+        known = self.vector_sha256  # While it is where reading it costs nothing.
+        object.__setattr__(self, "vector", vector)
+        self.__dict__["vector_sha256"] = known
+
 
 def vector_sha256(vector: NDArray[np.floating]) -> bytes:
     """Return the SHA-256 (32 bytes) of a flat model: its values in order, little-endian, in the vector's width."""

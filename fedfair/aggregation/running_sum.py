@@ -37,6 +37,7 @@ class Totals:
         clipped: how many values of the body were beyond the clip, over all sites; in the clear nothing is clipped.
         sizes: how many sites' largest change fell into each power of two, by `secagg.fixedpoint`; () where nothing
             can be clipped.
+        used_up: whether the memory of the body may become something else, once the sum is applied.
     """
 
     header: NDArray[np.float64]
@@ -46,6 +47,7 @@ class Totals:
     replacing: int = 0
     clipped: int = 0
     sizes: tuple[int, ...] = ()
+    used_up: bool = False
 
 
 class RunningSum(Protocol):

@@ -69,11 +69,13 @@ class MeanChange:
         total: array (d,), the weighted sum of the changes of the model.
         threshold: the weighted sum of the changes of the threshold.
         weight: the sum of the weights, above 0.
+        used_up: whether the memory of `total` may become the model's.
     """
 
     total: _Array
     threshold: float
     weight: float
+    used_up: bool = False
 
 
 class ServerOptimizer:
@@ -121,7 +123,7 @@ class ServerOptimizer:
             RemoteProtocolError: the step is not finite.
         """
         if self._averages:
-            averaged = moved_by_mean(vector, change.total, change.weight)
+            averaged = moved_by_mean(vector, change.total, change.weight, in_place=change.used_up)
             return averaged, threshold + change.threshold / change.weight, None
         rates = local_rates(self._plan, number)
         rate = server_rate(self._plan) * rate_factor(self._plan, number)

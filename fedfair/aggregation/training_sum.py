@@ -124,7 +124,7 @@ def check_mean(
 
 
 def moved_by_mean(
-    vector: NDArray[np.floating], total: NDArray[np.floating], weight: float
+    vector: NDArray[np.floating], total: NDArray[np.floating], weight: float, *, in_place: bool = False
 ) -> NDArray[np.floating]:
     """Return vector + total / weight, in the width of `vector`; `check_mean` must have passed.
 
@@ -132,8 +132,9 @@ def moved_by_mean(
         vector: float array (d,), the global model; it stays as it is.
         total: float array (d,), the weighted sum of the changes.
         weight: the sum of the weights.
+        in_place: whether the memory of `total` may become that of the result, where it has the width of `vector`.
     """
-    moved = np.empty_like(vector)
+    moved = total if in_place and total.dtype == vector.dtype and total.flags.writeable else np.empty_like(vector)
     for block in blocks(vector.size):
         moved[block] = vector[block] + total[block] / weight
     return moved

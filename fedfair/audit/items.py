@@ -24,6 +24,7 @@ class MessageKind(enum.Enum):
     CONFIRMATION = "session confirmation"
     SEALED_SHARES = "sealed shares"
     MASKED_VECTOR = "masked vector"
+    PAIR_MASKS = "masks with the missing"
     VOTE = "vote"
     MASK_SHARES = "mask shares"
     PLAIN_ANNOUNCEMENT = "announcement"
@@ -43,6 +44,8 @@ EXPLANATIONS: Mapping[MessageKind, str] = {
     MessageKind.SEALED_SHARES: "announces a masked vector: promises, shares of masks sealed for each site, "
     "a signature",
     MessageKind.MASKED_VECTOR: "a piece of this site's contribution, noise without the masks of the others",
+    MessageKind.PAIR_MASKS: "the masks that this site shares with those who vanished, readable where this site "
+    "counts as present",
     MessageKind.VOTE: "who is left in this sum, signed",
     MessageKind.MASK_SHARES: "what opens the sum over everybody who is left, and nothing smaller",
     MessageKind.PLAIN_ANNOUNCEMENT: "length and SHA-256 of a contribution in the clear",
@@ -56,6 +59,7 @@ _SECAGG_ITEMS: Mapping[Kind, MessageKind] = {
     Kind.KEY_ADVERTISEMENT: MessageKind.PUBLIC_KEY,
     Kind.CONFIRM: MessageKind.CONFIRMATION,
     Kind.UPLOAD: MessageKind.SEALED_SHARES,
+    Kind.PAIR_MASKS: MessageKind.PAIR_MASKS,
     Kind.CONSISTENCY_CHECK: MessageKind.VOTE,
     Kind.UNMASK_SHARES: MessageKind.MASK_SHARES,
 }

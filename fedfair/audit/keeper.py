@@ -140,13 +140,14 @@ class Keeper:
             self._file.close()
             raise
 
-    def message(self, raw: bytes, what: MessageKind, occasion: Occasion) -> bool:
+    def message(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> bool:
         """Record one message; its entry is with the operating system when this returns.
 
         Args:
             raw: the message as gRPC gets it.
             what: what it is.
             occasion: what it belongs to.
+            sha256: its SHA-256, where it is known; empty to have it computed.
 
         Returns:
             Whether another sum begins, and what came before it was signed: a good moment to `sync`.
@@ -169,7 +170,7 @@ class Keeper:
                 attempt=occasion.attempt,
                 what=what,
                 bytes=len(raw),
-                sha256=hashlib.sha256(raw).hexdigest(),
+                sha256=(sha256 or hashlib.sha256(raw).digest()).hex(),
             )
         )
         self._messages, self._bytes = self._messages + 1, self._bytes + len(raw)

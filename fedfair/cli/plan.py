@@ -66,12 +66,13 @@ def check(
         check_deployment(plan)
     held = None if config is None else site_terms(plan, plan_file, config)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
-    from fedfair.aggregation.masking_terms import guarantee
+    from fedfair.aggregation.masking_terms import guarantee, masking_cost
     from fedfair.report.plan_review import plan_review
 
     promised, warnings = guarantee(plan), (*simulation_only(plan), *plan_review(plan))
     if as_json:
         words = {"summary": dict(summary(plan)), "guarantee": promised, "warnings": warnings}
+        words["masks"] = masking_cost(plan)
         site = {} if held is None else terms_json(*held)
         console.print_json(json.dumps({"format": "fedfair/plan-check/1", **words, **site}))
     else:
@@ -287,11 +288,13 @@ def _check_pinned(plan: Plan, name: str, key: str) -> None:
 
 
 def _show_summary(plan: Plan) -> None:
-    from fedfair.aggregation.masking_terms import guarantee
+    from fedfair.aggregation.masking_terms import guarantee, masking_cost
 
     table = Table(show_header=False, box=None, pad_edge=False)
-    for heading, sentence in (*summary(plan), ("guarantee", guarantee(plan))):
-        table.add_row(Text(heading, style="bold"), Text(sentence))
+    masks = (("guarantee", guarantee(plan)), ("masks", masking_cost(plan)))
+    for heading, sentence in (*summary(plan), *masks):
+        if sentence:
+            table.add_row(Text(heading, style="bold"), Text(sentence))
     console.print(table)
 
 

@@ -106,6 +106,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         until = document["awaited_until"]
         limit = "" if until is None else f" until {until}"
         yield document["waiting"] or f"waiting for {', '.join(document['awaited'])}{limit}"
+    if document["median_answer_seconds"] is not None:
+        yield f"the median site answers in {document['median_answer_seconds']:.3g} s"
     if document["evaluation"] is not None:
         group = f"worst {document['worst_group_size']:.0%}"
         for name, split in document["evaluation"]["splits"].items():
@@ -122,11 +124,14 @@ def _loss(value: float | None) -> str:
 
 
 def _sites(document: Mapping[str, Any]) -> Table:
-    table = Table("site", "connected", "awaited since", "awaited in all", "withdrew", box=None)
+    columns = "site", "connected", "answers in", "left behind since", "awaited since", "awaited in all", "withdrew"
+    table = Table(*columns, box=None)
     for name, site in document["sites"].items():
         table.add_row(
             Text(name),
             "yes" if site["connected"] else "no",
+            "" if site["answer_seconds"] is None else f"{site['answer_seconds']:.3g} s",
+            Text(site["left_behind_since"] or ""),
             Text(site["awaited_since"] or ""),
             f"{site['awaited_seconds']:.1f} s",
             Text(site["withdrew"] or ""),

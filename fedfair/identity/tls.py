@@ -8,15 +8,17 @@ no insecure mode. What the collaborator checks about the aggregator is in `prefl
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 import grpc
 from cryptography import x509
 
 from fedfair.errors import IdentityError
-from fedfair.identity.certificate import Role, decode_certificate, fingerprint
+from fedfair.identity.certificate import Role, decode_certificate, fingerprint, participant_of
 from fedfair.identity.files import certificate_pem, private_pem
 from fedfair.identity.preflight import ServerIdentity
 from fedfair.identity.roster import Roster
@@ -131,6 +133,29 @@ def authenticate(
             "add its signing key to federation.roster; every site must then approve the plan again",
         )
     return AuthenticatedPeer(participant.name, fingerprint(certificate))
+
+
+@lru_cache(maxsize=1024)
+def _name_in(certificate: bytes) -> str:
+    try:
+        return participant_of(decode_certificate(certificate, "the certificate of the connection")).uri
+    except IdentityError:
+        return ""
+
+
+def shown_name(auth_context: Mapping[str, Sequence[bytes]]) -> str:
+    """Return whom the certificate of a connection names, as a URI; empty where it names nobody.
+
+    Costs next to nothing for a certificate that was seen before, and decides nothing: gRPC has made sure that the
+    authority signed it, but nobody has asked yet whether it was revoked, or is in the roster.
+    """
+    certificates = auth_context.get("x509_pem_cert", ())
+    return _name_in(certificates[0]) if len(certificates) == 1 else ""
+
+
+def shown_certificate(auth_context: Mapping[str, Sequence[bytes]]) -> bytes:
+    """Return the SHA-256 of the certificates of a connection as they are written, unchecked as in `shown_name`."""
+    return hashlib.sha256(b"".join(auth_context.get("x509_pem_cert", ()))).digest()
 
 
 def _check_version(auth_context: Mapping[str, Sequence[bytes]]) -> None:

@@ -148,7 +148,8 @@ def _comparison(results: Sequence[Reported]) -> Markup:
 
 
 def _training(results: Sequence[Reported]) -> Markup:
-    gone = Markup("").join(paragraph(sentence) for sentence in sentences.departures(results[0].document))
+    told = (*sentences.departures(results[0].document), *sentences.late_sites(results[0].document))
+    gone = Markup("").join(map(paragraph, told))
     return gone + _course(results)
 
 

@@ -150,6 +150,13 @@ def departures(document: ResultDocument) -> Iterator[str]:
         yield f"{gone.collaborator} left after round {gone.round}: {gone.reason}"
 
 
+def late_sites(document: ResultDocument) -> Iterator[str]:
+    """Yield whom sums went on without, and how long it took."""
+    for late in document.late:
+        times = "once" if late.times == 1 else f"{late.times} times"
+        yield f"Sums went on without {late.collaborator} {times}; it took up to {late.longest_seconds:.1f} s."
+
+
 def interval(low: float, high: float) -> str:
     """Return an interval as it is shown in a table."""
     return "exact" if low == high else f"{low:.4f} to {high:.4f}"

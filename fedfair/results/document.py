@@ -18,6 +18,7 @@ from fedfair.errors import LocalProtocolError
 from fedfair.results.parts import (
     Departure,
     EvaluationWords,
+    LateSite,
     PlanWords,
     PrivacyWords,
     ReportedProtection,
@@ -80,6 +81,9 @@ class ResultDocument(BaseModel):
     )
     outcome: str = Field(default="", description="the same in words")
     left: tuple[Departure, ...] = Field(default=(), description="who left the run, and why")
+    late: tuple[LateSite, ...] = Field(
+        default=(), description="whom sums went on without, because it was too slow; omitted where nobody was"
+    )
 
     @property
     def shown(self) -> tuple[str, SplitRisk]:
@@ -136,6 +140,9 @@ class UnfinishedResult(BaseModel):
     state: str = Field(description="running, stopped or aborted")
     outcome: str = Field(description="the same in words")
     left: tuple[Departure, ...] = Field(description="who left the run, and why")
+    late: tuple[LateSite, ...] = Field(
+        default=(), description="whom sums went on without, because it was too slow; omitted where nobody was"
+    )
 
 
 def to_json(result: ResultDocument | UnfinishedResult) -> JsonObject:

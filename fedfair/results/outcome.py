@@ -17,7 +17,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.results.costs import SumCost
 from fedfair.results.document import FORMAT, ResultDocument, UnfinishedResult
-from fedfair.results.parts import Departure
+from fedfair.results.parts import Departure, LateSite
 from fedfair.results.writing import deployed_result
 from fedfair.run.progress import RunResult
 
@@ -56,11 +56,18 @@ class AggregatorFacts:
         seconds: how long it worked.
         costs: of every sum.
         left: who withdrew, in order.
+        late: whom sums went on without, in the order in which it first happened.
     """
 
     seconds: float
     costs: Sequence[SumCost]
     left: tuple[Departure, ...]
+    late: tuple[LateSite, ...] = ()
+
+    @property
+    def of_sites(self) -> dict[str, object]:
+        """Return the fields of a result that tell of sites."""
+        return {"left": self.left} | ({"late": self.late} if self.late else {})
 
 
 def run_outcome(
@@ -77,15 +84,15 @@ def run_outcome(
     """
     noised = distributed_dp(subject.plan, subject.layout.dimension)
     if reached.evaluation is None and noised is None:
-        left = () if known is None else known.left
-        return UnfinishedResult(
+        unfinished = UnfinishedResult(
             format=FORMAT,
             plan_digest=subject.plan_digest,
             rounds=reached.rounds,
             state=state.value,
             outcome=words,
-            left=left,
+            left=(),
         )
+        return unfinished.model_copy(update={} if known is None else known.of_sites)
     figures = deployed_result(
         subject.plan,
         subject.plan_digest,
@@ -95,5 +102,5 @@ def run_outcome(
         costs=None if known is None else known.costs,
         noised=noised,
     )
-    ended = {"state": state.value, "outcome": words} | ({} if known is None else {"left": known.left})
+    ended = {"state": state.value, "outcome": words} | ({} if known is None else known.of_sites)
     return figures.model_copy(update=ended)

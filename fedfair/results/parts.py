@@ -148,3 +148,13 @@ class Departure(BaseModel):
     collaborator: str = Field(description="its name")
     round: int = Field(description="training rounds done")
     reason: str = Field(description="in its words")
+
+
+class LateSite(BaseModel):
+    """A collaborator that sums went on without, though it was connected."""
+
+    model_config = FROZEN
+
+    collaborator: str = Field(description="its name")
+    times: int = Field(description="how many steps of sums went on without it")
+    longest_seconds: float = Field(description="the longest that it is known to have taken for one")

@@ -3,19 +3,37 @@
 Ordinarily that is everybody who is connected. After a lost sum it may be others: what some sites have helped to
 open, they help to open again for the very same sites and for nobody else; a sum that was interrupted waits for
 those who can open it; and where uploads were missing, the next attempt goes without those who owed them, if the
-others are enough. Knows no sums and no deadlines.
+others are enough. Who was left behind by earlier sums rests under the same condition. Knows no sums and no
+deadlines.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from fedfair.rounds.events import AfterWaiting, Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from fedfair.aggregation.requests import SumRequest
     from fedfair.ids import ParticipantId
+    from fedfair.rounds.events import DeadlineToken
     from fedfair.rounds.liars import Liars
     from fedfair.rounds.membership import Membership
     from fedfair.rounds.sum_round import SumRound
+
+
+class GivenUp(Protocol):
+    """The interface of what follows a lost sum."""
+
+    @property
+    def when_given_up(self) -> AfterWaiting:
+        """Return what follows where the awaited do not come."""
+
+    @property
+    def reopens(self) -> bool:
+        """Return whether an interrupted sum is to be opened from what sites have sent."""
 
 
 class CohortSelection:
@@ -152,10 +170,28 @@ class CohortSelection:
             remedy = "start the missing collaborators, or lower min_collaborators in the plan"
         return f"{why}, and the join deadline has passed without {absent}", remedy
 
-    def take(self) -> tuple[ParticipantId, ...]:
-        """Return who is asked in the sum that begins now; afterwards the ordinary rule holds again."""
+    def waiting(self, due: SumRequest | None, until: tuple[DeadlineToken, ...], given_up: GivenUp) -> Waiting:
+        """Return what there is to say of those who are waited for.
+
+        Args:
+            due: the sum that begins next.
+            until: the deadlines of which the first ends the wait.
+            given_up: what follows a wait that is given up.
+        """
+        then = AfterWaiting.START_WITHOUT if self.may_begin_late else given_up.when_given_up
+        counts = (self.present, self.total, self.needed)
+        return Waiting(self.absent, *counts, until, then, due, self.only, given_up.reopens)
+
+    def take(self, resting: Collection[ParticipantId] = ()) -> tuple[ParticipantId, ...]:
+        """Return who is asked in the sum that begins now; afterwards the ordinary rule holds again.
+
+        Args:
+            resting: who is left out, if the others are enough.
+        """
         connected, only = self._members.connected, self._only
         others = tuple(who for who in connected if who not in self._without)
+        rested = tuple(who for who in others if who not in resting)
+        others = rested if len(rested) >= self._quorum else others
         self._without = ()
         self.ask_anybody()
         return only or (others if len(others) >= self._quorum else connected)

@@ -31,7 +31,7 @@ class Deadlines:
         """Return the tokens of those deadlines of the federation, of these kinds, that are running."""
         return tuple(self._running[kind, None] for kind in kinds if self.is_running(kind))
 
-    def set(self, kind: DeadlineKind, seconds: int, participant: ParticipantId | None = None) -> SetDeadline:
+    def set(self, kind: DeadlineKind, seconds: float, participant: ParticipantId | None = None) -> SetDeadline:
         """Issue a token for a deadline that is not running.
 
         Raises:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedfair.ids import ParticipantId, SumNumber
     from fedfair.rounds.exit_reasons import ExitReason
     from fedfair.run.training_run import Progress
+    from fedfair.secagg.masking import MaskedVector
 
 
 class DeadlineKind(enum.Enum):
@@ -42,6 +43,8 @@ class DeadlineKind(enum.Enum):
     """Until a sum closes with those who have answered."""
     MASKS = "masks"
     """Until a masked sum continues without those who have not answered in its present phase; after `SUM`."""
+    STRAGGLERS = "stragglers"
+    """Until a sum that enough have answered goes on without those who are connected and have not."""
     GRACE = "grace"
     """Until a collaborator who dropped out of an open sum is no longer waited for."""
 
@@ -87,9 +90,13 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The stream of a connected or refused collaborator ended."""
+    """The stream of a connected or refused collaborator ended.
+
+    `steady` is False where its streams never last (`steadiness`): nobody waits for its return.
+    """
 
     participant: ParticipantId
+    steady: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class MessageArrived:
 
     participant: ParticipantId
     message: bytes
-    vector: bytes | bytearray | memoryview = b""
+    vector: MaskedVector = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +222,7 @@ class SendMessage:
 
     participant: ParticipantId
     message: bytes
-    vector: bytes = b""
+    vector: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +284,7 @@ class SetDeadline:
     """Report `DeadlinePassed(token)` after so many seconds."""
 
     token: DeadlineToken
-    seconds: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +314,30 @@ class Unawaited:
     request: SumRequest
     reason: str
     refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """A sum goes on without somebody who is connected and has not answered; it is asked again later.
+
+    `seconds` is how long it has been asked, `median` what the sites took, by their last answers; None where nobody
+    was timed before.
+    """
+
+    participant: ParticipantId
+    sum_number: SumNumber
+    request: SumRequest
+    seconds: float
+    median: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """Somebody who was left behind has answered what it was asked, too late for that sum; as `LeftBehind`."""
+
+    participant: ParticipantId
+    seconds: float
+    median: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +462,8 @@ Effect = (
     | CancelDeadline
     | Report
     | Unawaited
+    | LeftBehind
+    | CaughtUp
     | Departed
     | SumLost
     | Skipped

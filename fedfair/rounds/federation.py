@@ -8,9 +8,8 @@ may come when and where it may lead; the driver carries out the effects in order
 Waiting. The first sum begins when every collaborator of the plan is connected, or when the join deadline passes
 with at least `min_collaborators`. After an interruption, such as a restart of the aggregator, it is enough that
 a quorum is back: the others get `reconnect_grace_seconds` to return with it. A join deadline that passes without a
-quorum aborts the run. It reports in facts (`events.Waiting`) whom it waits for, until which deadline and what
-happens then, and again only when they change. Before the first sum after a restart, what the sites know is
-compared with the journal (`continued`).
+quorum aborts the run. `events.Waiting` has what is told of it. Before the first sum after a restart, what the
+sites know is compared with the journal (`continued`).
 
 Summing. The cohort is everybody who is connected when the sum begins. `plain_sum` or `masked_sum` says who is
 waited for and when the sum closes, `lost_sums` what follows a sum that is lost; it changes nothing. Who comes back
@@ -29,7 +28,6 @@ from fedfair.aggregation.round_subject import round_subject
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.derived import quorum
-from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.rounds.cohort_selection import CohortSelection
 from fedfair.rounds.continued import Continued, Seen
 from fedfair.rounds.deadlines import Deadlines
@@ -37,7 +35,6 @@ from fedfair.rounds.events import (
     Abort,
     Abstained,
     Accept,
-    AfterWaiting,
     Checkpoint,
     CheckpointKind,
     Connected,
@@ -54,7 +51,6 @@ from fedfair.rounds.events import (
     Refuse,
     Report,
     SendMessage,
-    SendState,
     SendSum,
     SitesAhead,
     Skipped,
@@ -67,13 +63,15 @@ from fedfair.rounds.events import (
     Waiting,
 )
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
+from fedfair.rounds.late_members import LateMembers
 from fedfair.rounds.liars import Liars
 from fedfair.rounds.lost_sums import End, LostSums
 from fedfair.rounds.masked_sum import MaskedSumRound, abstention, accuse_late
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.rounds.plain_sum import PlainSumRound
-from fedfair.rounds.state_steps import LastOpened, StateSteps
+from fedfair.rounds.state_steps import OUT_OF_STEP, LastOpened, StateSteps
+from fedfair.rounds.stragglers import SumPace
 from fedfair.rounds.sum_round import MemberStanding, OutgoingMessage, Step, SumRound, SumState
 
 if TYPE_CHECKING:
@@ -83,10 +81,8 @@ if TYPE_CHECKING:
     from fedfair.plan.schema import Plan
     from fedfair.rounds.secagg_session import SecaggSession
     from fedfair.run.training_run import TrainingRun
-
-
-OUT_OF_STEP = frozenset({RefusalReason.SECAGG_STATE.value, RefusalReason.PROTOCOL.value})
-"""Reasons of a site that is asked about another state of the run than its own."""
+    from fedfair.secagg.arriving import ArrivingVector
+    from fedfair.secagg.masking import MaskedVector
 
 
 class Federation:
@@ -102,6 +98,7 @@ class Federation:
         continued: what an earlier process that ran this training run has left; None for a new run.
         unfinished: the sum that an earlier process had begun and the training run asks for next; None for none.
         opened: the sum that an earlier process has opened last; None for none.
+        clock: seconds since any fixed moment; where there is none, time stands still.
     """
 
     def __init__(
@@ -116,6 +113,7 @@ class Federation:
         continued: Continued | None = None,
         unfinished: UnfinishedSum | None = None,
         opened: LastOpened | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._steps = StateSteps(training_run, plan_digest, opened, masked=protection is not None)
         self._federation = plan.federation
@@ -126,6 +124,7 @@ class Federation:
         self._members = Membership([ParticipantId(name) for name in plan.federation.collaborators])
         self._quorum = quorum(plan)
         self._deadlines = Deadlines()
+        self._late = LateMembers(plan, self._members, self._deadlines, clock)
         self._phase = Phase.NEW
         self._sum: SumRound | None = None
         self._sum_number = SumNumber(last_sum_number)
@@ -186,7 +185,30 @@ class Federation:
         """Return the sum that was opened last, for sites that have missed it; None before the first."""
         return self._steps.last
 
+    @property
+    def pace(self) -> SumPace:
+        """Return how fast the sum was answered that closed last."""
+        return self._late.times.pace
+
     # -------------------------------------------------------------- the one way in
+
+    def arriving(self, participant: ParticipantId, message: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds a masked vector to the sum under way while it arrives.
+
+        It stands for the vector in the `MessageArrived` that says that all of it is here. Where none does, nothing
+        of it is in the sum.
+
+        Args:
+            participant: who sends it.
+            message: beside the vector.
+            length: of the vector, in bytes.
+
+        Returns:
+            None where the vector must be held until it is whole.
+        """
+        if self._sum is None or participant not in self.connected or not self._members.is_heard(participant):
+            return None
+        return self._sum.arriving(participant, message, length)
 
     def receive(self, event: Event) -> list[Effect]:
         """Take one event; return what is to be done about it, in order. At the end of a run: nothing, ever.
@@ -206,8 +228,8 @@ class Federation:
                 yield from self._begin()
             case Connected(participant, session, seen, state):
                 yield from self._connect(participant, session, seen, state)
-            case Disconnected(participant):
-                yield from self._disconnect(participant)
+            case Disconnected(participant, steady):
+                yield from self._disconnect(participant, steady=steady)
             case UploadArrived(participant, number, payload):
                 yield from self._upload(participant, number, payload)
             case MessageArrived(participant, message, vector):
@@ -237,7 +259,8 @@ class Federation:
         yield from self._wait()
 
     def _connect(self, participant: ParticipantId, session: bytes, seen: Seen, state: bytes) -> Iterator[Effect]:
-        self._members.presence(participant)  # Refuses a name that the plan does not know.
+        if self._members.presence(participant) is not Presence.ABSENT:  # This refuses a name not of the plan.
+            self._late.times.gone(participant)
         self._members.connect(participant, state or self._steps.initial)
         self._seen[participant] = seen
         if self._protection is not None:
@@ -245,40 +268,29 @@ class Federation:
         if participant in self._liars:
             yield from self._liars.send_away(participant)
         elif self._sum is None:
-            yield from self._tell_of_last_sum(participant)
+            yield from self._steps.tell_of_last(participant, self._members)
             yield from self._start_if_enough()
         elif participant in self._sum.cohort:
             yield from self._deadlines.cancel(DeadlineKind.GRACE, participant)
             if self._sum.step(participant, Step.RETURN) is MemberStanding.ASKED:
                 yield from self._ask(participant, self._sum)
                 yield from self._pass_on(self._sum)
+                yield from self._late.watch(self._sum)
 
-    def _tell_of_last_sum(self, participant: ParticipantId) -> Iterator[Effect]:
-        """Tell a participant of the sum that was opened last, if that is all that its copy of the run lacks."""
-        told = self._steps.lacks(participant, self._members.held(participant))
-        if told is not None:
-            self._members.hold(participant, self._steps.present)
-            yield told.effect(participant)
-
-    def _bring_into_step(self, participant: ParticipantId) -> Iterator[Effect]:
-        """Bring a participant's copy of the run to the present state."""
-        yield from self._tell_of_last_sum(participant)
-        if not self._steps.is_present(self._members.held(participant)):
-            self._members.hold(participant, self._steps.present)
-            yield SendState(participant)
-
-    def _disconnect(self, participant: ParticipantId) -> Iterator[Effect]:
+    def _disconnect(self, participant: ParticipantId, *, steady: bool) -> Iterator[Effect]:
         presence = self._members.presence(participant)
         if presence is Presence.ABSENT:
             raise LocalProtocolError(f"{participant} is reported as disconnected, but was not connected")
         self._members.disconnect(participant)
+        self._late.times.gone(participant)
         if presence is Presence.REFUSED:
             return
         if self._sum is None:
             yield from self._start_if_enough()
         elif participant in self._sum.cohort and self._sum.step(participant, Step.LEAVE) is MemberStanding.AWAY:
-            grace = self._federation.reconnect_grace_seconds
+            grace = self._federation.reconnect_grace_seconds if steady else 0
             yield self._deadlines.set(DeadlineKind.GRACE, grace, participant)
+            yield from self._late.watch(self._sum)
 
     def _expel(self, participant: ParticipantId, message: str, remedy: str) -> Iterator[Effect]:
         """Send a connected participant away."""
@@ -312,18 +324,11 @@ class Federation:
                 yield self._deadlines.set(DeadlineKind.SETTLE, self._federation.reconnect_grace_seconds)
         else:
             yield from self._deadlines.cancel(DeadlineKind.SETTLE)
-        waiting = self._waiting(missing)
+        until = self._deadlines.running(DeadlineKind.JOIN, DeadlineKind.SETTLE)
+        waiting = self._next.waiting(self._training_run.next_sum(), until, self._lost)
         if waiting != self._told_waiting:
             self._told_waiting = waiting
             yield waiting
-
-    def _waiting(self, missing: tuple[ParticipantId, ...]) -> Waiting:
-        """Return what there is to say of those who are waited for."""
-        cohort = self._next
-        then = AfterWaiting.START_WITHOUT if cohort.may_begin_late else self._lost.when_given_up
-        until = self._deadlines.running(DeadlineKind.JOIN, DeadlineKind.SETTLE)
-        about = (self._training_run.next_sum(), cohort.only, self._lost.reopens)
-        return Waiting(missing, cohort.present, cohort.total, cohort.needed, until, then, *about)
 
     # -------------------------------------------------------------- one sum
 
@@ -360,7 +365,8 @@ class Federation:
             yield from self._abort(*continued.words(rounds), ExitReason.RESTORED)
 
     def _sum_round(self, number: SumNumber, request: SumRequest) -> SumRound:
-        cohort, quorum = self._next.take(), self._quorum
+        self._late.begin_sum(only_these=self._next.is_fixed)
+        cohort, quorum = self._next.take(self._late.times.resting), self._quorum
         if self._protection is None:
             return PlainSumRound(number, request, cohort, quorum, self._make_sum(request.spec))
         for participant in self._members.connected:
@@ -383,17 +389,18 @@ class Federation:
             yield SendMessage(said.member, said.message, said.vector)
 
     def _ask(self, participant: ParticipantId, sum_round: SumRound) -> Iterator[Effect]:
-        yield from self._bring_into_step(participant)
+        yield from self._steps.bring_up(participant, self._members)
         # The request itself tells of an evaluation that was left out; the next sum is about the state without it.
         self._members.hold(participant, self._steps.present)
-        seconds = self._federation.round_deadline_seconds
-        yield SendSum(participant, sum_round.number, sum_round.request, self._steps.present, seconds)
+        about, seconds = (sum_round.number, sum_round.request), self._federation.round_deadline_seconds
+        yield SendSum(participant, *about, self._steps.present, seconds)
 
     def _upload(
         self, participant: ParticipantId, number: SumNumber, payload: bytes | bytearray | memoryview
     ) -> Iterator[Effect]:
         if not self._members.is_heard(participant):
             return
+        yield from self._late.hear(participant)
         if self._is_over(number):
             if self._last_counted.get(participant) == number:
                 yield Accept(participant, number)
@@ -405,15 +412,18 @@ class Federation:
             yield from self._expel(participant, fault.message, fault.remedy)
             return
         self._last_counted[participant] = number
+        self._late.times.answered(participant)
         yield Accept(participant, number)
         yield from self._close_if_settled(sum_round)
 
-    def _message(
-        self, participant: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview
-    ) -> Iterator[Effect]:
-        if not self._members.is_heard(participant) or self._sum is None:
+    def _message(self, participant: ParticipantId, message: bytes, vector: MaskedVector) -> Iterator[Effect]:
+        if not self._members.is_heard(participant):
             return
-        sum_round = self._sum
+        sum_round, caught_up = self._sum, tuple(self._late.hear(participant))
+        yield from caught_up
+        if sum_round is None or (caught_up and participant not in sum_round.cohort):
+            return
+        awaited = participant in sum_round.waiting_for
         try:
             reason = sum_round.receive(participant, message, vector)
         except RemoteProtocolError as fault:
@@ -421,6 +431,8 @@ class Federation:
             return
         if reason:
             yield PassedOver(participant, reason)
+        elif awaited:
+            self._late.times.answered(participant)
         yield from self._close_if_settled(sum_round)
 
     def _abstain(
@@ -431,6 +443,7 @@ class Federation:
         if reason in OUT_OF_STEP:
             # Whatever it was sent has not brought it into step: the next sum begins with the whole state.
             self._members.hold(participant, b"")
+        yield from self._late.hear(participant)
         if self._is_over(number):
             if accused and number == self._newest_over:
                 yield from self._accuse_late(participant, accused)
@@ -493,6 +506,10 @@ class Federation:
                 if sum_round.state is SumState.OPEN:
                     yield self._deadlines.set(DeadlineKind.MASKS, seconds)
                 yield from self._close_if_settled(sum_round)
+            case (DeadlineKind.STRAGGLERS, _), sum_round if sum_round is not None:
+                if self._late.may_be_left(sum_round):
+                    yield from self._late.leave_behind(sum_round)
+                    yield from self._close_if_settled(sum_round)
             case (DeadlineKind.GRACE, str() as participant), sum_round if sum_round is not None:
                 member, grace = ParticipantId(participant), self._federation.reconnect_grace_seconds
                 sum_round.step(member, Step.LAPSE)
@@ -504,7 +521,9 @@ class Federation:
     def _close_if_settled(self, sum_round: SumRound) -> Iterator[Effect]:
         yield from self._pass_on(sum_round)
         if sum_round.state is SumState.OPEN:
+            yield from self._late.watch(sum_round)
             return
+        self._late.times.close()
         yield from self._deadlines.cancel_all()
         self._sum = None
         if sum_round.state is SumState.LOST:
@@ -528,7 +547,8 @@ class Federation:
         if said is None:
             self._steps.moved(LastOpened.in_the_clear(before, totals, sum_round.counted))
             for participant in self._members.connected:
-                yield from self._tell_of_last_sum(participant)
+                if not self._late.times.owes(participant) or participant in sum_round.cohort:
+                    yield from self._steps.tell_of_last(participant, self._members)
         else:
             # The round itself has told whoever was in it to its end.
             self._steps.moved(LastOpened.under_masks(before, said, aftermath.told))

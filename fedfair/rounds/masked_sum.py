@@ -4,8 +4,8 @@ Keeps the contract of `sum_round`, so that `federation` drives it like a sum in 
 by messages that nobody but the two ends of secure aggregation reads. `secagg.server` decides when a phase of the
 protocol is complete. This decides who may be waited for, and which refused message costs its sender the stream.
 
-    [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD, [SURVIVORS -> VOTE,] OPEN -> ANSWER,
-    OPENED
+    [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD,
+    [PAIR_MASKS_REQUEST -> PAIR_MASKS, SURVIVORS -> VOTE,] OPEN -> ANSWER, OPENED
 
 A member that leaves has its grace in every phase; what it had been asked and had not answered is sent again when
 it returns. Who lapses, abstains or is expelled is gone for the protocol: the sum is taken over the survivors if
@@ -40,13 +40,15 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.server_state import ServerState
 
 if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
     from fedfair.aggregation.running_sum import Totals
     from fedfair.ids import ParticipantId, SumNumber
     from fedfair.rounds.secagg_session import SecaggSession
+    from fedfair.secagg.arriving import ArrivingVector
+    from fedfair.secagg.masking import MaskedVector
     from fedfair.secagg.opened_sum import OpenedSum
     from fedfair.secagg.transcript import RoundSubject
 
@@ -154,6 +156,22 @@ class MaskedSumRound:
         return SumState.LOST if self.reason else SumState.OPEN
 
     @property
+    def step_name(self) -> str:
+        """Return what members are asked for now, in a word; what they only send again takes another time."""
+        server = self._protection.server
+        return "repeated uploads" if server.is_repeated else server.state.name.lower()
+
+    @property
+    def is_of_session(self) -> bool:
+        """Return whether a session is being set up, which is the same for every purpose."""
+        return self._protection.server.state in (ServerState.ADVERTS, ServerState.CONFIRMS)
+
+    @property
+    def suffices(self) -> bool:
+        """Return whether enough have answered in the present phase."""
+        return self._protection.server.suffices
+
+    @property
     def aftermath(self) -> Aftermath:
         """Return what the sum leaves behind, as things stand."""
         opened, clipping = self._opened, None
@@ -192,7 +210,11 @@ class MaskedSumRound:
             "compare the plan digests and the versions of fedfair on both sides",
         )
 
-    def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
+    def arriving(self, member: ParticipantId, message: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds a member's masked vector to the sum while it arrives; None where it must be held."""
+        return self._protection.server.arriving(self._protection.index(member), message, length)
+
+    def receive(self, member: ParticipantId, message: bytes, vector: MaskedVector) -> str:
         """Take one message of secure aggregation; return why it was passed over, or an empty string.
 
         Raises:
@@ -293,8 +315,8 @@ class MaskedSumRound:
                     self.reason = reason
                 case RoundAborted(_, reason, _, missing, survivors, reopens):
                     self.reason, self._reopens = reason, reopens
-                    self._missing = tuple(self._members[index] for index in missing)
-                    self._settled = tuple(self._members[index] for index in survivors)
+                    self._missing = tuple(self._protection.name(index) for index in missing)
+                    self._settled = tuple(self._protection.name(index) for index in survivors)
 
     def _tell_of_sum(self) -> None:
         """Tell everybody who was asked and is not out what was opened, whether it is in the sum or not."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
     from fedfair.aggregation.running_sum import RunningSum, Totals
     from fedfair.ids import ParticipantId, SumNumber
+    from fedfair.secagg.arriving import ArrivingVector
+    from fedfair.secagg.masking import MaskedVector
 
 
 TRANSITIONS: Final[Mapping[MemberStanding, Mapping[Step, MemberStanding]]] = {
@@ -130,6 +132,14 @@ class PlainSumRound:
             return SumState.OPEN
         return SumState.COMPLETE if len(self.counted) >= self.quorum else SumState.LOST
 
+    step_name = "uploads"
+    is_of_session = False
+
+    @property
+    def suffices(self) -> bool:
+        """Return whether enough are counted."""
+        return len(self.counted) >= self.quorum
+
     @property
     def reason(self) -> str:
         """Return why the sum has no total, if it has none."""
@@ -144,7 +154,11 @@ class PlainSumRound:
         """Return nothing: a plain sum sends no message but its request."""
         return Outgoing()
 
-    def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
+    def arriving(self, member: ParticipantId, message: bytes, length: int) -> ArrivingVector | None:  # noqa: ARG002
+        """Return nothing: real numbers that were added cannot be taken out of a sum exactly."""
+        return None
+
+    def receive(self, member: ParticipantId, message: bytes, vector: MaskedVector) -> str:
         """Refuse a message of secure aggregation.
 
         Raises:

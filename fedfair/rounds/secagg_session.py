@@ -19,7 +19,8 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import quorum
 from fedfair.rounds.sum_round import OutgoingMessage
 from fedfair.secagg.round_record import RoundRecord
-from fedfair.secagg.server import Server, ServerState
+from fedfair.secagg.server import Server
+from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.session import renewal_reason
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fedfair.rounds.events import UnfinishedSum
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.effects import ServerEffect
+    from fedfair.secagg.recovery import KeepBody
     from fedfair.secagg.shamir import Randomness
     from fedfair.secagg.transcript import RoundSubject
 
@@ -76,6 +78,7 @@ class SecaggSession:
         schema: of the features.
         randomness: source of nonces: `secrets.token_bytes`.
         clock: seconds since any fixed moment.
+        keep: where the body of an opened sum is kept; None for memory.
 
     Attributes:
         server: the protocol's own state machine.
@@ -93,6 +96,7 @@ class SecaggSession:
         schema: FeatureSchema,
         randomness: Randomness,
         clock: Callable[[], float],
+        keep: KeepBody | None = None,
     ) -> None:
         names = plan.federation.collaborators
         self._shapes = sum_shapes(plan, layout, schema)
@@ -104,6 +108,7 @@ class SecaggSession:
             randomness,
             layout.dtype,
             quorum=quorum(plan),
+            keep=keep,
         )
         self._ring_bits = plan.secure_aggregation.ring_bits
         self._clock = clock

@@ -10,17 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.rounds.events import SendMessage, SendTotals
+from fedfair.policy.refusal_reasons import RefusalReason
+from fedfair.rounds.events import SendMessage, SendState, SendTotals
 from fedfair.run.opened_totals import OpenedTotals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from fedfair.aggregation.running_sum import Totals
     from fedfair.ids import ParticipantId
+    from fedfair.rounds.events import Effect
+    from fedfair.rounds.membership import Membership
     from fedfair.run.state import RunState
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.recovery import Announcement
+
+OUT_OF_STEP = frozenset({RefusalReason.SECAGG_STATE.value, RefusalReason.PROTOCOL.value})
+"""Reasons of a site that is asked about another state of the run than its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class LastOpened:
 
     before: bytes
     message: bytes
-    vector: bytes
+    vector: bytes | memoryview
     masked: bool
     told: tuple[str, ...]
 
@@ -121,6 +127,25 @@ class StateSteps:
         if last is None or held != last.before or self.is_present(held) or not last.is_for(participant):
             return None
         return last
+
+    def tell_of_last(self, participant: ParticipantId, members: Membership) -> Iterator[SendMessage | SendTotals]:
+        """Tell a participant of the sum that was opened last, if that is all that its copy of the run lacks.
+
+        Args:
+            participant: who, connected.
+            members: what state each of them holds.
+        """
+        told = self.lacks(participant, members.held(participant))
+        if told is not None:
+            members.hold(participant, self.present)
+            yield told.effect(participant)
+
+    def bring_up(self, participant: ParticipantId, members: Membership) -> Iterator[Effect]:
+        """Bring a participant's copy of the run to the present state; the rest as `tell_of_last`."""
+        yield from self.tell_of_last(participant, members)
+        if not self.is_present(members.held(participant)):
+            members.hold(participant, self.present)
+            yield SendState(participant)
 
     def reaches(self, participant: ParticipantId, held: bytes) -> bool:
         """Return whether a participant's copy is at the present state, or one sum behind it."""

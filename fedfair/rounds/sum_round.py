@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
     from fedfair.aggregation.running_sum import Totals
     from fedfair.ids import ParticipantId, SumNumber
+    from fedfair.secagg.arriving import ArrivingVector
+    from fedfair.secagg.masking import MaskedVector
 
 
 class MemberStanding(enum.Enum):
@@ -75,7 +77,7 @@ class OutgoingMessage:
 
     member: ParticipantId
     message: bytes
-    vector: bytes = b""
+    vector: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,18 @@ class SumRound(Protocol):
         """Return whether the sum is open, complete or lost."""
 
     @property
+    def step_name(self) -> str:
+        """Return what members are asked for now, in a word."""
+
+    @property
+    def is_of_session(self) -> bool:
+        """Return whether what is asked for now is the same for every purpose."""
+
+    @property
+    def suffices(self) -> bool:
+        """Return whether enough have answered for the sum to go on, or be repeated, without the others."""
+
+    @property
     def aftermath(self) -> Aftermath:
         """Return what the sum leaves behind, as things stand."""
 
@@ -176,7 +190,16 @@ class SumRound(Protocol):
             RemoteProtocolError: it cannot be added; nothing has changed.
         """
 
-    def receive(self, member: ParticipantId, message: bytes, vector: bytes | bytearray | memoryview) -> str:
+    def arriving(self, member: ParticipantId, message: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds a member's masked vector to the sum while it arrives, for `receive`; None for nothing.
+
+        Args:
+            member: who sends it.
+            message: beside the vector.
+            length: of the vector, in bytes.
+        """
+
+    def receive(self, member: ParticipantId, message: bytes, vector: MaskedVector) -> str:
         """Take a message of secure aggregation; refuse it where the sum is in the clear.
 
         Returns:

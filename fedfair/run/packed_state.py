@@ -19,6 +19,9 @@ from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
 from fedfair.run.state import RunState
 
 FORMAT = "fedfair/packed-run-state/1"
+MODEL_PART = 2
+"""Which part of a packed state is the model's vector."""
+
 MAX_HEADER_BYTES = 1 << 26
 """A history of ten thousand evaluations has a tenth of it."""
 

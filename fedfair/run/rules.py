@@ -315,7 +315,7 @@ class RunRules:
             state.model.vector,
             state.model.threshold,
             state.moments,
-            MeanChange(totals.body, weighted_change, divisor),
+            MeanChange(totals.body, weighted_change, divisor, totals.used_up and self._variates is None),
             RoundNumber(state.rounds_done + 1),
         )
         self._check_threshold(state, threshold)

@@ -1,9 +1,13 @@
-"""A site in one round: `round_start` -> Contributing -> Uploaded -> Voted -> Answered.
+"""A site in one round: `round_start` -> Contributing -> Uploaded [-> MasksWrapped -> ConsistencyChecked] -> done.
 
 Phases are objects; what a phase may not do, it has no method for, and going on erases what the phase before
 knew. Everything is checked before anything changes. The rules that defeat a lying aggregator are here: a
 member votes once and answers once, the dropped are what *we* compute (cohort without survivors), and only sets
-with enough signed votes are opened. `participant` adds the log, resending and dispatch.
+with enough signed votes are opened.
+
+A member's masks with the dropped leave it under its own mask, and for a set that may be opened only. From then on
+it helps to open that set, or a part of it, and never the whole cohort. `participant` adds the log, resending and
+dispatch.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
-from fedfair.secagg.checks import Check, require
+from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.history import History, fingerprint, set_digest
 from fedfair.secagg.keys import Secret, confirmation_tag
@@ -23,6 +27,8 @@ from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.secagg.params import Mode, least_survivors
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
+    PairMasks,
+    PairMasksRequest,
     RoundStart,
     Survivors,
     UnmaskRequest,
@@ -30,13 +36,7 @@ from fedfair.secagg.round_messages import (
     Upload,
     consistency_fields,
 )
-from fedfair.secagg.sealing import (
-    open_envelope,
-    seal,
-    share_digests,
-    share_of_own_mask,
-    shares_of_pair_masks,
-)
+from fedfair.secagg.sealing import open_envelope, seal, share_digests, wrap_pair_masks
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shamir import SECRET_BYTES, Randomness, split
 from fedfair.secagg.signing import sign
@@ -155,6 +155,7 @@ class Contributing:
         history: History,
         randomness: Randomness,
         encoded: NDArray[np.uint32] | None = None,
+        frames: list[bytes] | None = None,
     ) -> tuple[Uploaded, bytes, bytearray]:
         """Return the next phase, the upload and its masked vector.
 
@@ -164,6 +165,7 @@ class Contributing:
             history: what left this site before, and what may have become of it.
             randomness: source of b, of shares and of rounding.
             encoded: as `masked_vector`.
+            frames: as `masked_vector`.
 
         Raises:
             SecaggError: REUSED_UPDATE: two sums over different sets would tell this update from the others.
@@ -177,10 +179,11 @@ class Contributing:
         shape = site.shapes[self.start.purpose]
         tagging = None if self.check_key is None else Tagging(check_of(self.check_key, shape), site.member)
         vector, vector_hash = masked_vector(
-            update, shape, self.code, self._signed(own_seed), rounding_key, site.threads, tagging, encoded
+            update, shape, self.code, self._signed(own_seed), rounding_key, site.threads, tagging, encoded, frames
         )
         rounding_key.erase()
-        shares = self._shares(own_seed, randomness)
+        points = split(own_seed.reveal(), context.cohort, context.threshold, randomness)
+        shares = dict(zip(context.cohort, points, strict=True))
         transcript = context.transcript
         envelopes = tuple(
             (peer, seal(key, transcript, site.member, peer, shares[peer])) for peer, key in self.sending.items()
@@ -188,11 +191,17 @@ class Contributing:
         tags = tuple((peer, confirmation_tag(seed, transcript)) for peer, seed in self.seeds.items())
         promise = commitment(own_seed, transcript, site.member)
         promised = tuple(
-            (holder, share_digests(transcript, site.member, holder, held)) for holder, held in shares.items()
+            (holder, found)
+            for (_, holder), found in share_digests(
+                transcript, (((site.member, holder), share) for holder, share in shares.items())
+            )
         )
         fields = (transcript, site.member, vector_hash, promise, tags, envelopes, promised)
         signature = sign(site.signing_key, "upload", *Upload(*fields, b"").signed_fields())
-        uploaded = Uploaded(context, dict(self.receiving), Secret(b"".join(shares[site.member])), computed)
+        seeds = {peer: seed.reveal() for peer, seed in self.seeds.items()}
+        wrapped = wrap_pair_masks(own_seed, transcript, site.member, seeds)
+        masks = {peer: Secret(mask) for peer, mask in wrapped.items()}
+        uploaded = Uploaded(context, dict(self.receiving), Secret(shares[site.member]), computed, masks)
         own_seed.erase()
         self._erase_sent()
         return uploaded, Upload(*fields, signature).encode(), vector
@@ -231,45 +240,40 @@ class Contributing:
         member = self.context.site.member
         return [SignedSeed(own_seed, False), *(SignedSeed(s, peer < member) for peer, s in self.seeds.items())]
 
-    def _shares(self, own_seed: Secret, randomness: Randomness) -> dict[int, list[bytes]]:
-        cohort, needed = self.context.cohort, self.context.threshold
-        shares: dict[int, list[bytes]] = {holder: [] for holder in cohort}
-        for seed in (own_seed, *self.seeds.values()):
-            for holder, share in zip(cohort, split(seed.reveal(), cohort, needed, randomness), strict=True):
-                shares[holder].append(share)
-        return shares
-
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
-    """Our masked vector is out. What is left: keys of envelopes to us, and our shares of our own seeds."""
+    """Our masked vector is out. What is left: keys of envelopes to us, and our share of our own mask.
+
+    `masks` are those with everybody else, each under our own; None where they are forgotten.
+    """
 
     context: RoundContext
     receiving: Mapping[int, Secret] = field(repr=False)
-    own_shares: Secret
+    own_share: Secret
     fingerprint: bytes
+    masks: Mapping[int, Secret] | None = field(repr=False)
 
-    def vote(self, raw: bytes) -> tuple[ConsistencyChecked, bytes]:
-        """Vote, once, for a set of survivors; return the next phase and the vote.
+    def wrap(self, raw: bytes) -> tuple[MasksWrapped, bytes]:
+        """Hand over the masks with those who are no survivors, under our own; return the next phase and them.
 
         Raises:
-            SecaggError: ENCODING, TRANSCRIPT or SURVIVORS.
+            SecaggError: ENCODING, TRANSCRIPT, SURVIVORS or COHORT; SESSION: the masks are forgotten.
         """
-        message, context = Survivors.decode(raw), self.context
+        message, context, masks = PairMasksRequest.decode(raw), self.context, self.masks
         context.check_transcript(message.transcript)
         context.check_survivors(message.survivors)
-        require(
-            context.mode is Mode.MALICIOUS, Check.OUT_OF_ORDER, "a semi-honest session has no consistency check"
-        )
-        site = context.site
-        fields = consistency_fields(context.transcript, message.survivors, site.member)
-        vote = ConsistencyCheck(
-            context.transcript, site.member, message.survivors, sign(site.signing_key, "vote", *fields)
-        ).encode()
-        return ConsistencyChecked(self, message.survivors), vote
+        dropped = [member for member in context.cohort if member not in message.survivors]
+        require(bool(dropped), Check.SURVIVORS, "a request for the masks with nobody")
+        if masks is None:
+            words = "this site no longer has the masks that it uses with others in this round"
+            raise SecaggError(Check.SESSION, words, "the sum continues without this site")
+        handed_over = tuple((gone, masks[gone].reveal()) for gone in dropped)
+        answer = PairMasks(context.transcript, context.site.member, message.survivors, handed_over).encode()
+        return MasksWrapped(self, message.survivors), answer
 
     def answer(self, raw: bytes) -> tuple[SharesRevealed, bytes]:
-        """Answer, once, where nobody dropped out (or the aggregator is trusted to say who did).
+        """Answer, once, where nobody dropped out.
 
         Raises:
             SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, VOTES, ENVELOPE or SHARE.
@@ -278,7 +282,7 @@ class Uploaded:
         context.check_transcript(message.transcript)
         context.check_survivors(message.survivors)
         require(
-            message.survivors == context.cohort or context.mode is Mode.SEMI_HONEST,
+            message.survivors == context.cohort,
             Check.VOTES,
             "a request to open a part of the cohort for which this site has not voted",
         )
@@ -288,34 +292,111 @@ class Uploaded:
     def _opened(self, message: UnmaskRequest) -> tuple[SharesRevealed, bytes]:
         context, site = self.context, self.context.site
         survivors = message.survivors
-        dropped = [member for member in context.cohort if member not in survivors]
         envelopes = dict(message.envelopes)
         expected = {member for member in survivors if member != site.member}
         require(envelopes.keys() == expected, Check.ENVELOPE, "not exactly one envelope from every survivor")
-        shares = []
-        for member in survivors:
-            held = (
-                self.own_shares.reveal() if member == site.member else self._open_from(member, envelopes[member])
+        shares = tuple(
+            (
+                member,
+                self.own_share.reveal() if member == site.member else self._open_from(member, envelopes[member]),
             )
-            pairs = shares_of_pair_masks(held, member, context.cohort)
-            shares.append((member, share_of_own_mask(held) + b"".join(pairs[gone] for gone in dropped)))
-        answer = UnmaskShares(context.transcript, site.member, survivors, tuple(shares)).encode()
+            for member in survivors
+        )
+        answer = UnmaskShares(context.transcript, site.member, survivors, shares).encode()
         self.erase()
         return SharesRevealed(context, survivors, self.fingerprint), answer
 
     def _open_from(self, sender: int, envelope: bytes) -> bytes:
         context = self.context
         name, member = context.site.roster.name(sender), context.site.member
-        opened = open_envelope(self.receiving[sender], context.transcript, sender, member, envelope, name)
-        right_length = len(opened) == 32 * len(context.cohort)
-        require(right_length, Check.ENVELOPE, f"{name} sealed {len(opened)} bytes of shares", accused=sender)
-        return opened
+        return open_envelope(self.receiving[sender], context.transcript, sender, member, envelope, name)
 
     def erase(self) -> None:
         """Forget what is left; nothing of the round can be opened with our help any more."""
-        self.own_shares.erase()
+        self.own_share.erase()
         for key in self.receiving.values():
             key.erase()
+        self.erase_masks()
+
+    def erase_masks(self) -> None:
+        """Forget our masks with others: we have helped to decide who counts as present."""
+        for mask in (self.masks or {}).values():
+            mask.erase()
+
+
+@dataclass(frozen=True, slots=True)
+class MasksWrapped:
+    """Our masks with all but these survivors are out, under our own; they, or some of them, may be opened."""
+
+    uploaded: Uploaded
+    survivors: tuple[int, ...]
+
+    @property
+    def context(self) -> RoundContext:
+        """Return what is public about the round."""
+        return self.uploaded.context
+
+    def wrap(self, raw: bytes) -> tuple[MasksWrapped, bytes]:
+        """Hand over the masks with more members, because some of the survivors have vanished since.
+
+        Raises:
+            SecaggError: ONE_VOTE: another set than a part of the one before; the rest as `Uploaded.wrap`.
+        """
+        following, answer = self.uploaded.wrap(raw)
+        require(
+            set(following.survivors) < set(self.survivors),
+            Check.ONE_VOTE,
+            "a set of survivors that is no part of the one for which this site has handed over masks",
+        )
+        return following, answer
+
+    def vote(self, raw: bytes) -> tuple[ConsistencyChecked, bytes]:
+        """Vote, once, for the set of survivors; return the next phase and the vote.
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT, ONE_VOTE or OUT_OF_ORDER.
+        """
+        message, context = Survivors.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        self._check_same(message.survivors)
+        require(
+            context.mode is Mode.MALICIOUS, Check.OUT_OF_ORDER, "a semi-honest session has no consistency check"
+        )
+        site = context.site
+        fields = consistency_fields(context.transcript, message.survivors, site.member)
+        vote = ConsistencyCheck(
+            context.transcript, site.member, message.survivors, sign(site.signing_key, "vote", *fields)
+        ).encode()
+        self.uploaded.erase_masks()
+        return ConsistencyChecked(self.uploaded, message.survivors), vote
+
+    def answer(self, raw: bytes) -> tuple[SharesRevealed, bytes]:
+        """Answer, once, where the aggregator is trusted to say who has dropped out.
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT, ONE_VOTE, VOTES, ENVELOPE or SHARE.
+        """
+        message, context = UnmaskRequest.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        self._check_same(message.survivors)
+        require(
+            context.mode is Mode.SEMI_HONEST,
+            Check.VOTES,
+            "a request to open a part of the cohort for which this site has not voted",
+        )
+        require(not message.votes, Check.VOTES, "consistency signatures where none are due")
+        return self.uploaded._opened(message)  # noqa: SLF001  # one answer, three ways to earn it
+
+    def _check_same(self, survivors: tuple[int, ...]) -> None:
+        require(
+            survivors == self.survivors,
+            Check.ONE_VOTE,
+            "another set of survivors than the one for which this site has handed over masks",
+        )
+
+    def erase(self) -> None:
+        """Forget what is left."""
+        self.uploaded.erase()
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,15 +429,13 @@ class ConsistencyChecked:
             Check.VOTES,
             f"{len(message.votes)} consistency signatures for a set of survivors; {context.threshold} are needed",
         )
+        strangers = {voter for voter, _ in message.votes} - set(self.survivors)
+        words = f"consistency signatures of the members {sorted(strangers)}, who are no survivors"
+        require(not strangers, Check.VOTES, words)
         for voter, signature in message.votes:
-            require(
-                voter in self.survivors,
-                Check.VOTES,
-                f"a consistency signature of member {voter}, who is no survivor",
-            )
             fields = consistency_fields(context.transcript, self.survivors, voter)
             context.site.roster.verify(voter, signature, "vote", *fields)
-        return self.uploaded._opened(message)  # noqa: SLF001  # one answer, two ways to earn it
+        return self.uploaded._opened(message)  # noqa: SLF001  # one answer, three ways to earn it
 
     def erase(self) -> None:
         """Forget what is left."""
@@ -375,7 +454,7 @@ class SharesRevealed:
         """Do nothing: there is nothing to forget."""
 
 
-RoundPhase = Contributing | Uploaded | ConsistencyChecked | SharesRevealed
+RoundPhase = Contributing | Uploaded | MasksWrapped | ConsistencyChecked | SharesRevealed
 
 
 def commitment(seed: Secret, transcript: bytes, member: int) -> bytes:
@@ -389,8 +468,8 @@ def erased(phase: RoundPhase) -> bool:
         case Contributing():
             keys = (*phase.seeds.values(), *phase.sending.values(), *phase.receiving.values())
         case Uploaded():
-            keys = (phase.own_shares, *phase.receiving.values())
-        case ConsistencyChecked():
+            keys = (phase.own_share, *phase.receiving.values(), *(phase.masks or {}).values())
+        case MasksWrapped() | ConsistencyChecked():
             return erased(phase.uploaded)
         case SharesRevealed():
             return True

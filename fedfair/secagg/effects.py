@@ -6,7 +6,7 @@ begins. This keeps a killed and restarted site from ever sending two different t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedfair.secagg.opened_sum import OpenedSum
 
@@ -52,10 +52,12 @@ class Send:
     Attributes:
         message: one message of `messages`.
         vector: what travels beside an upload; empty with everything else.
+        frames: the SHA-256 of each frame that carries the vector, where they are known; no part of what is sent.
     """
 
     message: bytes
     vector: bytes | bytearray = b""
+    frames: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

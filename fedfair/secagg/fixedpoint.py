@@ -23,7 +23,7 @@ Decides the clip of the next round from the histogram of sizes, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -287,6 +287,18 @@ def unpack_signed(packed: NDArray[np.uint8], ring_bits: int, length: int) -> NDA
         shift = 32 - ring_bits
         block[:] = ((block << np.uint32(shift)).view(np.int32) >> shift).view(np.uint32)
     return words
+
+
+def packed_blocks(words: NDArray[np.uint32], ring_bits: int) -> Iterator[memoryview]:
+    """Yield what `packed_body` returns, block by block; each is to be used before the next one."""
+    for start in range(0, words.size, BLOCK_VALUES):
+        block = words[start : start + BLOCK_VALUES]
+        if ring_bits == RING_OF_WHOLE_WORDS:
+            yield block.astype("<u4", copy=False).data.cast("B")
+            continue
+        out = np.empty(packed_bytes(block.size, ring_bits), np.uint8)
+        pack(block, ring_bits, out)
+        yield out.data
 
 
 def packed_body(words: NDArray[np.uint32], ring_bits: int) -> bytes:

@@ -27,6 +27,9 @@ SETTLED_KEY = bytes(32)
 REOPENED_KEY = bytes(31) + b"\x02"
 """The key of the row that counts sums that were opened for a second set of sites."""
 
+MASKS_KEY = bytes(31) + b"\x03"
+"""The key of the row that opens the masks in the write-ahead log; it is overwritten once they are not needed."""
+
 LOGGED_KEY = bytes(31) + b"\x01"
 """The key of the row that says that a write-ahead log exists; no digest is equal to it either."""
 

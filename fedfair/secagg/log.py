@@ -1,9 +1,11 @@
 """The write-ahead log of a site: what must be on disk before something is sent, and how to read it back.
 
 A record holds no key of the session and no seed of a mask, only what the one round under way still needs: the
-keys of envelopes addressed to this site, its shares of its own seeds, the very bytes that were sent, and what
+keys of envelopes addressed to this site, its share of its own mask, the very bytes that were sent, and what
 checking the opened sum takes: the round start and K (`sum_check`). So a restarted site can resend and finish that
-round, and nothing else. Whoever steals K can, together with the aggregator, have that one sum believed falsely; it
+round, and nothing else. The masks that this site shares with others are in it, each under the site's own mask, and
+all of them under a key that is kept in the table and overwritten when the site has voted or answered. Whoever
+steals K can, together with the aggregator, have that one sum believed falsely; it
 reveals nothing.
 
 Every record has a checksum over all of it, and one over its head, so that a damaged length is not taken for the
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedfair.errors import LocalProtocolError
@@ -27,10 +29,13 @@ from fedfair.secagg.history import History, SettledRows
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.params import Mode
+from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.round_messages import RoundStart
+from fedfair.secagg.sealing import open_masks
 from fedfair.secagg.session import SessionSite
+from fedfair.secagg.shamir import SHARE_BYTES
 from fedfair.secagg.sum_check import CHECK_KEY_BYTES
-from fedfair.secagg.transcript import DIGEST_BYTES
+from fedfair.secagg.transcript import DIGEST_BYTES, root_digest
 
 _HEAD_BYTES = 1 + 4 + 8
 _HEAD_DIGEST_BYTES = 8
@@ -45,6 +50,7 @@ class Record(enum.IntEnum):
     UPLOAD = 2
     VOTE = 3
     ANSWER = 4
+    PAIR_MASKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +62,20 @@ class LogEntry:
     vector: bytes
 
 
-def frame(record: Record, fields: bytes, vector: bytes | bytearray = b"") -> bytes:
-    """Return the bytes of a record that come before its vector.
+def frame(
+    record: Record, fields: bytes, vector: bytes | bytearray = b"", frames: Sequence[bytes] | None = None
+) -> bytes:
+    """Return the bytes of a record that come before its vector; their checksum covers it too.
 
-    The checksum covers the vector too: 1.6 nanoseconds a byte, where writing and flushing it takes longer.
+    Args:
+        record: the type.
+        fields: what the record says.
+        vector: what follows it.
+        frames: the SHA-256 of each frame that carries the vector; None to have them computed.
     """
+    whole = _digest_of(vector) if frames is None else root_digest(len(vector), frames)
     head = MessageWriter().number(record, 1).number(len(fields), 4).number(len(vector), 8).done()
-    return head + _head_digest(head) + _digest(head, fields, vector) + fields
+    return head + _head_digest(head) + _digest(head, fields, whole) + fields
 
 
 def entries(raw: bytes) -> Iterator[LogEntry]:
@@ -91,7 +104,7 @@ def entries(raw: bytes) -> Iterator[LogEntry]:
             return
         fields, vector = raw[body : body + size], raw[body + size : end]
         if kind not in set(Record) or reader.fixed(DIGEST_BYTES) != _digest(
-            view[at : at + _HEAD_BYTES], fields, vector
+            view[at : at + _HEAD_BYTES], fields, _digest_of(vector)
         ):
             raise _damaged(at)
         yield LogEntry(Record(kind), fields, vector)
@@ -119,14 +132,20 @@ def _head_digest(head: bytes) -> bytes:
     return hashlib.sha256(b"head" + head).digest()[:_HEAD_DIGEST_BYTES]
 
 
-def _digest(head: bytes | memoryview, fields: bytes, vector: bytes | bytearray) -> bytes:
+def _digest_of(vector: bytes | bytearray) -> bytes:
+    """Return the digest of a vector; nothing for a record without one."""
+    return vector_digest(vector) if vector else b""
+
+
+def _digest(head: bytes | memoryview, fields: bytes, whole: bytes) -> bytes:
+    """Return the checksum of a record from its head, its fields and the digest of its vector."""
     seen = hashlib.sha256(head)
-    for part in (fields, vector):
+    for part in (fields, whole):
         seen.update(part)
     return seen.digest()
 
 
-def upload_fields(uploaded: Uploaded, awaited: AwaitedSum, request: bytes, message: bytes) -> bytes:
+def upload_fields(uploaded: Uploaded, awaited: AwaitedSum, request: bytes, message: bytes, masks: bytes) -> bytes:
     """Return the fields of an upload's record.
 
     Args:
@@ -134,40 +153,51 @@ def upload_fields(uploaded: Uploaded, awaited: AwaitedSum, request: bytes, messa
         awaited: what checking the opened sum takes.
         request: digest of the round start.
         message: the upload as it is sent.
+        masks: this site's masks with the others, sealed.
     """
     context = uploaded.context
     writer = MessageWriter().number(context.mode is Mode.MALICIOUS, 1).number(context.colluders, 2)
     writer.members(context.cohort).number(context.threshold, 2).fixed(context.transcript)
     writer.fixed(context.computed).sized(context.settled)
     writer.by_member((peer, key.reveal()) for peer, key in uploaded.receiving.items())
-    writer.sized(uploaded.own_shares.reveal()).fixed(uploaded.fingerprint)
+    writer.sized(uploaded.own_share.reveal()).fixed(uploaded.fingerprint)
     writer.sized(awaited.start.encode()).sized(b"" if awaited.key is None else awaited.key.reveal())
-    return writer.fixed(request).sized(message).done()
+    return writer.fixed(request).sized(message).sized(masks).done()
 
 
-def read_upload(site: SessionSite, fields: bytes) -> tuple[Uploaded, AwaitedSum, bytes, bytes]:
-    """Return the phase, the awaited sum, the digest of the request and the message of an upload's record."""
+def read_upload(site: SessionSite, fields: bytes, masks_key: bytes) -> tuple[Uploaded, AwaitedSum, bytes, bytes]:
+    """Return the phase, the awaited sum, the digest of the request and the message of an upload's record.
+
+    Args:
+        site: whose log it is.
+        fields: of the record.
+        masks_key: opens the masks; another one, or none, where they are forgotten.
+    """
     reader = MessageReader(fields, "upload record")
     mode = Mode.MALICIOUS if reader.number(1) else Mode.SEMI_HONEST
     colluders, cohort, threshold = reader.number(2), reader.members(), reader.number(2)
     digests = (reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES), reader.sized(DIGEST_BYTES))
     context = RoundContext(site, mode, colluders, cohort, threshold, *digests)
     receiving = {peer: Secret(key) for peer, key in reader.by_member(ENVELOPE_KEY_BYTES)}
-    own_shares, fingerprint = Secret(reader.sized(32 * len(cohort))), reader.fixed(DIGEST_BYTES)
+    # Earlier versions wrote the shares of every mask that hides the vector; the share of the own mask comes first.
+    own_share = Secret(reader.sized(SHARE_BYTES * len(cohort))[:SHARE_BYTES])
+    fingerprint = reader.fixed(DIGEST_BYTES)
     start, key = RoundStart.decode(reader.sized(MAX_MESSAGE_BYTES)), reader.sized(CHECK_KEY_BYTES)
     request, message = reader.fixed(DIGEST_BYTES), reader.sized(MAX_MESSAGE_BYTES)
+    sealed = b"" if reader.is_at_end else reader.sized(MAX_MESSAGE_BYTES)
     reader.end()
+    masks = open_masks(masks_key, context.transcript, sealed)
     awaited = AwaitedSum(context, start, Secret(key) if key else None)
-    return Uploaded(context, receiving, own_shares, fingerprint), awaited, request, message
+    return Uploaded(context, receiving, own_share, fingerprint, masks), awaited, request, message
 
 
 def reply_fields(survivors: tuple[int, ...], request: bytes, message: bytes) -> bytes:
-    """Return the fields of a vote's or an answer's record."""
+    """Return the fields of the record of handed-over masks, a vote or an answer."""
     return MessageWriter().members(survivors).fixed(request).sized(message).done()
 
 
 def read_reply(fields: bytes) -> tuple[tuple[int, ...], bytes, bytes]:
-    """Return the survivors, the digest of the request and the message of a vote's or an answer's record."""
+    """Return the survivors, the digest of the request and the message of such a record."""
     reader = MessageReader(fields, "reply record")
     found = (reader.members(), reader.fixed(DIGEST_BYTES), reader.sized(MAX_MESSAGE_BYTES))
     reader.end()

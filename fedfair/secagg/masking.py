@@ -1,14 +1,14 @@
 """One site's masked vector, and the running sum that such vectors are added to.
 
 y = enc(x) + PRG(b) + sum over peers of sign * PRG(s): header in Z_2^64, body in Z_2^32, of which the low bits
-travel. Encoding, tagging, masking, packing and hashing happen block by block, so beside the outgoing vector a site
+travel. Encoding, tagging, masking and packing happen block by block, so beside the outgoing vector a site
 needs a few blocks of memory, and the aggregator needs one vector whatever the number of sites. Decides no protocol
 order; seeds come from `client` and `recovery`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.fixedpoint import (
     BLOCK_VALUES,
+    RING_OF_WHOLE_WORDS,
     Body,
     BodyCode,
     BodyEncoder,
@@ -30,10 +32,11 @@ from fedfair.secagg.fixedpoint import (
     unpack,
 )
 from fedfair.secagg.keys import Secret
+from fedfair.secagg.pieces import frames_sha256, vector_digest
 from fedfair.secagg.prg import Keystreams, Mask, apply_masks, open_stream, segment_key
 from fedfair.secagg.shape import MAX_REPLACED, TAG_LIMBS, SumShape, packed_bytes
 from fedfair.secagg.sum_check import MODULUS, Tagging, tag_limbs
-from fedfair.secagg.transcript import leaf_digest, root_digest
+from fedfair.secagg.transcript import root_digest
 
 UNIFORM_BYTES = 2
 
@@ -86,6 +89,7 @@ def masked_vector(
     threads: int = 1,
     tagging: Tagging | None = None,
     encoded: NDArray[np.uint32] | None = None,
+    frames: list[bytes] | None = None,
 ) -> tuple[bytearray, bytes]:
     """Return the vector that leaves the site, and its digest.
 
@@ -99,6 +103,7 @@ def masked_vector(
         tagging: makes the check tag; None just where the shape has none.
         encoded: uint32 (body_length,), filled with the body as it is added, clipped and rounded, before it is
             masked; `fixedpoint.decode_body` reads it. None where nobody wants to know. It is a secret of the site.
+        frames: filled with the SHA-256 of each frame that carries the vector, for the record of what leaves.
 
     Raises:
         LocalProtocolError: the update does not have the shape, or there is a tag too many or too few.
@@ -113,57 +118,86 @@ def masked_vector(
     bounds = [blocks * thread // threads for thread in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
         parts = list(pool.map(work.run, bounds[:-1], bounds[1:])) if threads > 1 else [work.run(0, blocks)]
-    report = SizeReport(
-        sum(part.report.clipped for part in parts),
-        max(part.report.largest for part in parts),
-        sum(part.report.replaced for part in parts),
-    )
-    header = _header_words(update, shape, code, report)
-    if tagging is not None:
-        tag_of_body = sum(part.tag for part in parts)
-        header[shape.tag_words] = _limbs(tagging, untagged(header, shape), tag_of_body)
-    apply_masks(header, segment_masks(seeds, "hdr"))
-    vector[: shape.header_bytes()] = header.tobytes()
-    leaves = [leaf_digest(header.tobytes()), *(leaf for part in parts for leaf in part.leaves)]
-    return vector, root_digest(len(vector), leaves)
+        report = SizeReport(
+            sum(part.report.clipped for part in parts),
+            max(part.report.largest for part in parts),
+            sum(part.report.replaced for part in parts),
+        )
+        header = _header_words(update, shape, code, report)
+        if tagging is not None:
+            tag_of_body = sum(part.tag for part in parts)
+            header[shape.tag_words] = _limbs(tagging, untagged(header, shape), tag_of_body)
+        apply_masks(header, segment_masks(seeds, "hdr"))
+        vector[: shape.header_bytes()] = header.tobytes()
+        hashed = frames_sha256(vector, pool.map if threads > 1 else map)
+    if frames is not None:
+        frames[:] = hashed
+    return vector, root_digest(len(vector), hashed)
 
 
-def vector_digest(vector: bytes | bytearray | memoryview, shape: SumShape, ring_bits: int) -> bytes:
-    """Return the digest of a masked vector: its header is one leaf, then every 65536 body values are one."""
-    view = memoryview(vector).cast("B")
-    first, leaf_bytes = shape.header_bytes(), packed_bytes(BLOCK_VALUES, ring_bits)
-    starts = range(first, len(view), leaf_bytes)
-    leaves = [leaf_digest(view[:first]), *(leaf_digest(view[start : start + leaf_bytes]) for start in starts)]
-    return root_digest(len(view), leaves)
+MaskedVector = bytes | bytearray | memoryview | ArrivingVector
+"""A masked vector at the aggregator: whole in memory, or added to the running sum while it arrived."""
 
 
 class MaskedSum:
     """The running sum of masked vectors: one header and one body, whatever the number of sites.
 
+    While a vector is added as it arrives there is a second body (`arriving`).
+
     Args:
         shape: of every contribution.
         ring_bits: width of a body value on its way.
+        spare: memory for a second body, whatever is in it; it is made where there is none.
     """
 
-    __slots__ = ("_block", "body", "header", "ring_bits", "shape")
+    __slots__ = ("_arriving", "_block", "_spare", "body", "header", "ring_bits", "shape")
 
-    def __init__(self, shape: SumShape, ring_bits: int) -> None:
+    def __init__(self, shape: SumShape, ring_bits: int, spare: NDArray[np.uint32] | None = None) -> None:
         self.shape = shape
         self.ring_bits = ring_bits
         self.header = np.zeros(shape.masked_header_length(), np.uint64)
         self.body = np.zeros(shape.body_length, np.uint32)
         self._block = np.empty(BLOCK_VALUES, np.uint32)
+        self._spare = spare
+        self._arriving: ArrivingVector | None = None
 
     def clear(self) -> None:
-        """Begin again with nothing."""
+        """Begin again with nothing; a vector that is arriving does not count any more."""
+        self._stop_arriving()
         self.header[:] = 0
         self.body[:] = 0
 
-    def check(self, vector: bytes | bytearray | memoryview, expected_digest: bytes) -> None:
+    def arriving(self) -> ArrivingVector | None:
+        """Return what adds one vector while it arrives, for `add`; None while another one is arriving."""
+        if self._arriving is not None:
+            return None
+        if self._spare is None or self._spare.shape != self.body.shape:
+            self._spare = np.empty_like(self.body)
+        bodies = (self.body, self._spare)
+        self._arriving = ArrivingVector(self.shape, self.ring_bits, *bodies, self._forget_arriving)
+        return self._arriving
+
+    def take_spare(self) -> NDArray[np.uint32] | None:
+        """Return memory of the length of the body that nothing needs any more, once; None where there is none.
+
+        A vector that is arriving does not count any more.
+        """
+        self._stop_arriving()
+        spare, self._spare = self._spare, None
+        return spare
+
+    def _stop_arriving(self) -> None:
+        if self._arriving is not None:
+            self._arriving.close()
+
+    def _forget_arriving(self) -> None:
+        self._arriving = None
+
+    def check(self, vector: MaskedVector, expected_digest: bytes) -> None:
         """Refuse a vector that cannot be added.
 
         Raises:
-            SecaggError: VECTOR: wrong length or digest.
+            SecaggError: VECTOR: wrong length or digest; LATE: it arrived for a sum that has begun again.
         """
         expected = self.shape.vector_bytes(self.ring_bits)
         require(
@@ -172,28 +206,43 @@ class MaskedSum:
             f"a masked vector of {len(vector)} bytes, expected {expected}",
             "the sender works on another model layout; compare the plan digests",
         )
-        found = vector_digest(vector, self.shape, self.ring_bits)
+        if isinstance(vector, ArrivingVector):
+            require(vector is self._arriving, Check.LATE, "a masked vector arrived while its sum began again")
+            found = vector.digest()
+        else:
+            found = vector_digest(vector)
         require(found == expected_digest, Check.VECTOR, "a masked vector was altered on its way")
 
-    def add(self, vector: bytes | bytearray | memoryview, expected_digest: bytes) -> None:
+    def add(self, vector: MaskedVector, expected_digest: bytes) -> None:
         """Add one vector; it is not needed afterwards.
 
         Raises:
-            SecaggError: VECTOR: wrong length or digest; nothing was added.
+            SecaggError: as `check`; nothing was added.
         """
         self.check(vector, expected_digest)
-        first = self.shape.header_bytes()
-        self.header += np.frombuffer(vector, np.uint64, self.header.size)
-        if self.ring_bits == 32:
-            self.body += np.frombuffer(vector, np.uint32, self.body.size, first)
+        if isinstance(vector, ArrivingVector):
+            header, body = vector.take()
+            self.header += header
+            self.body, self._spare = body, self.body
             return
-        packed = np.frombuffer(vector, np.uint8, offset=first)
+        self.header += np.frombuffer(vector, np.uint64, self.header.size)
+        packed, arriving = np.frombuffer(vector, np.uint8, offset=self.shape.header_bytes()), self._arriving
+        for start, block in self._blocks(packed):
+            self.body[start : start + block.size] += block
+            if arriving is not None:
+                arriving.include(block, start)
+
+    def _blocks(self, packed: NDArray[np.uint8]) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+        """Yield where each block of a packed body begins, and its words, in memory that is used again."""
         leaf_bytes = packed_bytes(BLOCK_VALUES, self.ring_bits)
         for number, start in enumerate(range(0, self.body.size, BLOCK_VALUES)):
-            target = self.body[start : start + BLOCK_VALUES]
-            block = self._block[: target.size]
-            unpack(packed[number * leaf_bytes : (number + 1) * leaf_bytes], self.ring_bits, block)
-            target += block
+            part = packed[number * leaf_bytes : (number + 1) * leaf_bytes]
+            if self.ring_bits == RING_OF_WHOLE_WORDS:
+                yield start, part.view(np.uint32)
+                continue
+            block = self._block[: min(BLOCK_VALUES, self.body.size - start)]
+            unpack(part, self.ring_bits, block)
+            yield start, block
 
     def remove(self, seeds: Sequence[SignedSeed], threads: int = 1) -> None:
         """Take every mask away, given with the sign with which it was added."""
@@ -215,15 +264,14 @@ class MaskedSum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The outcome of a range of blocks: the sizes seen, the digest of each block, and their share of the tag."""
+    """The outcome of a range of blocks: the sizes seen, and their share of the tag."""
 
     report: SizeReport
-    leaves: list[bytes]
     tag: int
 
 
 class _BodyWork:
-    """Encodes, masks, packs and hashes any range of blocks of one body; threads share nothing they write."""
+    """Encodes, masks and packs any range of blocks of one body; threads share nothing they write."""
 
     def __init__(
         self,
@@ -254,7 +302,7 @@ class _BodyWork:
         uniform = np.frombuffer(random_bytes, np.uint16)
         scratch = np.empty(BLOCK_VALUES, np.uint32)
         leaf_bytes = packed_bytes(BLOCK_VALUES, code.ring_bits)
-        leaves, tag = [], 0
+        tag = 0
         for number in range(first_block, last_block):
             start = number * BLOCK_VALUES
             packed = self._packed[number * leaf_bytes : (number + 1) * leaf_bytes]
@@ -269,8 +317,7 @@ class _BodyWork:
             streams.apply(words)
             if code.ring_bits != 32:
                 pack(words, code.ring_bits, packed)
-            leaves.append(leaf_digest(packed.data))
-        return _Part(encoder.report, leaves, tag)
+        return _Part(encoder.report, tag)
 
 
 def untagged(header: NDArray[np.uint64], shape: SumShape) -> NDArray[np.uint64]:

@@ -16,7 +16,7 @@ from fedfair.secagg.codec import MessageReader, MessageWriter
 
 VERSION = 2
 MAX_MESSAGE_BYTES = 1 << 21
-"""Enough for the envelopes of 200 members (199 of 6416 bytes); anything longer is refused unread."""
+"""Enough for the hybrid keys of 1000 members (1384 bytes each); anything longer is refused unread."""
 
 
 class Kind(enum.IntEnum):
@@ -34,6 +34,8 @@ class Kind(enum.IntEnum):
     UNMASK_REQUEST = 10
     UNMASK_SHARES = 11
     OPENED = 12
+    PAIR_MASKS_REQUEST = 13
+    PAIR_MASKS = 14
 
 
 Pairs = tuple[tuple[int, bytes], ...]

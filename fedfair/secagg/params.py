@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from fedfair.errors import PlanError
 from fedfair.secagg.checks import Check, require
 
-MAX_MEMBERS = 200
-"""Everybody shares a mask with everybody; beyond this a sparser graph (Bell et al. 2020) would be needed."""
+MAX_MEMBERS = 1000
+"""Everybody shares a mask with everybody, so the aggregator carries what grows as the square of the members.
+Beyond this a sparser graph (Bell et al. 2020) would be needed."""
 
 RING_BITS = (32, 24, 20, 16)
 

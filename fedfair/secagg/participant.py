@@ -9,6 +9,7 @@ cryptography. Use: call `receive` with every message of the aggregator and carry
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,14 @@ from numpy.typing import NDArray
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.acceptance import AwaitedSum
 from fedfair.secagg.checks import Check, SecaggError, require
-from fedfair.secagg.client import ConsistencyChecked, Contributing, RoundPhase, SharesRevealed, Uploaded
+from fedfair.secagg.client import (
+    ConsistencyChecked,
+    Contributing,
+    MasksWrapped,
+    RoundPhase,
+    SharesRevealed,
+    Uploaded,
+)
 from fedfair.secagg.effects import (
     Contribute,
     Log,
@@ -27,7 +35,8 @@ from fedfair.secagg.effects import (
     StateVouched,
     SumAccepted,
 )
-from fedfair.secagg.history import LOGGED_KEY, History, SettledRows
+from fedfair.secagg.history import LOGGED_KEY, MASKS_KEY, History, SettledRows
+from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.log import (
     Record,
     after_answer,
@@ -43,6 +52,7 @@ from fedfair.secagg.log import (
 from fedfair.secagg.masking import Update, abstention
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_start import enter_round
+from fedfair.secagg.sealing import seal_masks
 from fedfair.secagg.session import Advertised, Agreed, Joining, Session, SessionSite
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.transcript import NO_STATE, RoundSubject
@@ -118,10 +128,13 @@ class Participant:
                 return self._set_up(kind, raw, request, subject.state_digest)
             case Kind.ROUND_START:
                 return self._enter(raw, request, subject, computed or subject.request_digest)
-            case Kind.SURVIVORS:
-                return self._vote(raw, request)
-            case Kind.UNMASK_REQUEST:
-                return self._answer(raw, request)
+            case Kind.PAIR_MASKS_REQUEST | Kind.SURVIVORS | Kind.UNMASK_REQUEST:
+                asked = {
+                    Kind.PAIR_MASKS_REQUEST: self._wrap,
+                    Kind.SURVIVORS: self._vote,
+                    Kind.UNMASK_REQUEST: self._answer,
+                }
+                return asked[kind](raw, request)
             case Kind.OPENED:
                 return self._accept(raw, request, vector)
             case _:
@@ -145,16 +158,24 @@ class Participant:
         """
         if not isinstance(self._phase, Contributing):
             raise LocalProtocolError("no update is due; wait for Contribute")
-        uploaded, message, vector = self._phase.upload(update, draws, self._history, self._randomness, encoded)
+        hashed: list[bytes] = []
+        uploaded, message, vector = self._phase.upload(
+            update, draws, self._history, self._randomness, encoded, hashed
+        )
         # Nothing of this round has left the site yet, so one step on the disk ends the round before and begins it.
         settled, before = self._settle(), history_record(self._history)
-        record = frame(Record.UPLOAD, upload_fields(uploaded, self._due, self._start, message), vector)
+        key = Secret(self._randomness(ENVELOPE_KEY_BYTES))
+        sealed = seal_masks(key, uploaded.context.transcript, uploaded.masks or {})
+        fields = upload_fields(uploaded, self._due, self._start, message, sealed)
+        record = frame(Record.UPLOAD, fields, vector, hashed)
         self._phase = uploaded
         self._note_sent(uploaded)
-        self._sent[self._start] = Send(message, vector)
+        self._sent[self._start] = Send(message, vector, tuple(hashed))
         # Only once the log is there may the table say so, and before anything that it must hold is sent.
-        known = [] if self._history.log_is_known else [Remember(((LOGGED_KEY, b"\x01"),))]
-        return [*settled, ReplaceLog((before, record, vector)), *known, self._sent[self._start]]
+        known = () if self._history.log_is_known else ((LOGGED_KEY, b"\x01"),)
+        remembered = Remember(((MASKS_KEY, key.reveal()), *known))
+        key.erase()
+        return [*settled, ReplaceLog((before, record, vector)), remembered, self._sent[self._start]]
 
     def abstain(self, draws: bytes) -> list[SiteEffect]:
         """Return an upload of nothing with weight 0: the aggregator cannot tell it from another.
@@ -228,28 +249,44 @@ class Participant:
         self._awaited = AwaitedSum(contributing.context, start, contributing.check_key)
         return [Contribute(start.round, start.purpose, start.clips)]
 
-    def _vote(self, raw: bytes, request: bytes) -> list[SiteEffect]:
+    def _wrap(self, raw: bytes, request: bytes) -> list[SiteEffect]:
         match self._phase:
-            case Uploaded() as phase:
-                voted, message = phase.vote(raw)
-                record = frame(Record.VOTE, reply_fields(voted.survivors, request, message))
-                self._phase = voted
+            case Uploaded() | MasksWrapped() as phase:
+                wrapped, message = phase.wrap(raw)
+                record = frame(Record.PAIR_MASKS, reply_fields(wrapped.survivors, request, message))
+                self._phase = wrapped
                 return [Log((record,)), self._reply(request, message)]
             case ConsistencyChecked():
                 raise SecaggError(Check.ONE_VOTE, "a second set of survivors for one round")
             case SharesRevealed():
                 raise SecaggError(Check.ONE_ANSWER, "a set of survivors for a round that this site has answered")
             case _:
-                raise SecaggError(Check.OUT_OF_ORDER, "a set of survivors before this site has uploaded")
+                raise SecaggError(Check.OUT_OF_ORDER, "a request for masks before this site has uploaded")
+
+    def _vote(self, raw: bytes, request: bytes) -> list[SiteEffect]:
+        match self._phase:
+            case MasksWrapped() as phase:
+                voted, message = phase.vote(raw)
+                record = frame(Record.VOTE, reply_fields(voted.survivors, request, message))
+                self._phase = voted
+                return [Log((record,)), _FORGET_MASKS, self._reply(request, message)]
+            case ConsistencyChecked():
+                raise SecaggError(Check.ONE_VOTE, "a second set of survivors for one round")
+            case SharesRevealed():
+                raise SecaggError(Check.ONE_ANSWER, "a set of survivors for a round that this site has answered")
+            case _:
+                words = "a set of survivors for which this site has not handed over masks"
+                raise SecaggError(Check.OUT_OF_ORDER, words)
 
     def _answer(self, raw: bytes, request: bytes) -> list[SiteEffect]:
         match self._phase:
-            case Uploaded() | ConsistencyChecked() as phase:
+            case Uploaded() | MasksWrapped() | ConsistencyChecked() as phase:
                 answered, message = phase.answer(raw)
                 record = frame(Record.ANSWER, reply_fields(answered.survivors, request, message))
                 self._history.answered(answered.fingerprint, answered.context.computed, answered.survivors)
+                forgotten = () if isinstance(phase, ConsistencyChecked) else (_FORGET_MASKS,)
                 self._phase = answered
-                return [Log((record,)), self._reply(request, message)]
+                return [Log((record,)), *forgotten, self._reply(request, message)]
             case SharesRevealed():
                 raise SecaggError(Check.ONE_ANSWER, "a second request to open masks of one round")
             case _:
@@ -315,21 +352,34 @@ class Participant:
                 case Record.HISTORY, _:
                     self._history = read_history(entry.fields, self._settled)
                 case Record.UPLOAD, _:
-                    self._phase, self._awaited, self._start, message = read_upload(self._site, entry.fields)
+                    key = self._settled.get(MASKS_KEY) or b""
+                    self._phase, self._awaited, self._start, message = read_upload(self._site, entry.fields, key)
                     self._sent = {self._start: Send(message, entry.vector)}
                     self._note_sent(self._phase)
-                case Record.VOTE, Uploaded() as phase:
+                case Record.PAIR_MASKS, (Uploaded() | MasksWrapped()) as phase:
                     survivors, request, message = read_reply(entry.fields)
-                    self._phase = ConsistencyChecked(phase, survivors)
+                    self._phase = MasksWrapped(_uploaded(phase), survivors)
                     self._reply(request, message)
-                case Record.ANSWER, (Uploaded() | ConsistencyChecked()) as phase:
+                case Record.VOTE, MasksWrapped() as phase:
                     survivors, request, message = read_reply(entry.fields)
-                    uploaded = phase.uploaded if isinstance(phase, ConsistencyChecked) else phase
+                    self._phase = ConsistencyChecked(phase.uploaded, survivors)
+                    self._reply(request, message)
+                case Record.ANSWER, (Uploaded() | MasksWrapped() | ConsistencyChecked()) as phase:
+                    survivors, request, message = read_reply(entry.fields)
+                    uploaded = _uploaded(phase)
                     self._phase = after_answer(uploaded, survivors)
                     self._history.answered(uploaded.fingerprint, uploaded.context.computed, survivors)
                     self._reply(request, message)
                 case _:
                     raise LocalProtocolError(f"the write-ahead log has a {entry.record.name} out of order")
+
+
+_FORGET_MASKS: Final = Remember(((MASKS_KEY, bytes(ENVELOPE_KEY_BYTES)),))
+"""Whoever has the log alone cannot read the masks in it."""
+
+
+def _uploaded(phase: Uploaded | MasksWrapped | ConsistencyChecked) -> Uploaded:
+    return phase if isinstance(phase, Uploaded) else phase.uploaded
 
 
 def _known(session: Session | None) -> Session:

@@ -1,7 +1,9 @@
 """The aggregator's side of one round: what arrived, and how the sum is opened.
 
-Every upload is checked and added to the running sum at once, then dropped; what stays is its signed head.
-Masks are rebuilt from exactly t members' shares. Each share is compared with the digest that its owner signed, so
+Every upload is checked and added to the running sum at once, then dropped; what stays is its signed head. A long
+one is added while it arrives (`arriving`), and counts once it has been checked like any other.
+Survivors hand over their masks with the missing, each under its own mask. Own masks are rebuilt from exactly t
+members' shares. Each share is compared with the digest that its owner signed, so
 a wrong one is known when it arrives; each mask is checked against what its owner promised before it is used.
 Decides no order of events; that is `server`.
 """
@@ -9,22 +11,26 @@ Decides no order of events; that is `server`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import commitment
 from fedfair.secagg.disputes import Pair
-from fedfair.secagg.fixedpoint import packed_body
-from fedfair.secagg.keys import Secret, confirmation_tag
-from fedfair.secagg.masking import MaskedSum, SignedSeed
+from fedfair.secagg.fixedpoint import BLOCK_VALUES, packed_blocks, packed_body
+from fedfair.secagg.keys import TAG_BYTES, Secret, confirmation_tag
+from fedfair.secagg.masking import MaskedSum, MaskedVector, SignedSeed
+from fedfair.secagg.member_table import MemberTable
 from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
 from fedfair.secagg.params import SessionTerms
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     OpenedMessage,
+    PairMasks,
     RoundStart,
     UnmaskRequest,
     UnmaskShares,
@@ -32,7 +38,7 @@ from fedfair.secagg.round_messages import (
     consistency_fields,
 )
 from fedfair.secagg.round_start import round_transcript
-from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes, share_digest
+from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES, share_digests, wrap_pair_masks
 from fedfair.secagg.shamir import SHARE_BYTES, combine, lagrange_at_zero
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.signing import Roster
@@ -48,7 +54,26 @@ class Announcement:
     """
 
     message: bytes
-    vector: bytes
+    vector: bytes | memoryview
+
+
+KeepBody = Callable[[Iterable[memoryview]], bytes | memoryview]
+"""From the bytes of a body in parts to the whole of them, wherever it is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadHead:
+    """The part of an upload that stays once its vector is added and its other parts are in their tables.
+
+    Attributes:
+        commitment: to the own mask.
+        signed: what the signature covers, digests of all parts among it.
+        signature: of the member.
+    """
+
+    commitment: bytes
+    signed: tuple[bytes, ...]
+    signature: bytes
 
 
 class RoundState:
@@ -63,6 +88,7 @@ class RoundState:
         terms: of the session.
         start: the round start that was sent.
         shape: of every contribution.
+        spare: memory of an earlier round of this shape, to be written over; None where there is none.
 
     Attributes:
         start: the round start that was sent.
@@ -70,28 +96,44 @@ class RoundState:
         uploads: the head of every upload that came, in the order of arrival, without those that were left out or
             must come once more.
         votes: the signatures of the voters.
-        answers: what came to open the sum.
+        answers: the shares that came to open the sum, in order of the survivors.
     """
 
-    def __init__(self, roster: Roster, terms: SessionTerms, start: RoundStart, shape: SumShape) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        terms: SessionTerms,
+        start: RoundStart,
+        shape: SumShape,
+        spare: NDArray[np.uint32] | None = None,
+    ) -> None:
         self.start = start
         self.transcript = round_transcript(start, shape.digest())
-        self.uploads: dict[int, Upload] = {}
-        self._tags: dict[int, dict[int, bytes]] = {}
-        self._envelopes: dict[int, dict[int, bytes]] = {}
-        self._promised: dict[int, dict[int, bytes]] = {}
+        self.uploads: dict[int, UploadHead] = {}
+        self._tags = MemberTable(start.cohort, TAG_BYTES)
+        self._envelopes = MemberTable(start.cohort, ENVELOPE_BYTES)
+        self._promised = MemberTable(start.cohort, SHARE_DIGEST_BYTES)
+        self._wrapped: dict[int, dict[int, bytes]] = {}
         self._added: set[int] = set()
         self._contradictions: set[Pair] = set()
-        self._once_more: dict[int, Upload] = {}
+        self._once_more: dict[int, UploadHead] = {}
         self.votes: dict[int, bytes] = {}
-        self.answers: dict[int, UnmaskShares] = {}
+        self.answers: dict[int, bytes] = {}
         self._wrong: set[Pair] = set()
         self._unopened: set[Pair] = set()
         self._known_weights: dict[tuple[int, ...], list[int]] = {}
         self._roster = roster
         self._terms = terms
         self._shape = shape
-        self._sum = MaskedSum(shape, terms.ring_bits)
+        self._sum = MaskedSum(shape, terms.ring_bits, spare)
+
+    def arriving(self) -> ArrivingVector | None:
+        """Return what adds a vector to the running sum while it arrives; None where another one is arriving."""
+        return self._sum.arriving()
+
+    def take_spare(self) -> NDArray[np.uint32] | None:
+        """Return memory for the next round of this shape; no vector that is arriving counts any more."""
+        return self._sum.take_spare()
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -118,30 +160,37 @@ class RoundState:
         """Return (holder, owner) where a holder says that what the owner sealed for it does not open."""
         return tuple(sorted(self._unopened))
 
-    def add_upload(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
+    def add_upload(self, sender: int, raw: bytes, vector: MaskedVector) -> None:
         """Check one upload; add its vector where no earlier upload contradicts it, and forget it.
 
         Raises:
-            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, ENVELOPE, SIGNATURE, DUPLICATE or VECTOR; nothing
+            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, ENVELOPE, SIGNATURE, DUPLICATE, VECTOR or LATE; nothing
                 changed.
         """
         upload = Upload.decode(raw)
         self._check_author(sender, upload.member, upload.transcript, self.start.cohort)
         self._check_form(sender, upload)
-        self._roster.verify(sender, upload.signature, "upload", *upload.signed_fields())
-        same = self._once_more.get(sender, upload) == upload
+        head = UploadHead(upload.commitment, upload.signed_fields(), upload.signature)
+        self._roster.verify(sender, head.signature, "upload", *head.signed)
+        same = self._once_more.get(sender, head) == head
         require(same, Check.DUPLICATE, f"{self._roster.name(sender)} sends another upload than before")
         tags = dict(upload.tags)
-        opposed = {peer for peer in self.uploads if self._tags[peer][sender] != tags[peer]}
+        opposed = {peer for peer in self.uploads if self._tags.get(peer, sender) != tags[peer]}
         if opposed:
             self._sum.check(vector, upload.vector_digest)
         else:
             self._sum.add(vector, upload.vector_digest)
             self._added.add(sender)
         self._contradictions |= {(min(sender, peer), max(sender, peer)) for peer in opposed}
-        self.uploads[sender] = upload
-        self._tags[sender], self._envelopes[sender] = tags, dict(upload.envelopes)
-        self._promised[sender] = dict(upload.share_digests)
+        self.uploads[sender] = head
+        self._tags.put(sender, upload.tags)
+        self._envelopes.put(sender, upload.envelopes)
+        self._promised.put(sender, upload.share_digests)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Return whether the sum has begun again without somebody who had contributed."""
+        return bool(self._once_more)
 
     def leave_out(self, members: Collection[int]) -> tuple[int, ...]:
         """Go on without those whom the others contradict; return who of the others must send its upload once more.
@@ -154,6 +203,7 @@ class RoundState:
         if not self._added <= self.uploads.keys():
             self._sum.clear()
             self._added.clear()
+            self._wrapped.clear()
         lacking = sorted(self.uploads.keys() - self._added)
         self._once_more = {member: self.uploads.pop(member) for member in lacking}
         return tuple(lacking)
@@ -165,11 +215,28 @@ class RoundState:
         everyone = all([member for member, _ in pairs] == whom for pairs, whom in expected)
         require(everyone, Check.ENVELOPE, f"{name} did not seal shares for exactly its cohort")
         for what, pairs, length in (
-            ("an envelope", upload.envelopes, envelope_bytes(len(cohort))),
-            ("a list of digests of shares", upload.share_digests, SHARE_DIGEST_BYTES * len(cohort)),
+            ("an envelope", upload.envelopes, ENVELOPE_BYTES),
+            ("a digest of a share", upload.share_digests, SHARE_DIGEST_BYTES),
         ):
             right_length = all(len(found) == length for _, found in pairs)
             require(right_length, Check.ENVELOPE, f"{what} of {name} does not have {length} bytes")
+
+    def add_pair_masks(self, sender: int, raw: bytes) -> None:
+        """Check the masks that a survivor has in common with those who are missing.
+
+        Raises:
+            SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT or SURVIVORS; nothing changed.
+        """
+        message, name = PairMasks.decode(raw), self._roster.name(sender)
+        self._check_author(sender, message.member, message.transcript, self.survivors)
+        same = message.survivors == self.survivors and tuple(gone for gone, _ in message.masks) == self.dropped
+        require(same, Check.SURVIVORS, f"{name} handed over its masks with others than those who are missing")
+        self._wrapped[sender] = dict(message.masks)
+
+    @property
+    def without_pair_masks(self) -> tuple[int, ...]:
+        """Return which survivors have not handed over their masks with those who are missing."""
+        return tuple(sorted(self._added - self._wrapped.keys())) if self.dropped else ()
 
     def add_vote(self, sender: int, raw: bytes) -> None:
         """Check one vote.
@@ -195,16 +262,18 @@ class RoundState:
         about = tuple(member for member, _ in answer.shares)
         same = answer.survivors == self.survivors == about
         require(same, Check.SHARE, f"{self._roster.name(sender)} answered for another set")
-        length = SHARE_BYTES * (1 + len(self.dropped))
-        right_length = all(len(shares) == length for _, shares in answer.shares)
+        right_length = all(len(share) == SHARE_BYTES for _, share in answer.shares)
         require(
             right_length,
             Check.SHARE,
-            f"an answer of {self._roster.name(sender)} does not have {length} bytes a survivor",
+            f"an answer of {self._roster.name(sender)} does not have {SHARE_BYTES} bytes a survivor",
         )
-        self.answers[sender] = answer
+        self.answers[sender] = b"".join(share for _, share in answer.shares)
+        given = (((owner, sender), share) for owner, share in answer.shares)
         self._wrong |= {
-            (sender, owner) for owner, held in answer.shares if not self._promises(owner, sender, held)
+            (sender, owner)
+            for (owner, _), found in share_digests(self.transcript, given)
+            if found != self._promised.get(owner, sender)
         }
 
     def add_unopened(self, holder: int, owner: int) -> None:
@@ -228,29 +297,23 @@ class RoundState:
         """Return whose answers have the shares that a survivor promised, in order of the roster."""
         return [holder for holder in sorted(self.answers) if (holder, owner) not in self._wrong]
 
-    def _promises(self, owner: int, holder: int, shares: bytes) -> bool:
-        promised = self._promised[owner][holder]
-        for at, position in enumerate(self._positions(owner)):
-            share = shares[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]
-            digest = promised[SHARE_DIGEST_BYTES * position : SHARE_DIGEST_BYTES * (position + 1)]
-            if share_digest(self.transcript, owner, holder, position, share) != digest:
-                return False
-        return True
-
-    def _positions(self, owner: int) -> list[int]:
-        """Return where in an owner's envelope the shares of an answer stand: its own mask's, then the dropped."""
-        peers = [member for member in self.start.cohort if member != owner]
-        return [0, *(1 + peers.index(gone) for gone in self.dropped)]
-
     def request_for(self, member: int, *, with_votes: bool) -> UnmaskRequest:
         """Return the request to open the survivors' masks, with the envelopes for one of them."""
         others = [sender for sender in self.survivors if sender != member]
-        envelopes = tuple((sender, self._envelopes[sender][member]) for sender in others)
-        votes = tuple(sorted(self.votes.items())) if with_votes else ()
+        envelopes = tuple((sender, self._envelopes.get(sender, member)) for sender in others)
+        # As many as a site needs: each takes one verification.
+        votes = tuple(sorted(self.votes.items())[: self.start.threshold]) if with_votes else ()
         return UnmaskRequest(self.transcript, self.survivors, votes, envelopes)
 
-    def open(self, dtype: np.dtype[np.floating], threads: int) -> tuple[OpenedSum, Announcement]:
+    def open(
+        self, dtype: np.dtype[np.floating], threads: int, keep: KeepBody | None = None
+    ) -> tuple[OpenedSum, Announcement]:
         """Rebuild each mask from t of the shares that its owner promised, take all away, decode; use up the sum.
+
+        Args:
+            dtype: float32 or float64: width of the decoded body.
+            threads: how many threads may take masks away.
+            keep: where the body of the announcement is kept; None for memory.
 
         Returns:
             What the sum says, and what the sites are to be told of it.
@@ -259,27 +322,27 @@ class RoundState:
             SecaggError: SHARE, COMMITMENT or TAG: a member promised other shares than those of its masks, and is
                 named as the liar; PLAUSIBILITY: no honest contributions have such a total.
         """
+        self._sum.take_spare()  # Nothing arrives any more, and opening needs memory of its own.
         self._sum.remove(self._masks(), threads)
         header = self._sum.header.astype("<u8", copy=False).tobytes()
         message = OpenedMessage(self.transcript, self.survivors, header).encode()
         # Decoding may use the memory of the words.
-        announcement = Announcement(message, packed_body(self._sum.body, self._terms.ring_bits))
+        body, ring_bits = self._sum.body, self._terms.ring_bits
+        long = keep is not None and body.size > BLOCK_VALUES
+        vector = keep(packed_blocks(body, ring_bits)) if keep and long else packed_body(body, ring_bits)
+        announcement = Announcement(message, vector)
         layout = RoundLayout(self.start, self._terms, self._shape, dtype)
         return decode_sum(self._sum.header, self._sum.body, self.survivors, layout), announcement
 
     def _masks(self) -> list[SignedSeed]:
         found = []
-        for survivor in self.survivors:
+        for place, survivor in enumerate(self.survivors):
             responders = self.holders(survivor)[: self.start.threshold]
             weights = self._weights(tuple(responders))
-            held = [dict(self.answers[member].shares)[survivor] for member in responders]
-            seeds = [
-                self._seed(survivor, weights, [shares[at : at + SHARE_BYTES] for shares in held])
-                for at in range(0, SHARE_BYTES * (1 + len(self.dropped)), SHARE_BYTES)
-            ]
-            self._check_seeds(survivor, seeds)
-            found.append(SignedSeed(seeds[0], False))
-            found += [SignedSeed(s, gone < survivor) for gone, s in zip(self.dropped, seeds[1:], strict=True)]
+            shares = slice(SHARE_BYTES * place, SHARE_BYTES * (place + 1))
+            own = self._own_seed(survivor, weights, [self.answers[member][shares] for member in responders])
+            found.append(SignedSeed(own, False))
+            found += self._pair_seeds(survivor, own)
         return found
 
     def _weights(self, responders: tuple[int, ...]) -> list[int]:
@@ -288,23 +351,29 @@ class RoundState:
             self._known_weights[responders] = lagrange_at_zero(responders)
         return self._known_weights[responders]
 
-    def _seed(self, survivor: int, weights: list[int], shares: list[bytes]) -> Secret:
-        try:
-            return Secret(combine(weights, shares))
-        except SecaggError as fault:
-            words = f"the shares that {self._roster.name(survivor)} promised are of no mask: {fault.message}"
-            raise SecaggError(fault.check, words, liar=survivor) from fault
-
-    def _check_seeds(self, survivor: int, seeds: list[Secret]) -> None:
-        """Refuse masks that their owner did not promise: it has signed the digest of every share that is used."""
+    def _own_seed(self, survivor: int, weights: list[int], shares: list[bytes]) -> Secret:
+        """Return b of a survivor; it has signed the digest of every share that is used."""
         name = self._roster.name(survivor)
-        if commitment(seeds[0], self.transcript, survivor) != self.uploads[survivor].commitment:
+        try:
+            seed = Secret(combine(weights, shares))
+        except SecaggError as fault:
+            words = f"the shares that {name} promised are of no mask: {fault.message}"
+            raise SecaggError(fault.check, words, liar=survivor) from fault
+        if commitment(seed, self.transcript, survivor) != self.uploads[survivor].commitment:
             words = f"the shares of {name}'s mask combine to another one than it promised"
             raise SecaggError(Check.COMMITMENT, words, liar=survivor)
-        for gone, seed in zip(self.dropped, seeds[1:], strict=True):
-            if confirmation_tag(seed, self.transcript) != self._tags[survivor][gone]:
-                words = f"the shares of the mask of {name} and {self._roster.name(gone)} are wrong"
-                raise SecaggError(Check.TAG, words, liar=survivor)
+        return seed
+
+    def _pair_seeds(self, survivor: int, own: Secret) -> list[SignedSeed]:
+        """Return s of a survivor and each member that is missing; it has handed them over under its own."""
+        found = []
+        wrapped = self._wrapped.get(survivor, {})
+        for gone, seed in wrap_pair_masks(own, self.transcript, survivor, wrapped).items():
+            found.append(SignedSeed(Secret(seed), gone < survivor))
+            if confirmation_tag(found[-1].seed, self.transcript) != self._tags.get(survivor, gone):
+                names = f"{self._roster.name(survivor)} handed over another mask with {self._roster.name(gone)}"
+                raise SecaggError(Check.TAG, f"{names} than its upload names", liar=survivor)
+        return found
 
     def _check_author(self, sender: int, member: int, transcript: bytes, allowed: tuple[int, ...]) -> None:
         require(member == sender, Check.MEMBERSHIP, f"member {sender} speaks as member {member}")

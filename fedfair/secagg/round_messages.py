@@ -1,4 +1,4 @@
-"""The messages of a round: start, upload, survivors, consistency check, unmask request, unmask shares, opened."""
+"""The messages of a round, from its start over masks with the missing, votes and shares to the opened sum."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from fedfair.secagg.keys import TAG_BYTES
 from fedfair.secagg.messages import Kind, Pairs, begin, open_message
-from fedfair.secagg.params import MAX_MEMBERS
-from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes
-from fedfair.secagg.shamir import SHARE_BYTES
+from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES
+from fedfair.secagg.shamir import SECRET_BYTES, SHARE_BYTES
 from fedfair.secagg.shape import MAX_MASKED_HEADER_VALUES
 from fedfair.secagg.signing import SIGNATURE_BYTES
-from fedfair.secagg.transcript import DIGEST_BYTES, RoundSubject, digest, indices, u16
+from fedfair.secagg.transcript import DIGEST_BYTES, RoundSubject, digest_by_member, indices, u16
 
 MAX_PURPOSE_BYTES = 40
 MAX_GROUPS = 4096
@@ -55,10 +54,11 @@ class RoundStart:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Member to aggregator: beside the masked vector, all that makes its masks recoverable by enough members.
+    """Member to aggregator: beside the masked vector, all that makes its own mask recoverable by enough members.
 
-    `share_digests` has, for everybody in the cohort, the digests of all shares that it holds: a member that
-    answers with another share than it was given is known at once.
+    `share_digests` has, for everybody in the cohort, the digest of the share that it holds: a member that answers
+    with another share than it was given is known at once. The masks that members share cancel; those with members
+    who vanish follow in `PairMasks`, if it comes to that.
     """
 
     transcript: bytes
@@ -72,12 +72,9 @@ class Upload:
 
     def signed_fields(self) -> tuple[bytes, ...]:
         """Return what the signature covers."""
-        promised = digest(
-            "share digests", *(part for holder, found in self.share_digests for part in (u16(holder), found))
-        )
-        tags = digest("tags", *(part for peer, tag in self.tags for part in (u16(peer), tag)))
-        sealed = digest("envelopes", *(part for peer, box in self.envelopes for part in (u16(peer), box)))
-        return (self.transcript, u16(self.member), self.vector_digest, self.commitment, tags, sealed, promised)
+        carried = (("tags", self.tags), ("envelopes", self.envelopes), ("share digests", self.share_digests))
+        digests = (digest_by_member(label, pairs) for label, pairs in carried)
+        return (self.transcript, u16(self.member), self.vector_digest, self.commitment, *digests)
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
@@ -96,12 +93,58 @@ class Upload:
             reader.fixed(DIGEST_BYTES),
             reader.fixed(DIGEST_BYTES),
             reader.by_member(TAG_BYTES),
-            reader.by_member(envelope_bytes(MAX_MEMBERS)),
-            reader.by_member(SHARE_DIGEST_BYTES * MAX_MEMBERS),
+            reader.by_member(ENVELOPE_BYTES),
+            reader.by_member(SHARE_DIGEST_BYTES),
             reader.fixed(SIGNATURE_BYTES),
         )
         if any(len(tag) != TAG_BYTES for _, tag in message.tags):
             raise reader.refuse("a tag of the wrong length")
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class PairMasksRequest:
+    """Aggregator to the survivors: these have contributed; hand over the masks that you share with the others."""
+
+    transcript: bytes
+    survivors: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        return begin(Kind.PAIR_MASKS_REQUEST).fixed(self.transcript).members(self.survivors).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> PairMasksRequest:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.PAIR_MASKS_REQUEST)
+        message = cls(reader.fixed(DIGEST_BYTES), reader.members())
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class PairMasks:
+    """Member to aggregator: my masks with everybody who is no survivor, readable once my own mask is open."""
+
+    transcript: bytes
+    member: int
+    survivors: tuple[int, ...]
+    masks: Pairs
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        writer = begin(Kind.PAIR_MASKS).fixed(self.transcript).number(self.member, 2)
+        return writer.members(self.survivors).by_member(self.masks).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> PairMasks:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.PAIR_MASKS)
+        head = (reader.fixed(DIGEST_BYTES), reader.number(2), reader.members())
+        message = cls(*head, reader.by_member(SECRET_BYTES))
+        if any(len(mask) != SECRET_BYTES for _, mask in message.masks):
+            raise reader.refuse("a mask of the wrong length")
         reader.end()
         return message
 
@@ -184,7 +227,7 @@ class UnmaskRequest:
             reader.fixed(DIGEST_BYTES),
             reader.members(),
             reader.by_member(SIGNATURE_BYTES),
-            reader.by_member(envelope_bytes(MAX_MEMBERS)),
+            reader.by_member(ENVELOPE_BYTES),
         )
         if any(len(vote) != SIGNATURE_BYTES for _, vote in message.votes):
             raise reader.refuse("a consistency signature of the wrong length")
@@ -194,7 +237,7 @@ class UnmaskRequest:
 
 @dataclass(frozen=True, slots=True)
 class UnmaskShares:
-    """Member to aggregator: my shares, for each survivor: of its own mask, then of its masks with the dropped."""
+    """Member to aggregator: my share of each survivor's own mask."""
 
     transcript: bytes
     member: int
@@ -214,7 +257,7 @@ class UnmaskShares:
             reader.fixed(DIGEST_BYTES),
             reader.number(2),
             reader.members(),
-            reader.by_member(SHARE_BYTES * MAX_MEMBERS),
+            reader.by_member(SHARE_BYTES),
         )
         reader.end()
         return message

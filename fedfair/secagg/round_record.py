@@ -27,17 +27,19 @@ class RoundRecord:
         start: the round start that was sent.
         survivors: who had uploaded when the uploads were closed; empty before.
         votes: the votes that were collected for them; empty before, and where none are due.
+        uploaded: for whom masks with the others were asked; empty before, and where nobody was missing.
     """
 
     members: tuple[int, ...]
     start: RoundStart
     survivors: tuple[int, ...] = ()
     votes: Pairs = ()
+    uploaded: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bytes to keep."""
         writer = MessageWriter().members(self.members).sized(self.start.encode())
-        return writer.members(self.survivors).by_member(self.votes).done()
+        return writer.members(self.survivors).by_member(self.votes).members(self.uploaded).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> RoundRecord:
@@ -49,7 +51,9 @@ class RoundRecord:
         try:
             reader = MessageReader(raw, "record of a round")
             members, start = reader.members(), RoundStart.decode(reader.sized(MAX_MESSAGE_BYTES))
-            record = cls(members, start, reader.members(), reader.by_member(SIGNATURE_BYTES))
+            survivors, votes = reader.members(), reader.by_member(SIGNATURE_BYTES)
+            # Records of earlier versions end here.
+            record = cls(members, start, survivors, votes, () if reader.is_at_end else reader.members())
             reader.end()
         except SecaggError as error:
             raise LocalProtocolError(f"the record of an interrupted round is damaged: {error.message}") from error
@@ -57,5 +61,5 @@ class RoundRecord:
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """Return who must upload again: the survivors where they are known, otherwise the whole cohort."""
-        return self.survivors or self.start.cohort
+        """Return who must upload again: the survivors where they are known, otherwise who may still be one."""
+        return self.survivors or self.uploaded or self.start.cohort

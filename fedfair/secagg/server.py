@@ -1,23 +1,25 @@
 """The aggregator's order of events: a transition table; messages, departures and deadlines in, effects out.
 
-IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (VOTES ->) ANSWERS -> READY. A round that was interrupted begins
-again at UPLOADS, with the bytes of its record. Its driver says who sent a message (from the certificate,
-never from the message), who is gone and when time is up. A refused message changes nothing. What arrived is
-checked in `server_setup` and `recovery`; this module decides when a phase is complete.
+IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (PAIR_MASKS -> VOTES ->) ANSWERS -> READY. Whoever vanishes
+between its upload and its masks with the missing is missing, too: then back to UPLOADS, where the others send the
+same bytes again. A round that was interrupted begins again at UPLOADS, with the bytes of its record. Its driver
+says who sent a message (from the certificate, never from the message), who is gone and when time is up. A refused
+message changes nothing. What arrived is checked in `server_setup` and `recovery`; this module decides when a phase
+is complete.
 """
 
 from __future__ import annotations
 
-import enum
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
+from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.disputes import Disputes, Pair
 from fedfair.secagg.effects import (
@@ -29,58 +31,19 @@ from fedfair.secagg.effects import (
     SessionReady,
     SumOpened,
 )
-from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.masking import MaskedVector
+from fedfair.secagg.messages import VERSION, Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SessionPlan, least_survivors, threshold
-from fedfair.secagg.recovery import Announcement, RoundState
-from fedfair.secagg.round_messages import RoundStart, Survivors
+from fedfair.secagg.recovery import Announcement, KeepBody, RoundState
+from fedfair.secagg.round_messages import PairMasksRequest, RoundStart, Survivors
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server_setup import SetUp
+from fedfair.secagg.server_state import EXPECTED, OF_A_ROUND, Closed, ServerState
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, check_shapes
 from fedfair.secagg.signing import Roster
 from fedfair.secagg.transcript import RoundSubject
-
-
-class ServerState(enum.Enum):
-    """The state of the aggregator: what it waits for."""
-
-    IDLE = "nothing: no session"
-    ADVERTS = "public keys"
-    CONFIRMS = "confirms of the session"
-    READY = "the next round"
-    UPLOADS = "masked vectors"
-    VOTES = "votes on the survivors"
-    ANSWERS = "shares of masks"
-
-
-EXPECTED: Mapping[ServerState, Kind | None] = {
-    ServerState.IDLE: None,
-    ServerState.ADVERTS: Kind.KEY_ADVERTISEMENT,
-    ServerState.CONFIRMS: Kind.CONFIRM,
-    ServerState.READY: None,
-    ServerState.UPLOADS: Kind.UPLOAD,
-    ServerState.VOTES: Kind.CONSISTENCY_CHECK,
-    ServerState.ANSWERS: Kind.UNMASK_SHARES,
-}
-"""The one kind of message that each state takes; everything else is late or out of order."""
-
-_OF_A_ROUND: Final = frozenset({Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES})
-
-
-@dataclass(slots=True)
-class Closed:
-    """A round after its answers: only the refusal of a slower member is still heard.
-
-    Attributes:
-        survivors: whose sum was to be opened.
-        owing: who was asked and has neither answered nor accused anybody.
-        unopened: (holder, owner) of every accusation.
-    """
-
-    survivors: tuple[int, ...]
-    owing: set[int]
-    unopened: set[Pair]
 
 
 class Server:
@@ -94,6 +57,7 @@ class Server:
         body_dtype: float32 or float64: width of an opened body.
         threads: how many threads may take masks away.
         quorum: fewest contributors of a sum that is opened, where the consortium wants more than the protocol.
+        keep: where the body of an opened sum is kept for those who are to be told of it; None for memory.
     """
 
     def __init__(
@@ -105,7 +69,9 @@ class Server:
         body_dtype: np.dtype[np.floating],
         threads: int = 1,
         quorum: int = 0,
+        keep: KeepBody | None = None,
     ) -> None:
+        self._keep = keep
         self._roster = roster
         check_shapes(shapes, checked=plan.terms.check_sums)
         self._terms = plan.terms
@@ -123,6 +89,7 @@ class Server:
         self._set_up = SetUp(roster, plan, shapes, randomness)
         self._session_id = b""
         self._round_state: RoundState | None = None
+        self._spares: dict[int, NDArray[np.uint32]] = {}  # memory of earlier rounds, by the length of the body
         self._disputes = Disputes(len(roster))
         self._told: set[int] = set()  # the proven liars that the driver knows
         self._record: RoundRecord | None = None
@@ -153,9 +120,31 @@ class Server:
         """Return who was asked, has not answered, and is not gone."""
         return tuple(sorted(set(self._asked) - set(self._received) - self._gone))
 
+    @property
+    def suffices(self) -> bool:
+        """Return whether the present phase can close without those who are awaited.
+
+        Where a sum is opened for the whole cohort or for nobody, it is lost then, but the others can repeat it.
+        """
+        if self.state in (ServerState.ADVERTS, ServerState.CONFIRMS):
+            return len(self._received) >= max(self._terms.colluders + 2, self._quorum)
+        if self.state in (ServerState.UPLOADS, ServerState.PAIR_MASKS):
+            settled = self._is_reopened and self._known_record.survivors
+            present = len(self._current.uploads)
+            if self.state is ServerState.PAIR_MASKS:
+                present -= len(self._current.without_pair_masks)
+            return not settled and present >= self._least_uploads
+        return self.state is ServerState.VOTES and len(self._current.votes) >= self._current.start.threshold
+
+    @property
+    def is_repeated(self) -> bool:
+        """Return whether members are asked for an upload that some of them have sent before."""
+        return self.state is ServerState.UPLOADS and (self._is_reopened or self._current.is_repeated)
+
     def open_session(self, members: Iterable[int]) -> list[ServerEffect]:
         """Propose a session to `members`; whatever was under way is over."""
-        self._round_state, self._record, self._announcement = None, None, None
+        self._forget_round()
+        self._record, self._announcement = None, None
         self._gone.clear()
         self.round = 0
         return self._ask(ServerState.ADVERTS, dict.fromkeys(members, self._set_up.propose()))
@@ -190,7 +179,7 @@ class Server:
         needed = len(chosen) if unanimous else least
         start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, subject, clips)
         self._record, self._is_reopened, self._announcement = RoundRecord(self.members, start), False, None
-        self._round_state = RoundState(self._roster, self._terms, start, self._shapes[purpose])
+        self._round_state = self._round(start)
         self.round += 1
         return self._ask(ServerState.UPLOADS, dict.fromkeys(chosen, start.encode()))
 
@@ -209,18 +198,38 @@ class Server:
         start = record.start
         if start.purpose not in self._shapes:
             raise LocalProtocolError(f"the record of a {start.purpose} sum, which this plan does not have")
-        self._round_state = RoundState(self._roster, self._terms, start, self._shapes[start.purpose])
+        self._round_state = self._round(start)
         self._record, self._is_reopened, self._announcement = record, True, None
         self.members, self.round, self._session_id = record.members, start.round, start.session_id
         return self._ask(ServerState.UPLOADS, dict.fromkeys(record.asked, start.encode()))
 
-    def receive(self, sender: int, raw: bytes, vector: bytes | bytearray | memoryview = b"") -> list[ServerEffect]:
+    def arriving(self, sender: int, raw: bytes, length: int) -> ArrivingVector | None:
+        """Return what adds the vector of an upload to the running sum while it arrives.
+
+        Nothing is said by that about the upload: it counts once `receive` has taken it.
+
+        Args:
+            sender: roster index behind the peer's certificate.
+            raw: the message of the upload.
+            length: of its vector, in bytes.
+
+        Returns:
+            None where no upload of the member is due, where its vector would have another length, or where another
+            one is arriving. Then `receive` takes the whole vector, or refuses it.
+        """
+        awaited = self.state is ServerState.UPLOADS and sender in self._asked and sender not in self._received
+        if not awaited or raw[:2] != bytes((VERSION, Kind.UPLOAD)):
+            return None
+        shape = self._shapes[self._current.start.purpose]
+        return self._current.arriving() if length == shape.vector_bytes(self._terms.ring_bits) else None
+
+    def receive(self, sender: int, raw: bytes, vector: MaskedVector = b"") -> list[ServerEffect]:
         """Take one message of a member; an exact repetition, or one answer too many, is passed over.
 
         Args:
             sender: roster index behind the peer's certificate.
             raw: the message.
-            vector: what travelled beside an upload.
+            vector: what travelled beside an upload; of one that was added while it arrived, what `arriving` gave.
 
         Raises:
             SecaggError: the message was refused; nothing changed.
@@ -235,7 +244,7 @@ class Server:
             return []
         expected = EXPECTED[self.state]
         if kind is not expected:
-            late = Check.LATE if kind in _OF_A_ROUND else Check.OUT_OF_ORDER
+            late = Check.LATE if kind in OF_A_ROUND else Check.OUT_OF_ORDER
             raise SecaggError(late, f"{kind.name} of member {sender} while waiting for {self.state.value}")
         require(sender in self._asked, Check.MEMBERSHIP, f"member {sender} was not asked")
         require(
@@ -317,7 +326,19 @@ class Server:
         opened, self._opened = self._opened, None
         return opened
 
-    def _take(self, kind: Kind, sender: int, raw: bytes, vector: bytes | bytearray | memoryview) -> None:
+    def _round(self, start: RoundStart) -> RoundState:
+        self._forget_round()
+        shape = self._shapes[start.purpose]
+        spare = self._spares.pop(shape.body_length, None)
+        return RoundState(self._roster, self._terms, start, shape, spare)
+
+    def _forget_round(self) -> None:
+        """End a round; keep its memory for the next one of the same length."""
+        if self._round_state is not None and (spare := self._round_state.take_spare()) is not None:
+            self._spares[spare.size] = spare
+        self._round_state = None
+
+    def _take(self, kind: Kind, sender: int, raw: bytes, vector: MaskedVector) -> None:
         match kind:
             case Kind.KEY_ADVERTISEMENT:
                 self._set_up.take_advert(sender, raw)
@@ -325,6 +346,8 @@ class Server:
                 self._set_up.take_confirm(sender, raw, self._session_id)
             case Kind.UPLOAD:
                 self._current.add_upload(sender, raw, vector)
+            case Kind.PAIR_MASKS:
+                self._current.add_pair_masks(sender, raw)
             case Kind.CONSISTENCY_CHECK:
                 self._current.add_vote(sender, raw)
             case _:
@@ -345,6 +368,7 @@ class Server:
             ServerState.ADVERTS: self._close_adverts,
             ServerState.CONFIRMS: self._close_confirms,
             ServerState.UPLOADS: self._close_uploads,
+            ServerState.PAIR_MASKS: self._close_pair_masks,
             ServerState.VOTES: self._close_votes,
             ServerState.ANSWERS: self._close_answers,
         }
@@ -373,10 +397,9 @@ class Server:
         return [SessionFailed(reason)]
 
     def _close_uploads(self) -> list[ServerEffect]:
-        round_state, terms = self._current, self._terms
+        round_state = self._current
         effects, once_more = self._settle()
-        protocol = least_survivors(terms.mode, len(round_state.start.cohort), terms.colluders)
-        least = max(protocol, self._quorum, round_state.start.threshold)
+        least = self._least_uploads
         contributed = len(round_state.uploads) + len(once_more)
         if contributed < least:
             words = f"{contributed} of {len(round_state.start.cohort)} contributed, {least} are needed"
@@ -388,13 +411,38 @@ class Server:
         return effects + self._ask_for_the_masks()
 
     def _ask_for_the_masks(self) -> list[ServerEffect]:
-        round_state, terms, record = self._current, self._terms, self._known_record
+        round_state, record = self._current, self._known_record
         survivors = round_state.survivors
         if record.survivors not in ((), survivors):
             again = f"{len(survivors)} of {len(record.survivors)} survivors sent their uploads again"
             return self._abort(f"{again}, all are needed", reopens=True)
-        self._record = replace(record, survivors=survivors)
-        if survivors == round_state.start.cohort or terms.mode is Mode.SEMI_HONEST:
+        if survivors == round_state.start.cohort:
+            self._record = replace(record, survivors=survivors)
+            return self._ask_to_open(survivors, with_votes=False)
+        self._record = replace(record, uploaded=survivors)
+        question = PairMasksRequest(round_state.transcript, survivors).encode()
+        return self._ask(ServerState.PAIR_MASKS, dict.fromkeys(survivors, question))
+
+    def _close_pair_masks(self) -> list[ServerEffect]:
+        round_state, record = self._current, self._known_record
+        lacking = round_state.without_pair_masks
+        if not lacking:
+            return self._ask_for_votes()
+        present = len(round_state.survivors) - len(lacking)
+        needed = len(record.survivors) or self._least_uploads
+        if present < needed:
+            words = f"{present} of {len(round_state.survivors)} handed over their masks with the missing"
+            return self._abort(f"{words}, {needed} are needed", reopens=True)
+        # Nobody but they know these masks, so the sum begins again without them.
+        once_more = round_state.leave_out(lacking)
+        self._record = replace(record, uploaded=once_more)
+        return self._ask(ServerState.UPLOADS, dict.fromkeys(once_more, round_state.start.encode()))
+
+    def _ask_for_votes(self) -> list[ServerEffect]:
+        round_state = self._current
+        survivors = round_state.survivors
+        self._record = record = replace(self._known_record, survivors=survivors)
+        if self._terms.mode is Mode.SEMI_HONEST:
             return self._ask_to_open(survivors, with_votes=False)
         if record.votes:
             round_state.votes |= record.votes
@@ -420,7 +468,7 @@ class Server:
         if round_state.fewest_shares < round_state.start.threshold:
             return self._abort_for_want_of_shares()
         try:
-            self._opened, self._announcement = round_state.open(self._body_dtype, self._threads)
+            self._opened, self._announcement = round_state.open(self._body_dtype, self._threads, self._keep)
         except SecaggError as error:
             # Not the fault of the member that answered last, so it is no refusal of that message.
             if not error.liar:
@@ -526,7 +574,14 @@ class Server:
             self._closed = Closed(self._current.survivors, owing, unopened)
         self.state = state
         self._asked, self._received = {}, {}
-        self._round_state = None
+        self._forget_round()
+
+    @property
+    def _least_uploads(self) -> int:
+        """Return for how many contributors the sum under way is opened at least."""
+        start, terms = self._current.start, self._terms
+        protocol = least_survivors(terms.mode, len(start.cohort), terms.colluders)
+        return max(protocol, self._quorum, start.threshold)
 
     @property
     def _known_record(self) -> RoundRecord:

@@ -54,6 +54,7 @@ class SetUp:
         self._earlier: deque[bytes] = deque(maxlen=REMEMBERED_PROPOSALS)
         self._adverts: dict[int, tuple[bytes, KeyAdvertisement]] = {}
         self._confirms: dict[int, Confirm] = {}
+        self._owners: dict[bytes, int] = {}
 
     def propose(self) -> bytes:
         """Return a new proposal; what came to answer the one before is forgotten."""
@@ -62,7 +63,7 @@ class SetUp:
         self.proposal = Proposal(
             self._plan.terms, self._plan.digest, self._roster.digest, self._layout, nonce
         ).encode()
-        self._adverts, self._confirms = {}, {}
+        self._adverts, self._confirms, self._owners = {}, {}, {}
         return self.proposal
 
     def take_advert(self, sender: int, raw: bytes) -> None:
@@ -75,8 +76,9 @@ class SetUp:
         require(advert.member == sender, Check.MEMBERSHIP, f"member {sender} advertises as {advert.member}")
         self._check_author(sender, advert)
         check_public_key(advert.public_key, self._plan.terms.suite, name)
-        check_key_is_new(advert, (known for _, known in self._adverts.values()), self._roster)
+        check_key_is_new(advert, self._owners, self._roster)
         self._adverts[sender] = raw, advert
+        self._owners[advert.agreement_key] = sender
 
     def take_confirm(self, sender: int, raw: bytes, session_id: bytes) -> None:
         """Check and keep a confirm.
@@ -104,12 +106,12 @@ class SetUp:
 
     def confirms(self, session_id: bytes) -> dict[int, bytes]:
         """Return for everybody who confirmed the message with the confirms, each as that member needs it."""
-        ordered = sorted(self._confirms.items())
+        forwarding = [(member, confirm.forwarding()) for member, confirm in sorted(self._confirms.items())]
         return {
             receiver: Confirms(
-                session_id, tuple((member, confirm.only_for(receiver).encode()) for member, confirm in ordered)
+                session_id, tuple((member, forwarded(receiver)) for member, forwarded in forwarding)
             ).encode()
-            for receiver, _ in ordered
+            for receiver, _ in forwarding
         }
 
     def _check_author(self, sender: int, advert: KeyAdvertisement) -> None:

@@ -8,7 +8,7 @@ signatures), replayed key advertisements (nonces and confirms), invented members
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from fedfair.errors import LocalProtocolError
 from fedfair.secagg.check_seed import (
     SEALED_SEED_BYTES,
     SEED_BYTES,
+    check_seed,
     open_seed,
     seal_seed,
     seed_commitment,
@@ -28,7 +29,6 @@ from fedfair.secagg.fixedpoint import check_header
 from fedfair.secagg.history import History
 from fedfair.secagg.keys import (
     KEM_CIPHERTEXT_BYTES,
-    X25519_BYTES,
     Chain,
     EphemeralKey,
     Secret,
@@ -44,11 +44,12 @@ from fedfair.secagg.setup_messages import (
     KeyAdvertisement,
     KeyAdvertisements,
     Proposal,
+    sealed_digest,
 )
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, check_shapes, layout_digest
 from fedfair.secagg.signing import Roster, sign
-from fedfair.secagg.transcript import DIGEST_BYTES, NO_STATE, digest, session_identity
+from fedfair.secagg.transcript import DIGEST_BYTES, NO_STATE, session_identity
 from fedfair.secagg.vouching import vouched_state
 
 ROUNDS_PER_SESSION = 100
@@ -159,11 +160,14 @@ class Advertised:
             if member != site.member:
                 peers[member] = self._peer(advert)
         ciphertexts = tuple(
-            (member, peer.ciphertext + seal_seed(self.seed, peer.shared, session_id, site.member, member))
+            (
+                member,
+                peer.ciphertext
+                + seal_seed(self.seed, peer.shared, session_id, (site.member, member), peer.ciphertext),
+            )
             for member, peer in peers.items()
         )
-        sealed = tuple((member, digest("sealed", ciphertext)) for member, ciphertext in ciphertexts)
-        unsigned = Confirm(site.member, session_id, sealed, ciphertexts, b"")
+        unsigned = Confirm(site.member, session_id, sealed_digest(ciphertexts), ciphertexts, b"")
         signature = sign(site.signing_key, "confirm", *unsigned.signed_fields())
         confirm = replace(unsigned, signature=signature).encode()
         agreed = Agreed(site, self.terms, self.proposal, session_id, self.key, self.seed, peers, other)
@@ -181,6 +185,7 @@ class Advertised:
             own == self.advert, Check.OWN_ADVERT, "our own key advertisement was changed or omitted on its way"
         )
         adverts: dict[int, KeyAdvertisement] = {}
+        owners: dict[bytes, int] = {}
         for index, raw in message.adverts:
             advert = KeyAdvertisement.decode(raw)
             require(
@@ -190,8 +195,9 @@ class Advertised:
             )
             site.roster.verify(index, advert.signature, "advert", *advert.signed_fields(self.proposal))
             check_public_key(advert.public_key, self.terms.suite, site.roster.name(index))
-            check_key_is_new(advert, adverts.values(), site.roster)
+            check_key_is_new(advert, owners, site.roster)
             adverts[index] = advert
+            owners[advert.agreement_key] = index
         site.policy.check_cohort(len(adverts), self.terms.colluders)
         return adverts
 
@@ -202,20 +208,24 @@ class Advertised:
         return UnconfirmedMember(advert, shared, None, b"")
 
 
-def check_key_is_new(advert: KeyAdvertisement, others: Iterable[KeyAdvertisement], roster: Roster) -> None:
+def check_key_is_new(advert: KeyAdvertisement, owners: Mapping[bytes, int], roster: Roster) -> None:
     """Refuse a public key that another member of the same set-up advertises.
+
+    Args:
+        advert: whose key is checked.
+        owners: roster index of everybody before, by the X25519 key that it advertises.
+        roster: for their names.
 
     Raises:
         SecaggError: KEY.
     """
-    for other in others:
-        same = other.public_key[:X25519_BYTES] == advert.public_key[:X25519_BYTES]
-        require(
-            not same or other.member == advert.member,
-            Check.KEY,
-            f"{roster.name(advert.member)} and {roster.name(other.member)} advertise the same public key",
-            "no two honest sites have the same: one has the private key of the other",
-        )
+    owner = owners.get(advert.agreement_key, advert.member)
+    require(
+        owner == advert.member,
+        Check.KEY,
+        f"{roster.name(advert.member)} and {roster.name(owner)} advertise the same public key",
+        "no two honest sites have the same: one has the private key of the other",
+    )
 
 
 def ciphertext_bytes(suite: Suite, sender: int, receiver: int) -> int:
@@ -292,7 +302,7 @@ class Agreed:
             "its key advertisement was replayed, or it was shown other ones than this site",
         )
         self.site.roster.verify(index, confirm.signature, "confirm", *confirm.signed_fields())
-        ciphertext = confirm.ciphertext_for(self.site.member, self.site.roster.name(index))
+        ciphertext = confirm.ciphertext_for(self.site.member)
         due = ciphertext_bytes(self.terms.suite, index, self.site.member)
         require(
             len(ciphertext) == due, Check.CONFIRM, f"{self.site.roster.name(index)} sealed no key for this site"
@@ -301,15 +311,17 @@ class Agreed:
 
     def _seed(self, index: int, confirm: Confirm) -> Secret:
         site, peer = self.site, self.peers[index]
-        sealed = confirm.ciphertext_for(site.member, site.roster.name(index))[-SEALED_SEED_BYTES:]
-        promised = peer.advert.seed_commitment
-        return open_seed(sealed, peer.shared, self.session_id, (index, site.member), promised, self.proposal)
+        ciphertext = confirm.ciphertext_for(site.member)
+        beside, sealed = ciphertext[:-SEALED_SEED_BYTES], ciphertext[-SEALED_SEED_BYTES:]
+        seed = open_seed(sealed, peer.shared, self.session_id, (index, site.member), beside)
+        check_seed(seed, self.proposal, index, peer.advert.seed_commitment)
+        return seed
 
     def _chain(self, index: int, confirm: Confirm) -> Chain:
         site, peer = self.site, self.peers[index]
         kem, ciphertext = peer.kem, peer.ciphertext
         if self.terms.suite is Suite.X25519_MLKEM768 and index < site.member:
-            ciphertext = confirm.ciphertext_for(site.member, site.roster.name(index))[:-SEALED_SEED_BYTES]
+            ciphertext = confirm.ciphertext_for(site.member)[:-SEALED_SEED_BYTES]
             kem = self.key.open(ciphertext)
         ours, theirs = (site.member, self.key.public), (index, peer.advert.public_key)
         pair = (ours, theirs) if site.member < index else (theirs, ours)

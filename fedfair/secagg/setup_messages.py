@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from fedfair.secagg.check_seed import SEALED_SEED_BYTES
 from fedfair.secagg.checks import Check, require
+from fedfair.secagg.codec import MessageWriter
 from fedfair.secagg.keys import KEM_CIPHERTEXT_BYTES, KEM_PUBLIC_BYTES, X25519_BYTES
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, Pairs, begin, open_message
 from fedfair.secagg.params import RING_BITS, Mode, SessionTerms, Suite
 from fedfair.secagg.signing import SIGNATURE_BYTES
-from fedfair.secagg.transcript import DIGEST_BYTES, digest, u16
+from fedfair.secagg.transcript import DIGEST_BYTES, digest, digest_by_member, u16
 
 NONCE_BYTES = 32
 MAX_PUBLIC_KEY_BYTES = X25519_BYTES + KEM_PUBLIC_BYTES
@@ -82,6 +83,11 @@ class KeyAdvertisement:
         """Return what the name of the session is bound to."""
         return (self.public_key, self.nonce, self.seed_commitment, self.state_digest)
 
+    @property
+    def agreement_key(self) -> bytes:
+        """Return the X25519 part of the public key."""
+        return self.public_key[:X25519_BYTES]
+
     def signed_fields(self, proposal: bytes) -> tuple[bytes, ...]:
         """Return what the signature covers."""
         return (digest("proposal", proposal), u16(self.member), *self.advertised)
@@ -132,44 +138,37 @@ class Confirm:
     """Member to all: I am in exactly this session.
 
     It carries a ciphertext for every other member: my check seed, sealed; in a hybrid session, before it, the
-    ML-KEM ciphertext for a later member. The signature covers their digests, so the aggregator can forward to each
-    member only what was sealed for it.
+    ML-KEM ciphertext for a later member. The signature covers one digest of them all, which the aggregator checks,
+    and with which it can show later that it forwarded what this member had signed. It forwards to each member only
+    what was sealed for it; that member sees by opening it that nobody else made it (`check_seed`).
     """
 
     member: int
     session_id: bytes
-    sealed: Pairs
+    sealed_digest: bytes
     ciphertexts: Pairs
     signature: bytes
 
     def signed_fields(self) -> tuple[bytes, ...]:
         """Return what the signature covers."""
-        carried = [part for peer, found in self.sealed for part in (u16(peer), found)]
-        return (self.session_id, u16(self.member), digest("sealed", *carried))
+        return (self.session_id, u16(self.member), self.sealed_digest)
 
-    def only_for(self, receiver: int) -> Confirm:
-        """Return the same confirm without what was sealed for others."""
-        kept = tuple((peer, ciphertext) for peer, ciphertext in self.ciphertexts if peer == receiver)
-        return replace(self, ciphertexts=kept)
+    def forwarding(self) -> Callable[[int], bytes]:
+        """Return a function of a roster index: the bytes of this confirm without what was sealed for others."""
+        head, carried = self._head().done(), dict(self.ciphertexts)
 
-    def ciphertext_for(self, receiver: int, author: str) -> bytes:
-        """Return what was sealed for `receiver`, checked against its signed digest; empty where nothing was.
+        def forwarded(receiver: int) -> bytes:
+            kept = ((receiver, carried[receiver]),) if receiver in carried else ()
+            return MessageWriter().fixed(head).by_member(kept).fixed(self.signature).done()
 
-        Args:
-            receiver: its roster index.
-            author: the member's name, for the message.
+        return forwarded
 
-        Raises:
-            SecaggError: CONFIRM: it does not have the signed digest.
-        """
-        ciphertext = dict(self.ciphertexts).get(receiver, b"")
-        expected = dict(self.sealed).get(receiver, b"")
-        intact = (digest("sealed", ciphertext) if ciphertext else b"") == expected
-        require(intact, Check.CONFIRM, f"what {author} sealed for member {receiver} was altered")
-        return ciphertext
+    def ciphertext_for(self, receiver: int) -> bytes:
+        """Return what was sealed for the member with this roster index; empty where nothing was."""
+        return dict(self.ciphertexts).get(receiver, b"")
 
     def check_sealed(self, lengths: Mapping[int, int], author: str) -> None:
-        """Refuse a confirm that does not carry one intact ciphertext for each of its receivers and nobody else.
+        """Refuse a confirm that does not carry one signed ciphertext for each of its receivers and nobody else.
 
         Args:
             lengths: bytes of the ciphertext for each receiver, by roster index, increasing.
@@ -178,23 +177,21 @@ class Confirm:
         Raises:
             SecaggError: CONFIRM.
         """
-        expected = list(lengths)
-        for what, pairs in (("digests", self.sealed), ("ciphertexts", self.ciphertexts)):
-            receivers = [receiver for receiver, _ in pairs]
-            require(
-                receivers == expected,
-                Check.CONFIRM,
-                f"{author} confirms with {what} for the members {receivers}, due are {expected}",
-            )
-        for receiver, length in lengths.items():
-            found = len(self.ciphertext_for(receiver, author))
-            words = f"{author} sealed {found} bytes for member {receiver}, due are {length}"
-            require(found == length, Check.CONFIRM, words)
+        receivers, expected = [receiver for receiver, _ in self.ciphertexts], list(lengths)
+        require(
+            receivers == expected,
+            Check.CONFIRM,
+            f"{author} confirms with ciphertexts for the members {receivers}, due are {expected}",
+        )
+        for receiver, ciphertext in self.ciphertexts:
+            words = f"{author} sealed {len(ciphertext)} bytes for member {receiver}, due are {lengths[receiver]}"
+            require(len(ciphertext) == lengths[receiver], Check.CONFIRM, words)
+        signed = sealed_digest(self.ciphertexts) == self.sealed_digest
+        require(signed, Check.CONFIRM, f"{author} signed other ciphertexts than it sent")
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        writer = begin(Kind.CONFIRM).number(self.member, 2).fixed(self.session_id)
-        return writer.by_member(self.sealed).by_member(self.ciphertexts).fixed(self.signature).done()
+        return self._head().by_member(self.ciphertexts).fixed(self.signature).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> Confirm:
@@ -203,7 +200,7 @@ class Confirm:
         message = cls(
             reader.number(2),
             reader.fixed(DIGEST_BYTES),
-            reader.by_member(DIGEST_BYTES),
+            reader.fixed(DIGEST_BYTES),
             reader.by_member(KEM_CIPHERTEXT_BYTES + SEALED_SEED_BYTES),
             reader.fixed(SIGNATURE_BYTES),
         )
@@ -212,6 +209,15 @@ class Confirm:
             raise reader.refuse("a ciphertext of the wrong length")
         reader.end()
         return message
+
+    def _head(self) -> MessageWriter:
+        writer = begin(Kind.CONFIRM).number(self.member, 2).fixed(self.session_id)
+        return writer.fixed(self.sealed_digest)
+
+
+def sealed_digest(ciphertexts: Pairs) -> bytes:
+    """Return the digest (32 bytes) of everything that a confirm carries, by roster index."""
+    return digest_by_member("sealed", ciphertexts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ check against a commitment. Source: Shamir 1979.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from fedfair.errors import LocalProtocolError
@@ -15,6 +16,7 @@ from fedfair.secagg.checks import Check, require
 PRIME = 2**255 - 19
 SECRET_BYTES = 31
 SHARE_BYTES = 32
+_UNREDUCED_STEPS = 16
 
 Randomness = Callable[[int], bytes]
 """Returns that many bytes that nobody can predict: `secrets.token_bytes` wherever something is at stake."""
@@ -42,15 +44,10 @@ def split(secret: bytes, points: Sequence[int], threshold: int, randomness: Rand
 
 def lagrange_at_zero(points: Sequence[int]) -> list[int]:
     """Return the weights that turn the shares at distinct `points` into the secret; once per set of responders."""
-    weights = []
-    for point in points:
-        numerator = denominator = 1
-        for other in points:
-            if other != point:
-                numerator = numerator * other % PRIME
-                denominator = denominator * (other - point) % PRIME
-        weights.append(numerator * pow(denominator, -1, PRIME) % PRIME)
-    return weights
+    everything = math.prod(points) % PRIME
+    # The product of small differences is reduced once; point * product of the others is what the share is over.
+    under = [point * math.prod(other - point for other in points if other != point) % PRIME for point in points]
+    return [everything * pow(each, -1, PRIME) % PRIME for each in under]
 
 
 def combine(weights: Sequence[int], shares: Sequence[bytes]) -> bytes:
@@ -78,11 +75,13 @@ def parse_share(share: bytes) -> int:
 
 
 def _evaluate(coefficients: Sequence[int], point: int) -> int:
-    # Points have at most 16 bits, so reducing once at the end is cheaper than reducing in every step.
+    # Points have at most 16 bits, so reducing now and then is cheaper than reducing in every step.
     value = 0
-    for coefficient in reversed(coefficients):
-        value = value * point + coefficient
-    return value % PRIME
+    for end in range(len(coefficients), 0, -_UNREDUCED_STEPS):
+        for coefficient in reversed(coefficients[max(0, end - _UNREDUCED_STEPS) : end]):
+            value = value * point + coefficient
+        value %= PRIME
+    return value
 
 
 def _field_element(randomness: Randomness) -> int:

@@ -24,7 +24,7 @@ COUNTED = 4
 
 TAG_LIMBS = 4
 LIMB_BITS = 32
-"""A check tag travels as four whole numbers below 2^32: those of 200 members add up in words of 64 bits."""
+"""A check tag travels as four whole numbers below 2^32: those of 1000 members add up in words of 64 bits."""
 
 MAX_MASKED_HEADER_VALUES = MAX_HEADER_VALUES + COUNTED + 1 + SIZE_BUCKETS + TAG_LIMBS
 

@@ -41,7 +41,7 @@ class Roster:
     """All members, by index; immutable.
 
     Args:
-        members: at most 200, with distinct indices, names and keys.
+        members: at most MAX_MEMBERS, with distinct indices, names and keys.
 
     Raises:
         PlanError: they are not.

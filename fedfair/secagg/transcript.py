@@ -16,6 +16,9 @@ from fedfair.signed_message import labelled_message
 
 PREFIX = "fedfair/secagg/v2/"
 DIGEST_BYTES = 32
+_MEMBER = struct.Struct(">IHI")
+"""Length and bytes of a roster index, and the length of the field behind it."""
+
 NO_STATE = bytes(DIGEST_BYTES)
 """The state digest of a member that holds no state of the run; no digest is equal to it."""
 
@@ -28,6 +31,13 @@ def labelled(label: str, *fields: bytes | memoryview) -> bytes:
 def digest(label: str, *fields: bytes | memoryview) -> bytes:
     """Return the SHA-256 (32 bytes) of `fields` under `label`."""
     return hashlib.sha256(labelled(label, *fields)).digest()
+
+
+def digest_by_member(label: str, pairs: Sequence[tuple[int, bytes]]) -> bytes:
+    """Return the SHA-256 (32 bytes) of roster indices in 2 bytes, each followed by what belongs to it."""
+    parts = [part for member, value in pairs for part in (_MEMBER.pack(2, member, len(value)), value)]
+    head = labelled(label)[:-4] + u32(2 * len(pairs))
+    return hashlib.sha256(head + b"".join(parts)).digest()
 
 
 def u16(value: int) -> bytes:
@@ -52,7 +62,8 @@ def f64(value: float) -> bytes:
 
 def indices(members: Iterable[int]) -> bytes:
     """Return roster indices in 2 bytes each, in the order given."""
-    return b"".join(u16(member) for member in members)
+    ordered = tuple(members)
+    return struct.pack(f">{len(ordered)}H", *ordered)
 
 
 def session_identity(proposal: bytes, adverts: Iterable[tuple[int, tuple[bytes, ...]]]) -> bytes:
@@ -119,11 +130,6 @@ class RoundTerms:
         )
 
 
-def leaf_digest(leaf: bytes | bytearray | memoryview) -> bytes:
-    """Return the SHA-256 of one leaf of a vector: leaves let hashing run beside masking, and in threads."""
-    return hashlib.sha256(leaf).digest()
-
-
-def root_digest(length: int, leaves: Sequence[bytes]) -> bytes:
-    """Return the digest of a vector of `length` bytes from the digests of its leaves, in order."""
-    return digest("vector", u64(length), b"".join(leaves))
+def root_digest(length: int, frames: Sequence[bytes]) -> bytes:
+    """Return the digest of a vector of `length` bytes from those of its frames, in order (`pieces`)."""
+    return digest("vector", u64(length), b"".join(frames))

@@ -47,9 +47,13 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
                 "awaited_since": _stamp(status.awaited.get(name)),
                 "awaited_seconds": _rounded(sum(seconds.get(name, {}).values())),
                 "withdrew": status.withdrawn.get(name),
+                "answer_seconds": _rounded(status.answer_seconds.get(name)),
+                "left_behind": int(status.total("left_behind_answers", name)),
+                "left_behind_since": _stamp(status.behind.get(name)),
             }
             for name in status.sites
         },
+        "median_answer_seconds": _rounded(status.median_answer_seconds),
         "connected": list(status.connected),
         "awaited": list(status.awaited),
         "awaited_until": _stamp(status.until),

@@ -42,6 +42,9 @@ COUNTERS: Mapping[str, MetricKind] = {
     ),
     "lost_sums": MetricKind("Attempts at a sum that had no total.", ("purpose",)),
     "unawaited_answers": MetricKind("Sites that a sum continued without.", ("purpose",)),
+    "left_behind_answers": MetricKind(
+        "Answers of this site that sums did not wait for, though it was connected.", ("site",)
+    ),
     "refusals": MetricKind(
         "Refusals: at the aggregator by what was refused; at a site, sums that it takes no part in.", ("kind",)
     ),
@@ -62,6 +65,9 @@ GAUGES: Mapping[str, MetricKind] = {
     "connected_sites": MetricKind("Sites that are connected."),
     "awaited_sites": MetricKind("Sites whose answer or coming is awaited now."),
     "site_connected": MetricKind("1 where this site is connected, 0 where it is not.", ("site",)),
+    "site_answer_seconds": MetricKind("Seconds that this site took for its last contribution.", ("site",)),
+    "median_answer_seconds": MetricKind("Median of the seconds that sites took for the last sum."),
+    "site_left_behind": MetricKind("1 where sums go on without this connected site, 0 otherwise.", ("site",)),
     "awaited_deadline_timestamp_seconds": MetricKind("When the present waiting ends, in seconds since 1970."),
     "last_round_timestamp_seconds": MetricKind(
         "When the last round ended, in seconds since 1970; its age is time() less this."
@@ -134,7 +140,7 @@ def _gauges(status: RunStatus) -> Mapping[str, Series]:
         "certificate_expiry_timestamp_seconds": status.certificate_ends,
         "process_start_timestamp_seconds": status.started,
     }
-    present = frozenset(status.connected)
+    present, median = frozenset(status.connected), status.median_answer_seconds
     splits = {} if status.evaluation is None else status.evaluation.splits
     losses: Series = {
         (name, group): value
@@ -151,6 +157,9 @@ def _gauges(status: RunStatus) -> Mapping[str, Series]:
         "connected_sites": {(): float(len(status.connected))},
         "awaited_sites": {(): float(len(status.awaited))},
         "site_connected": {(name,): float(name in present) for name in status.sites},
+        "site_answer_seconds": {(name,): seconds for name, seconds in status.answer_seconds.items()},
+        "median_answer_seconds": {} if median is None else {(): median},
+        "site_left_behind": {(name,): float(name in status.behind) for name in status.sites},
         **{name: {} if at is None else {(): at.timestamp()} for name, at in times.items()},
         "loss_nats": losses,
         "accuracy_ratio": accuracies,

@@ -32,6 +32,9 @@ MAX_PEOPLE = 60
 HELD_UP_SECONDS = 30.0
 """Whoever is awaited for longer than that is shown to hold the run up."""
 
+SLOW_FACTOR, SLOW_LEAST_SECONDS = 2.0, 0.5
+"""Whoever takes so many medians is shown to be slow; a median counts as so many seconds at least."""
+
 WIDTH, HEIGHT, LEFT, FOOT = 340, 130, 38, 16
 """Of the picture, in its own units."""
 
@@ -173,8 +176,8 @@ def _is_held_up(status: RunStatus, now: datetime) -> bool:
 def _people(status: RunStatus, now: datetime) -> tuple[list[PersonRow], int]:
     present, names = frozenset(status.connected), list(status.sites)
     if len(names) > MAX_PEOPLE:
-        # Whoever is there and not awaited comes last; otherwise the order of the plan stays.
-        names.sort(key=lambda name: name in present and name not in status.awaited)
+        # Whoever is there, not awaited and not left behind comes last; otherwise the order of the plan stays.
+        names.sort(key=lambda name: name in present and name not in status.awaited and name not in status.behind)
     rows = [_person(status, name, now, here=name in present) for name in names[:MAX_PEOPLE]]
     return rows, len(names) - len(rows)
 
@@ -185,7 +188,20 @@ def _person(status: RunStatus, name: str, now: datetime, *, here: bool) -> Perso
     words = "connected" if here else "not connected"
     if name in status.awaited:
         words += f", awaited for {_ago(_seconds(status.awaited[name], now))}"
+    if name in status.behind:
+        words += f", left behind for {_ago(_seconds(status.behind[name], now))}"
+    words += _slowness(status, name)
     return PersonRow(name, "here" if here else "away", words)
+
+
+def _slowness(status: RunStatus, name: str) -> str:
+    """Return how long a site took, where that is much or sums went on without it."""
+    seconds, median = status.answer_seconds.get(name), status.median_answer_seconds
+    if seconds is None or median is None:
+        return ""
+    if name not in status.behind and seconds < SLOW_FACTOR * max(median, SLOW_LEAST_SECONDS):
+        return ""
+    return f", answers in {_ago(seconds)} where the median is {_ago(median)}"
 
 
 def _losses(status: RunStatus) -> Markup | str:
@@ -245,6 +261,7 @@ def _counts(status: RunStatus) -> Iterator[tuple[str, str]]:
     if status.role == "aggregator":
         yield "lost sums", f"{all_of('lost_sums'):.0f}"
         yield "unawaited answers", f"{all_of('unawaited_answers'):.0f}"
+        yield "left behind", f"{all_of('left_behind_answers'):.0f}"
     yield "refusals", f"{all_of('refusals'):.0f}"
     yield "received", _bytes(all_of("received_bytes"))
     yield "sent", _bytes(all_of("sent_bytes"))

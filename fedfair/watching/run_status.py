@@ -137,6 +137,9 @@ class RunStatus:
         notes: the last ones, the oldest first.
         totals: counters of this process.
         awaited_seconds: how long each site was waited for, by phase.
+        answer_seconds: how long each site took for its last contribution.
+        median_answer_seconds: over the contributions of the last sum; None before the first.
+        behind: whom sums went on without, though it was connected, and since when; until it contributes again.
     """
 
     role: str
@@ -165,6 +168,9 @@ class RunStatus:
     notes: tuple[RecentNote, ...] = ()
     totals: Totals = field(default_factory=dict)
     awaited_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    answer_seconds: Mapping[str, float] = field(default_factory=dict)
+    median_answer_seconds: float | None = None
+    behind: Mapping[str, datetime] = field(default_factory=dict)
 
     def total(self, counter: str, *labels: str) -> float:
         """Return the value of a counter; 0 where it was never raised."""
@@ -257,6 +263,32 @@ def evaluated(status: RunStatus, evaluation: PooledEvaluation) -> RunStatus:
 def round_ended(status: RunStatus, rounds_done: int, now: datetime) -> RunStatus:
     """Return the status after one more round."""
     return replace(status, rounds_done=rounds_done, round_ends=(*status.round_ends[1 - RATE_ROUNDS :], now))
+
+
+def answered(
+    status: RunStatus, seconds: Mapping[str, float], median: float | None, left_behind: Collection[str] = ()
+) -> RunStatus:
+    """Return the status with how long sites took; who took part and was not left behind has caught up.
+
+    Args:
+        status: before.
+        seconds: by site.
+        median: over all of them; None where it is not known.
+        left_behind: who was not waited for.
+    """
+    behind = {who: at for who, at in status.behind.items() if who not in seconds or who in left_behind}
+    return replace(
+        status,
+        answer_seconds={**status.answer_seconds, **seconds},
+        median_answer_seconds=status.median_answer_seconds if median is None else median,
+        behind=behind,
+    )
+
+
+def left_behind(status: RunStatus, who: str, now: datetime) -> RunStatus:
+    """Return the status with a sum that went on without a connected site."""
+    status = counted(status, "left_behind_answers", who)
+    return replace(status, behind={**status.behind, who: status.behind.get(who, now)})
 
 
 def over(status: RunStatus, now: datetime) -> RunStatus:

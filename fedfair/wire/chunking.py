@@ -8,8 +8,11 @@ bytes, whatever arrives.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.wire.frames import BroadcastKind, BroadcastStart, Chunk, SecaggMessage, UploadStart
@@ -33,10 +36,18 @@ def upload_frames(sum_number: SumNumber, payload: bytes | bytearray | memoryview
     yield from (Chunk(piece) for piece in chunks(payload))
 
 
-def masked_frames(message: bytes, vector: bytes | bytearray | memoryview) -> Iterator[SecaggMessage | Chunk]:
-    """Yield every frame of one message of secure aggregation: the message, then its vector's chunks, if any."""
+def masked_frames(
+    message: bytes, vector: bytes | bytearray | memoryview, hashed: Sequence[bytes] = ()
+) -> Iterator[SecaggMessage | Chunk]:
+    """Yield every frame of one message of secure aggregation: the message, then its vector's chunks, if any.
+
+    Args:
+        message: of secure aggregation.
+        vector: what travels beside it.
+        hashed: the SHA-256 of each frame of a chunk, in order; empty where they are not known.
+    """
     yield SecaggMessage(message, memoryview(vector).nbytes)
-    yield from (Chunk(piece) for piece in chunks(vector))
+    yield from (Chunk(*both) for both in zip_longest(chunks(vector), hashed, fillvalue=b""))
 
 
 def broadcast_frames(
@@ -109,7 +120,8 @@ class Assembler:
     """
 
     def __init__(self, expected_length: int, sha256: bytes | None) -> None:
-        self._buffer = bytearray(expected_length)
+        # Not filled with zeros: `take` gives out nothing but what has arrived, and whole.
+        self._buffer = np.empty(expected_length, np.uint8).data
         self._arrived = 0
         self._hash = hashlib.sha256()
         self._expected_digest = sha256
@@ -158,5 +170,5 @@ class Assembler:
                 "it was damaged on its way or changed while it was sent; send it again",
             )
         self._taken = True
-        view, self._buffer = memoryview(self._buffer).toreadonly(), bytearray()
+        view, self._buffer = self._buffer.toreadonly(), memoryview(b"")
         return view

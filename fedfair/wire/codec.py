@@ -16,6 +16,7 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal_reasons import RefusalReason
+from fedfair.secagg.pieces import CHUNK_FIELD, frame_prefix
 from fedfair.wire.frames import (
     Abstain,
     Accepted,
@@ -38,6 +39,7 @@ from fedfair.wire.frames import (
 )
 from fedfair.wire.limits import (
     MAX_CHECK_ITEMS,
+    MAX_CHUNK_BYTES,
     MAX_FRAME_BYTES,
     MAX_NAME_CHARACTERS,
     MAX_TEXT_CHARACTERS,
@@ -75,7 +77,7 @@ def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:
             start = pb.UploadStart(sum_number=sum_number, length=length, sha256=sha256)
             return pb.CollaboratorFrame(upload=start).SerializeToString()
         case Chunk(data):
-            return pb.CollaboratorFrame(chunk=pb.Chunk(data=bytes(data))).SerializeToString()
+            return _encoded_chunk(data)
         case Abstain(sum_number, reason, leaving, accused):
             abstain = pb.Abstain(
                 sum_number=sum_number, reason=f"REASON_{reason.name}", leaving=leaving, accused=accused
@@ -91,6 +93,8 @@ def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:
     Raises:
         RemoteProtocolError: the bytes are not exactly one valid frame.
     """
+    if (chunk := _decoded_chunk(raw)) is not None:
+        return chunk
     message = _parsed(pb.CollaboratorFrame(), raw)
     match message.WhichOneof("body"):
         case "hello":
@@ -167,7 +171,7 @@ def encode_aggregator_frame(frame: AggregatorFrame) -> bytes:  # noqa: PLR0911 -
             broadcast = pb.BroadcastStart(kind=_BROADCAST_KINDS[kind], length=length, sha256=sha256)
             return pb.AggregatorFrame(broadcast=broadcast).SerializeToString()
         case Chunk(data):
-            return pb.AggregatorFrame(chunk=pb.Chunk(data=bytes(data))).SerializeToString()
+            return _encoded_chunk(data)
         case SumStart():
             return pb.AggregatorFrame(sum=_sum_message(frame)).SerializeToString()
         case TrustUpdate(revocation_list, certificate):
@@ -184,12 +188,14 @@ def encode_aggregator_frame(frame: AggregatorFrame) -> bytes:  # noqa: PLR0911 -
             return pb.AggregatorFrame(masked=_masked_message(frame)).SerializeToString()
 
 
-def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: PLR0911 - one line per frame
+def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: C901, PLR0911 - one line per frame
     """Return the frame that the aggregator sent.
 
     Raises:
         RemoteProtocolError: the bytes are not exactly one valid frame.
     """
+    if (chunk := _decoded_chunk(raw)) is not None:
+        return chunk
     message = _parsed(pb.AggregatorFrame(), raw)
     match message.WhichOneof("body"):
         case "welcome":
@@ -267,6 +273,30 @@ def _masked_message(frame: SecaggMessage) -> pb.SecaggMessage:
 
 def _masked(message: pb.SecaggMessage) -> SecaggMessage:
     return SecaggMessage(message.message, message.vector_length)
+
+
+# Nearly all bytes of a run are chunks, and both kinds of frames have them in the same field. They are written and
+# read here without protobuf, which would copy a model three times; a test holds their bytes to protobuf's.
+_PREFIX_BYTES = range(4, 11)
+"""How long the bytes before the data of a chunk may be."""
+
+
+def _encoded_chunk(data: bytes | memoryview) -> bytes:
+    """Return the frame of a chunk; the one copy of its data."""
+    return b"".join((frame_prefix(len(data)), data))
+
+
+def _decoded_chunk(raw: bytes) -> Chunk | None:
+    """Return the chunk of a frame, its data not copied; None for any other frame, or one to be refused."""
+    if not raw.startswith(CHUNK_FIELD):
+        return None
+    for length in _PREFIX_BYTES:
+        size = len(raw) - length
+        if 0 < size <= MAX_CHUNK_BYTES:
+            prefix = frame_prefix(size)
+            if len(prefix) == length and raw.startswith(prefix):
+                return Chunk(memoryview(raw)[length:])
+    return None
 
 
 # ------------------------------------------------------------------ preflight

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import LocalProtocolError
@@ -248,9 +248,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of the vector that was announced last."""
+    """A piece of the vector that was announced last.
+
+    Attributes:
+        data: the piece.
+        sha256: of the frame that carries it, on this side of the wire; empty where nobody has computed it.
+    """
 
     data: bytes | memoryview
+    sha256: bytes = field(default=b"", compare=False)
 
     def __post_init__(self) -> None:
         _within(self, "data", len(self.data), 1, MAX_CHUNK_BYTES, " bytes")

@@ -5,14 +5,16 @@ A peer that exceeds one is refused before anything is allocated for it. Each is 
 
 from __future__ import annotations
 
+from fedfair.secagg.pieces import PIECE_BYTES
+
 PROTOCOL_VERSION = 3
 """Of `proto/fedfair/v1/federation.proto`."""
 
-MAX_CHUNK_BYTES = 1 << 20
-"""Loopback over mutual TLS carries no more with 4 MiB chunks than with 1 MiB (about 1 GB/s); memory is dearer."""
+MAX_CHUNK_BYTES = PIECE_BYTES
+"""The pieces in which secure aggregation hashes a vector are those in which it travels."""
 
 MAX_MASKED_MESSAGE_BYTES = 1 << 21
-"""The greatest message that secure aggregation itself allows: the sealed shares of 200 members."""
+"""The greatest message that secure aggregation itself allows: the hybrid keys of 1000 members."""
 
 MAX_FRAME_BYTES = MAX_MASKED_MESSAGE_BYTES + (1 << 14)
 """The longest message of secure aggregation with its tags; a chunk is half as long, all else is far shorter."""
@@ -21,6 +23,10 @@ MAX_VECTOR_BYTES = 1 << 36
 """64 GiB. Only a sanity bound: the length that counts is that of the plan's layout (`chunking.expect_upload`)."""
 
 MAX_APPROVAL_BYTES = 4096
+
+MAX_CHECK_BYTES = 1 << 14
+"""A preflight question: an approval, a signature, and a few short fields."""
+
 MAX_TEXT_CHARACTERS = 500
 MAX_NAME_CHARACTERS = 64
 MAX_CHECK_ITEMS = 16

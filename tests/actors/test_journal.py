@@ -368,12 +368,14 @@ def test_costs_are_added_to_those_of_earlier_entries_and_a_failed_entry_adds_non
         "DELETE FROM cost WHERE position = 2",
         "DELETE FROM cost WHERE position = 0",
         "UPDATE departure SET round = 1",
+        "UPDATE late_site SET times = 0",
     ],
 )
 def test_a_damaged_row_of_costs_or_departures_is_told_before_the_run_goes_on(path: Path, harm: str) -> None:
     journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(replace(entry(), costs=COSTS))
     journal.add_departure(Departed(ParticipantId("clinic-a"), 2, "budget"))
+    journal.add_lateness(ParticipantId("clinic-b"), 3.5, times=1)
     journal.close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(harm)
@@ -381,6 +383,17 @@ def test_a_damaged_row_of_costs_or_departures_is_told_before_the_run_goes_on(pat
     again = Journal.open(path, DIGEST, RUN, NOW)
     with pytest.raises(FedfairError, match=r"is damaged: the (row|table) of"):
         again.latest()
+    again.close()
+
+
+def test_each_late_site_has_one_row_with_its_times_and_its_longest_answer(path: Path) -> None:
+    a, b = ParticipantId("clinic-a"), ParticipantId("clinic-b")
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    for who, seconds, times in ((b, 2.0, 1), (a, 3.0, 1), (b, 9.5, 0), (b, 4.0, 1)):
+        journal.add_lateness(who, seconds, times=times)
+    journal.close()
+    again = Journal.open(path, DIGEST, RUN, NOW)
+    assert again.late_sites() == [(b, 2, 9.5), (a, 1, 3.0)]
     again.close()
 
 

@@ -156,6 +156,7 @@ def test_whatever_an_honest_aggregator_says_to_a_site_that_takes_nothing_fits() 
         Kind.KEY_ADVERTISEMENTS,
         Kind.CONFIRMS,
         Kind.ROUND_START,
+        Kind.PAIR_MASKS_REQUEST,
         Kind.SURVIVORS,
         Kind.UNMASK_REQUEST,
     ]

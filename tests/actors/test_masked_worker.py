@@ -30,7 +30,7 @@ from fedfair.secagg.effects import SendTo
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import SecaggPolicy
 from fedfair.secagg.round_messages import UnmaskRequest
-from fedfair.secagg.sealing import envelope_bytes
+from fedfair.secagg.sealing import ENVELOPE_BYTES
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.transcript import RoundSubject
@@ -207,7 +207,7 @@ def test_an_envelope_that_does_not_open_is_refused_with_the_place_of_its_sender_
     site.round()
     phase, cohort = site.answers._participant.phase, site.lies.roster.indices
     assert isinstance(phase, Uploaded)
-    envelopes = tuple((peer, bytes(envelope_bytes(len(cohort)))) for peer in cohort[1:])
+    envelopes = tuple((peer, bytes(ENVELOPE_BYTES)) for peer in cohort[1:])
     garbage = UnmaskRequest(phase.context.transcript, cohort, (), envelopes)
     assert site._hear(garbage.encode()) == [Abstain(SumNumber(1), RefusalReason.SECAGG_ENVELOPE, accused=2)]
     assert site.answers.standing.refused is not None

@@ -55,6 +55,14 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         "clinic-a has been dropped from the training sum of round 7: no answer within 9 s",
     ),
     (
+        aggregator.SiteLeftBehind(A, Purpose.TRAINING, SEVEN, 2.04, 0.131),
+        (
+            "clinic-a has not answered the training sum of round 7 within 2.0 s (the median of the sites is "
+            "0.13 s); the sum goes on without it, and it is asked again later"
+        ),
+    ),
+    (aggregator.SiteCaughtUp(A, 61.24, None), "clinic-a has answered after 61.2 s, too late for that sum"),
+    (
         aggregator.LieSuspected(A, "clinic-b says so"),
         "clinic-a may be lying, or those it contradicts: clinic-b says so",
     ),

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from collaborator.backoff import LIVED_SECONDS
 from collaborator.driver import Patience, SiteDriver
 from collaborator.link import Address, Link
 from collaborator.notice_words import notice_words
@@ -80,7 +82,7 @@ class ScriptedCall:
 class Unrecorded:
     """The record of a site whose messages nobody wants to read."""
 
-    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> None:
         pass
 
 
@@ -100,6 +102,7 @@ def waits_between(
     give_up_after_seconds: float | None = None,
     observer: SiteObserver | None = None,
     standing: Standing | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[float]:
     """Play a site over these streams, one after the other, and return the waits between them."""
     script = iter(streams)
@@ -117,7 +120,7 @@ def waits_between(
         run = FollowedRun(folder / "run", task, layout=layout_of(2))
         answers = PlainWorker(task, run.specs, lambda _: next(said, Refusal("not here")), run.follower)
         try:
-            patience = Patience(backoff, give_up_after_seconds)
+            patience = Patience(backoff, give_up_after_seconds, clock)
             await SiteDriver(
                 dial,
                 SHAPES,
@@ -220,3 +223,12 @@ def test_a_site_whose_patience_ends_says_what_it_was_told(tmp_path: Path) -> Non
     aborted = (WELCOME, Refused("the run was aborted: the disk is full", "make room", try_again=True))
     with pytest.raises(AbortedError, match="whose last words were: the run was aborted: the disk is full"):
         waits_between(tmp_path, aborted, give_up_after_seconds=0.0)
+
+
+def test_a_stream_that_lived_for_a_while_is_followed_by_a_short_wait(tmp_path: Path) -> None:
+    broken = UnreachableError("nobody answers")
+    streams = (broken, broken, broken, (WELCOME,), broken, (WELCOME, Finished(1, "done")))
+    assert waits_between(tmp_path / "short", *streams) == [0.125, 0.25, 0.5, 1.0, 2.0]
+    times = iter([0.0, LIVED_SECONDS, 100.0])
+    waits = waits_between(tmp_path / "lived", *streams, clock=lambda: next(times))
+    assert waits == [0.125, 0.25, 0.5, 0.125, 0.25]

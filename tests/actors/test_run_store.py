@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
+import struct
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,19 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_state_before(writte
     stop = changed[0] + written % (changed[-1] - changed[0])
     path.write_bytes(after[:stop] + before[stop:])
     assert loaded(store_at(tmp_path)) == (RUN, STATES[-2].digest(PLAN_DIGEST))
+
+
+def test_a_file_of_the_version_before_is_read(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    store.keep(RUN, LAST)
+    path = tmp_path / "a.run"
+    raw = path.read_bytes()
+    _, _, number, length, _, _ = struct.unpack_from("<16s32s4Q", raw)
+    counts = struct.pack("<2Q", number, length)
+    body = raw[80 : 80 + length]
+    earlier = b"fedfair run 2\n\0\0" + hashlib.sha256(counts + body).digest() + counts + body
+    path.write_bytes(earlier.ljust(len(raw) // 2, b"\0") + bytes(len(raw) // 2))
+    assert loaded(store_at(tmp_path)) == (RUN, LAST.digest(PLAN_DIGEST))
 
 
 def test_a_state_of_another_plan_is_as_good_as_absent(tmp_path: Path) -> None:

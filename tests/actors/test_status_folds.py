@@ -22,6 +22,7 @@ from fedfair.process.events import event_name
 from fedfair.results.costs import SumCost
 from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
+from fedfair.rounds.stragglers import SumPace
 from fedfair.run.training_run import Progress
 from fedfair.watching.run_status import (
     IDLE,
@@ -87,6 +88,21 @@ def test_whoever_withdrew_is_named_until_it_returns() -> None:
     status = folded([aggregator.SiteWithdrew(A, 6, "budget"), aggregator.InvitationDeclined(B, "policy")])
     assert dict(status.withdrawn) == {A: "budget", B: "policy"}
     assert dict(fold(status, aggregator.StreamOpened(A, replaces=False), NOON).withdrawn) == {B: "policy"}
+
+
+def test_a_site_that_is_left_behind_is_shown_until_it_takes_part_again() -> None:
+    behind = folded([aggregator.SiteLeftBehind(B, Purpose.TRAINING, SEVEN, 2.5, 0.5)])
+    assert dict(behind.behind) == {B: NOON}
+    paced = fold(behind, SumPace({A: 0.4}, (B,)), NOON)
+    assert (dict(paced.answer_seconds), paced.median_answer_seconds) == ({A: 0.4}, 0.4)
+    assert dict(paced.behind) == {B: NOON}
+    late = fold(paced, aggregator.SiteCaughtUp(B, 7.5, 0.4), NOON)
+    assert (dict(late.answer_seconds), dict(late.behind)) == ({A: 0.4, B: 7.5}, {})
+    # Who answered in time, and was left behind in a later step of the same sum, has not caught up.
+    again = fold(behind, SumPace({A: 0.4, B: 0.5}, (B,)), NOON)
+    assert dict(again.behind) == {B: NOON}
+    assert dict(fold(again, SumPace({A: 0.4, B: 0.5}), NOON).behind) == {}
+    assert late.total("left_behind_answers", B) == 1
 
 
 def test_waiting_has_its_words_and_its_end_until_a_sum_begins() -> None:

@@ -10,13 +10,17 @@ import pytest
 from aggregator.journal import Journal
 from aggregator.records import SMALL_MODEL_BYTES, RunPaths, RunRecords, SumFigures
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
-from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.sum_kinds import sum_specs
+from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.costs import SumCost
-from fedfair.results.parts import Departure
-from fedfair.rounds.events import Departed
+from fedfair.results.document import to_json
+from fedfair.results.outcome import AggregatorFacts, EndState, RunSubject, run_outcome
+from fedfair.results.parts import Departure, LateSite
+from fedfair.rounds.events import CaughtUp, Departed, LeftBehind
 from fedfair.run.saved_model import ModelOrigin
 from fedfair.run.training_run import Progress, TrainingRun
 
@@ -29,6 +33,7 @@ PLAN = Plan.model_validate(
 )
 LAYOUT = Layout((LayoutEntry("weight", (1, 2)),), np.dtype(np.float32))
 SCHEMA = FeatureSchema((2,), 2, (0, 1), ("radius", "texture"))
+SPEC = sum_specs(PLAN, LAYOUT, SCHEMA)[Purpose.TRAINING]
 COURSE = TrainingRun(PLAN, LAYOUT, SCHEMA, np.zeros(2, np.float32))
 ORIGIN = ModelOrigin.of_plan(PLAN, "sha256:" + "0" * 64, SCHEMA)
 
@@ -108,3 +113,22 @@ def test_who_left_outlives_the_process_at_once_and_without_the_logs(tmp_path: Pa
     assert again.departures() == told
     assert again.informed() == {"clinic-a", "clinic-b"}
     again.close()
+
+
+def test_who_was_late_is_in_the_result_with_how_often_and_the_longest_time_over_all_starts(tmp_path: Path) -> None:
+    slow = ParticipantId("clinic-b")
+    kept = records(tmp_path)
+    kept.note_late(LeftBehind(slow, SumNumber(4), SumRequest(Purpose.TRAINING, RoundNumber(2), 1, SPEC), 2.0, 0.5))
+    kept.close()
+    again = records(tmp_path)
+    again.note_late(CaughtUp(slow, 7.25, 0.5))
+    late = again.late_sites()
+    assert late == (LateSite(collaborator="clinic-b", times=1, longest_seconds=7.25),)
+    again.close()
+    subject = RunSubject(PLAN, "sha256:" + "0" * 64, LAYOUT, SCHEMA)
+    told = [
+        to_json(run_outcome(subject, COURSE.result(), EndState.STOPPED, "it was stopped", known))
+        for known in (AggregatorFacts(2.0, (), (), late), AggregatorFacts(2.0, (), ()))
+    ]
+    assert told[0]["late"] == [{"collaborator": "clinic-b", "times": 1, "longest_seconds": 7.25}]
+    assert "late" not in told[1]

@@ -22,7 +22,7 @@ from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Mode, SecaggPolicy, Suite
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.recovery import RoundState
-from fedfair.secagg.round_messages import ConsistencyCheck, RoundStart, Survivors, UnmaskRequest
+from fedfair.secagg.round_messages import ConsistencyCheck, PairMasksRequest, RoundStart, Survivors, UnmaskRequest
 from fedfair.secagg.transcript import RoundSubject
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of, unit_update
 
@@ -97,8 +97,17 @@ class Lies(Wire):
         """Return the claim that exactly `members` uploaded."""
         return Survivors(self.transcript, tuple(sorted(members))).encode()
 
+    def masks_request(self, members: Iterable[int]) -> bytes:
+        """Return the claim that exactly `members` uploaded, to be handed the masks with the others."""
+        return PairMasksRequest(self.transcript, tuple(sorted(members))).encode()
+
+    def masks_of(self, member: int, survivors: Iterable[int]) -> bytes:
+        """Return what a site hands over of its masks with those who are no survivors."""
+        return self._said(member, self.masks_request(survivors), Kind.PAIR_MASKS)
+
     def vote_of(self, member: int, survivors: Iterable[int]) -> bytes:
-        """Return the signature of a site's real vote, given when asked."""
+        """Return the signature of a site's real vote, given when asked; it has handed over masks before."""
+        self.masks_of(member, survivors)
         for effect in self.sites[member].receive(self.survivors(survivors), MODEL):
             if isinstance(effect, Send):
                 return ConsistencyCheck.decode(effect.message).signature
@@ -110,15 +119,18 @@ class Lies(Wire):
         """Return a request to open the masks of `survivors`, with the right envelopes for `member`."""
         chosen = tuple(sorted(survivors))
         envelopes = tuple(
-            (sender, self.round_state._envelopes[sender][member]) for sender in chosen if sender != member
+            (sender, self.round_state._envelopes.get(sender, member)) for sender in chosen if sender != member
         )
         honest = UnmaskRequest(self.transcript, chosen, tuple(sorted((votes or {}).items())), envelopes)
         return replace(honest, **changes).encode()
 
     def answer(self, member: int, raw: bytes) -> bytes:
         """Return what a site answers to a request."""
+        return self._said(member, raw, Kind.UNMASK_SHARES)
+
+    def _said(self, member: int, raw: bytes, kind: Kind) -> bytes:
         sends = [effect for effect in self.sites[member].receive(raw, MODEL) if isinstance(effect, Send)]
-        assert [kind_of(send.message) for send in sends] == [Kind.UNMASK_SHARES]
+        assert [kind_of(send.message) for send in sends] == [kind]
         return sends[0].message
 
 

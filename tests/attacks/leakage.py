@@ -2,8 +2,10 @@
 
 A symbolic model of one round T_r over a cohort of n, all of whom have uploaded. The adversary holds every upload,
 every share of the n_C colluders, and gives each honest member the most it accepts: nothing, a request to open
-the whole cohort, or a set of survivors to vote for and then open. Masks are symbols:
-y_u = x_u + b_u + sum of +-s_uv.
+the whole cohort, or a set of survivors: it hands over its masks with the others, under its own mask, votes, and
+opens the set where enough have voted. Masks are symbols: y_u = x_u + b_u + sum of +-s_uv.
+
+The mask s_uv is known where b_u is open and u has handed the mask over, for whichever set; or the other way round.
 
 What is learnt follows from linear algebra: a combination of uploads is mask-free exactly when it is constant on
 the components that unopened pair masks connect, and zero where b is not opened. So the adversary learns the sums
@@ -14,6 +16,7 @@ sum, over at least max(t, n_C + 2) - n_C honest members.
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -60,11 +63,39 @@ def leaks(rules: Rules) -> tuple[int, int, str]:
     example = ""
     for strategy in _strategies(rules):
         seen += 1
-        learnt = _learnt(rules, _answered(rules, strategy))
+        learnt = _learnt(rules, _answered(rules, strategy), _handed_over(strategy))
         if len(learnt) > 1 or any(len(part) < rules.least - rules.colluders for part in learnt):
             leaking += 1
             example = example or f"{strategy} gives the sums over {[sorted(part) for part in learnt]}"
     return seen, leaking, example
+
+
+def leaks_of_drawn(rules: Rules, draws: int, seed: int) -> int:
+    """Return how many of so many drawn strategies leak, for cohorts that are too large to go through all.
+
+    The aggregator opens the whole cohort, or one set, with just enough honest members. It tells the others of one
+    to four more sets that leave out as many of those as it may, or anybody.
+    """
+    draw = random.Random(seed)  # noqa: S311 - which lie
+    everybody = frozenset(range(1, rules.members + 1))
+    most = rules.members - rules.least
+    found = 0
+    for _ in range(draws):
+        opened = everybody - frozenset(draw.sample(sorted(everybody), draw.choice((0, 0, most))))
+        present = sorted(opened & frozenset(rules.honest))
+        opening = draw.sample(present, min(len(present), max(1, rules.threshold - rules.colluders)))
+        told = []
+        for _ in range(draw.randint(1, 4)):
+            whom = sorted(opening if draw.random() < 0.7 else everybody)
+            told.append(everybody - frozenset(draw.sample(whom, min(most, len(whom)))))
+        strategy = []
+        for member in rules.honest:
+            sets = [opened] if member in opening else [one for one in told if member in one]
+            chosen = draw.choice(sets) if sets else None
+            strategy.append(() if chosen is None else ((chosen, everybody - chosen),))
+        learnt = _learnt(rules, _answered(rules, tuple(strategy)), _handed_over(tuple(strategy)))
+        found += len(learnt) > 1 or any(len(part) < rules.least - rules.colluders for part in learnt)
+    return found
 
 
 def _strategies(rules: Rules) -> Iterator[tuple[tuple[Request, ...], ...]]:
@@ -103,12 +134,24 @@ def _answered(rules: Rules, strategy: tuple[tuple[Request, ...], ...]) -> Counte
     )
 
 
-def _learnt(rules: Rules, answered: Counter[Request]) -> tuple[Members, ...]:
-    return _learnt_from(rules, frozenset(answered.items()))
+def _handed_over(strategy: tuple[tuple[Request, ...], ...]) -> tuple[Members, ...]:
+    """Return for each honest member with whom it has handed over its masks; they are read once its b is open."""
+    return tuple(map(_named, strategy))
+
+
+@lru_cache(maxsize=1 << 12)
+def _named(requests: tuple[Request, ...]) -> Members:
+    return frozenset().union(*(dropped for _, dropped in requests))
+
+
+def _learnt(rules: Rules, answered: Counter[Request], handed_over: tuple[Members, ...]) -> tuple[Members, ...]:
+    return _learnt_from(rules, frozenset(answered.items()), handed_over)
 
 
 @lru_cache(maxsize=1 << 18)
-def _learnt_from(rules: Rules, answered: frozenset[tuple[Request, int]]) -> tuple[Members, ...]:
+def _learnt_from(
+    rules: Rules, answered: frozenset[tuple[Request, int]], handed_over: tuple[Members, ...]
+) -> tuple[Members, ...]:
     missing = rules.threshold - rules.colluders
 
     def opened(shares: Iterable[int]) -> bool:
@@ -118,8 +161,7 @@ def _learnt_from(rules: Rules, answered: frozenset[tuple[Request, int]]) -> tupl
     hidden = [
         (i, j)
         for i, j in itertools.combinations(rules.honest, 2)
-        if not opened(n for (s, d), n in answered if i in s and j in d)
-        and not opened(n for (s, d), n in answered if j in s and i in d)
+        if not (i in own and j in handed_over[i - 1]) and not (j in own and i in handed_over[j - 1])
     ]
     return tuple(part for part in _components(rules.honest, hidden) if part <= own)
 

@@ -30,6 +30,8 @@ from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import SecaggPolicy, least_survivors
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.round_messages import (
+    PairMasks,
+    PairMasksRequest,
     RoundStart,
     Survivors,
     UnmaskRequest,
@@ -38,7 +40,7 @@ from fedfair.secagg.round_messages import (
     consistency_fields,
 )
 from fedfair.secagg.round_start import round_transcript
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import RoundSubject
@@ -65,13 +67,13 @@ class SeenRound:
         start: its start.
         uploads: who has uploaded.
         own: from a member to the holders of shares of its own mask that were sent.
-        pairs: from (owner, gone) to the holders of sent shares of their pair mask, as the owner has cut it.
+        pairs: (owner, gone) where the owner has handed over their mask, under its own.
     """
 
     start: RoundStart
     uploads: set[int] = field(default_factory=set)
     own: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    pairs: dict[tuple[int, int], set[int]] = field(default_factory=lambda: defaultdict(set))
+    pairs: set[tuple[int, int]] = field(default_factory=set)
 
     def learnt(self, colluders: frozenset[int]) -> list[Members]:
         """Return the sets of honest sites whose sum this round has given away."""
@@ -86,7 +88,7 @@ class SeenRound:
         hidden = [
             (i, j)
             for i, j in itertools.combinations(honest, 2)
-            if not known(i, self.pairs[i, j]) and not known(j, self.pairs[j, i])
+            if not (i in open_own and (i, j) in self.pairs) and not (j in open_own and (j, i) in self.pairs)
         ]
         return [part for part in _components(honest, hidden) if part <= open_own]
 
@@ -238,6 +240,8 @@ class LeakingPlay(Wire):
         for send in sends:
             if kind_of(send.message) is Kind.UNMASK_SHARES:
                 self.note_answer(send.message)
+            if kind_of(send.message) is Kind.PAIR_MASKS:
+                self.note_masks(send.message)
         return sends
 
     def note_upload(self, member: int, send: Send) -> None:
@@ -254,11 +258,13 @@ class LeakingPlay(Wire):
         answer = UnmaskShares.decode(message)
         seen = self.rounds[answer.transcript]
         self.happened["answers"] += 1
-        gone = set(seen.start.cohort) - set(answer.survivors)
         for owner, _ in answer.shares:
             seen.own[owner].add(answer.member)
-            for each in gone:
-                seen.pairs[owner, each].add(answer.member)
+
+    def note_masks(self, message: bytes) -> None:
+        handed_over = PairMasks.decode(message)
+        self.happened["masks handed over"] += len(handed_over.masks)
+        self.rounds[handed_over.transcript].pairs |= {(handed_over.member, gone) for gone, _ in handed_over.masks}
 
     def open(self) -> None:
         """Ask every site for a vote for one set, or for one of two, and then to open them with all votes."""
@@ -277,7 +283,7 @@ class LeakingPlay(Wire):
         for member, chosen in itertools.product(uploaded, dict.fromkeys(sets)):
             if member in chosen and self.random.random() < 0.9:
                 given = () if chosen == cohort else tuple(sorted(votes[chosen].items()))
-                envelopes = tuple((one, state._envelopes[one][member]) for one in chosen if one != member)
+                envelopes = tuple((one, state._envelopes.get(one, member)) for one in chosen if one != member)
                 self.said(member, UnmaskRequest(state.transcript, chosen, given, envelopes).encode())
 
     def vote(self, member: int, chosen: tuple[int, ...], votes: dict[tuple[int, ...], dict[int, bytes]]) -> None:
@@ -287,6 +293,13 @@ class LeakingPlay(Wire):
             fields = consistency_fields(transcript, chosen, colluder)
             votes[chosen][colluder] = sign(signing_key(colluder), "vote", *fields)
         if member not in self.colluders:
+            self.said(member, PairMasksRequest(transcript, chosen).encode())
+            if len(chosen) > self.fewest and self.random.random() < 0.2:
+                # Somebody else has vanished meanwhile, or so the aggregator says.
+                vanished = self.random.choice([one for one in chosen if one != member])
+                chosen = tuple(one for one in chosen if one != vanished)
+                votes.setdefault(chosen, {})
+                self.said(member, PairMasksRequest(transcript, chosen).encode())
             for send in self.said(member, Survivors(transcript, chosen).encode()):
                 found = self.server._current.votes
                 self.server._current._added, kept = set(chosen), self.server._current._added

@@ -20,13 +20,13 @@ from fedfair.secagg.masking import MaskedSum
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Suite
 from fedfair.secagg.round_messages import UnmaskShares, Upload
-from fedfair.secagg.sealing import share_digests
-from fedfair.secagg.server import ServerState
-from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement, KeyAdvertisements
+from fedfair.secagg.server_state import ServerState
+from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement, KeyAdvertisements, sealed_digest
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import digest
 from tests.attacks.harness import Lies, refused
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, signing_key, terms_of, unit_update
+from tests.secagg.shares import share_digest
 
 CHEAP = settings(deadline=None, max_examples=40)
 PRIME = 2**255 - 19
@@ -174,13 +174,14 @@ def test_a_copy_of_another_members_key_costs_the_later_one_its_place() -> None:
 def test_sealed_keys_for_others_than_are_due_cost_their_signer_its_place() -> None:
     def without(send: Send) -> Send:
         confirm = Confirm.decode(send.message)
-        confirm = replace(confirm, sealed=confirm.sealed[1:], ciphertexts=confirm.ciphertexts[1:])
+        confirm = replace(confirm, ciphertexts=confirm.ciphertexts[1:])
+        confirm = replace(confirm, sealed_digest=sealed_digest(confirm.ciphertexts))
         signature = sign(signing_key(confirm.member), "confirm", *confirm.signed_fields())
         return Send(replace(confirm, signature=signature).encode())
 
     def other_digest(send: Send) -> Send:
         confirm = Confirm.decode(send.message)
-        confirm = replace(confirm, sealed=tuple((peer, digest("other", box)) for peer, box in confirm.sealed))
+        confirm = replace(confirm, sealed_digest=digest("other", confirm.sealed_digest))
         signature = sign(signing_key(confirm.member), "confirm", *confirm.signed_fields())
         return Send(replace(confirm, signature=signature).encode())
 
@@ -434,9 +435,8 @@ def test_an_owner_that_promises_others_wrong_digests_is_contradicted_by_all_of_t
 
     def lied(send: Send) -> Send:
         upload = Upload.decode(send.message)
-        shares = [secrets.token_bytes(32) for _ in range(5)]
         promised = tuple(
-            (holder, found if holder == 4 else share_digests(upload.transcript, 4, holder, shares))
+            (holder, found if holder == 4 else share_digest(upload.transcript, 4, holder, secrets.token_bytes(32)))
             for holder, found in upload.share_digests
         )
         return resigned_upload(replace(upload, share_digests=promised), send)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacks.leakage import Rules, leaks
+from tests.attacks.leakage import Rules, leaks, leaks_of_drawn
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,13 @@ def test_no_pattern_of_answers_isolates_anybody(members: int, colluders: int, st
 @pytest.mark.parametrize(
     ("rules", "strategies", "leaking"),
     [
-        (Rules(5, 0, votes=False), 248_832, 240),
-        (Rules(4, 0, lower_threshold=1), 4_096, 45),
-        (Rules(4, 1, lower_threshold=1), 125, 74),
-        (Rules(5, 1, lower_threshold=1), 20_736, 45),
-        (Rules(3, 0, answers=2), 343, 76),
-        (Rules(4, 1, answers=2), 1_331, 157),
-        (Rules(3, 0, dropped_by_aggregator=True), 15_625, 2_560),
+        (Rules(5, 0, votes=False), 248_832, 30_654),
+        (Rules(4, 0, lower_threshold=1), 4_096, 57),
+        (Rules(4, 1, lower_threshold=1), 125, 29),
+        (Rules(5, 1, lower_threshold=1), 20_736, 69),
+        (Rules(3, 0, answers=2), 343, 159),
+        (Rules(4, 1, answers=2), 1_331, 401),
+        (Rules(3, 0, dropped_by_aggregator=True), 15_625, 3_369),
     ],
     ids=[
         "no vote",
@@ -54,6 +54,16 @@ def test_a_rule_left_out_is_reported_as_leaking(rules: Rules, strategies: int, l
 
 
 def test_the_smallest_leak_is_the_one_worked_by_hand() -> None:
-    # n = 3, t = 2, two answers allowed: members 2 and 3 open everybody (b_1, b_2, b_3), then the set {2, 3}
-    # (s_12 and s_13), so x_1 lies bare.
-    assert leaks(Rules(3, 0, answers=2))[2].endswith("gives the sums over [[1], [2, 3]]")
+    # n = 3, t = 2, two answers allowed: members 2 and 3 open the set {2, 3} (b_2, b_3), for which both have handed
+    # over their masks with 1. Member 3 has handed over its mask with 2 as well, for {1, 3}: x_2 and x_3 lie bare.
+    assert leaks(Rules(3, 0, answers=2))[2].endswith("gives the sums over [[2], [3]]")
+
+
+@pytest.mark.parametrize(("members", "colluders"), [(6, 0), (7, 2), (8, 0), (9, 3), (10, 1), (12, 0), (12, 5)])
+def test_no_drawn_pattern_of_answers_isolates_anybody_in_a_larger_cohort(members: int, colluders: int) -> None:
+    assert leaks_of_drawn(Rules(members, colluders), 3_000, seed=members) == 0
+
+
+@pytest.mark.parametrize(("members", "colluders"), [(6, 0), (8, 0), (9, 3), (12, 0)])
+def test_the_drawn_patterns_find_a_threshold_that_is_too_low(members: int, colluders: int) -> None:
+    assert leaks_of_drawn(Rules(members, colluders, lower_threshold=1), 3_000, seed=members) > 0

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedfair.errors import TrainingError
+from fedfair.secagg.check_seed import seal_seed
 from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.client import Contributing
 from fedfair.secagg.effects import RoundAborted, Send, SendTo
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import Mode, SecaggPolicy, Suite
-from fedfair.secagg.round_messages import UnmaskRequest, UnmaskShares, Upload
-from fedfair.secagg.setup_messages import Confirm, Confirms, KeyAdvertisement, KeyAdvertisements, Proposal
+from fedfair.secagg.round_messages import PairMasks, UnmaskRequest, UnmaskShares, Upload
+from fedfair.secagg.sealing import wrap_pair_masks
+from fedfair.secagg.session import Agreed
+from fedfair.secagg.setup_messages import (
+    Confirm,
+    Confirms,
+    KeyAdvertisement,
+    KeyAdvertisements,
+    Proposal,
+    sealed_digest,
+)
 from fedfair.secagg.signing import sign
-from fedfair.secagg.transcript import RoundSubject, digest
+from fedfair.secagg.transcript import RoundSubject
 from tests.attacks.harness import Lies, noise, refused, refused_by_server
 from tests.secagg.federation_in_memory import MODEL, draws_of, signing_key, unit_update
 from tests.secagg.shares import combine_shares
@@ -119,7 +131,7 @@ def test_a_confirm_for_another_session_in_this_sessions_name_is_refused() -> Non
     (reply,) = lies.sites[1].receive(_bundle(adverts), MODEL)
     assert isinstance(reply, Send)
     session_id = Confirm.decode(reply.message).session_id
-    forged = Confirm(2, session_id, (), (), sign(signing_key(99), "confirm", session_id))
+    forged = Confirm(2, session_id, bytes(32), (), sign(signing_key(99), "confirm", session_id))
     assert refused(lies.sites[1], Confirms(session_id, ((2, forged.encode()),)).encode()) is Check.SIGNATURE
     assert refused(lies.sites[1], Confirms(noise(), ()).encode()) is Check.SESSION
 
@@ -135,8 +147,9 @@ def test_a_hybrid_key_altered_on_its_way_is_noticed() -> None:
     session_id = replies[1].session_id
     altered = replace(replies[1], ciphertexts=((3, bytes(1136)),))
     missing = replace(replies[1], ciphertexts=())
-    honest = replies[2].only_for(3)
-    for lie in (altered, missing):
+    honest = Confirm.decode(replies[2].forwarding()(3))
+    seed_alone = replace(replies[1], ciphertexts=((3, bytes(1088) + replies[1].ciphertext_for(3)[1088:]),))
+    for lie in (altered, missing, seed_alone):
         bundle = Confirms(session_id, ((1, lie.encode()), (2, honest.encode()))).encode()
         assert refused(lies.sites[3], bundle) is Check.CONFIRM
 
@@ -176,9 +189,17 @@ def test_a_colluder_that_seals_nonsense_for_another_is_left_with_other_keys_than
         assert isinstance(reply, Send)
         confirms[index] = reply.message
     honest = Confirm.decode(confirms[1])
-    nonsense = tuple((peer, bytes(1088) + found[1088:]) for peer, found in honest.ciphertexts)
-    sealed = tuple((peer, digest("sealed", ciphertext)) for peer, ciphertext in nonsense)
-    lie = replace(honest, sealed=sealed, ciphertexts=nonsense)
+    agreed = lies.sites[1]._setup
+    assert isinstance(agreed, Agreed)
+    nonsense = tuple(
+        (
+            peer,
+            bytes(1088)
+            + seal_seed(agreed.seed, agreed.peers[peer].shared, honest.session_id, (1, peer), bytes(1088)),
+        )
+        for peer, _ in honest.ciphertexts
+    )
+    lie = replace(honest, sealed_digest=sealed_digest(nonsense), ciphertexts=nonsense)
     lie = replace(lie, signature=sign(signing_key(1), "confirm", *lie.signed_fields()))
     for index, raw in adverts.items():
         lies.server.receive(index, raw)
@@ -351,11 +372,11 @@ def test_two_models_shown_to_two_sites_end_in_different_keys() -> None:
     lies.round_state.add_upload(2, moved.encode(), uploads[2].vector)
     assert lies.round_state.contradictions == ((1, 2),)
     assert lies.round_state.survivors == (1,)
-    lies.round_state._envelopes[2] = dict(theirs.envelopes)
+    lies.round_state._envelopes.put(2, theirs.envelopes)
     for index in (3, 4, 5):
         effects = lies.sites[index].receive(lies.start(), MODEL)
         send = lies.carry_out(index, effects)[0]
-        lies.round_state._envelopes[index] = dict(Upload.decode(send.message).envelopes)
+        lies.round_state._envelopes.put(index, Upload.decode(send.message).envelopes)
     assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ENVELOPE
 
 
@@ -374,6 +395,59 @@ def test_a_second_set_of_survivors_gets_no_vote() -> None:
     lies = Lies.after_uploads()
     lies.vote_of(1, (1, 2, 3, 4))
     assert refused(lies.sites[1], lies.survivors((1, 2, 3))) is Check.ONE_VOTE
+    assert refused(lies.sites[1], lies.masks_request((1, 2, 3))) is Check.ONE_VOTE
+
+
+def test_masks_that_were_handed_over_bind_to_the_set_or_a_part_of_it() -> None:
+    lies = Lies.after_uploads(6)
+    site = lies.sites[1]
+    lies.masks_of(1, (1, 2, 3, 4, 5))
+    assert refused(site, lies.request(1, lies.roster.indices)) is Check.ONE_VOTE
+    for other in ((1, 2, 3, 4, 6), (1, 2, 3, 6)):
+        assert refused(site, lies.masks_request(other)) is Check.ONE_VOTE
+        assert refused(site, lies.survivors(other)) is Check.ONE_VOTE
+    assert refused(site, lies.masks_request(lies.roster.indices)) is Check.SURVIVORS
+    # One more has vanished: that is a part of the set.
+    lies.masks_of(1, (1, 2, 3, 4))
+    assert refused(site, lies.survivors((1, 2, 3, 4, 5))) is Check.ONE_VOTE
+    lies.vote_of(1, (1, 2, 3, 4))
+
+
+def test_masks_asked_for_another_set_of_each_site_open_nothing() -> None:
+    lies = Lies.after_uploads(5)
+    told = {1: (1, 2, 3, 4), 2: (1, 2, 3, 4), 3: (1, 2, 3, 5), 4: (2, 4, 5), 5: (1, 4, 5)}
+    votes = {member: lies.vote_of(member, survivors) for member, survivors in told.items()}
+    for member, own in told.items():
+        # Two votes at most are for one set, and three are needed; nobody helps with another set, or with all.
+        for survivors in {*told.values(), lies.roster.indices} - {own}:
+            assert refused(lies.sites[member], lies.request(member, survivors)) is Check.ONE_VOTE
+        same = {voter: vote for voter, vote in votes.items() if told[voter] == own}
+        assert refused(lies.sites[member], lies.request(member, own, same)) is Check.VOTES
+        assert refused(lies.sites[member], lies.request(member, own, votes)) in {Check.VOTES, Check.SIGNATURE}
+
+
+def test_masks_are_handed_over_under_the_own_mask_and_are_those_with_the_missing_alone() -> None:
+    lies = Lies.in_session()
+    lies.server.start_round("training", MODEL, (1.0,), lies.roster.indices)
+    lies.server.round -= 1
+    lies.updates = lies.fresh_updates()
+    effects = lies.sites[1].receive(lies.start(), MODEL)
+    phase = lies.sites[1].phase
+    assert isinstance(phase, Contributing)
+    with_5 = phase.seeds[5].reveal()
+    drawn: list[bytes] = []
+
+    def noted(size: int) -> bytes:
+        drawn.append(secrets.token_bytes(size))
+        return drawn[-1]
+
+    lies.sites[1]._randomness = noted
+    lies.carry_out(1, effects)
+    ((gone, wrapped),) = PairMasks.decode(lies.masks_of(1, (1, 2, 3, 4))).masks
+    assert gone == 5
+    assert wrapped != with_5
+    # b is drawn first.
+    assert wrap_pair_masks(Secret(drawn[0]), lies.transcript, 1, {5: wrapped}) == {5: with_5}
 
 
 def test_two_sets_of_survivors_shown_to_two_halves_both_stay_closed() -> None:
@@ -395,12 +469,16 @@ def test_a_vote_binds_its_author_even_against_the_whole_cohort() -> None:
 def test_a_part_of_the_cohort_is_not_opened_without_a_vote() -> None:
     lies = Lies.after_uploads()
     assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.VOTES
+    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 4))) is Check.OUT_OF_ORDER
+    lies.masks_of(1, (1, 2, 3, 4))
+    assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.VOTES
 
 
 def test_both_shares_of_one_member_are_never_given() -> None:
-    # First everybody survives, so shares of b; then member 5 is said to be gone, so that shares of s would follow.
+    # First everybody survives, so shares of b; then member 5 is said to be gone, so masks with it would follow.
     lies = Lies.after_uploads()
     lies.answer(1, lies.request(1, lies.roster.indices))
+    assert refused(lies.sites[1], lies.masks_request((1, 2, 3, 4))) is Check.ONE_ANSWER
     assert refused(lies.sites[1], lies.survivors((1, 2, 3, 4))) is Check.ONE_ANSWER
     assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.ONE_ANSWER
 
@@ -409,8 +487,11 @@ def test_the_dropped_are_computed_by_the_site_so_no_pair_of_survivors_is_opened(
     lies = Lies.after_uploads(without=(5,))
     votes = {member: lies.vote_of(member, (1, 2, 3, 4)) for member in (1, 2, 3, 4)}
     answer = UnmaskShares.decode(lies.answer(1, lies.request(1, (1, 2, 3, 4), votes)))
-    # For each survivor one share of its own mask and one of its mask with 5, the only one dropped; no more.
-    assert [(member, len(shares)) for member, shares in answer.shares] == [(i, 64) for i in (1, 2, 3, 4)]
+    # For each survivor one share of its own mask; the masks with 5, the only one dropped, came from itself.
+    assert [(member, len(shares)) for member, shares in answer.shares] == [(i, 32) for i in (1, 2, 3, 4)]
+    for member in (1, 2, 3, 4):
+        handed_over = PairMasks.decode(lies.masks_of(member, (1, 2, 3, 4)))
+        assert [gone for gone, _ in handed_over.masks] == [5]
 
 
 def test_a_late_upload_of_a_member_declared_dropped_stays_closed() -> None:
@@ -421,24 +502,25 @@ def test_a_late_upload_of_a_member_declared_dropped_stays_closed() -> None:
     # The aggregator now knows every pair mask of member 5 and holds its late upload; only b is missing.
     seeds = []
     for member in survivors:
-        shares = {h: dict(a.shares)[member][32:64] for h, a in list(answers.items())[:3]}
-        seeds.append(SignedSeed(Secret(combine_shares(shares)), member < 5))
+        own = Secret(combine_shares({h: dict(a.shares)[member] for h, a in list(answers.items())[:3]}))
+        wrapped = dict(PairMasks.decode(lies.masks_of(member, survivors)).masks)
+        read = wrap_pair_masks(own, lies.transcript, member, wrapped)[5]
+        seeds.append(SignedSeed(Secret(read), member < 5))
     late = MaskedSum(lies.shapes["training"], 32)
     upload = Upload.decode(lies.uploads[5].message)
     late.add(lies.uploads[5].vector, upload.vector_digest)
     late.remove(seeds)
     assert late.header[0] > 5  # a weight of 1 would be there if b were known
     # Nobody gives a share of b: 5 sees a set without itself, the others have answered.
-    assert refused(lies.sites[5], lies.survivors(survivors)) is Check.SURVIVORS
-    lies.round_state._envelopes[5] = dict(upload.envelopes)
+    assert refused(lies.sites[5], lies.masks_request(survivors)) is Check.SURVIVORS
+    lies.round_state._envelopes.put(5, upload.envelopes)
     assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ONE_ANSWER
 
 
 def test_survivors_without_the_target_or_too_few_or_strangers_are_refused() -> None:
     lies = Lies.after_uploads()
-    assert refused(lies.sites[1], lies.survivors((2, 3, 4, 5))) is Check.SURVIVORS
-    assert refused(lies.sites[1], lies.survivors((1, 2))) is Check.SURVIVORS
-    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 9))) is Check.SURVIVORS
+    for claim in ((2, 3, 4, 5), (1, 2), (1, 2, 3, 9)):
+        assert refused(lies.sites[1], lies.masks_request(claim)) is Check.SURVIVORS
     assert refused(lies.sites[1], lies.request(1, (2, 3, 4, 5))) is Check.SURVIVORS
 
 
@@ -507,8 +589,8 @@ def test_truncated_swapped_reflected_and_missing_envelopes_are_refused() -> None
     lies = Lies.after_uploads()
     site, everybody = lies.sites[1], lies.roster.indices
     honest = dict(UnmaskRequest.decode(lies.request(1, everybody)).envelopes)
-    to_two = lies.round_state._envelopes[3][2]
-    own = lies.round_state._envelopes[1][2]
+    to_two = lies.round_state._envelopes.get(3, 2)
+    own = lies.round_state._envelopes.get(1, 2)
     for lie in (
         {**honest, 2: honest[2][:-1]},  # truncated
         {**honest, 2: honest[3], 3: honest[2]},  # swapped between senders
@@ -524,7 +606,7 @@ def test_truncated_swapped_reflected_and_missing_envelopes_are_refused() -> None
 
 def test_an_envelope_of_an_earlier_round_does_not_open() -> None:
     lies = Lies.after_uploads()
-    old = lies.round_state._envelopes[2][1]
+    old = lies.round_state._envelopes.get(2, 1)
     lies.server._rest(lies.server.state.READY)
     lies.collect(lies.fresh_updates())
     honest = dict(UnmaskRequest.decode(lies.request(1, lies.roster.indices)).envelopes)

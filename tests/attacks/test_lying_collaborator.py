@@ -10,10 +10,11 @@ import pytest
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check
 from fedfair.secagg.effects import Contradicted, RoundAborted, Send, SendTo, ServerEffect, SumOpened
-from fedfair.secagg.masking import Update, vector_digest
+from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.round_messages import ConsistencyCheck, UnmaskShares, Upload
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.pieces import vector_digest
+from fedfair.secagg.round_messages import ConsistencyCheck, PairMasks, UnmaskShares, Upload
+from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.signing import sign
 from tests.attacks.harness import Lies, noise, refused_by_server
 from tests.secagg.federation_in_memory import signing_key, unit_update
@@ -84,8 +85,13 @@ def test_late_messages_are_refused() -> None:
     for member in (1, 2, 3, 4):
         lies.server.receive(member, sends[member].message, sends[member].vector)
     asked = lies.server.deadline()
-    assert lies.server.state is ServerState.VOTES
+    assert lies.server.state is ServerState.PAIR_MASKS
     assert refused_by_server(lies, 5, sends[5]) is Check.LATE
+    masks = {e.member: lies.carry_out(e.member, lies.hand_over(e.member, e.message))[0] for e in asked}
+    for member in (1, 2, 3, 4):
+        asked = lies.server.receive(member, masks[member].message)
+    assert lies.server.state is ServerState.VOTES
+    assert refused_by_server(lies, 4, masks[4]) is Check.LATE
     votes = {e.member: lies.carry_out(e.member, lies.hand_over(e.member, e.message))[0] for e in asked}
     for member in (1, 2, 3):
         lies.server.receive(member, votes[member].message)
@@ -100,13 +106,46 @@ def test_a_vote_for_another_set_or_forged_is_refused() -> None:
     for member in (1, 2, 3, 4):
         lies.server.receive(member, sends[member].message, sends[member].vector)
     lies.server.deadline()
+    masks = PairMasks.decode(lies.masks_of(1, (1, 2, 3, 4)))
+    for lie in (
+        replace(masks, survivors=(1, 2, 3)),
+        replace(masks, masks=()),
+        replace(masks, masks=((4, bytes(31)),)),
+    ):
+        assert refused_by_server(lies, 1, Send(lie.encode())) is Check.SURVIVORS
+    for member in (1, 2, 3, 4):
+        lies.server.receive(member, lies.masks_of(member, (1, 2, 3, 4)))
     honest = ConsistencyCheck(lies.transcript, 1, (1, 2, 3, 4), bytes(64))
     assert refused_by_server(lies, 1, Send(honest.encode())) is Check.SIGNATURE
     assert refused_by_server(lies, 1, Send(replace(honest, survivors=(1, 2, 3)).encode())) is Check.VOTES
 
 
-@pytest.mark.parametrize("offset", [0, 32], ids=["own mask", "mask with the dropped"])
-def test_a_wrong_share_is_not_used_and_the_round_opens_from_the_others(offset: int) -> None:
+def test_a_site_that_hands_over_another_mask_than_its_tag_is_of_is_named_by_what_it_signed() -> None:
+    lies = Lies.in_session()
+    sends = _asked(lies)
+    pending: list[ServerEffect] = []
+    for member in (1, 2, 3, 4):
+        pending += lies.server.receive(member, sends[member].message, sends[member].vector)
+    pending += lies.server.deadline()
+    found: list[ServerEffect] = []
+    while pending:
+        effect = pending.pop(0)
+        if not isinstance(effect, SendTo):
+            found.append(effect)
+            continue
+        (send,) = lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message))
+        message = send.message
+        if effect.member == 1 and message[1] == Kind.PAIR_MASKS:
+            message = replace(PairMasks.decode(message), masks=((5, bytes(31)),)).encode()
+        pending += lies.server.receive(effect.member, message, send.vector)
+    named, aborted = found
+    assert isinstance(named, Contradicted)
+    assert isinstance(aborted, RoundAborted)
+    assert (named.member, named.proven, aborted.missing) == (1, True, (1,))
+    assert aborted.reason == "clinic-1 handed over another mask with clinic-5 than its upload names"
+
+
+def test_a_wrong_share_is_not_used_and_the_round_opens_from_the_others() -> None:
     lies = Lies.in_session()
     sends = _asked(lies)
     pending: list[ServerEffect] = []
@@ -130,7 +169,7 @@ def test_a_wrong_share_is_not_used_and_the_round_opens_from_the_others(offset: i
             own, (first, shares), *others = answer.shares
             # One more in the last byte of a share: still in the field, and the result may still have 31 bytes.
             forged = bytearray(shares)
-            forged[offset + 31] ^= 1
+            forged[31] ^= 1
             message = replace(answer, shares=(own, (first, bytes(forged)), *others)).encode()
         pending += lies.server.receive(effect.member, message, send.vector)
     pytest.fail("the sum was not opened")
@@ -182,7 +221,7 @@ def test_a_malformed_contribution_shows_in_an_implausible_total(place: int, adde
     vector = bytearray(sends[1].vector)
     np.frombuffer(vector, np.int64, 4)[place] += added
     upload = Upload.decode(sends[1].message)
-    forged = _signed(replace(upload, vector_digest=vector_digest(vector, lies.shapes["training"], 32)), 1)
+    forged = _signed(replace(upload, vector_digest=vector_digest(vector)), 1)
     sends[1] = Send(forged, vector)
     pending: list[ServerEffect] = []
     for member, send in sends.items():

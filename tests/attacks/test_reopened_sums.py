@@ -36,7 +36,7 @@ class Restarted(Lies):
 
     def to_server(self, member: int, send: Send) -> list[ServerEffect]:
         kind = kind_of(send.message)
-        if kind in (Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES):
+        if kind in (Kind.UPLOAD, Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES):
             said = hashlib.sha256(send.message + bytes(send.vector)).digest()
             self.said[member, kind, send.message[2:34]].add(said)
         try:
@@ -67,7 +67,11 @@ def known(lies: Lies) -> RoundRecord:
     return RoundRecord.decode(lies.server.round_record.encode())
 
 
-@pytest.mark.parametrize("lost", [(Kind.UPLOAD, 4), (Kind.UNMASK_SHARES, 2), (Kind.CONSISTENCY_CHECK, 3)], ids=str)
+@pytest.mark.parametrize(
+    "lost",
+    [(Kind.UPLOAD, 4), (Kind.PAIR_MASKS, 3), (Kind.UNMASK_SHARES, 2), (Kind.CONSISTENCY_CHECK, 3)],
+    ids=str,
+)
 @pytest.mark.parametrize("sites_too", [False, True])
 def test_a_round_that_was_lost_at_any_step_is_opened_by_a_new_process_to_the_same_bits(
     lost: tuple[Kind, int], sites_too: bool
@@ -117,7 +121,7 @@ def test_however_often_and_for_whomever_a_round_is_opened_again_nobody_is_in_two
     lies = Restarted()
     lies.set_up()
     lies.updates = {index: unit_update(index, 4) for index in range(1, 5)}
-    kinds = st.sampled_from([Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES])
+    kinds = st.sampled_from([Kind.UPLOAD, Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES])
     lies.silent = data.draw(st.sets(st.tuples(st.integers(1, 4), kinds), max_size=4))
     opened = {lies.to_the_end(lies.server.start_round("training", lies.model, (1.0,), (1, 2, 3, 4)))}
     for _ in range(data.draw(st.integers(1, 4))):

@@ -84,7 +84,7 @@ def test_a_part_of_a_cohort_that_must_be_whole_is_not_opened() -> None:
     for effect in lies.server.start_round("evaluation", lies.model, (), lies.roster.indices, unanimous=True):
         assert isinstance(effect, SendTo)
         lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message))
-    assert refused(lies.sites[1], lies.survivors([1, 2, 3, 4])) is Check.SURVIVORS
+    assert refused(lies.sites[1], lies.masks_request([1, 2, 3, 4])) is Check.SURVIVORS
 
 
 def test_a_site_that_is_killed_still_knows_what_it_answered() -> None:
@@ -197,7 +197,7 @@ def test_the_same_cohort_is_not_opened_for_a_part_of_it_afterwards() -> None:
     lies = Lies.in_session(policy=ONE_COHORT)
     assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
     lies.collect(lies.fresh_updates(), without=(5,))
-    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 4))) is Check.COHORT
+    assert refused(lies.sites[1], lies.masks_request((1, 2, 3, 4))) is Check.COHORT
     assert refused(lies.sites[1], lies.request(1, (1, 2, 3, 4))) is Check.COHORT
 
 
@@ -206,7 +206,7 @@ def test_a_site_killed_between_its_upload_and_its_vote_still_knows_for_whom_the_
     assert training(lies, range(1, 6)) == (1, 2, 3, 4, 5)
     lies.collect(lies.fresh_updates(), without=(5,))
     lies.restart(1)
-    assert refused(lies.sites[1], lies.survivors((1, 2, 3, 4))) is Check.COHORT
+    assert refused(lies.sites[1], lies.masks_request((1, 2, 3, 4))) is Check.COHORT
 
 
 def test_a_site_that_allows_it_opens_a_sum_for_other_sites_too() -> None:

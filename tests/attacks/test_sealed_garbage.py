@@ -16,29 +16,28 @@ from fedfair.secagg.effects import Contradicted, RoundAborted, Send, SendTo, Sit
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_messages import Upload
-from fedfair.secagg.sealing import envelope_bytes, seal
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.sealing import ENVELOPE_BYTES, seal
+from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.shamir import PRIME, SHARE_BYTES
 from tests.attacks.test_blame import LyingWire, of_kind, resigned_upload
 from tests.secagg.federation_in_memory import unit_update
 
 CHEAP = settings(deadline=None, max_examples=30)
-Sealing = Callable[[Secret, bytes, int, int, int], bytes]
-"""From the key, the transcript, the sender, the receiver and the size of the cohort to an envelope."""
+Sealing = Callable[[Secret, bytes, int, int], bytes]
+"""From the key, the transcript, the sender and the receiver to an envelope."""
 
 
-def noise(key: Secret, transcript: bytes, sender: int, receiver: int, cohort: int) -> bytes:
+def noise(key: Secret, transcript: bytes, sender: int, receiver: int) -> bytes:
     del key, transcript, sender, receiver
-    return secrets.token_bytes(envelope_bytes(cohort))
+    return secrets.token_bytes(ENVELOPE_BYTES)
 
 
-def no_shares(key: Secret, transcript: bytes, sender: int, receiver: int, cohort: int) -> bytes:
-    outside = PRIME.to_bytes(SHARE_BYTES, "big")
-    return seal(key, transcript, sender, receiver, [outside] * cohort)
+def no_shares(key: Secret, transcript: bytes, sender: int, receiver: int) -> bytes:
+    return seal(key, transcript, sender, receiver, PRIME.to_bytes(SHARE_BYTES, "big"))
 
 
-def other_shares(key: Secret, transcript: bytes, sender: int, receiver: int, cohort: int) -> bytes:
-    return seal(key, transcript, sender, receiver, [bytes([0, *secrets.token_bytes(31)]) for _ in range(cohort)])
+def other_shares(key: Secret, transcript: bytes, sender: int, receiver: int) -> bytes:
+    return seal(key, transcript, sender, receiver, bytes([0, *secrets.token_bytes(31)]))
 
 
 class SealingWire(LyingWire):
@@ -61,14 +60,8 @@ class SealingWire(LyingWire):
 
     def _sealed(self, send: Send, sealing: Sealing, receivers: Collection[int]) -> Send:
         upload = Upload.decode(send.message)
-        cohort = 1 + len(upload.envelopes)
         envelopes = tuple(
-            (
-                peer,
-                sealing(self._keys[peer], upload.transcript, self.liar, peer, cohort)
-                if peer in receivers
-                else box,
-            )
+            (peer, sealing(self._keys[peer], upload.transcript, self.liar, peer) if peer in receivers else box)
             for peer, box in upload.envelopes
         )
         return resigned_upload(replace(upload, envelopes=envelopes), send)

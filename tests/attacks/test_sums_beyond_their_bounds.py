@@ -23,7 +23,8 @@ from fedfair.plan.derived import threshold_limit
 from fedfair.plan.loading import load_plan
 from fedfair.secagg.effects import RoundAborted, Send, SendTo
 from fedfair.secagg.fixedpoint import BodyCode, fraction_bits
-from fedfair.secagg.masking import Update, masked_vector, vector_digest
+from fedfair.secagg.masking import Update, masked_vector
+from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.shape import COUNTED, SIZE_BUCKETS, TAG_LIMBS, SumShape
 from fedfair.secagg.signing import sign
@@ -62,7 +63,7 @@ def opened_with(lies: Lies, word: int, delta: int) -> RoundAborted | None:
             else:
                 part = np.frombuffer(vector, np.uint32, offset=shape.header_bytes())
                 part[word - words : word - words + 1] += np.uint32(delta % 2**32)
-            lie = replace(Upload.decode(send.message), vector_digest=vector_digest(vector, shape, 32))
+            lie = replace(Upload.decode(send.message), vector_digest=vector_digest(vector))
             signature = sign(signing_key(1), "upload", *lie.signed_fields())
             send = Send(replace(lie, signature=signature).encode(), vector)
         replies += lies.server.receive(effect.member, send.message, send.vector)
@@ -166,7 +167,7 @@ def masking_anything(
     if update.replaced != LIE:
         return vector, vector_hash
     np.frombuffer(vector, np.uint64, shape.masked_header_length())[FIRST_OWN : FIRST_OWN + 1] += np.uint64(1 << 62)
-    return vector, vector_digest(vector, shape, code.ring_bits)
+    return vector, vector_digest(vector)
 
 
 @pytest.fixture(autouse=True)

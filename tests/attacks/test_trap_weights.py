@@ -93,7 +93,8 @@ class RobbingServer(Server):
         opened, told = self._opened, self._announcement
         if opened is None or told is None or start.purpose != "training":
             return effects
-        self.seen += (opened,)
+            # The product makes the body into the model, so this aggregator keeps its own copy.
+        self.seen += (replace(opened, body=opened.body.copy()),)
         if self.claims is not None:
             code = body_code(self._terms, start, self._shapes["training"])
             assert np.abs(self.claims).max() < start.clips[0]

@@ -8,6 +8,7 @@ run begins in the same state, which the plan gives, so the second sum is about a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,10 @@ def two_runs(
         asked.append(request.purpose)
         return sum_round(self, number, request)
 
-    def leave_out(self: CohortSelection) -> tuple[ParticipantId, ...]:
+    def leave_out(self: CohortSelection, resting: Collection[ParticipantId] = ()) -> tuple[ParticipantId, ...]:
         if not spy.opened or (evaluated and asked[-1] is not Purpose.TRAINING):
-            return take(self)
-        return tuple(who for who in take(self) if who != TARGET)
+            return take(self, resting)
+        return tuple(who for who in take(self, resting) if who != TARGET)
 
     def is_refused(note: str) -> bool:
         return "training sum" in note and "request: cohort" in note

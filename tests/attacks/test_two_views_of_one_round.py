@@ -243,8 +243,8 @@ def one_attempt_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         training = record is not None and record.start.purpose == Purpose.TRAINING.value
         return None if training else announcement_for(self, participant)
 
-    def leave_out(self: CohortSelection) -> tuple[ParticipantId, ...]:
-        return tuple(who for who in take(self) if not lied or who != TARGET)
+    def leave_out(self: CohortSelection, resting: Collection[ParticipantId] = ()) -> tuple[ParticipantId, ...]:
+        return tuple(who for who in take(self, resting) if not lied or who != TARGET)
 
     def attempt_again(self: TrainingRun) -> None:
         retry(self)

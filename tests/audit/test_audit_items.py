@@ -48,7 +48,14 @@ def test_a_chunk_is_a_piece_of_what_was_announced_before_it() -> None:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_what_only_the_aggregator_says_is_out_of_place_in_a_collaborator_s_mouth(kind: Kind) -> None:
-    own = {Kind.KEY_ADVERTISEMENT, Kind.CONFIRM, Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES}
+    own = {
+        Kind.KEY_ADVERTISEMENT,
+        Kind.CONFIRM,
+        Kind.UPLOAD,
+        Kind.PAIR_MASKS,
+        Kind.CONSISTENCY_CHECK,
+        Kind.UNMASK_SHARES,
+    }
     item = StreamItems().next(SecaggMessage(begin(kind).done()))
     assert (item is MessageKind.OUT_OF_PLACE) == (kind not in own)
 

@@ -76,6 +76,22 @@ def test_check_reports_as_json() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
+def test_check_says_how_many_sites_masks_are_good_for_and_refuses_more() -> None:
+    path = Path("plan/plan.yaml")
+    plan = yaml.safe_load(path.read_text())
+    plan["federation"]["collaborators"] = [f"clinic-{number}" for number in range(1000)]
+    path.write_text(yaml.safe_dump(plan))
+    output = " ".join(run("check").split())
+    assert "at most 1000 sites can add under masks; with 1000, a site sends 130.1 kB a round" in output
+    assert "to set up a session the aggregator carries 454.4 MB and a site computes for some 400 ms" in output
+    assert json.loads(run("check", "--json"))["masks"].startswith("at most 1000 sites can add under masks")
+    plan["federation"]["collaborators"].append("clinic-1000")
+    path.write_text(yaml.safe_dump(plan))
+    with pytest.raises(PlanError, match="names 1001, and at most 1000 can add under masks"):
+        run("check")
+
+
+@pytest.mark.usefixtures("workspace")
 def test_a_mistake_ends_a_command_with_the_plans_own_words() -> None:
     path = Path("plan/plan.yaml")
     path.write_text(path.read_text().replace("rounds: 100", "rouds: 100"))

@@ -21,8 +21,10 @@ from fedfair.watching.run_status import (
     PooledFigures,
     RunStatus,
     SumStep,
+    answered,
     attended,
     evaluated,
+    left_behind,
     noted,
     round_ended,
     stepped,
@@ -34,6 +36,7 @@ from tests.watching.statuses import NOON, START, A, B
 def status() -> RunStatus:
     begun = stepped(START, SumStep("training", 8, 1, "uploads", NOON + timedelta(minutes=1)), NOON)
     begun = attended(begun, Attendance((A,), (B,)), NOON)
+    begun = left_behind(answered(begun, {A: 0.4, B: 1.2}, 0.8), B, NOON)
     figures = PooledFigures(0.25, 0.75, 0.5)
     begun = evaluated(round_ended(begun, 7, NOON), PooledEvaluation(7, {"test": figures}))
     return noted(begun, "clinic-b disconnected", NOON)
@@ -58,6 +61,8 @@ def test_it_shows_who_is_there_who_is_awaited_and_the_losses(capsys: pytest.Capt
         "waiting for clinic-b until 2031-05-04T12:01:00.000+00:00",
         "after round 7, test: everybody 0.25, worst 10% 0.75 nats",
         "clinic-b disconnected",
+        "the median site answers in 0.8 s",
+        "left behind since: 2031-05-04T12:00:00.000+00:00",
     ):
         assert said.count(words) == 2, words
 

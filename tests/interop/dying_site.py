@@ -30,6 +30,7 @@ KINDS = {
     "before-upload": Kind.ROUND_START,
     "after-upload": Kind.ROUND_START,
     "slow": Kind.ROUND_START,
+    "before-masks": Kind.PAIR_MASKS_REQUEST,
     "before-vote": Kind.SURVIVORS,
     "before-answer": Kind.UNMASK_REQUEST,
 }

@@ -16,6 +16,7 @@ from aggregator.observer import SilentRunObserver
 from aggregator.outcome import Ending, write_result
 from aggregator.preparation import Binding, Run, Start, prepare
 from aggregator.server import serve
+from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link
 from collaborator.observer import SilentSiteObserver as SilentSite
@@ -91,7 +92,7 @@ class Remembered:
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, MessageKind, Occasion]] = []
 
-    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> None:  # noqa: ARG002 - as the protocol has it
         self.sent.append((raw, what, occasion))
 
 
@@ -182,6 +183,7 @@ def play(
     fresh: bool = False,
     model: Path | None = None,
     binding: Callable[[Path], Binding] = in_process_binding,
+    limits: PeerLimits = PEER_LIMITS,
 ) -> Ending:
     """Start an aggregator, let the scenario happen, and return how the run ended.
 
@@ -191,17 +193,21 @@ def play(
         fresh: forget the journal.
         model: a saved model that is evaluated in place of a run.
         binding: how the first model and its layout are made; a lie of the aggregator where a test wants one.
+        limits: on what one certificate may begin.
     """
 
     async def playing() -> Ending:
         run = prepared(workspace, fresh=fresh, model=model, binding=binding)
         watching = Watching()
         port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(serve(run, Listen("localhost", 0), watching, port.set_result))
+        served = serve(run, Listen("localhost", 0), watching, port.set_result, limits=limits)
+        serving = asyncio.create_task(served)
         try:
             async with asyncio.timeout(SECONDS):
                 await asyncio.wait({serving, port}, return_when=asyncio.FIRST_COMPLETED)
-                await scenario(Federation(workspace, port.result(), watching, serving))
+                if not port.done():
+                    return await serving
+                await unless_it_fails(serving, scenario(Federation(workspace, port.result(), watching, serving)))
                 ending = await serving
             write_result(run, ending)
             return ending
@@ -211,6 +217,23 @@ def play(
             run.records.close()
 
     return asyncio.run(playing())
+
+
+async def unless_it_fails(serving: asyncio.Task[Ending], scenario: Awaitable[None]) -> None:
+    """Let a scenario happen, unless the aggregator ends with a fault before it.
+
+    Raises:
+        BaseException: the fault of the aggregator, or that of the scenario.
+    """
+    acting = asyncio.ensure_future(scenario)
+    try:
+        await asyncio.wait({serving, acting}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done() and not serving.cancelled() and serving.exception() is not None:
+            serving.result()
+        await acting
+    finally:
+        acting.cancel()
+        await asyncio.gather(acting, return_exceptions=True)
 
 
 def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> tuple[JsonObject, JsonObject]:

@@ -194,6 +194,7 @@ ONLY_AT_A_START = {
     "_take_part": "its parts are looked at one by one",
     "participate": "its parts before the connection are looked at one by one",
     "make_ready": "its parts are looked at one by one",
+    "keep_freed_memory": "a wish to the C library, which never stops a start",
     "open_account": "foretold looks at the ledger without writing to it",
     "PrivacyBudget": "of open_account",
     "ParticipationTerms": "holds values, refuses none",

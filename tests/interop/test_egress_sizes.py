@@ -33,7 +33,7 @@ from fedfair.secagg.check_seed import SEALED_SEED_BYTES
 from fedfair.secagg.keys import TAG_BYTES
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.round_messages import UnmaskShares, Upload
-from fedfair.secagg.sealing import SHARE_DIGEST_BYTES, envelope_bytes
+from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES
 from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding
@@ -109,11 +109,7 @@ ALLOWED: Mapping[str, tuple[str, Length]] = {
     "Abstain.accused": ("a place in the roster, in place of a contribution", constant(VARINT)),
     "SecaggMessage.message": (
         "keys, signatures, shares of masks: about the members, never about records",
-        lambda facts: (
-            512
-            + facts.members
-            * (TAG_BYTES + 64 + envelope_bytes(facts.members) + SHARE_DIGEST_BYTES * facts.members + 1200)
-        ),
+        lambda facts: 512 + facts.members * (TAG_BYTES + 64 + ENVELOPE_BYTES + SHARE_DIGEST_BYTES + 1200),
     ),
     "SecaggMessage.vector_length": ("fixed by the plan, refused otherwise", constant(VARINT)),
     "CheckRequest.protocol_version": ("of the software", constant(VARINT)),
@@ -227,11 +223,11 @@ def foreseen(plan: Plan, folder: Path) -> dict[tuple[str, str], set[int]]:
             found[purpose.value, "announcement"] = {first}
             found[purpose.value, "plain contribution"] = set(pieces)
         return found
-    sealed = bytes(envelope_bytes(len(members)))
+    sealed = bytes(ENVELOPE_BYTES)
     upload = Upload(
         digest, 1, digest, digest, tuple((one, bytes(TAG_BYTES)) for one in others),
         tuple((one, sealed) for one in others),
-        tuple((one, bytes(SHARE_DIGEST_BYTES * len(members))) for one in members), signature,
+        tuple((one, bytes(SHARE_DIGEST_BYTES)) for one in members), signature,
     )  # fmt: skip
     answer = UnmaskShares(digest, 1, tuple(members), tuple((one, bytes(32)) for one in members))
     for word, shape in sum_shapes(plan, layout, binding.schema).items():
@@ -242,8 +238,7 @@ def foreseen(plan: Plan, folder: Path) -> dict[tuple[str, str], set[int]]:
         found[word, "mask shares"] = set(lengths(masked_frames(answer.encode(), b"")))
     advert = KeyAdvertisement(1, *[bytes(32)] * 4, signature)
     others = [one for one in members if one != 1]
-    sealed = tuple((one, digest) for one in others), tuple((one, bytes(SEALED_SEED_BYTES)) for one in others)
-    confirm = Confirm(1, digest, *sealed, signature)
+    confirm = Confirm(1, digest, digest, tuple((one, bytes(SEALED_SEED_BYTES)) for one in others), signature)
     found["standardisation", "public key"] = set(lengths(masked_frames(advert.encode(), b"")))
     found["standardisation", "session confirmation"] = set(lengths(masked_frames(confirm.encode(), b"")))
     return found

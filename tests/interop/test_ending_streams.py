@@ -20,7 +20,8 @@ import pytest
 
 from aggregator.outcome import EndState
 from aggregator.server_call import ServerCall
-from collaborator.link import Address, Link, unless_cancelled
+from aggregator.token_bucket import PeerLimits
+from collaborator.link import CHANNEL_OPTIONS, Address, Link, unless_cancelled
 from collaborator.preparation import introduction
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
@@ -40,11 +41,17 @@ DOCUMENTED = (UnreachableError, ConnectionRefusedByPeerError, RemoteProtocolErro
 WINDOW_SECONDS = 0.012
 """How long after the answer a stream may live: long enough for a few writes, short enough to end in one."""
 
-AT_ONCE = 25
+AT_ONCE = 24
+STREAMS_A_CHANNEL = 2
+"""Each may open one more, and a connection carries four calls."""
+
 ENDINGS = ("return", "abort", "refuse", "cancel", "close", "stop")
 """The handler returns, aborts or refuses; this side cancels the call or closes the channel; the server stops."""
 WELCOME = encode_aggregator_frame(Welcome("0" * 32, 0, 9))
 FRAME = SecaggMessage(bytes(400))
+NO_LIMITS = PeerLimits(burst=1000)
+"""As many streams at once as many sites begin, of which each may begin few."""
+
 LEAVES = ("cancel", "close", "finish", "misbehave", "decline", "reconnect")
 """What a site does in the middle of whatever the aggregator is writing to it."""
 
@@ -63,7 +70,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 class Unrecorded:
     """The record of a site whose messages nobody wants to read."""
 
-    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion) -> None:
+    def sending(self, raw: bytes, what: MessageKind, occasion: Occasion, sha256: bytes = b"") -> None:
         pass
 
 
@@ -140,7 +147,7 @@ async def attended(
 async def endings_of(streams: int, how: str, seed: int) -> Counter[str]:
     """Return by name every exception that is not documented, over so many streams."""
     draw, found = random.Random(seed), Counter[str]()  # noqa: S311 - instants, not keys
-    for _ in range(streams // AT_ONCE):
+    for _ in range(0, streams, AT_ONCE):
         # A server and a channel for each group: where one of them ends, all its streams end at once.
         async with (
             serving(EndingService(draw).handler()) as (server, port),
@@ -257,7 +264,7 @@ async def come_and_go(federation: Federation, streams: int, how: str, draw: rand
     address = Address("localhost", federation.port)
     for _ in range(streams // AT_ONCE):
         async with AsyncExitStack() as opened:
-            hellos, channels = {}, {}
+            hellos, credentials = {}, {}
             for name in NAMES:
                 identity = federation.ready(name).site.identity()
                 server = await asyncio.to_thread(
@@ -266,11 +273,14 @@ async def come_and_go(federation: Federation, streams: int, how: str, draw: rand
                 ready = federation.ready(name)
                 hello = introduction(ready.site, identity, ready.binding.digest, ready.approval)
                 hellos[name] = encode_collaborator_frame(hello)
-                channels[name] = await opened.enter_async_context(
-                    grpc.aio.secure_channel(str(address), channel_credentials(identity, server))
+                credentials[name] = channel_credentials(identity, server)
+            coming = []
+            while len(coming) < AT_ONCE:
+                name = draw.choice(NAMES)
+                channel = await opened.enter_async_context(
+                    grpc.aio.secure_channel(str(address), credentials[name], options=CHANNEL_OPTIONS)
                 )
-            names = [draw.choice(NAMES) for _ in range(AT_ONCE)]
-            coming = (come(channels[name], hellos[name], how, draw) for name in names)
+                coming += [come(channel, hellos[name], how, draw) for _ in range(STREAMS_A_CHANNEL)]
             # How a site's own stream ends is the matter of the tests above.
             for ended in await asyncio.gather(*coming, return_exceptions=True):
                 assert ended is None or isinstance(ended, ENDED_STREAM), repr(ended)
@@ -322,5 +332,5 @@ def test_a_site_that_goes_at_any_instant_raises_nothing_in_the_aggregator(
         os.kill(os.getpid(), signal.SIGTERM)
 
     with caplog.at_level(logging.WARNING):
-        assert play(workspace, scenario).state is EndState.STOPPED
+        assert play(workspace, scenario, limits=NO_LIMITS).state is EndState.STOPPED
     assert not [record.getMessage() for record in caplog.records if not of_an_earlier_loop(record)]

@@ -104,7 +104,10 @@ class Play:
         protection = SecaggSession(
             plan, PLAN_DIGEST, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 3600 * self.hours
         )
-        self.federation = Federation(plan, self.training_run, PlainSum, PLAN_DIGEST, protection=protection)
+        self.seconds = 0.0
+        self.federation = Federation(
+            plan, self.training_run, PlainSum, PLAN_DIGEST, protection=protection, clock=lambda: self.seconds
+        )
         self.names = [ParticipantId(name) for name in plan.federation.collaborators]
         self.sites = {name: self.site(name) for name in self.names}
         self.totals = MaskedTotals(plan, LAYOUT, SCHEMA)

@@ -17,6 +17,8 @@ from fedfair.rounds.phases import Phase
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.params import MAX_MEMBERS
+from tests.plans import parsed
 from tests.rounds.masked_play import LAYOUT, RUN, SCHEMA, Play, make_plan
 
 LAST_EVALUATION = (Purpose.EVALUATION, 2, 1)
@@ -183,6 +185,7 @@ def test_a_sum_below_the_quorum_is_lost_before_anything_is_opened_and_changes_no
     ("steps", "counted"),
     [
         ((Kind.UPLOAD, Kind.UPLOAD), "cde"),
+        ((Kind.UPLOAD, Kind.PAIR_MASKS), "cde"),
         ((Kind.UPLOAD, Kind.CONSISTENCY_CHECK), "bcde"),
         ((Kind.UNMASK_SHARES, Kind.UNMASK_SHARES), "abcde"),
     ],
@@ -344,3 +347,12 @@ def test_what_a_plan_promises_and_what_it_cannot() -> None:
     assert "min_collaborators: 5 allows 0 of them" in guarantee(make_plan(5, colluders=1))
     with pytest.raises(PlanError, match="a sum over 2 of 5 collaborators, 1 of whom may collude"):
         check_protection(make_plan(5, quorum=2, colluders=1))
+
+
+def test_more_sites_than_can_add_under_masks_are_refused_with_the_limit() -> None:
+    names = [f"clinic-{number}" for number in range(MAX_MEMBERS + 1)]
+    with pytest.raises(PlanError, match=r"names 1001, and at most 1000 can add under masks") as refusal:
+        guarantee(parsed(names))
+    assert "name at most 1000" in refusal.value.remedy
+    check_protection(parsed(names[1:]))
+    check_protection(parsed(names, secure_aggregation={"mode": "off"}))

@@ -81,7 +81,7 @@ class WaitingPlay(Play):
     def note(self, name: ParticipantId, send: Send) -> None:
         """Remember what a site said about which round; T_r is in front of an upload, a vote and an answer."""
         kind = kind_of(send.message)
-        if kind in (Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES):
+        if kind in (Kind.UPLOAD, Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES):
             said = hashlib.sha256(send.message + bytes(send.vector)).digest()
             self.said_of[name, kind, send.message[2:34]].add(said)
 

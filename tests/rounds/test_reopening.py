@@ -177,7 +177,7 @@ AN_UPLOAD_LOST: Silence = frozenset({(D, Kind.UPLOAD, 1)})
 
 @pytest.mark.parametrize(
     ("quorum", "silent", "messages"),
-    [(None, NOTHING_LOST, 56), (3, NOTHING_LOST, 56), (3, AN_UPLOAD_LOST, 58)],
+    [(None, NOTHING_LOST, 56), (3, NOTHING_LOST, 56), (3, AN_UPLOAD_LOST, 61)],
     ids=["nobody may be missing", "one may be missing", "one is missing"],
 )
 def test_an_aggregator_killed_at_any_message_ends_with_the_same_model_and_sums(
@@ -234,6 +234,14 @@ def test_a_sum_that_lacks_answers_is_opened_again_for_the_same_survivors() -> No
     assert play.federation.phase is Phase.FINISHED
     assert play.model() == undisturbed.model()
     assert play.opened() == undisturbed.opened(), "the sites answered the very same round"
+    assert all(len(said) == 1 for said in play.said_of.values())
+
+
+def test_a_reopened_sum_that_loses_a_survivor_again_names_those_who_were_never_in_it() -> None:
+    lost = frozenset({(D, Kind.UPLOAD, 1), (B, Kind.UNMASK_SHARES, 1), (C, Kind.UNMASK_SHARES, 1)})
+    play = interrupted(lost, quorum=3)
+    play.play(silent=frozenset({(B, Kind.UPLOAD, 1)}))  # Of the three that are asked again.
+    assert play.federation.phase in (Phase.FINISHED, Phase.ABORTED)
     assert all(len(said) == 1 for said in play.said_of.values())
 
 

@@ -578,6 +578,11 @@ def test_adding_in_blocks_is_adding_at_once(size: int, weight: float) -> None:
     before = vector.copy()
     np.testing.assert_array_equal(moved_by_mean(vector, total, weight), before + total / weight)
     np.testing.assert_array_equal(vector, before)
+    expected, summed = before + total / weight, total.copy()
+    np.testing.assert_array_equal(moved_by_mean(vector, summed, weight, in_place=True), expected)
+    np.testing.assert_array_equal(summed, expected)
+    total.flags.writeable = False
+    np.testing.assert_array_equal(moved_by_mean(vector, total, weight, in_place=True), expected)
 
 
 def test_the_iterate_mean_forgets_nothing() -> None:

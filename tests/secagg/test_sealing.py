@@ -10,14 +10,20 @@ from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Log, ReplaceLog
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.round_messages import Upload
-from fedfair.secagg.sealing import envelope_bytes, open_envelope, seal
-from fedfair.secagg.shamir import SHARE_BYTES
+from fedfair.secagg.sealing import (
+    ENVELOPE_BYTES,
+    open_envelope,
+    seal,
+    share_digests,
+    wrap_pair_masks,
+)
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import draws_of
+from tests.secagg.shares import share_digest
 
 KEY = Secret(bytes(range(ENVELOPE_KEY_BYTES)))
 TRANSCRIPT = bytes(32)
-SHARES = st.lists(st.binary(min_size=31, max_size=31).map(lambda share: b"\0" + share), min_size=3, max_size=3)
+SHARES = st.binary(min_size=31, max_size=31).map(lambda share: b"\0" + share)
 
 
 def xored(first: bytes, second: bytes) -> bytes:
@@ -26,14 +32,13 @@ def xored(first: bytes, second: bytes) -> bytes:
 
 @given(SHARES, SHARES)
 @settings(max_examples=200)
-def test_two_contents_under_one_key_do_not_show_their_difference(first: list[bytes], second: list[bytes]) -> None:
-    envelopes = [seal(KEY, TRANSCRIPT, 1, 2, shares) for shares in (first, second)]
+def test_two_contents_under_one_key_do_not_show_their_difference(first: bytes, second: bytes) -> None:
+    envelopes = [seal(KEY, TRANSCRIPT, 1, 2, share) for share in (first, second)]
     assert (envelopes[0] == envelopes[1]) == (first == second)
-    assert open_envelope(KEY, TRANSCRIPT, 1, 2, envelopes[1], "a") == b"".join(second)
+    assert open_envelope(KEY, TRANSCRIPT, 1, 2, envelopes[1], "a") == second
     if first != second:
         for start in (0, 16):
-            hidden = xored(envelopes[0], envelopes[1])[start : start + 3 * SHARE_BYTES]
-            assert hidden != xored(b"".join(first), b"".join(second))
+            assert xored(envelopes[0], envelopes[1])[start : start + len(first)] != xored(first, second)
 
 
 def test_a_site_put_back_to_a_snapshot_does_not_show_the_difference_of_its_shares() -> None:
@@ -45,20 +50,20 @@ def test_a_site_put_back_to_a_snapshot_does_not_show_the_difference_of_its_share
     lies.sites[1].receive(lies.start(), lies.model)
     contributing = lies.sites[1].phase
     key = contributing.sending[2].reveal()  # type: ignore[union-attr]
-    transcript, size = contributing.context.transcript, envelope_bytes(4)  # type: ignore[union-attr]
+    transcript = contributing.context.transcript  # type: ignore[union-attr]
     replaced, *_, sent = lies.sites[1].contribute(lies.updates[1], draws_of(lies.updates[1]))
     assert isinstance(replaced, ReplaceLog | Log)
     first = dict(Upload.decode(sent.message).envelopes)[2]  # type: ignore[union-attr]
     known = open_envelope(Secret(key), transcript, 1, 2, first, "a")
-    other = [bytes(31) + bytes([number]) for number in range(4)]
+    other = bytes(31) + b"\x01"
     second = seal(Secret(key), transcript, 1, 2, other)
-    assert len(first) == len(second) == size
+    assert len(first) == len(second) == ENVELOPE_BYTES
     hidden = xored(first, second)
-    assert xored(known, b"".join(other)) not in (hidden[16:], hidden[:-16])
+    assert xored(known, other) not in (hidden[16:], hidden[:-16])
 
 
 def test_an_envelope_that_was_altered_cut_or_is_for_somebody_else_does_not_open() -> None:
-    envelope = seal(KEY, TRANSCRIPT, 1, 2, [bytes(32)])
+    envelope = seal(KEY, TRANSCRIPT, 1, 2, bytes(32))
     spoilt = [
         envelope[:-1],
         envelope[1:],
@@ -71,3 +76,27 @@ def test_an_envelope_that_was_altered_cut_or_is_for_somebody_else_does_not_open(
         with pytest.raises(SecaggError) as refusal:
             open_envelope(KEY, TRANSCRIPT, sender, receiver, raw, "a")
         assert refusal.value.check is Check.ENVELOPE
+
+
+@given(st.binary(min_size=31, max_size=31), st.binary(min_size=31, max_size=31))
+@settings(max_examples=50)
+def test_a_pair_mask_is_read_with_the_own_mask_of_this_round_and_pair_alone(own: bytes, pair: bytes) -> None:
+    wrapped = wrap_pair_masks(Secret(own), TRANSCRIPT, 1, {2: pair, 7: pair})
+    assert wrap_pair_masks(Secret(own), TRANSCRIPT, 1, {7: wrapped[7]}) == {7: pair}
+    assert wrap_pair_masks(Secret(own), TRANSCRIPT, 1, wrapped) == {2: pair, 7: pair}
+    assert len({pair, *wrapped.values()}) == 3
+    assert wrap_pair_masks(Secret(own), TRANSCRIPT, 1, {}) == {}
+    other_seed = bytes([own[0] ^ 1]) + own[1:]
+    others = ((other_seed, TRANSCRIPT, 1, 2), (own, b"r" * 32, 1, 2), (own, TRANSCRIPT, 1, 3))
+    for seed, transcript, owner, gone in (*others, (own, TRANSCRIPT, 2, 1)):
+        assert wrap_pair_masks(Secret(seed), transcript, owner, {gone: wrapped[2]}) != {gone: pair}
+
+
+def test_digests_of_many_shares_are_those_of_each() -> None:
+    given = [
+        ((sender, holder), (sender * 70000 + holder).to_bytes(32, "big"))
+        for sender in (1, 300)
+        for holder in (2, 65535)
+    ]
+    each = [(pair, share_digest(TRANSCRIPT, *pair, share)) for pair, share in given]
+    assert list(share_digests(TRANSCRIPT, given)) == each

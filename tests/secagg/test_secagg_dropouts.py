@@ -13,8 +13,8 @@ from fedfair.secagg.params import Mode, SecaggPolicy, least_survivors, threshold
 from tests.secagg.federation_in_memory import ANY_COHORT, Wire, shape_of, terms_of, unit_update
 
 # The step at which a member vanishes. Only the moment at which the aggregator learns of it differs between "after
-# upload" and "before vote": at once, or when a wait is over.
-STEPS = ("before upload", "after upload", "before vote", "before answer")
+# upload" and "before masks": at once, or when a wait is over.
+STEPS = ("before upload", "after upload", "before masks", "before vote", "before answer")
 
 
 def _expected(steps: dict[int, str], colluders: int, mode: Mode) -> tuple[int, ...] | None:
@@ -24,9 +24,14 @@ def _expected(steps: dict[int, str], colluders: int, mode: Mode) -> tuple[int, .
     needed = threshold(mode, members, colluders)
     if len(survivors) < least_survivors(mode, members, colluders):
         return None
-    still_there = [m for m in survivors if steps[m] not in {"after upload", "before vote"}]
-    voted = len(survivors) == members or mode is Mode.SEMI_HONEST or len(still_there) >= needed
-    answering = [m for m in still_there if steps[m] != "before answer"]
+    if len(survivors) < members:
+        # Only they know the masks that they share with the missing, so they are missing too.
+        survivors = tuple(m for m in survivors if steps[m] not in {"after upload", "before masks"})
+        if len(survivors) < least_survivors(mode, members, colluders):
+            return None
+    voting = [m for m in survivors if steps[m] not in {"after upload", "before masks", "before vote"}]
+    voted = len(survivors) == members or mode is Mode.SEMI_HONEST or len(voting) >= needed
+    answering = [m for m in voting if steps[m] != "before answer"]
     return survivors if voted and len(answering) >= needed else None
 
 
@@ -35,8 +40,9 @@ def _run(wire: Wire, steps: dict[int, str]) -> tuple[int, ...] | None:
     wire.silent = set()
     for member, step in steps.items():
         kinds = {
-            "before upload": (Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES),
-            "after upload": (Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES),
+            "before upload": (Kind.UPLOAD, Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES),
+            "after upload": (Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES),
+            "before masks": (Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES),
             "before vote": (Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES),
             "before answer": (Kind.UNMASK_SHARES,),
             "": (),
@@ -89,20 +95,21 @@ def test_every_subset_at_every_step(members: int, colluders: int, mode: Mode) ->
     # A subset that vanishes at one step is survived exactly up to n - max(t, n_C + 2) members.
     survived = members - least_survivors(mode, members, colluders)
     sums = sum(len(list(itertools.combinations(everybody, size))) for size in range(survived + 1))
-    assert outcomes == Counter(summed=4 * sums, aborted=4 * (2**members - sums))
+    steps = len(STEPS)
+    assert outcomes == Counter(summed=steps * sums, aborted=steps * (2**members - sums))
 
 
 @pytest.mark.parametrize(
     ("members", "summed"),
-    # By hand for 4 members, of which 3 are needed: nobody, or one of 4 at one of 4 steps.
-    [(4, 1 + 4 * 4), pytest.param(5, 1 + 5 * 4 + 10 * 16, marks=pytest.mark.slow)],
+    # By hand for 4 members, of which 3 are needed: nobody, or one of 4 at one of 5 steps.
+    [(4, 1 + 4 * 5), pytest.param(5, 1 + 5 * 5 + 10 * 25, marks=pytest.mark.slow)],
 )
 def test_every_member_at_any_step_of_its_own(members: int, summed: int) -> None:
     everybody = range(1, members + 1)
     each = itertools.product(("", *STEPS), repeat=members)
     cases = [dict(zip(everybody, steps, strict=True)) for steps in each]
     outcomes = _matrix(members, 0, Mode.MALICIOUS, cases)
-    assert outcomes == Counter(summed=summed, aborted=5**members - summed)
+    assert outcomes == Counter(summed=summed, aborted=6**members - summed)
 
 
 def test_the_departure_of_the_last_one_waited_for_closes_the_phase() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Remember, ReplaceLog, Send, SiteEffect
-from fedfair.secagg.history import MAX_PENDING_ROWS, Exposure, History, fingerprint, set_digest
+from fedfair.secagg.history import MASKS_KEY, MAX_PENDING_ROWS, Exposure, History, fingerprint, set_digest
 from fedfair.secagg.log import entries, history_record, read_history
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.participant import Participant
@@ -195,9 +195,10 @@ def test_a_history_agrees_with_a_plain_dictionary_through_settlings_and_restarts
         assert history.opened_for(which) == opened.get(which, b"")
 
 
-def test_a_vote_and_an_answer_write_nothing_but_themselves() -> None:
+def test_a_vote_and_an_answer_write_themselves_and_forget_the_key_of_the_masks() -> None:
     lies = Lies.after_uploads(4)
-    (log, send) = lies.sites[1].receive(lies.request(1, lies.roster.indices), lies.model)
+    (log, forget, send) = lies.sites[1].receive(lies.request(1, lies.roster.indices), lies.model)
     assert type(log).__name__ == "Log"
+    assert forget == Remember(((MASKS_KEY, bytes(64)),))
     assert isinstance(send, Send)
     assert send.message[1] == Kind.UNMASK_SHARES

@@ -8,9 +8,9 @@ import pytest
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.client import ConsistencyChecked, SharesRevealed, Uploaded
+from fedfair.secagg.client import ConsistencyChecked, MasksWrapped, SharesRevealed, Uploaded
 from fedfair.secagg.effects import Log, ReplaceLog, Send, SiteEffect
-from fedfair.secagg.history import History, set_digest
+from fedfair.secagg.history import MASKS_KEY, History, set_digest
 from fedfair.secagg.log import entries, history_record, read_history
 from fedfair.secagg.messages import Kind
 from tests.attacks.harness import Lies, refused
@@ -48,6 +48,7 @@ class Crashing(Wire):
                 phase = self.sites[1].phase
                 if phase is not None and send.message[1] in (
                     Kind.UPLOAD,
+                    Kind.PAIR_MASKS,
                     Kind.CONSISTENCY_CHECK,
                     Kind.UNMASK_SHARES,
                 ):
@@ -68,7 +69,7 @@ class Crashing(Wire):
 
 
 @pytest.mark.parametrize("torn", [False, True])
-@pytest.mark.parametrize("crash_at", range(7))
+@pytest.mark.parametrize("crash_at", range(9))
 def test_a_site_killed_at_any_effect_sends_no_two_things_and_rejoins(crash_at: int, torn: bool) -> None:
     wire = Crashing(4, terms_of(4), {"training": shape_of(4)})
     wire.set_up()
@@ -94,6 +95,8 @@ def test_a_site_killed_at_any_effect_sends_no_two_things_and_rejoins(crash_at: i
 def _after(kind: Kind) -> Lies:
     """Return a federation in which site 1 has sent an upload, a vote or an answer, and was restarted."""
     lies = Lies.after_uploads(4)
+    if kind is not Kind.UPLOAD:
+        lies.carry_out(1, lies.sites[1].receive(lies.masks_request((1, 2, 3)), lies.model))
     if kind in (Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES):
         votes = {m: lies.vote_of(m, (1, 2, 3)) for m in (1, 2, 3)}
         for effect in lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model):
@@ -116,13 +119,45 @@ def test_a_restarted_site_resends_its_upload_and_may_finish_the_round() -> None:
 
 
 def test_a_restarted_site_keeps_its_one_vote() -> None:
-    lies = Lies.after_uploads(4)
+    lies = _after(Kind.PAIR_MASKS)
     effects = lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model)
     (vote,) = lies.carry_out(1, effects)
     lies.restart(1)
     assert isinstance(lies.sites[1].phase, ConsistencyChecked)
     assert refused(lies.sites[1], lies.survivors((1, 2, 4))) is Check.ONE_VOTE
     assert lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model) == [vote]
+
+
+def test_a_restarted_site_repeats_the_masks_that_it_handed_over_and_may_hand_over_more() -> None:
+    lies = Lies.after_uploads(5)
+    lies.restart(1)
+    effects = lies.sites[1].receive(lies.masks_request((1, 2, 3, 4)), lies.model)
+    (masks,) = lies.carry_out(1, effects)
+    lies.restart(1)
+    assert isinstance(lies.sites[1].phase, MasksWrapped)
+    assert lies.sites[1].receive(lies.masks_request((1, 2, 3, 4)), lies.model) == [masks]
+    assert refused(lies.sites[1], lies.request(1, lies.roster.indices)) is Check.ONE_VOTE
+    lies.masks_of(1, (1, 2, 3))
+    lies.vote_of(1, (1, 2, 3))
+
+
+@pytest.mark.parametrize("kind", [Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES])
+def test_once_a_site_has_voted_or_answered_its_files_do_not_open_its_masks(kind: Kind) -> None:
+    lies = Lies.after_uploads(4)
+    kept = lies.logs[1]
+    assert lies.remembered[1][MASKS_KEY] != bytes(64)
+    if kind is Kind.CONSISTENCY_CHECK:
+        lies.masks_of(1, (1, 2, 3))
+        effects = lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model)
+    else:
+        effects = lies.sites[1].receive(lies.request(1, lies.roster.indices), lies.model)
+    lies.carry_out(1, effects)
+    assert lies.remembered[1][MASKS_KEY] == bytes(64)
+    # The log as it was after the upload, found with the table of today.
+    lies.logs[1] = kept
+    lies.restart(1)
+    assert lies.sites[1].phase.masks is None  # type: ignore[union-attr]
+    assert refused(lies.sites[1], lies.masks_request((1, 2, 3))) is Check.SESSION
 
 
 def test_a_restarted_site_keeps_its_one_answer_and_remembers_the_update() -> None:
@@ -135,6 +170,7 @@ def test_a_restarted_site_keeps_its_one_answer_and_remembers_the_update() -> Non
     assert isinstance(site.phase, SharesRevealed)
     assert site.receive(request, lies.model) == [answer]
     assert refused(site, lies.survivors((1, 2, 3))) is Check.ONE_ANSWER
+    assert refused(site, lies.masks_request((1, 2, 3))) is Check.ONE_ANSWER
     lies.set_up()
     site.receive(lies.start(), lies.model)
     with pytest.raises(SecaggError, match="these very draws"):
@@ -160,6 +196,7 @@ def test_the_log_holds_no_chain_and_no_seed() -> None:
     secrets_ += [key.reveal() for key in phase.sending.values()]  # type: ignore[union-attr]
     secrets_ += [chain._key.reveal() for chain in site.session.chains.values()]  # type: ignore[union-attr]
     lies.carry_out(1, site.contribute(lies.updates[1], draws_of(lies.updates[1])))
+    secrets_ += [mask.reveal() for mask in site.phase.masks.values()]  # type: ignore[union-attr]
     assert not any(secret in lies.logs[1] for secret in secrets_)
 
 
@@ -185,7 +222,7 @@ def test_a_log_that_is_cut_in_its_first_record_is_refused_because_its_memory_is_
         assert "backup" in refusal.value.remedy
 
 
-@pytest.mark.parametrize("kind", [Kind.UPLOAD, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES])
+@pytest.mark.parametrize("kind", [Kind.UPLOAD, Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES])
 def test_every_flipped_bit_of_a_log_is_noticed(kind: Kind) -> None:
     lies = _after(kind)
     whole = lies.logs[1]

@@ -16,7 +16,7 @@ from fedfair.secagg.effects import RoundAborted, Send, SendTo, ServerEffect, Ses
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import SecaggPolicy
 from fedfair.secagg.round_messages import ConsistencyCheck, UnmaskShares, Upload
-from fedfair.secagg.server import ServerState
+from fedfair.secagg.server_state import ServerState
 from tests.secagg.federation_in_memory import ANY_COHORT, Wire, shape_of, terms_of, unit_update
 
 MEMBERS = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 
 import pytest
@@ -10,11 +11,14 @@ from hypothesis import strategies as st
 
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.codec import MessageReader, MessageWriter
+from fedfair.secagg.effects import Send, ServerEffect
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
-from fedfair.secagg.params import Mode, SessionTerms, Suite
+from fedfair.secagg.params import MAX_MEMBERS, Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     OpenedMessage,
+    PairMasks,
+    PairMasksRequest,
     RoundStart,
     Survivors,
     UnmaskRequest,
@@ -22,7 +26,7 @@ from fedfair.secagg.round_messages import (
     Upload,
 )
 from fedfair.secagg.setup_messages import Confirm, Confirms, KeyAdvertisement, KeyAdvertisements, Proposal
-from fedfair.secagg.transcript import RoundSubject
+from fedfair.secagg.transcript import RoundSubject, digest, digest_by_member, u16
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
 
@@ -35,6 +39,8 @@ DECODERS = {
     Kind.CONFIRMS: Confirms.decode,
     Kind.ROUND_START: RoundStart.decode,
     Kind.UPLOAD: Upload.decode,
+    Kind.PAIR_MASKS_REQUEST: PairMasksRequest.decode,
+    Kind.PAIR_MASKS: PairMasks.decode,
     Kind.SURVIVORS: Survivors.decode,
     Kind.CONSISTENCY_CHECK: ConsistencyCheck.decode,
     Kind.UNMASK_REQUEST: UnmaskRequest.decode,
@@ -47,7 +53,7 @@ EXAMPLES = [
     ),
     KeyAdvertisement(7, b"k" * 32, DIGEST, DIGEST, DIGEST, SIGNATURE),
     KeyAdvertisements(((1, b"one"), (2, b"two"))),
-    Confirm(3, DIGEST, ((2, DIGEST), (4, DIGEST)), ((2, b"c" * 48), (4, b"c" * 1136)), SIGNATURE),
+    Confirm(3, DIGEST, DIGEST, ((2, b"c" * 48), (4, b"c" * 1136)), SIGNATURE),
     Confirms(DIGEST, ((1, b"one"),)),
     RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, RoundSubject(DIGEST, b"s" * 32), (0.5, 1e-9)),
     Upload(
@@ -56,13 +62,15 @@ EXAMPLES = [
         DIGEST,
         DIGEST,
         ((2, b"t" * 16),),
-        ((2, b"e" * 80),),
-        ((1, b"d" * 16), (2, b"d" * 16)),
+        ((2, b"e" * 48),),
+        ((1, b"d" * 8), (2, b"d" * 8)),
         SIGNATURE,
     ),
+    PairMasksRequest(DIGEST, (1, 2)),
+    PairMasks(DIGEST, 1, (1, 2), ((3, b"m" * 31), (7, b"n" * 31))),
     Survivors(DIGEST, (1, 2)),
     ConsistencyCheck(DIGEST, 1, (1, 2), SIGNATURE),
-    UnmaskRequest(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 80),)),
+    UnmaskRequest(DIGEST, (1, 2), ((1, SIGNATURE),), ((2, b"e" * 48),)),
     UnmaskShares(DIGEST, 1, (1, 2), ((1, b"x" * 32), (2, b"y" * 32))),
     OpenedMessage(DIGEST, (1, 2), b"w" * 24),
 ]
@@ -111,7 +119,7 @@ def test_random_bytes_of_every_type_are_refused_or_canonical(kind: Kind, tail: b
         assert message.encode() == raw
 
 
-@pytest.mark.parametrize("raw", [b"", b"\2", b"\1\1", b"\2\0", b"\2\x0d"], ids=repr)
+@pytest.mark.parametrize("raw", [b"", b"\2", b"\1\1", b"\2\0", b"\2\x0f"], ids=repr)
 def test_what_is_no_message_is_refused(raw: bytes) -> None:
     with pytest.raises(SecaggError) as refused:
         kind_of(raw)
@@ -135,7 +143,7 @@ def test_declared_sizes_allocate_nothing() -> None:
     assert peak < 100_000
 
 
-@pytest.mark.parametrize("members", [(2, 1), (1, 1), (0, 1), tuple(range(1, 202))])
+@pytest.mark.parametrize("members", [(2, 1), (1, 1), (0, 1), tuple(range(1, MAX_MEMBERS + 2))])
 def test_members_are_listed_once_in_order_and_not_too_many(members: tuple[int, ...]) -> None:
     with pytest.raises(SecaggError) as refused:
         MessageReader(MessageWriter().members(members).done(), "list").members()
@@ -196,3 +204,70 @@ def test_every_bit_of_every_message_of_a_real_round_matters() -> None:
     assert wire.opened is not None
     assert set(refusals) <= {Check.ENCODING, Check.TRANSCRIPT, Check.SURVIVORS, Check.VOTES, Check.ENVELOPE}
     assert len(refusals) > 50
+
+
+def said_without_drop_outs(members: int) -> int:
+    """Return the bytes that a site sends in a round beside its vector, where nobody vanishes."""
+    others = range(2, members + 1)
+    tags, envelopes = tuple((one, bytes(16)) for one in others), tuple((one, bytes(48)) for one in others)
+    promised = tuple((one, bytes(8)) for one in range(1, members + 1))
+    upload = Upload(DIGEST, 1, DIGEST, DIGEST, tags, envelopes, promised, SIGNATURE)
+    shares = tuple((one, bytes(32)) for one in range(1, members + 1))
+    return len(upload.encode()) + len(UnmaskShares(DIGEST, 1, tuple(range(1, members + 1)), shares).encode())
+
+
+def test_what_a_site_sends_beside_its_vector_grows_as_the_number_of_sites() -> None:
+    wire = Wire(5, terms_of(5), {"training": shape_of(3)})
+    wire.set_up()
+    said = [0]
+    to_server = wire.to_server
+
+    def counted(member: int, send: Send) -> list[ServerEffect]:
+        said[0] += len(send.message) if member == 1 else 0
+        return to_server(member, send)
+
+    wire.to_server = counted  # type: ignore[method-assign]
+    assert wire.round({member: unit_update(3, 3) for member in range(1, 6)}) is not None
+    assert said[0] == said_without_drop_outs(5)
+    assert said_without_drop_outs(100) == 13_134
+    assert said_without_drop_outs(200) - said_without_drop_outs(100) == 100 * 130
+
+
+def one_by_one(reader: MessageReader, greatest: int) -> tuple[tuple[int, bytes], ...]:
+    """Read pairs as slowly as possible."""
+    pairs = tuple((reader.number(2), reader.sized(greatest)) for _ in range(reader.number(2)))
+    if any(one >= two for one, two in itertools.pairwise((0, *(index for index, _ in pairs)))):
+        raise SecaggError(Check.ENCODING, "not increasing")
+    return pairs
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=3)), max_size=5),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.integers(0, 60),
+    st.integers(0, 255),
+)
+def test_pairs_of_one_length_are_read_as_if_one_by_one(
+    pairs: list[tuple[int, bytes]], one_length: bool, more: int, where: int, to: int
+) -> None:
+    if one_length:
+        pairs = [(index, value.ljust(2, b"x")[:2]) for index, value in pairs]
+    raw = MessageWriter().by_member(pairs).done()
+    raw = raw[:more] if more < 0 else raw + bytes(more)
+    for written in (raw, raw[:where] + bytes([to]) + raw[where + 1 :]):
+        quick, slow = MessageReader(written, "list"), MessageReader(written, "list")
+        try:
+            expected = one_by_one(slow, 2)
+        except SecaggError:
+            with pytest.raises(SecaggError):
+                quick.by_member(2)
+        else:
+            assert quick.by_member(2) == expected
+            assert quick.is_at_end == slow.is_at_end
+
+
+@given(st.lists(st.tuples(st.integers(0, 65535), st.binary(max_size=40)), max_size=6))
+def test_the_digest_of_pairs_is_that_of_their_fields(pairs: list[tuple[int, bytes]]) -> None:
+    fields = (part for member, value in pairs for part in (u16(member), value))
+    assert digest_by_member("tags", pairs) == digest("tags", *fields)

@@ -43,9 +43,10 @@ def test_two_sets_of_survivors_can_never_both_be_opened(members: int, colluders:
     assert least_survivors(Mode.SEMI_HONEST, members, colluders) == colluders + 2
 
 
-def test_a_round_of_more_than_two_hundred_is_refused_in_words() -> None:
-    with pytest.raises(PlanError, match="at most 200"):
-        threshold(Mode.MALICIOUS, 201, 0)
+def test_a_round_of_more_than_a_thousand_is_refused_in_words() -> None:
+    assert threshold(Mode.MALICIOUS, 1000, 0) == 501
+    with pytest.raises(PlanError, match="at most 1000"):
+        threshold(Mode.MALICIOUS, 1001, 0)
 
 
 def test_the_guarantee_is_said_in_words() -> None:

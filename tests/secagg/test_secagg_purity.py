@@ -12,7 +12,7 @@ import pytest
 
 import fedfair.secagg
 from fedfair.errors import LocalProtocolError
-from fedfair.secagg.client import ConsistencyChecked, Contributing, Uploaded, erased
+from fedfair.secagg.client import ConsistencyChecked, Contributing, MasksWrapped, Uploaded, erased
 from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.history import History
 from fedfair.secagg.keys import Secret
@@ -107,22 +107,34 @@ def test_going_on_erases_what_the_phase_before_knew() -> None:
     assert not erased(site.phase)
 
 
+def test_the_masks_with_others_are_gone_once_the_vote_is_given() -> None:
+    lies = Lies.after_uploads(4)
+    uploaded = lies.sites[1].phase
+    assert isinstance(uploaded, Uploaded)
+    assert uploaded.masks is not None
+    lies.masks_of(1, (1, 2, 3))
+    seeds = tuple(uploaded.masks.values())
+    assert not any(seed.erased for seed in seeds)  # somebody else may vanish
+    lies.vote_of(1, (1, 2, 3))
+    assert all(seed.erased for seed in seeds)
+
+
 def test_after_a_round_nothing_of_it_is_left() -> None:
     wire = Wire(4, terms_of(4), {"training": shape_of(4)})
     wire.set_up()
-    phases: list[Uploaded | ConsistencyChecked] = []
+    phases: list[Uploaded | MasksWrapped | ConsistencyChecked] = []
     original = wire.hand_over
 
     def watch(member: int, message: bytes) -> list[object]:
         before = wire.sites[member].phase
-        if isinstance(before, Uploaded | ConsistencyChecked):
+        if isinstance(before, Uploaded | MasksWrapped | ConsistencyChecked):
             phases.append(before)
         return list(original(member, message))
 
     wire.hand_over = watch  # type: ignore[assignment, method-assign]
     wire.silent = {(4, Kind.UPLOAD)}
     assert wire.round({m: unit_update(m, 4) for m in (1, 2, 3, 4)}) is not None
-    assert len(phases) == 6  # three voted, three answered
+    assert len(phases) == 9  # three handed over masks, three voted, three answered
     assert all(erased(phase) for phase in phases)
     assert all(erased(site.phase) for m, site in wire.sites.items() if m != 4 and site.phase is not None)
     left_out = wire.sites[4].phase

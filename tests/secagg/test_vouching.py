@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from fedfair.secagg.check_seed import open_seed, seal_seed, seed_commitment
+from fedfair.secagg.check_seed import check_seed, open_seed, seal_seed, seed_commitment
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Send, SendTo, StateVouched
 from fedfair.secagg.keys import Secret
@@ -66,17 +66,25 @@ def test_a_site_hears_of_another_state_before_its_confirm_and_can_decline() -> N
 def test_a_check_seed_is_sealed_for_one_member_of_one_session() -> None:
     seed, shared, session, proposal = Secret(b"g" * 32), Secret(b"s" * 32), b"i" * 32, b"proposal"
     promised = seed_commitment(seed, proposal, 1)
-    sealed = seal_seed(seed, shared, session, 1, 2)
-    assert open_seed(sealed, shared, session, (1, 2), promised, proposal) == seed
-    other = seal_seed(Secret(b"h" * 32), shared, session, 1, 2)
+    sealed = seal_seed(seed, shared, session, (1, 2), b"key")
+    assert open_seed(sealed, shared, session, (1, 2), b"key") == seed
     for lie in (
-        (sealed, shared, session, (2, 1), promised, proposal),
-        (sealed, shared, b"j" * 32, (1, 2), promised, proposal),
-        (sealed, Secret(b"t" * 32), session, (1, 2), promised, proposal),
-        (sealed, shared, session, (1, 2), promised, b"another"),
-        (sealed[:-1] + bytes([sealed[-1] ^ 1]), shared, session, (1, 2), promised, proposal),
-        (other, shared, session, (1, 2), promised, proposal),
+        (sealed, shared, session, (2, 1), b"key"),
+        (sealed, shared, b"j" * 32, (1, 2), b"key"),
+        (sealed, Secret(b"t" * 32), session, (1, 2), b"key"),
+        (sealed[:-1] + bytes([sealed[-1] ^ 1]), shared, session, (1, 2), b"key"),
+        (sealed, shared, session, (1, 2), b"another key"),
+        (sealed, shared, session, (1, 2), b""),
     ):
         with pytest.raises(SecaggError) as refused:
             open_seed(*lie)
+        assert refused.value.check is Check.CONFIRM
+    check_seed(seed, proposal, 1, promised)
+    for found, about, sender in (
+        (seed, b"another", 1),
+        (seed, proposal, 2),
+        (Secret(b"h" * 32), proposal, 1),
+    ):
+        with pytest.raises(SecaggError) as refused:
+            check_seed(found, about, sender, promised)
         assert refused.value.check is Check.CONFIRM

@@ -156,7 +156,7 @@ def siv(seed: bytes, shared: bytes, session: bytes, sender: int, receiver: int) 
     """Seal a check seed."""
     key = hkdf(shared, enc("check-seed", u16(sender), u16(receiver)), 64, session)
     cipher = AES.new(key, AES.MODE_SIV)
-    cipher.update(enc("check-seed", session, u16(sender), u16(receiver)))
+    cipher.update(enc("check-seed", session, u16(sender), u16(receiver), b""))
     sealed, tag = cipher.encrypt_and_digest(seed)
     return tag + sealed
 
@@ -184,7 +184,7 @@ def long_check_tag() -> int:
     return check_tag(hashlib.sha256(b"long key").digest(), [2**63 - 1, -(2**63), 0], body, [1, 65535])
 
 
-def main() -> dict[str, object]:  # noqa: C901, PLR0915 - one session from its first to its last byte
+def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first to its last byte
     members = list(range(1, MEMBERS + 1))
     threshold = (MEMBERS + COLLUDERS) // 2 + 1
     keys = {i: identity(i).public_key().export_key(format="raw") for i in members}
@@ -213,9 +213,8 @@ def main() -> dict[str, object]:  # noqa: C901, PLR0915 - one session from its f
     for i in members:
         peers = [j for j in members if j != i]
         boxes = [(j, siv(check_seed[i], shared_secret(private[i], private[j]), session, i, j)) for j in peers]
-        digests = [(j, h("sealed", box)) for j, box in boxes]
-        signed = h("sealed", *(part for j, found in digests for part in (u16(j), found)))
-        confirms[i] = b"\x02\x04" + u16(i) + session + listed(digests) + listed(boxes)
+        signed = h("sealed", *(part for j, box in boxes for part in (u16(j), box)))
+        confirms[i] = b"\x02\x04" + u16(i) + session + signed + listed(boxes)
         confirms[i] += sign(i, "confirm", session, u16(i), signed)
     check_key = hkdf(b"".join(u16(i) + check_seed[i] for i in members), enc("check-key"), 32, session)
 
@@ -232,14 +231,12 @@ def main() -> dict[str, object]:  # noqa: C901, PLR0915 - one session from its f
             chain1[i, j] = chain1[j, i] = hkdf(chain0, enc("next"), 32)
     seed = {pair: hkdf(chain, enc("mask", transcript), 31) for pair, chain in chain1.items()}
 
+    handed_over: dict[int, dict[int, bytes]] = {}
     uploads, vectors, tags_of, opened_header, opened_body = {}, {}, {}, [0] * 42, [0] * 5
     for i in members:
         peers = [j for j in members if j != i]
         own, rounding = draw[i](31), draw[i](32)
-        shares = dict.fromkeys(members, b"")
-        for secret in (own, *(seed[i, j] for j in peers)):
-            for holder, share in zip(members, split(secret, members, threshold, draw[i]), strict=True):
-                shares[holder] += share
+        shares = dict(zip(members, split(own, members, threshold, draw[i]), strict=True))
         header, body = header_elements(i), body_elements(i, rounding)
         tags_of[i] = check_tag(round_key, header, body, [i])
         header[37:37] = [tags_of[i] >> 32 * place & 0xFFFFFFFF for place in range(4)]
@@ -252,8 +249,11 @@ def main() -> dict[str, object]:  # noqa: C901, PLR0915 - one session from its f
             body = [(x + sign_ * m) % 2**32 for x, m in zip(body, stream, strict=True)]
         packed = struct.pack(f"<{len(header)}Q", *header), struct.pack("<5I", *body)
         vectors[i] = packed[0] + packed[1]
-        leaves = b"".join(hashlib.sha256(part).digest() for part in packed)
-        vector_hash = h("vector", struct.pack(">Q", len(vectors[i])), leaves)
+        # One frame carries it all: field 3, a length, field 1, a length; both lengths are of two bytes here.
+        size = len(vectors[i])
+        inner, outer = ([number & 0x7F | 0x80, number >> 7] for number in (size, size + 3))
+        carried = hashlib.sha256(bytes([0x1A, *outer, 0x0A, *inner]) + vectors[i]).digest()
+        vector_hash = h("vector", struct.pack(">Q", size), carried)
         promise = h("commitment", transcript, u16(i), own)
         tags = [(j, hkdf(seed[i, j], enc("tag", transcript), 16)) for j in peers]
         boxes = []
@@ -263,16 +263,9 @@ def main() -> dict[str, object]:  # noqa: C901, PLR0915 - one session from its f
             cipher.update(enc("env", transcript, u16(i), u16(j)))
             sealed, tag = cipher.encrypt_and_digest(shares[j])
             boxes.append((j, tag + sealed))
-        promised = [
-            (
-                j,
-                b"".join(
-                    h("share", transcript, u16(i), u16(j), u16(at), shares[j][32 * at : 32 * at + 32])[:8]
-                    for at in range(len(members))
-                ),
-            )
-            for j in members
-        ]
+        promised = [(j, h("share", transcript, u16(i), u16(j), shares[j])[:8]) for j in members]
+        pads = ctr(hkdf(own, enc("pair-masks", transcript, u16(i)), 32), 32 * (max(peers) + 1))
+        handed_over[i] = {j: bytes(x ^ y for x, y in zip(seed[i, j], pads[32 * j :], strict=False)) for j in peers}
         signature = sign(
             i, "upload", transcript, u16(i), vector_hash, promise,
             h("tags", *(part for j, tag in tags for part in (u16(j), tag))),
@@ -309,6 +302,9 @@ def main() -> dict[str, object]:  # noqa: C901, PLR0915 - one session from its f
         "opened": opened.hex(),
         "opened_body": struct.pack("<5i", *opened_body).hex(),
         "uploads": {str(i): raw.hex() for i, raw in uploads.items()},
+        "handed_over_masks": {
+            str(i): {str(j): mask.hex() for j, mask in masks.items()} for i, masks in handed_over.items()
+        },
         "vectors": {str(i): raw.hex() for i, raw in vectors.items()},
         "header_sum": [sum(column) for column in zip(*(header_elements(i) for i in members), strict=True)][-1],
     }

@@ -23,9 +23,11 @@ from fedfair.watching.run_status import (
     PooledFigures,
     RunStatus,
     SumStep,
+    answered,
     attended,
     counted,
     evaluated,
+    left_behind,
     noted,
     round_ended,
     stepped,
@@ -41,6 +43,7 @@ ALLOWED = {
     "fedfair_sum_seconds_total": {"purpose"},
     "fedfair_lost_sums_total": {"purpose"},
     "fedfair_unawaited_answers_total": {"purpose"},
+    "fedfair_left_behind_answers_total": {"site"},
     "fedfair_refusals_total": {"kind"},
     "fedfair_received_bytes_total": {"purpose"},
     "fedfair_sent_bytes_total": {"purpose"},
@@ -55,6 +58,9 @@ ALLOWED = {
     "fedfair_connected_sites": set(),
     "fedfair_awaited_sites": set(),
     "fedfair_site_connected": {"site"},
+    "fedfair_site_answer_seconds": {"site"},
+    "fedfair_median_answer_seconds": set(),
+    "fedfair_site_left_behind": {"site"},
     "fedfair_awaited_deadline_timestamp_seconds": set(),
     "fedfair_last_round_timestamp_seconds": set(),
     "fedfair_certificate_expiry_timestamp_seconds": set(),
@@ -63,7 +69,7 @@ ALLOWED = {
     "fedfair_loss_nats": {"split", "group"},
     "fedfair_accuracy_ratio": {"split"},
 }
-"""Every series that may ever be served, with its labels. Only waiting and connections are told of one site."""
+"""Every series that may ever be served, with its labels. Of one site, only waiting and connections are told."""
 
 
 def full_status() -> RunStatus:
@@ -80,6 +86,7 @@ def full_status() -> RunStatus:
         figures = {"train": PooledFigures(0.5 / (number + 1), 0.75, 0.9), "test": PooledFigures(0.6, 0.8, 0.85)}
         status = evaluated(status, PooledEvaluation(number, figures))
         status = round_ended(status, number, NOON + timedelta(seconds=number))
+    status = answered(left_behind(status, HOSTILE, NOON), {"clinic-a": 0.25, HOSTILE: 9.0}, 0.5, [HOSTILE])
     return noted(status, f"{HOSTILE} connected", NOON)
 
 
@@ -104,6 +111,7 @@ def test_no_figure_of_learning_is_told_of_one_site_or_one_record() -> None:
     by_site = {name for name, labels in ALLOWED.items() if labels & {"site", "record", "sample", "name"}}
     assert by_site == {
         "fedfair_run_info", "fedfair_site_connected", "fedfair_site_awaited_seconds_total",
+        "fedfair_site_answer_seconds", "fedfair_site_left_behind", "fedfair_left_behind_answers_total",
     }  # fmt: skip
     losses = series(full_status())["fedfair_loss_nats"]
     assert {tuple(sorted(labels.items())) for labels in losses} == {
@@ -114,7 +122,10 @@ def test_no_figure_of_learning_is_told_of_one_site_or_one_record() -> None:
 def test_no_document_tells_a_sites_loss() -> None:
     document = status_document(full_status(), NOON)
     for site in document["sites"].values():
-        assert set(site) == {"connected", "awaited_since", "awaited_seconds", "withdrew"}
+        assert set(site) == {
+            "connected", "awaited_since", "awaited_seconds", "withdrew",
+            "answer_seconds", "left_behind", "left_behind_since",
+        }  # fmt: skip
     assert set(document["evaluation"]["splits"]["train"]) == {"mean", "worst", "accuracy"}
 
 
@@ -124,6 +135,9 @@ def test_values_are_those_of_the_status() -> None:
     assert float(lines["fedfair_rounds_total"]) == 2
     assert float(lines['fedfair_phase_seconds_total{phase="uploads",purpose="training"}']) == 4
     assert float(lines['fedfair_loss_nats{group="worst",split="test"}']) == 0.8
+    assert float(lines['fedfair_site_answer_seconds{site="clinic-a"}']) == 0.25
+    assert float(lines['fedfair_site_left_behind{site="clinic-a"}']) == 0
+    assert float(lines["fedfair_median_answer_seconds"]) == 0.5
     assert float(lines["fedfair_certificate_expiry_timestamp_seconds"]) == (NOON + timedelta(days=30)).timestamp()
 
 

@@ -14,8 +14,10 @@ from fedfair.watching.run_status import (
     RunStatus,
     SumStep,
     WatchedState,
+    answered,
     attended,
     counted,
+    left_behind,
     over,
     round_ended,
     stepped,
@@ -52,6 +54,12 @@ def shown(status: RunStatus, seconds: float = 60.0) -> str:
             "Waiting for clinic-b, until 12:01:30 UTC at the latest.",
         ),
         (attended(SUMMING, Attendance((A,), (B,)), NOON), "not connected, awaited for 60 s"),
+        (answered(SUMMING, {A: 0.4, B: 6.0}, 0.4), "not connected, answers in 6.0 s where the median is 0.4 s"),
+        (
+            answered(left_behind(SUMMING, B, NOON), {B: 6.0}, 0.4, [B]),
+            "not connected, left behind for 60 s, answers in 6.0 s where the median is 0.4 s",
+        ),
+        (left_behind(SUMMING, B, NOON), "not connected, left behind for 60 s<"),
         (replace(START, withdrawn={B: "privacy budget exhausted"}), "withdrew: privacy budget exhausted"),
         (replace(START, waiting_words="1 of 2 sites is here.", awaited={B: NOON}), "1 of 2 sites is here."),
         (START, "The first evaluation is still to come."),
@@ -83,3 +91,9 @@ def test_of_many_who_are_awaited_some_are_named() -> None:
     status = attended(replace(SUMMING, sites=names), Attendance(names, names), NOON)
     assert "site-11 and 88 more, until" in shown(status)
     assert "and 40 more<" in shown(replace(status, awaited={}))
+
+
+def test_nobody_is_called_slow_for_an_answer_as_quick_as_most() -> None:
+    assert "answers in" not in shown(answered(SUMMING, {A: 0.4, B: 0.9}, 0.4))
+    assert "answers in" not in shown(answered(SUMMING, {A: 4.0, B: 7.9}, 4.0))
+    assert "answers in 8.0 s" in shown(answered(SUMMING, {A: 4.0, B: 8.0}, 4.0))

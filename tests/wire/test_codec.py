@@ -311,3 +311,34 @@ def test_damaged_frames_give_a_frame_or_one_kind_of_error(
     except RemoteProtocolError:
         return
     assert len(encode(decoded)) <= len(raw)
+
+
+@pytest.mark.parametrize("size", [1, 124, 125, 126, 127, 128, 16379, 16380, 16383, 16384, 70000, MAX_CHUNK_BYTES])
+def test_a_chunk_has_the_bytes_that_protobuf_gives_it_and_is_read_without_a_copy(size: int) -> None:
+    data = bytes(index % 251 for index in range(size))
+    theirs = (pb.CollaboratorFrame(chunk=pb.Chunk(data=data)), pb.AggregatorFrame(chunk=pb.Chunk(data=data)))
+    for (encode, decode), message in zip((COLLABORATOR, AGGREGATOR), theirs, strict=True):
+        raw = encode(frames.Chunk(memoryview(data)))
+        assert raw == message.SerializeToString()
+        read = decode(raw)
+        assert read == frames.Chunk(data)
+        assert isinstance(read, frames.Chunk)
+        assert memoryview(read.data).obj is raw
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x1a\x85\x00\x0a\x03abc",  # a length written in more bytes than it needs
+        b"\x1a\x05\x0a\x03ab",  # cut off
+        b"\x1a\x05\x0a\x03abcd",  # a byte too many
+        b"\x1a\x00",  # a chunk of nothing
+        b"\x1a\x02\x0a\x00",
+        b"\x1a\x05\x12\x03abc",  # another field
+        b"\x1a\x05\x0a\x03abc\x1a\x05\x0a\x03abc",  # given twice
+    ],
+)
+def test_bytes_that_are_nearly_a_chunk_are_refused_as_protobuf_would_have_them(raw: bytes) -> None:
+    for _, decode in (COLLABORATOR, AGGREGATOR):
+        with pytest.raises(RemoteProtocolError):
+            decode(raw)

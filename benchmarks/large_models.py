@@ -1,0 +1,206 @@
+"""Processor time a round and peak memory of a masked federation with a large model: real processes, mutual TLS.
+
+Beside them stands the floor (`large_floor.py`), measured before and after in the same minutes, and the processor
+time of the local step alone. A busy machine takes longer for both, so compare the figure with the floor.
+
+Collaborators train an MLP on scikit-learn's digits, one step of batch 64 a round. The defaults make 11.24 million
+parameters in one hidden layer, and five sites; `--hidden 9952 9952 --collaborators 3` makes 99.8 million in two.
+The processor time is what the kernel counts for each process (Linux) between the first training round and the
+last, so start-up and the evaluations at both ends are left out. Every site does the same, so their mean is one
+figure.
+
+A peak is the greatest resident memory (VmHWM) above that of the same process with a tiny model, in bytes of the
+model. For a site there is a second peak: that of a process that computes the same local steps and losses and sends
+nothing. What a site takes beyond training is the difference. Another commit is measured with its files in a folder
+that `PYTHONPATH` names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from large_floor import floor_seconds
+from machine import report
+from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
+
+import fedfair
+from fedfair.cli.loopback import Processes, Workspace, prepare
+
+TINY_HIDDEN = 8
+LOOK_SECONDS = 0.05
+TARGETS = {"processor_seconds_a_round": 2.4, "aggregator_models": 3.0, "site_models_beyond_training": 4.0}
+
+
+@dataclass(slots=True)
+class Watched:
+    """What the kernel says of one process.
+
+    Attributes:
+        peak: greatest resident memory so far, in bytes.
+        spent: processor seconds when each training round was reported.
+    """
+
+    peak: int = 0
+    spent: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What local training takes in a process of its own.
+
+    Attributes:
+        peak: greatest resident memory, in bytes.
+        step_seconds: processor seconds of a round's local steps.
+    """
+
+    peak: int
+    step_seconds: float
+
+
+def plan(hidden: list[int], collaborators: int, rounds: int) -> dict[str, object]:
+    names = [f"site-{number}" for number in range(1, collaborators + 1)]
+    return {
+        "federation": {"name": "large", "collaborators": names},
+        "task": {
+            "data": "digits",
+            "partition": {"scheme": "random"},
+            "model": {"name": "mlp", "hidden": hidden},
+        },
+        "objective": {"smoothing": SMOOTHING},
+        "training": {
+            "rounds": rounds,
+            "batch_size": BATCH,
+            "learning_rate": LEARNING_RATE,
+            "output": "last",
+            **constant_steps(),
+        },
+        "evaluation": {"every": rounds},
+    }
+
+
+def one_run(hidden: list[int], collaborators: int, rounds: int) -> tuple[dict[str, Watched], Alone]:
+    """Return what every process took, and what local training takes alone in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = prepare(Path(folder), plan(hidden, collaborators, rounds))
+        watched = {name: Watched() for name in ("aggregator", *workspace.collaborators)}
+        over = threading.Event()
+        with Processes(workspace) as processes:
+            numbers = {name: processes.pid(name) for name in watched}
+            watcher = threading.Thread(target=_watch, args=(numbers, watched, over))
+            watcher.start()
+            try:
+                for progress in processes.progress():
+                    if progress["purpose"] == "training":
+                        for name, number in numbers.items():
+                            watched[name].spent.append(_processor_seconds(number))
+                processes.wait()
+            finally:
+                over.set()
+                watcher.join()
+        alone = _training_alone(workspace)
+    return watched, alone
+
+
+def _watch(numbers: dict[str, int], watched: dict[str, Watched], over: threading.Event) -> None:
+    while not over.wait(LOOK_SECONDS):
+        for name, number in numbers.items():
+            watched[name].peak = max(watched[name].peak, _high_water(number))
+
+
+def _high_water(number: int | str) -> int:
+    try:
+        lines = Path(f"/proc/{number}/status").read_text().splitlines()
+    except OSError:  # the process has ended between two looks
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
+
+
+def _processor_seconds(number: int) -> float:
+    fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _training_alone(workspace: Workspace) -> Alone:
+    """Return what a process takes that makes a site ready and computes what a run asks for."""
+    arguments = [sys.executable, __file__, "--train", str(workspace.folder), workspace.collaborators[0]]
+    done = subprocess.run(arguments, check=True, capture_output=True, text=True)
+    peak, seconds = done.stdout.split()[-2:]
+    return Alone(int(peak), float(seconds))
+
+
+def train_and_say(folder: Path, name: str) -> None:
+    """Compute what a site computes for two rounds and an evaluation, and print the peak of this process."""
+    # Only the child needs them, and they take seconds to load.
+    from collaborator.preparation import find_site, make_ready
+    from fedfair.aggregation.requests import GlobalModel
+    from fedfair.ids import RoundNumber
+    from fedfair.process.kept_memory import nothing_kept
+
+    os.chdir(folder)
+    ready = make_ready(find_site(name, folder / f"{name}.yaml", folder / "plan" / "plan.yaml", None))
+    model = GlobalModel(ready.binding.vector, 0.0)
+    with nothing_kept(model.vector.nbytes):
+        for number in (1, 2, 3):
+            begun = time.process_time()
+            ready.task.summable_change(model, RoundNumber(number), 1)
+            spent = time.process_time() - begun
+        ready.task.losses(model)
+    print(_high_water("self"), spent)
+
+
+def figures(hidden: list[int], collaborators: int, rounds: int) -> dict[str, object]:
+    """Return all figures of one size of model."""
+    widths = [64, *hidden, 10]
+    parameters = sum((before + 1) * after for before, after in pairwise(widths))
+    model_bytes = 4 * parameters
+    tiny, tiny_alone = one_run([TINY_HIDDEN] * len(hidden), collaborators, 3)
+    floor = floor_seconds(model_bytes, collaborators)
+    large, large_alone = one_run(hidden, collaborators, rounds)
+    floor_after = floor_seconds(model_bytes, collaborators)
+    spent = {name: (seen.spent[-1] - seen.spent[0]) / (len(seen.spent) - 1) for name, seen in large.items()}
+    sites = [name for name in large if name != "aggregator"]
+    models = {name: (large[name].peak - tiny[name].peak) / model_bytes for name in large}
+    training = (large_alone.peak - tiny_alone.peak) / model_bytes
+    site = max(models[name] for name in sites)
+    return {
+        "parameters": parameters,
+        "model_bytes": model_bytes,
+        "processor_seconds_a_round": sum(spent.values()),
+        "floor_seconds_a_round": {name: (floor[name] + floor_after[name]) / 2 for name in floor},
+        "local_step_seconds_a_round": collaborators * large_alone.step_seconds,
+        "aggregator_processor_seconds": spent["aggregator"],
+        "site_processor_seconds": sum(spent[name] for name in sites) / len(sites),
+        "aggregator_models": models["aggregator"],
+        "site_models": site,
+        "training_alone_models": training,
+        "site_models_beyond_training": site - training,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hidden", type=int, nargs="+", default=[149_867])
+    parser.add_argument("--collaborators", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--train", nargs=2, metavar=("FOLDER", "NAME"), help="what the script calls itself with")
+    arguments = parser.parse_args()
+    if arguments.train is not None:
+        train_and_say(Path(arguments.train[0]), arguments.train[1])
+    else:
+        report(
+            "large_models",
+            targets=TARGETS,
+            tree=str(Path(fedfair.__file__).parent.parent),
+            collaborators=arguments.collaborators,
+            rounds=arguments.rounds,
+            **figures(arguments.hidden, arguments.collaborators, arguments.rounds),
+        )

@@ -1,0 +1,164 @@
+"""Long vectors of the journal as files: bit for bit, after a kill at every step, refused where one was changed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregator.journal import LARGE_BYTES, WITHOUT_FILES, Journal, JournalEntry, LongVectors, forget
+from aggregator.journal_rows import seal
+from fedfair.errors import FedfairError
+from tests.actors.journal_crashes import DIGEST, LARGE, NOW, RUN, entry
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+def begun(path: Path) -> Journal:
+    return Journal.open(path, DIGEST, RUN, NOW, LongVectors(LARGE))
+
+
+def opened(path: Path) -> Journal:
+    return Journal.open(path, DIGEST, "f" * 32, NOW, LongVectors(LARGE))
+
+
+def read(path: Path) -> JournalEntry | None:
+    with closing(opened(path)) as journal:
+        return journal.latest()
+
+
+def names(path: Path) -> set[str]:
+    return {file.name for file in path.with_suffix(".vectors").iterdir()}
+
+
+def is_entry(found: JournalEntry | None, value: int) -> bool:
+    kept = entry(value)
+    return (
+        found is not None
+        and found.training_run.state == kept.training_run.state
+        and found.opened == kept.opened
+        and found.training_run.vectors.keys() == kept.training_run.vectors.keys()
+        and all(
+            np.array_equal(found.training_run.vectors[name], vector)
+            and found.training_run.vectors[name].dtype == vector.dtype
+            for name, vector in kept.training_run.vectors.items()
+        )
+    )
+
+
+def test_long_vectors_are_files_and_what_stays_the_same_is_written_once(path: Path) -> None:
+    with closing(begun(path)) as journal:
+        journal.record(entry(1))
+        first = {file.name: file.stat().st_ino for file in path.with_suffix(".vectors").iterdir()}
+        journal.record(entry(2))
+    second = {file.name: file.stat().st_ino for file in path.with_suffix(".vectors").iterdir()}
+    assert (len(first), len(second)) == (3, 3)
+    assert len(first.items() & second.items()) == 1
+    assert is_entry(read(path), 2)
+
+
+def test_what_is_no_longer_than_four_mebibytes_stays_in_the_database(path: Path) -> None:
+    lengths = {"short": LARGE_BYTES // 4, "long": LARGE_BYTES // 4 + 1}
+    vectors = {name: np.zeros(length, np.float32) for name, length in lengths.items()}
+    with closing(Journal.open(path, DIGEST, RUN, NOW)) as journal:
+        journal.record(JournalEntry(replace(entry(1).training_run, vectors=vectors), 1.0))
+        assert len(names(path)) == 1
+        assert {name: vector.size for name, vector in journal.latest().training_run.vectors.items()} == lengths
+
+
+def test_a_digest_that_is_known_is_the_name_of_the_file(path: Path) -> None:
+    kept = entry(1)
+    known = {"model": "ab" * 32}
+    with closing(begun(path)) as journal:
+        journal.record(replace(kept, known_sha256=known))
+    assert f"{'ab' * 32}.vector" in names(path)
+
+
+def test_a_kill_at_any_step_leaves_one_whole_entry_and_no_file_too_many(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.actors.journal_crashes", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    steps = sorted(int(folder.name) for folder in tmp_path.iterdir())
+    found: list[int] = []
+    for step in steps:
+        path = tmp_path / str(step) / "journal.sqlite"
+        last = read(path)
+        assert is_entry(last, 1) or is_entry(last, 2), step
+        assert last is not None
+        found.append(int(last.seconds))
+        # What nobody names is gone after the start, and what is named is there.
+        assert len(names(path)) == 3, step
+        with closing(opened(path)) as journal:
+            journal.record(entry(3))
+        assert is_entry(read(path), 3), step
+        forget(path)
+        assert not names(path)
+    # Both outcomes were met, in this order; the last process was not killed.
+    assert found == sorted(found)
+    assert found.count(1) > 20
+    assert found.count(2) > 3
+
+
+@pytest.mark.parametrize("harm", ["changed", "cut", "gone"])
+def test_a_changed_file_is_found_before_the_run_goes_on(path: Path, harm: str) -> None:
+    with closing(begun(path)) as journal:
+        journal.record(entry(1))
+    file = path.with_suffix(".vectors") / min(names(path))
+    if harm == "gone":
+        file.unlink()
+    elif harm == "cut":
+        os.truncate(file, 100)
+    else:
+        raw = bytearray(file.read_bytes())
+        raw[-1] ^= 1
+        file.write_bytes(raw)
+    with pytest.raises(FedfairError) as refusal:
+        read(path)
+    assert str(file) in refusal.value.message
+    assert "backup" in refusal.value.remedy
+    assert "--fresh" in refusal.value.remedy
+
+
+def test_a_journal_of_the_form_before_is_continued(path: Path) -> None:
+    with closing(begun(path)) as journal:
+        journal.record(JournalEntry(replace(entry(1).training_run, vectors={"model": np.arange(5.0)}), 1.0))
+        journal._connection.execute("UPDATE run SET format = ?", (WITHOUT_FILES,))
+        seal(journal._connection, "run")
+    assert np.array_equal(read(path).training_run.vectors["model"], np.arange(5.0))
+    with closing(opened(path)) as journal:
+        journal.record(entry(2))
+    assert is_entry(read(path), 2)
+
+
+def test_an_entry_that_cannot_be_written_leaves_the_one_before_and_its_files(path: Path) -> None:
+    with closing(begun(path)) as journal:
+        journal.record(entry(1))
+        unwritable = replace(entry(2), training_run=replace(entry(2).training_run, state={"no JSON": object()}))
+        with pytest.raises(TypeError):
+            journal.record(unwritable)
+        assert is_entry(journal.latest(), 1)
+    assert is_entry(read(path), 1)
+    assert len(names(path)) == 3
+
+
+def test_a_journal_with_files_waits_for_the_disk_and_a_short_one_does_not(path: Path) -> None:
+    def waits(journal: Journal) -> bool:
+        connection: sqlite3.Connection = journal._connection
+        return connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+    with closing(begun(path)) as journal:
+        journal.record(JournalEntry(replace(entry(1).training_run, vectors={"model": np.arange(5.0)}), 1.0))
+        assert not waits(journal)
+        journal.record(entry(2))
+        assert waits(journal)

@@ -1,0 +1,42 @@
+"""The benchmark of masked rounds by the number of sites: light sites split right, and a measurement is drawn."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedfair.secagg.shamir import combine, lagrange_at_zero
+from tests.conftest import REPOSITORY
+
+FOLDER = REPOSITORY / "benchmarks"
+
+
+@pytest.mark.parametrize(("points", "threshold"), [((1, 2, 3, 5), 3), ((2,), 1), (tuple(range(1, 180)), 120)])
+def test_any_shares_in_the_basis_of_binomials_give_the_secret_back(
+    points: tuple[int, ...], threshold: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Scripts import their neighbours by their bare names.
+    monkeypatch.syspath_prepend(str(FOLDER))
+    light = importlib.import_module("light_sites")
+    secret = secrets.token_bytes(31)
+    shares = dict(zip(points, light.split(secret, points, threshold, secrets.token_bytes), strict=True))
+    for chosen in itertools.islice(itertools.combinations(points, threshold), 4):
+        assert combine(lagrange_at_zero(chosen), [shares[point] for point in chosen]) == secret
+
+
+def test_it_measures_and_draws(tmp_path: Path) -> None:
+    script = [sys.executable, str(FOLDER / "secagg_scale.py")]
+    run = subprocess.run([*script, "--sites", "6", "9", "--rounds", "3"], check=True, capture_output=True)
+    measured, picture = tmp_path / "measured.jsonl", tmp_path / "picture.svg"
+    measured.write_bytes(run.stdout)
+    drawn = subprocess.run(
+        [*script, "--draw", str(measured), "--chart", str(picture)], check=True, capture_output=True, text=True
+    ).stdout
+    assert [row.split(" | ")[:2] for row in drawn.splitlines()] == [["| 6", "3"], ["| 9", "3"]]
+    assert picture.read_text().startswith("<svg")
