@@ -43,7 +43,7 @@ def evaluate_command(
     exact |= evaluates_exactly(plan)
     with nullcontext() if quiet else error_console.status("evaluating"):
         if config is None:
-            refuse_records_of_sites(plan)
+            refuse_records_of_sites(plan, workspace_of(plan_file))
             outcome = evaluate(plan, workspace_of(plan_file), model_file, exact=exact)
         else:
             own = own_records(plan, config, workspace_of(plan_file))

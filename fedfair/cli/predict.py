@@ -22,6 +22,9 @@ def predict_command(
     ),
     output: Path = typer.Option(..., "--output", "-o", help="Write predictions here; '-' for standard output."),
     keep: list[str] = typer.Option([], "--keep", help="Keep this column beside the predictions, such as an id."),
+    ignore_unknown: bool = typer.Option(
+        False, "--ignore-unknown", help="Ignore columns that the model does not know, instead of refusing them."
+    ),
     fill: list[str] = typer.Option(
         [], "--fill", help="COLUMN=NUMBER: this site's own mean, where training filled in that."
     ),
@@ -45,7 +48,7 @@ def predict_command(
     shown = str(output) == STANDARD
     if not shown:
         check_prediction_place(output, keep, model.classes, replace=replace)
-    rows = read_input(data, model.raw, keep)
+    rows = read_input(data, model.raw, keep, ignores_unknown=ignore_unknown)
     chances, places = model.judged(rows)
     text = prediction_text(chances, places, model.classes, rows.kept)
     if shown:

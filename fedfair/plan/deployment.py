@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import check_deployable
@@ -35,23 +36,36 @@ def check_deployment(plan: Plan) -> None:
         )
 
 
-def refuse_records_of_sites(plan: Plan) -> None:
+def refuse_records_of_sites(plan: Plan, root: Path) -> None:
     """Refuse to look on one machine for everybody's records, where the plan says that each site has its own.
 
+    Args:
+        plan: the plan.
+        root: the folder that the plan's paths start from.
+
     Raises:
-        PlanError: the plan names no records that one machine could read and divide.
+        PlanError: one machine could not read and divide the records, or the file for that is not here.
     """
     task = plan.task
-    if task.data in BUILT_IN or task.partition is not None or len(plan.federation.collaborators) == 1:
+    if task.data in BUILT_IN:
         return
-    files = isinstance(task.data, CsvSource) and (task.data.csv.train_of or task.data.csv.train)
-    if files if isinstance(task.data, CsvSource) else task.owner_column is not None:
-        return
-    raise PlanError(
-        "by this plan each site has records of its own, and nothing divides those of one machine",
-        "at a site give its own file: `fedfair evaluate -c collaborator.yaml`; everywhere else let the sites "
-        "evaluate together: `fedfair aggregator evaluate`. To change the plan would make it another one",
-    )
+    fault = ""
+    if isinstance(task.data, CsvSource):
+        table = task.data.csv
+        files = [*table.train_of.values()] or [file for file in (table.train,) if file is not None]
+        missing = [file for file in files if not (root / file).exists()]
+        if missing:
+            fault = f"{root / missing[0]}, which a simulation would read, is not here"
+        elif not files:
+            fault = "and the plan names no file of theirs for one machine"
+    elif task.partition is None and task.owner_column is None and len(plan.federation.collaborators) > 1:
+        fault = "and nothing divides those of one machine"
+    if fault:
+        raise PlanError(
+            f"by this plan each site has records of its own, {fault}",
+            "at a site give its own file: `fedfair evaluate -c collaborator.yaml`; everywhere else let the sites "
+            "evaluate together: `fedfair aggregator evaluate`. To change the plan would make it another one",
+        )
 
 
 def simulation_only(plan: Plan) -> Iterator[str]:

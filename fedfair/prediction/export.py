@@ -164,6 +164,8 @@ def scaled_model(model: SavedModel) -> ScaledModel:
         parameter.grad = None
         parameter.data = parameter.data.clone()
         parameter.requires_grad = False
+    for buffer in module.buffers():
+        buffer.data = buffer.data.clone()
     schema, scaling = schema_of(model.description), model.described.saved.scaling
     ranges = model.description.input.by_ranges and bool(schema.numeric)
     return ScaledModel(module, schema, scaling, by_ranges=ranges, dtype=model.module.flat.dtype).eval()

@@ -7,7 +7,7 @@ may have one here, since a file that people make has. What its texts mean is `ra
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,19 +23,24 @@ IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 FILE_COLUMN = "file"
 
 
-def read_input(path: Path, columns: RawColumns, kept: Collection[str] = ()) -> RawRows:
+def read_input(
+    path: Path, columns: RawColumns, kept: Sequence[str] = (), *, ignores_unknown: bool = False
+) -> RawRows:
     """Return the records of a file as a model takes them.
 
     Args:
         path: the file or, for a model of images, their folder.
         columns: of the model.
         kept: columns of a table to keep beside the predictions.
+        ignores_unknown: whether a table may have columns that the model does not know.
 
     Raises:
         DataError: there is no such file, it is empty, or its records are not what the model takes.
     """
     if not path.exists():
         raise DataError(f"there is no file {path}", "give the file of the records that are to be predicted")
+    if kept and (path.suffix == ARRAY or isinstance(columns.source, ImageSource | MnistSource)):
+        raise DataError(f"{path} has no column {kept[0]}", "leave --keep away: only a table has columns to keep")
     if isinstance(columns.source, ImageSource) and path.is_dir():
         return _images(path, columns.source)
     if path.is_dir():
@@ -49,7 +54,7 @@ def read_input(path: Path, columns: RawColumns, kept: Collection[str] = ()) -> R
         pixels = read_idx(path, FORM)[:, np.newaxis].astype(np.float32)
         return rows_of_array(columns, pixels / np.float32(WHITE))
     form = columns.form if columns.spec is None else _form(path, columns.form, columns.spec.label)
-    return rows_of_table(columns, read_table(path, form=form), kept)
+    return rows_of_table(columns, read_table(path, form=form), kept, ignores_unknown=ignores_unknown)
 
 
 def _form(path: Path, form: TableForm, label: str) -> TableForm:

@@ -101,22 +101,26 @@ def raw_columns(source: DataSource, schema: FeatureSchema) -> RawColumns:
     return RawColumns(source, schema, None, None)
 
 
-def rows_of_table(columns: RawColumns, table: TextTable, kept: Collection[str] = ()) -> RawRows:
+def rows_of_table(
+    columns: RawColumns, table: TextTable, kept: Collection[str] = (), *, ignores_unknown: bool = False
+) -> RawRows:
     """Return the features of a table's rows, all of them, in their order.
 
     Args:
         columns: of the model.
         table: the records; a label, and what else the plan names, may be among the columns.
         kept: further columns that may be there.
+        ignores_unknown: whether any other column may be there too.
 
     Raises:
         DataError: a column is missing or unknown, or a value is one that training would have refused.
     """
     require_columns(table.path, list(table.columns), kept, fixed=True)
-    return replace(_rows(columns, table, kept), kept={name: table.columns[name] for name in kept})
+    rows = _rows(columns, table, kept, ignores_unknown=ignores_unknown)
+    return replace(rows, kept={name: table.columns[name] for name in kept})
 
 
-def _rows(columns: RawColumns, table: TextTable, kept: Collection[str]) -> RawRows:
+def _rows(columns: RawColumns, table: TextTable, kept: Collection[str], *, ignores_unknown: bool) -> RawRows:
     if isinstance(columns.source, EicuSource):
         return RawRows(stay_features(table), table)
     if columns.names is None:
@@ -129,7 +133,7 @@ def _rows(columns: RawColumns, table: TextTable, kept: Collection[str]) -> RawRo
         spec = spec.model_copy(update={"missing_values": (*spec.missing_values, MISSING)})
     numeric = _numeric(columns, spec, table, kept)
     require_columns(table.path, list(table.columns), (*numeric, *spec.categorical), fixed=True)
-    if isinstance(columns.source, CsvSource | str):
+    if isinstance(columns.source, CsvSource | str) and not ignores_unknown:
         _refuse_unknown(table, spec, numeric, kept)
     faults = Faults(table)
     features, profiles = coded_features(table, spec, numeric, faults, MODEL_ADVICE)
@@ -248,7 +252,7 @@ def _refuse_unknown(table: TextTable, spec: CsvData, numeric: Sequence[str], kep
     more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
     raise DataError(
         f"{table.path} has {counted(len(unknown), 'column')} that the model does not know: {shown}{more}",
-        f"remove them, or keep them beside the predictions with --keep; the model takes "
+        "remove them, keep them beside the predictions with --keep, or give --ignore-unknown; the model takes "
         f"{', '.join([*numeric, *spec.categorical])}",
     )
 

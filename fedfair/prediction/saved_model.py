@@ -75,6 +75,11 @@ class SavedModel:
         self._check_scaling()
         self._check_fills()
 
+    def __repr__(self) -> str:
+        described, classes = self._described, ", ".join(str(label) for label in self.classes)
+        rounds = counted(int(described.saved.round), "round")
+        return f"SavedModel({described.origin.federation!r}, {self._schema.input_shape} to {classes}, {rounds})"
+
     @property
     def classes(self) -> tuple[Scalar, ...]:
         """The classes in the order of the probabilities.

@@ -88,9 +88,11 @@ def test_a_configuration_of_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_a_plan_whose_records_are_at_its_sites_is_not_to_be_changed_for_an_evaluation(tmp_path: Path) -> None:
     run = clinics(tmp_path)
     plan = run.plan_file
-    values = plans.stated(NAMES, task={"data": {"csv": {"label": "died", "numeric": ["age"]}}})
-    plan.write_text(yaml.safe_dump(json.loads(json.dumps(values))))
-    refused = CliRunner().invoke(app, ["evaluate", "-p", str(plan), "--model", str(run.model)]).exception
-    assert isinstance(refused, PlanError)
-    assert "partition" not in refused.diagnostics()
-    assert "`fedfair evaluate -c collaborator.yaml`" in refused.remedy
+    for files in ({}, {"train": "all.csv", "collaborator": "site"}):
+        table = {"label": "died", "numeric": ["age"], **files}
+        values = plans.stated(NAMES, task={"data": {"csv": table}})
+        plan.write_text(yaml.safe_dump(json.loads(json.dumps(values))))
+        refused = CliRunner().invoke(app, ["evaluate", "-p", str(plan), "--model", str(run.model)]).exception
+        assert isinstance(refused, PlanError)
+        assert "partition" not in refused.diagnostics()
+        assert "`fedfair evaluate -c collaborator.yaml`" in refused.remedy

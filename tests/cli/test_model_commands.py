@@ -140,3 +140,12 @@ def test_nothing_is_written_over_what_is_there(run: SavedRun, tmp_path: Path) ->
         assert "does not exist" in refused(*command, "--model", run.model, "--output", missing).message
     assert (tmp_path / "mine").read_text() == "mine"
     assert "there is no model" in refused("show", "--model", tmp_path / "none").message
+
+
+def test_a_missing_package_is_named_with_the_extra_that_has_it(
+    run: SavedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedfair.prediction.export.ONNX_PACKAGES", ("no_such_package",))
+    fault = refused("export", "--model", run.model, "--output", tmp_path / "model.onnx")
+    assert fault.message == "--format onnx needs no_such_package"
+    assert fault.remedy == "pip install 'fedfair[onnx]'"

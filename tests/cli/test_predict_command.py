@@ -134,10 +134,10 @@ def test_a_file_that_cannot_be_predicted_is_refused_in_words(
 
 def test_the_known_columns_are_named_where_one_is_unknown(run: SavedRun, tmp_path: Path) -> None:
     fault = refused(run, file_of(tmp_path, "age,ward,height", "50,A,1"))
-    assert fault.remedy.endswith("with --keep; the model takes age, ward")
-    assert (
-        "has no column 'weight'" in refused(run, file_of(tmp_path, "age,ward", "1,A"), "--keep", "weight").message
-    )
+    assert fault.remedy.endswith("or give --ignore-unknown; the model takes age, ward")
+    lacking = refused(run, file_of(tmp_path, "age,ward", "1,A"), "--keep", "weight")
+    assert "has no column 'weight'" in lacking.message
+    assert predict(run, file_of(tmp_path, "age,ward,height", "50,A,1"), "--ignore-unknown").exit_code == 0
 
 
 def test_what_is_there_is_not_replaced_and_what_is_no_model_is_said(run: SavedRun, tmp_path: Path) -> None:

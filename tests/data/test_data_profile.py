@@ -155,6 +155,7 @@ READERS = {
     "fedfair/data/csv_file.py",
     "fedfair/data/files.py",
     "fedfair/data/source.py",
+    "fedfair/prediction/raw_rows.py",
     "collaborator/data_history.py",
     "collaborator/preflight.py",
     "collaborator/preparation.py",
