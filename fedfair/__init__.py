@@ -72,8 +72,8 @@ if not TYPE_CHECKING:  # a type checker that saw this function would take any na
             missing = (error.name or "").partition(".")[0]
             if missing in {"", "fedfair"}:
                 raise
-            remedy = "pip install 'fedfair[train]'"
-            raise ImportError(f"fedfair.{name} needs {missing}, which is not installed: {remedy}") from error
+            words = f"fedfair.{name} needs {missing}, which is not installed: pip install {missing}"
+            raise ImportError(words) from error
         found: object = getattr(module, name)
         globals()[name] = found
         return found
