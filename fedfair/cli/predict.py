@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from fedfair.errors import DataError
+from fedfair.process.printable import printable
 from fedfair.process.terminal import error_console
 
 STANDARD = "-"
@@ -52,7 +53,7 @@ def predict_command(
     chances, places = model.judged(rows)
     text = prediction_text(chances, places, model.classes, rows.kept)
     if shown:
-        sys.stdout.write(text)
+        sys.stdout.write(printable(text, keep="\n") if sys.stdout.isatty() else text)
     else:
         write_predictions(output, text)
     if quiet:

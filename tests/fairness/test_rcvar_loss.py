@@ -134,7 +134,7 @@ def _mixture() -> tuple[Tensor, Tensor]:
 
 
 def _trained(features: Tensor, labels: Tensor, loss: RCVaRLoss) -> Tensor:
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = nn.Linear(2, 2)
     adam = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=0.05)

@@ -34,6 +34,10 @@ ALLOWED = {
     ("fedfair/privacy/noise.py", "normal_"): "the same on a GPU",
     ("fedfair/privacy/noise.py", "binomial"): "the size of a Poisson sample",
     ("fedfair/privacy/skellam.py", "poisson"): "shares of noise, whole numbers as they are drawn",
+    (
+        "fedfair/prediction/export.py",
+        "normal",
+    ): "made-up features, to compare an export with its model",
     ("fedfair/training/dp_sgd.py", "randn"): "the features of a trial batch, before there are records",
 }
 """Who may draw, and what it is for."""

@@ -74,6 +74,8 @@ WRITERS = {
     # Their own words and numbers: the plan's pages, the results that other programs read, the child's own faults.
     "fedfair/report/plan_keys.py", "fedfair/report/presets_page.py", "fedfair/report/disclosure_table.py",
     "fedfair/cli/simulate.py", "fedfair/cli/evaluate.py", "fedfair/training/initial_model.py",
+    # A table that another program reads; a terminal is shown no control characters of it.
+    "fedfair/cli/predict.py",
 }  # fmt: skip
 
 
