@@ -214,7 +214,9 @@ class Proxy:
         both = (writer, far_writer)
         self._open.append(both)
         try:
-            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+            # The end cancels connections, which a stream's own callback takes for a fault.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
         finally:
             self._open.remove(both)
             self._stopped -= set(both)
