@@ -101,8 +101,12 @@ def test_every_subset_at_every_step(members: int, colluders: int, mode: Mode) ->
 
 @pytest.mark.parametrize(
     ("members", "summed"),
-    # By hand for 4 members, of which 3 are needed: nobody, or one of 4 at one of 5 steps.
-    [(4, 1 + 4 * 5), pytest.param(5, 1 + 5 * 5 + 10 * 25, marks=pytest.mark.slow)],
+    # By hand for 3 members (2 needed) and 4 (3 needed): nobody, or one of them at one of 5 steps.
+    [
+        (3, 1 + 3 * 5),
+        pytest.param(4, 1 + 4 * 5, marks=pytest.mark.slow),
+        pytest.param(5, 1 + 5 * 5 + 10 * 25, marks=pytest.mark.slow),
+    ],
 )
 def test_every_member_at_any_step_of_its_own(members: int, summed: int) -> None:
     everybody = range(1, members + 1)
