@@ -196,6 +196,23 @@ def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) ->
     return saved
 
 
+def check_trained_by(saved: TrainedModel, path: Path, digest: str, remedy: str) -> None:
+    """Refuse a model that another plan has trained.
+
+    Args:
+        saved: the model.
+        path: its file.
+        digest: of this plan, "sha256:" and 64 hex digits.
+        remedy: what to do about it.
+
+    Raises:
+        DataError: it says another plan, or none.
+    """
+    if saved.plan_digest != digest:
+        words = f"{path} was trained by the plan {saved.plan_digest or '(not said)'}, this plan is {digest}"
+        raise DataError(words, remedy)
+
+
 def model_identity(layout: Layout, model: GlobalModel, scaling: FeatureScaling | None) -> bytes:
     """Return 32 bytes by which a saved model is known and approved; no other model has them.
 

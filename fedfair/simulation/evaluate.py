@@ -17,12 +17,19 @@ from pathlib import Path
 from fedfair.aggregation.evaluation_record import evaluation_record
 from fedfair.data.dataset import Splits
 from fedfair.data.source import load_federation
-from fedfair.errors import DataError, LocalProtocolError
+from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.results.writing import exact_evaluation, simulated_result
-from fedfair.run.saved_model import ModelOrigin, evaluation_run, load_saved, with_method, without_noise
+from fedfair.run.saved_model import (
+    ModelOrigin,
+    check_trained_by,
+    evaluation_run,
+    load_saved,
+    with_method,
+    without_noise,
+)
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.linear_family import least_served_size
 from fedfair.simulation.simulate import SimulationOutcome, play
@@ -67,11 +74,8 @@ def evaluate_sites(
     binding = bound(plan, schema, code)
     saved = load_saved(model_file, plan, binding.layout, schema)
     digest = format_digest(binding.digest)
-    if saved.plan_digest != digest:
-        raise DataError(
-            f"{model_file} was trained by the plan {saved.plan_digest or '(not said)'}, this plan is {digest}",
-            "give the plan that has trained the model: its data may be others, and its losses are not comparable",
-        )
+    remedy = "give the plan that has trained the model: its data may be others, and its losses are not comparable"
+    check_trained_by(saved, model_file, digest, remedy)
     plan = without_noise(plan)
     training_run = evaluation_run(plan, binding.layout, schema, saved, exact=exact)
     model = flat_model(plan, schema, choose_device(plan.training.device), code)

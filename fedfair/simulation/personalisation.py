@@ -23,7 +23,7 @@ from fedfair.fairness.metrics import group_risk
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
-from fedfair.run.saved_model import ModelOrigin, TrainedModel, load_saved
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, check_trained_by, load_saved
 from fedfair.simulation.site_comparison import local_plan
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
@@ -112,11 +112,7 @@ def personalise(
     binding = bound(plan, schema, code)
     saved = load_saved(model_file, plan, binding.layout, schema)
     digest = format_digest(binding.digest)
-    if saved.plan_digest != digest:
-        raise DataError(
-            f"{model_file} was trained by the plan {saved.plan_digest or '(not said)'}, this plan is {digest}",
-            "give the plan that has trained the model",
-        )
+    check_trained_by(saved, model_file, digest, "give the plan that has trained the model")
     client = _client(plan, participant, splits, code, terms)
     if saved.scaling is not None:
         client.apply_scaling(saved.scaling)
