@@ -28,6 +28,15 @@ def _asked(lies: Lies) -> dict[int, Send]:
     return {e.member: lies.carry_out(e.member, lies.hand_over(e.member, e.message))[0] for e in effects}
 
 
+def _without_the_fifth(lies: Lies) -> list[ServerEffect]:
+    """Start a round, deliver all uploads but the fifth, end the wait for it, and return what is to be done."""
+    sends = _asked(lies)
+    pending: list[ServerEffect] = []
+    for member in (1, 2, 3, 4):
+        pending += lies.server.receive(member, sends[member].message, sends[member].vector)
+    return pending + lies.server.deadline()
+
+
 def _signed(upload: Upload, member: int) -> bytes:
     return replace(upload, signature=sign(signing_key(member), "upload", *upload.signed_fields())).encode()
 
@@ -102,10 +111,7 @@ def test_late_messages_are_refused() -> None:
 
 def test_a_vote_for_another_set_or_forged_is_refused() -> None:
     lies = Lies.in_session()
-    sends = _asked(lies)
-    for member in (1, 2, 3, 4):
-        lies.server.receive(member, sends[member].message, sends[member].vector)
-    lies.server.deadline()
+    _without_the_fifth(lies)
     masks = PairMasks.decode(lies.masks_of(1, (1, 2, 3, 4)))
     for lie in (
         replace(masks, survivors=(1, 2, 3)),
@@ -122,11 +128,7 @@ def test_a_vote_for_another_set_or_forged_is_refused() -> None:
 
 def test_a_site_that_hands_over_another_mask_than_its_tag_is_of_is_named_by_what_it_signed() -> None:
     lies = Lies.in_session()
-    sends = _asked(lies)
-    pending: list[ServerEffect] = []
-    for member in (1, 2, 3, 4):
-        pending += lies.server.receive(member, sends[member].message, sends[member].vector)
-    pending += lies.server.deadline()
+    pending = _without_the_fifth(lies)
     found: list[ServerEffect] = []
     while pending:
         effect = pending.pop(0)
@@ -147,11 +149,7 @@ def test_a_site_that_hands_over_another_mask_than_its_tag_is_of_is_named_by_what
 
 def test_a_wrong_share_is_not_used_and_the_round_opens_from_the_others() -> None:
     lies = Lies.in_session()
-    sends = _asked(lies)
-    pending: list[ServerEffect] = []
-    for member in (1, 2, 3, 4):
-        pending += lies.server.receive(member, sends[member].message, sends[member].vector)
-    pending += lies.server.deadline()
+    pending = _without_the_fifth(lies)
     while pending:
         effect = pending.pop(0)
         if isinstance(effect, SumOpened):
