@@ -1,6 +1,6 @@
 """`fedfair plan`: check, show, digest and approve what a consortium agrees on, and enrol its members' keys.
 
-What a group size is worth is another matter: `advise` is in `advise.py`.
+What a group size is worth is in `advise.py`, and what a change of the plan means in `plan_diff.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.cli.advise import advise_command
+from fedfair.cli.plan_diff import diff_command
 from fedfair.cli.site_terms import plan_code_digest, site_terms, terms_json, terms_table
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
@@ -44,6 +45,7 @@ app = typer.Typer(
 )
 
 app.command(name="advise")(advise_command)
+app.command(name="diff")(diff_command)
 
 PLAN = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan.")
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")

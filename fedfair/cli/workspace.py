@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
+from fedfair.cli.workspace_update import replace_archive, take_update
 from fedfair.errors import PlanError
 from fedfair.ids import parse_federation_name, parse_participant_id
 from fedfair.plan.digest import format_digest
@@ -48,15 +49,24 @@ def create(
 def export(
     target: Path = typer.Argument(Path("workspace.zip"), metavar="ARCHIVE", help="The archive to write."),
     folder: Path = typer.Option(Path(), "--workspace", "-w", help="The workspace."),
+    update: bool = typer.Option(
+        False, "--update", help="Replace the archive of an earlier plan, and show what changes."
+    ),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Pack plan, roster and code for other hosts. Keys, certificates and data are never packed."""
+    """Pack plan, roster and code for other hosts. Keys and data are never packed."""
+    if update and target.exists():
+        # Certificates of those who joined with it stay in it.
+        joined = archive.certificates_of(archive.read_archive(target))
+        raw = replace_archive(target, archive.pack(folder, joined), folder, quiet=as_json)
+        _report(target, raw, as_json=as_json)
+        return
     raw = archive.pack(folder)
     try:
         with target.open("xb") as output:
             output.write(raw)
     except FileExistsError as error:
-        raise PlanError(f"{target} exists; it was left alone", "name another file") from error
+        raise PlanError(f"{target} exists; it was left alone", "name another file, or add --update") from error
     _report(target, raw, as_json=as_json)
 
 
@@ -67,11 +77,19 @@ def import_command(
     ),
     folder: Path = typer.Argument(Path(), metavar="DIR", help="The workspace; created if it does not exist."),
     name: str | None = typer.Option(None, "--name", "-n", help="Also write a collaborator.yaml for this site."),
+    update: bool = typer.Option(
+        False, "--update", help="Put a changed plan in the place of the present one, after showing what changes."
+    ),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation of an update."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Unpack an archive of another host. Existing files are never overwritten."""
+    """Unpack an archive of another host. Without --update, existing files are never overwritten."""
     site = None if name is None else parse_participant_id(name)
     raw = archive.read_archive(source)
+    if update:
+        take_update(raw, str(source), folder, yes=yes, quiet=as_json)
+        _report(source, raw, as_json=as_json)
+        return
     written = archive.unpack(raw, folder)
     if site is not None:
         written.append(write_site_file(folder, site))

@@ -1,9 +1,11 @@
 """A workspace as one file: what all must have, and nothing that is anybody's own.
 
 Decides what travels: the YAML files of `plan/` and the files of `src/`. Keys, data, models, approvals and
-`collaborator.yaml` never do; neither does the authority's certificate, because a site must get that in the bundle
-whose fingerprint two people compare, and not as a by-product. The same rule holds on the way in: no archive,
-however made, can write anything but new files under `plan/` and `src/`, and it writes all of them or none.
+`collaborator.yaml` never do. The same rule holds on the way in: no archive, however made, can write anything but
+new files under `plan/` and `src/`, and it writes all of them or none.
+
+An archive that sites join with (`fedfair join`) has certificates under `join/` too. No import writes or trusts
+these: what joins compares their fingerprint with the authority's operator first (`collaborator.joining`).
 
 Archives are reproducible (sorted, without times), so that two people can compare one digest.
 """
@@ -21,6 +23,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from fedfair.errors import PlanError
 from fedfair.plan.module_code import travels
@@ -34,21 +37,32 @@ _DIRECTORY_END_MARK = b"PK\x05\x06"
 _DIRECTORY_END = struct.Struct("<4s4H2LH")
 _WIDE_LOCATOR = b"PK\x06\x07"
 _WIDE_LOCATOR_BYTES = 20
+JOIN_FOLDER = "join"
+"""The part of an archive that holds certificates, which `unpack` never writes."""
+
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _SECRET = b"PRIVATE KEY-----"
 _ENCRYPTED = 1
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 
-def pack(workspace: Path) -> bytes:
+def pack(workspace: Path, certificates: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
     """Return the archive of a workspace.
+
+    Args:
+        workspace: its folder.
+        certificates: files for those who join, by name, such as "clinic-a.certificate.pem".
 
     Raises:
         PlanError: there is no plan, or a file is a link, too large, or holds a private key.
     """
     if not (workspace / "plan" / "plan.yaml").is_file():
         raise PlanError(f"{workspace} is no workspace: it has no plan/plan.yaml", "go to the workspace's folder")
-    contents = {name: _readable(workspace / name) for name in sorted(_exported(workspace))}
+    contents = {name: _readable(workspace / name) for name in sorted(exported(workspace))}
+    for name, content in sorted(certificates.items()):
+        if _SECRET in content:
+            raise PlanError(f"{name} holds a private key; nothing was exported", "give certificates only")
+        contents[f"{JOIN_FOLDER}/{name}"] = content
     if sum(map(len, contents.values())) > MAX_TOTAL_BYTES or len(contents) > MAX_FILES:
         raise PlanError(
             f"{workspace}/src holds more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; nothing was exported",
@@ -97,11 +111,25 @@ def unpack(raw: bytes, folder: Path) -> list[Path]:
         PlanError: the archive is damaged or holds anything that `pack` would not have put there, a file exists, or
             a file cannot be written. Nothing was written then.
     """
-    contents = _contents(raw)
+    contents = {name: content for name, content in read_contents(raw).items() if not _is_of_join(name)}
     targets = {folder.joinpath(*PurePosixPath(name).parts): content for name, content in contents.items()}
     _check_targets(list(targets), folder)
     _write_all(targets, folder)
     return list(targets)
+
+
+def certificates_of(raw: bytes) -> dict[str, bytes]:
+    """Return the files of an archive for those who join, by name; nothing of them is checked.
+
+    Raises:
+        PlanError: as for `unpack`.
+    """
+    found = read_contents(raw).items()
+    return {PurePosixPath(name).name: content for name, content in found if _is_of_join(name)}
+
+
+def _is_of_join(name: str) -> bool:
+    return PurePosixPath(name).parts[0] == JOIN_FOLDER
 
 
 def archive_digest(raw: bytes) -> bytes:
@@ -109,7 +137,8 @@ def archive_digest(raw: bytes) -> bytes:
     return hashlib.sha256(raw).digest()
 
 
-def _exported(workspace: Path) -> Iterator[str]:
+def exported(workspace: Path) -> Iterator[str]:
+    """Yield the files of a workspace that travel, by their path in it with forward slashes."""
     for path in (*(workspace / "plan").glob("*.yaml"), *(workspace / "src").rglob("*")):
         name = path.relative_to(workspace)
         if travels(name) and not path.is_dir():
@@ -126,7 +155,12 @@ def _readable(path: Path) -> bytes:
     return content
 
 
-def _contents(raw: bytes) -> dict[str, bytes]:
+def read_contents(raw: bytes) -> dict[str, bytes]:
+    """Return every file of an archive by its name, after all names were checked.
+
+    Raises:
+        PlanError: the archive is damaged, or holds anything that `pack` would not have put there.
+    """
     _check_directory(raw)
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
@@ -194,9 +228,11 @@ def _check_name(name: str) -> None:
     )
     in_plan = len(parts) == 2 and parts[0] == "plan" and name.endswith(".yaml")
     in_source = len(parts) >= 2 and parts[0] == "src"
-    if not plain or not (in_plan or in_source) or len(name) > 200:
+    in_join = len(parts) == 2 and parts[0] == JOIN_FOLDER and name.endswith(".pem")
+    if not plain or not (in_plan or in_source or in_join) or len(name) > 200:
         raise PlanError(
-            f"the archive would write {name[:80]!r}", "an archive may hold only plan/*.yaml and files under src/"
+            f"the archive would write {name[:80]!r}",
+            "an archive may hold only plan/*.yaml, join/*.pem and files under src/",
         )
 
 

@@ -134,7 +134,9 @@ def test_a_failed_entry_leaves_the_one_before(path: Path) -> None:
 
 
 def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone(path: Path) -> None:
-    Journal.open(path, DIGEST, RUN, NOW).close()
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.record(entry())
+    journal.close()
     other = bytes(32)
     with pytest.raises(FedfairError) as refusal:
         Journal.open(path, other, RUN, NOW)
@@ -142,6 +144,25 @@ def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone
     assert other.hex() in refusal.value.message
     assert "--fresh" in refusal.value.remedy
     Journal.open(path, DIGEST, RUN, NOW).close()
+
+
+def test_a_run_that_has_only_waited_makes_way_for_a_changed_plan(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.add_departure(Departed(ParticipantId("clinic-a"), 0, "did not come"))
+    journal.close()
+    changed = Journal.open(path, bytes(32), "f" * 32, NOW)
+    assert changed.run_id == "f" * 32
+    assert changed.latest() is None
+    assert list(changed.departures()) == []
+    changed.close()
+
+
+def test_a_sum_that_is_under_way_keeps_a_changed_plan_out(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.keep(UnfinishedSum(1, b"what opens it"))
+    journal.close()
+    with pytest.raises(FedfairError, match="belongs to another plan"):
+        Journal.open(path, bytes(32), "f" * 32, NOW)
 
 
 def test_a_journal_of_another_form_is_refused_for_what_it_is(path: Path) -> None:
