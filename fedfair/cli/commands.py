@@ -61,6 +61,21 @@ class Commands(LazyGroup):
             "app",
             "Show a saved model, write its card, and export it for other systems.",
         ),
+        "join": Entry(
+            "fedfair.cli.join",
+            "join_command",
+            "Join a federation: keys and request; after the lead's answer review, policy, data and approval.",
+        ),
+        "invite": Entry(
+            "fedfair.cli.lead",
+            "invite_command",
+            "Create what a lead needs, where it is missing, and write the archive that sites join with.",
+        ),
+        "admit": Entry(
+            "fedfair.cli.lead",
+            "admit_command",
+            "Sign the sites' requests, pin their keys in the plan, and write the archive that answers them.",
+        ),
         "workspace": Entry(
             "fedfair.cli.workspace", "app", "Create a federation's folder, export it and import it on other hosts."
         ),

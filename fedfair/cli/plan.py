@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 import typer
 import yaml
-from rich.table import Table
 from rich.text import Text
 
 from fedfair.cli.advise import advise_command
+from fedfair.cli.approving import show_summary, write_approval
 from fedfair.cli.plan_diff import diff_command
 from fedfair.cli.site_terms import plan_code_digest, site_terms, terms_json, terms_table
 from fedfair.errors import ApprovalError, PlanError
-from fedfair.ids import FederationName, ParticipantId, parse_participant_id
-from fedfair.plan.approval import approve
+from fedfair.ids import ParticipantId, parse_participant_id
 from fedfair.plan.deployment import check_deployment, simulation_only
 from fedfair.plan.description import summary
 from fedfair.plan.digest import format_digest
@@ -87,7 +86,7 @@ def check(
 
 
 def _show_check(plan: Plan, plan_file: Path, held: tuple[str, tuple[Term, ...]] | None) -> None:
-    _show_summary(plan)
+    show_summary(plan)
     if plan.task.references:
         _say(f"code, for policy.module_code: {_code_words(plan, plan_file)}")
     if held is not None:
@@ -137,6 +136,7 @@ def approve_command(
     ),
 ) -> None:
     """Approve exactly this plan by a signature of this site's key; with --model, one of its saved models."""
+    from collaborator.joining import check_roster
     from fedfair.identity.store import load_signing_key
     from fedfair.process.passphrase import own_passphrase
 
@@ -147,8 +147,8 @@ def approve_command(
         _approve_model(plan, plan_file, participant, model, yes=yes)
         return
     key = load_signing_key(cert_folder, participant, own_passphrase(cert_folder, participant, passphrase_file))
-    _check_pinned(plan, participant, format_public_key(key.public_key().public_bytes_raw()))
-    _show_summary(plan)
+    check_roster(plan, participant, key.public_key().public_bytes_raw())
+    show_summary(plan)
     code = workspace_of(plan_file)
     if plan.task.references:
         code = _allow_code(plan, code, participant, yes=yes)
@@ -157,10 +157,7 @@ def approve_command(
     if not yes and not typer.confirm(f"Does {participant} approve exactly this?"):
         raise ApprovalError("nothing was approved")
     target = workspace_of(plan_file) / "approvals" / f"{participant}.json"
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    approval = approve(plan_digest, FederationName(plan.federation.name), participant, key, approved_at=now)
-    target.parent.mkdir(exist_ok=True)
-    target.write_bytes(approval)
+    write_approval(target, plan, plan_digest, participant, key)
     _say(f"approved: {target}")
 
 
@@ -272,32 +269,6 @@ def _check_member(plan: Plan, name: str) -> None:
     if name not in plan.federation.collaborators:
         known = ", ".join(plan.federation.collaborators)
         raise ApprovalError(f"{name} is no collaborator of this plan", f"the plan names {known}")
-
-
-def _check_pinned(plan: Plan, name: str, key: str) -> None:
-    _check_member(plan, name)
-    pinned = plan.federation.roster.get(name)
-    if pinned is None:
-        raise ApprovalError(
-            f"the plan pins no signing key for {name}, so nobody could verify an approval",
-            f"the plan's owner runs `fedfair plan enroll {name}.request.json` and sends it again",
-        )
-    if pinned != key:
-        raise ApprovalError(
-            f"the plan pins another signing key for {name}: {pinned}, this host has {key}",
-            "use the host or --cert-folder with the right key, or have the new key enrolled",
-        )
-
-
-def _show_summary(plan: Plan) -> None:
-    from fedfair.aggregation.masking_terms import guarantee, masking_cost
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    masks = (("guarantee", guarantee(plan)), ("masks", masking_cost(plan)))
-    for heading, sentence in (*summary(plan), *masks):
-        if sentence:
-            table.add_row(Text(heading, style="bold"), Text(sentence))
-    console.print(table)
 
 
 def _say(text: str) -> None:

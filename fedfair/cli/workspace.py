@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import typer
 from rich.text import Text
 
+from fedfair.cli.answers import Answers, at_the_terminal
 from fedfair.cli.workspace_update import replace_archive, take_update
 from fedfair.errors import PlanError
 from fedfair.ids import parse_federation_name, parse_participant_id
@@ -15,7 +17,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.process.terminal import console
 from fedfair.workspace import archive
 from fedfair.workspace.create import create_workspace, write_site_file
-from fedfair.workspace.templates import TEMPLATES
+from fedfair.workspace.templates import TEMPLATES, Members
 
 app = typer.Typer(
     help="Create a federation's folder, export it and import it on other hosts.",
@@ -35,12 +37,17 @@ def create(
     federation: str | None = typer.Option(
         None, "--federation", "-f", help="Name of the federation; by default the folder's."
     ),
+    host: str = typer.Option("localhost", "--host", help="Name under which sites reach the aggregator."),
+    collaborators: str = typer.Option(
+        "clinic-a,clinic-b", "--collaborators", help="Names of the sites, with commas between them."
+    ),
 ) -> None:
     """Create a workspace with a commented plan."""
     if template not in TEMPLATES:
         raise typer.BadParameter(f"{template!r} is none of {', '.join(TEMPLATES)}", param_hint="--template")
     name = parse_federation_name(federation or folder.resolve().name)
-    for path in create_workspace(folder, name, template):
+    members = Members(host, tuple(part.strip() for part in collaborators.split(",")))
+    for path in create_workspace(folder, name, template, members):
         _say(f"wrote {path}")
     _say(f"next: edit {folder / 'plan' / 'plan.yaml'}, then `fedfair plan check` in {folder}")
 
@@ -87,7 +94,8 @@ def import_command(
     site = None if name is None else parse_participant_id(name)
     raw = archive.read_archive(source)
     if update:
-        take_update(raw, str(source), folder, yes=yes, quiet=as_json)
+        answers = Answers(at_the_terminal if sys.stdin.isatty() and not as_json else None, yes)
+        take_update(raw, str(source), folder, answers, quiet=as_json)
         _report(source, raw, as_json=as_json)
         return
     written = archive.unpack(raw, folder)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import typer
 from rich.text import Text
 
 from fedfair.atomic_file import replace_file
+from fedfair.cli.answers import Answers
 from fedfair.errors import PlanError
 from fedfair.process.terminal import console
 from fedfair.workspace import archive
@@ -46,15 +45,15 @@ def replace_archive(target: Path, raw: bytes, workspace: Path, *, quiet: bool = 
     return raw
 
 
-def take_update(raw: bytes, source: str, workspace: Path, *, yes: bool, quiet: bool = False) -> bool:
+def take_update(raw: bytes, source: str, workspace: Path, answers: Answers, *, quiet: bool = False) -> bool:
     """Show what an archive changes in a workspace, ask, and put it in place: all of it or nothing.
 
     Args:
         raw: the archive.
         source: its name, for people.
         workspace: a workspace with a plan.
-        yes: whether the person has agreed beforehand.
-        quiet: whether to say nothing, for programs; then `yes` is needed.
+        answers: how the question whether to go on is answered.
+        quiet: whether to say nothing, for programs.
 
     Returns:
         Whether anything was changed.
@@ -86,7 +85,7 @@ def take_update(raw: bytes, source: str, workspace: Path, *, yes: bool, quiet: b
     voids = site is not None and not found.keeps_approvals
     if site is not None and voids:
         check_not_begun(site)
-    agreed(yes, "Put this plan in the place of the present one?", "--yes", "nothing was changed")
+    answers.confirm("Put this plan in the place of the present one?", "--yes", "nothing was changed")
     apply_update(update, workspace)
     say(f"{len(update.replaced)} files written, {len(update.removed)} removed; all others are as they were")
     void = void_approval(site) if site is not None and voids else None
@@ -96,20 +95,6 @@ def take_update(raw: bytes, source: str, workspace: Path, *, yes: bool, quiet: b
     if voids:
         say("next: `fedfair plan check -c collaborator.yaml`, then `fedfair plan approve`")
     return True
-
-
-def agreed(yes: bool, question: str, option: str, otherwise: str) -> None:
-    """Ask a question that takes yes or no; without a terminal, name the option that answers it.
-
-    Raises:
-        PlanError: the answer is no, or nobody can be asked.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise PlanError(f"no terminal can be asked: {question} {otherwise.capitalize()}", f"answer with {option}")
-    if not typer.confirm(question):
-        raise PlanError(otherwise)
 
 
 def _say(text: str) -> None:

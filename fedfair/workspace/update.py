@@ -33,7 +33,7 @@ _NEW, _OLD = "new", "old"
 
 @dataclass(frozen=True, slots=True)
 class PlanUpdate:
-    """What an archive changes in a workspace.
+    """The changes that an archive makes in a workspace.
 
     Attributes:
         replaced: contents of the files that are new or differ, by their path in the workspace.
