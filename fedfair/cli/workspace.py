@@ -41,15 +41,34 @@ def create(
     collaborators: str = typer.Option(
         "clinic-a,clinic-b", "--collaborators", help="Names of the sites, with commas between them."
     ),
+    table: Path | None = typer.Option(
+        None, "--from", metavar="FILE", help="With --template csv: draft the schema from this file, for review."
+    ),
+    label: str | None = typer.Option(None, "--label", help="With --from: the column to predict."),
 ) -> None:
     """Create a workspace with a commented plan."""
     if template not in TEMPLATES:
         raise typer.BadParameter(f"{template!r} is none of {', '.join(TEMPLATES)}", param_hint="--template")
     name = parse_federation_name(federation or folder.resolve().name)
+    if table is not None and template != "csv":
+        raise typer.BadParameter("goes with --template csv", param_hint="--from")
+    if label is not None and table is None:
+        raise typer.BadParameter("goes with --from FILE", param_hint="--label")
     members = Members(host, tuple(part.strip() for part in collaborators.split(",")))
-    for path in create_workspace(folder, name, template, members):
+    task = None if table is None else _drafted(table, label)
+    for path in create_workspace(folder, name, template, members, task):
         _say(f"wrote {path}")
     _say(f"next: edit {folder / 'plan' / 'plan.yaml'}, then `fedfair plan check` in {folder}")
+
+
+def _drafted(table: Path, label: str | None) -> str:
+    """Draft a schema and say what is doubtful about it."""
+    from fedfair.workspace.csv_draft import draft_schema
+
+    draft = draft_schema(table, label)
+    for note in draft.notes:
+        _say(note)
+    return draft.task
 
 
 @app.command()

@@ -28,7 +28,9 @@ PLAN_FILE = Path("plan", "plan.yaml")
 FOLDERS = ("plan", "src", "save", "logs", "data", "cert", "approvals")
 
 
-def create_workspace(folder: Path, federation: str, template: str, members: Members = TWO_CLINICS) -> list[Path]:
+def create_workspace(
+    folder: Path, federation: str, template: str, members: Members = TWO_CLINICS, task: str | None = None
+) -> list[Path]:
     """Create a workspace.
 
     Args:
@@ -36,6 +38,7 @@ def create_workspace(folder: Path, federation: str, template: str, members: Memb
         federation: a valid federation name.
         template: a key of `fedfair.workspace.templates.TEMPLATES`.
         members: the aggregator's host and the sites.
+        task: the lines of `task.data` and the splits, in place of the template's.
 
     Returns:
         The files that were written.
@@ -47,7 +50,7 @@ def create_workspace(folder: Path, federation: str, template: str, members: Memb
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PlanError(f"{folder} exists and is not an empty folder; nothing was written", "name another folder")
     files = {
-        PLAN_FILE: plan_text(federation, template, members),
+        PLAN_FILE: plan_text(federation, template, members, task),
         Path("collaborator.yaml"): collaborator_text(members.collaborators[0]),
         Path(".gitignore"): GITIGNORE,
     }
