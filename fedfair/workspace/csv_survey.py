@@ -126,7 +126,7 @@ def _is_comment(line: str, comment: str | None) -> bool:
 def _comment(lines: Sequence[str]) -> str | None:
     """Return the mark of a first line that is no record: it has other fields than the line after it."""
     mark = lines[0][:1]
-    if mark not in MARKS_OF_COMMENTS or len(lines) < 2 or lines[1].startswith(mark):  # noqa: PLR2004 - a line after it
+    if mark not in MARKS_OF_COMMENTS or len(lines) < 2 or lines[1].startswith(mark):
         return None
     alike = any(lines[0].count(one) == lines[1].count(one) > 0 for one in SEPARATORS if one != mark)
     return None if alike else mark

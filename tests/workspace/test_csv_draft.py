@@ -164,13 +164,12 @@ def test_the_label_can_be_named(tmp_path: Path) -> None:
 
 def test_names_that_yaml_would_read_otherwise_are_quoted(tmp_path: Path) -> None:
     rows = [
-        (value, word, label)
-        for (value, _, _, label), word in zip(ROWS, ("yes", "null", "yes", "null"), strict=True)
+        (value, word, label) for (value, _, _, label), word in zip(ROWS, ("yes", "off", "yes", "off"), strict=True)
     ]
     schema, _, _ = drafted(tmp_path, table(("#age: x", "on", "died"), *rows))
     assert schema.label == "died"
     assert {*schema.numeric, *schema.categorical} == {"#age: x", "on"}
-    assert schema.categorical["on"] == ("null", "yes")
+    assert schema.categorical["on"] == ("off", "yes")
 
 
 def test_a_hundred_thousand_rows_are_drafted_whole(tmp_path: Path) -> None:
