@@ -51,16 +51,6 @@ class Commands(LazyGroup):
             "status_command",
             "Show who is connected, who is waited for, and the round of a run that serves its status.",
         ),
-        "demo": Entry(
-            "fedfair.cli.demo",
-            "app",
-            "Run a demonstration on this machine: three clinics and one aggregator, each a real process.",
-        ),
-        "model": Entry(
-            "fedfair.cli.model",
-            "app",
-            "Show a saved model, write its card, and export it for other systems.",
-        ),
         "join": Entry(
             "fedfair.cli.join",
             "join_command",
@@ -75,6 +65,16 @@ class Commands(LazyGroup):
             "fedfair.cli.lead",
             "admit_command",
             "Sign the sites' requests, pin their keys in the plan, and write the archive that answers them.",
+        ),
+        "demo": Entry(
+            "fedfair.cli.demo",
+            "app",
+            "Run a demonstration on this machine: three clinics and one aggregator, each a real process.",
+        ),
+        "model": Entry(
+            "fedfair.cli.model",
+            "app",
+            "Show a saved model, write its card, and export it for other systems.",
         ),
         "workspace": Entry(
             "fedfair.cli.workspace", "app", "Create a federation's folder, export it and import it on other hosts."

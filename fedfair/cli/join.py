@@ -30,7 +30,7 @@ SITE_FILE = "collaborator.yaml"
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    """What was answered on the command line; None, or empty, where it was not.
+    """The answers on the command line; None, or empty, where there is none.
 
     Attributes:
         name: the site's.
@@ -252,7 +252,7 @@ def _is_approved(prepared: PreparedSite, plan_file: Path, secret: bytes | None) 
 
     if not prepared.approval_file.exists():
         return False
-    if prepared.plan.task.references and not _keeps_policy(prepared, plan_file):
+    if prepared.plan.task.references and not _names_code(prepared, plan_file):
         return False
     try:
         read_approval(prepared, _unlocked(prepared, secret).identity(), _digest_of(prepared))
@@ -261,10 +261,16 @@ def _is_approved(prepared: PreparedSite, plan_file: Path, secret: bytes | None) 
     return True
 
 
-def _keeps_policy(prepared: PreparedSite, plan_file: Path) -> bool:
+def _names_code(prepared: PreparedSite, plan_file: Path) -> bool:
+    """Return whether the policy names this very code, and not any code that a plan may bring."""
     from fedfair.cli.site_terms import site_terms
 
-    return all(term.kept for term in site_terms(prepared.plan, plan_file, plan_file.parent.parent / SITE_FILE)[1])
+    named = bool(prepared.config.policy.module_code)
+    return named and all(term.kept for term in site_terms(prepared.plan, plan_file, _site_file(plan_file))[1])
+
+
+def _site_file(plan_file: Path) -> Path:
+    return plan_file.parent.parent / SITE_FILE
 
 
 def _unlocked(prepared: PreparedSite, secret: bytes | None) -> PreparedSite:

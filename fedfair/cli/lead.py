@@ -133,7 +133,7 @@ def admit_command(
             signed = authority_store.issue(CERT_FOLDER, signer, one, hosts=(), now=now, days=CERTIFICATE_DAYS)
             write_public(_bundle_of(one.name), bundle.make_bundle(signed, trust))
             _say(f"{one.name}: signed until {signed.not_valid_after_utc:%Y-%m-%d}")
-    keys = {name: format_public_key(one.signing_public_key.public_bytes_raw()) for name, one in asked.items()}
+    keys = {str(name): format_public_key(one.signing_public_key.public_bytes_raw()) for name, one in asked.items()}
     enroll(PLAN_FILE, keys, replace=replace)
     _answer(Path(f"{federation}.zip") if target is None else target, signer)
 

@@ -58,7 +58,7 @@ class SchemaDraft:
 
 @dataclass
 class _Guess:
-    """What was guessed so far."""
+    """The guesses so far."""
 
     numeric: dict[str, str] = field(default_factory=dict)
     categorical: dict[str, tuple[list[Scalar], str]] = field(default_factory=dict)

@@ -32,7 +32,7 @@ MISSING = frozenset(
 
 @dataclass
 class SurveyedColumn:
-    """What was counted in one column.
+    """The counts of one column.
 
     Attributes:
         name: from the first line, or made up.

@@ -45,7 +45,7 @@ _HEADINGS: Mapping[str, Concern] = {
     "leaves a site": Concern.PRIVACY,
     "reveals": Concern.PRIVACY,
 }
-"""What each sentence about a plan is about; every other one says what is computed."""
+"""By the heading of a sentence about a plan; every other one says what is computed."""
 
 
 @dataclass(frozen=True, slots=True)
