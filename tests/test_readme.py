@@ -53,9 +53,8 @@ def test_the_deployment_of_the_readme_works_as_written(tmp_path: Path) -> None:
     assert result["train"]["by_group_size"]["0.3"]["worst"] < result["uniform_floor"]
     assert (folders["lead"] / "report.html").is_file()
     for site in SITES:
-        assert (folders[site] / "egress" / f"{site}.jsonl").is_file()
-        sent = {path.name for path in tmp_path.rglob("*.key") if path.is_relative_to(folders[site])}
-        assert sent == {"signing.key", "tls.key"}
+        assert (folders[site] / "heart" / "egress" / f"{site}.jsonl").is_file()
+        assert {path.name for path in folders[site].rglob("*.key")} == {"signing.key", "tls.key"}
 
 
 def test_the_page_on_changed_plans_works_as_written(tmp_path: Path) -> None:

@@ -239,11 +239,11 @@ def _approve(site: JoiningSite, options: JoinOptions, answers: Answers, secret: 
         _say(f"{site.participant.name} has approved this very plan")
     else:
         _review(prepared, site, options, answers, secret)
-    _say(f"next: {_in_folder(site.folder)}fedfair collaborator start")
+    _say(f"next: fedfair {_in_folder(site.folder)}collaborator start")
 
 
 def _in_folder(folder: Path) -> str:
-    return "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
+    return "" if folder.resolve() == Path.cwd() else f"-C {folder} "
 
 
 def _is_approved(prepared: PreparedSite, plan_file: Path, secret: bytes | None) -> bool:

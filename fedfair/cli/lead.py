@@ -181,7 +181,7 @@ def _answer(target: Path, signer: Authority) -> None:
     }
     files["authority.pem"] = certificate_pem(signer.certificate)
     replace_file(target, [archive.pack(Path(), files)])
-    for warning in plan_review(plan):
+    for warning in plan_review(plan).warnings:
         _warn(warning)
     _say(f"wrote {target}: send it to every site; each runs: fedfair join {target.name}")
     if not plan.task.references:

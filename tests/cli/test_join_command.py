@@ -112,7 +112,7 @@ def test_the_whole_way_in_takes_two_commands_and_no_key_leaves() -> None:
     answered()
     output = joined("--yes")
     assert "approved: clinic-a/approvals/clinic-a.json" in output
-    assert "next: cd clinic-a && fedfair collaborator start" in output
+    assert "next: fedfair -C clinic-a collaborator start" in output
     assert json.loads(Path("clinic-a/approvals/clinic-a.json").read_text())["participant"] == "clinic-a"
     sent = Path("clinic-a/clinic-a.request.json").read_bytes() + b"".join(
         content for path in (Path("invitation.zip"), Path("answer.zip"))
