@@ -489,18 +489,19 @@ def forget(path: Path) -> None:
 
 
 def _has_begun(connection: sqlite3.Connection) -> bool:
-    """Return whether a journal has anything of a run that a sum was asked of."""
-    (words,) = connection.execute("SELECT words FROM run").fetchone()
-    tables = ("unfinished", "cost", "evaluation", "vector")
+    """Return whether a sum of the run was made, or is under way; the state before the first is nobody's loss."""
+    (sums,) = connection.execute("SELECT sums FROM run").fetchone()
+    tables = ("unfinished", "cost", "evaluation")
     rows = (connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables)  # noqa: S608 - our own names
-    return words is not None or any(count for (count,) in rows)
+    return bool(sums) or any(count for (count,) in rows)
 
 
 def _begin_anew(connection: sqlite3.Connection, plan_digest: bytes, run_id: str) -> None:
     """Give a journal without a sum to the run of another plan; who did not come to the old one is forgotten."""
-    connection.execute("UPDATE run SET plan_digest = ?, run_id = ?", (plan_digest, run_id))
+    update = "UPDATE run SET plan_digest = ?, run_id = ?, words = NULL, seconds = 0, vectors = '{}'"
+    connection.execute(update, (plan_digest, run_id))
     seal(connection, "run")
-    for table in ("departure", "late_site"):
+    for table in ("vector", "piece", "departure", "late_site"):
         connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
 
 

@@ -1,13 +1,15 @@
 """May another plan take the place of the one that this site has, and what becomes of its approval?
 
 Decides from the site's own files alone, without the plan: an approval names the digest, and state, records and
-runs carry it in their names. A run has begun here when a sum of it was opened, or a session for one was set
-up. One that has finished is over.
+runs carry it in their names. A run has begun here when this site has answered a request of it, or a session for one
+was set up. One that has finished is over.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +18,11 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.policy.site_config import load_site_config
 
-_BEGUN = (".run", ".secagg", ".variates")
+_BEGUN = (".secagg", ".variates")
 """Files of a run that has begun; they are empty, or missing, before."""
+
+_ANSWERED = ".answered"
+"""The record of requests; it has a row from the first one on."""
 
 _FINISHED = "finished"
 SITE_FILE = "collaborator.yaml"
@@ -86,9 +91,14 @@ def check_not_begun(site: SiteFolder) -> None:
 
 
 def has_begun(site: SiteFolder, plan_digest: bytes) -> bool:
-    """Return whether a run of this plan has begun here and is not over."""
+    """Return whether a run of this plan has begun here and is not over.
+
+    Raises:
+        PlanError: a collaborator runs here, so that nobody can tell.
+    """
     stem = state_stem(site.participant, plan_digest)
     begun = any(_has_content(site.state / f"{stem}{ending}") for ending in _BEGUN)
+    begun = begun or _has_rows(site.state / f"{stem}{_ANSWERED}")
     return begun and not _is_over(site, format_digest(plan_digest))
 
 
@@ -105,6 +115,25 @@ def void_approval(site: SiteFolder) -> Path | None:
     kept.mkdir(exist_ok=True)
     site.approval.replace(kept / f"{state_stem(site.participant, digest)}.json")
     return site.approval
+
+
+def _has_rows(path: Path) -> bool:
+    """Return whether the record of requests has a row; one that cannot be read may have."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=0)) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM remembered").fetchone()
+            return bool(count)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            raise PlanError(
+                f"a collaborator runs here and has {path}; nothing was changed",
+                "stop it, then run the same command again",
+            ) from error
+        return True
+    except sqlite3.Error:
+        return True
 
 
 def _has_content(path: Path) -> bool:

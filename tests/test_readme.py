@@ -57,6 +57,7 @@ def test_the_deployment_of_the_readme_works_as_written(tmp_path: Path) -> None:
         assert {path.name for path in folders[site].rglob("*.key")} == {"signing.key", "tls.key"}
 
 
+@pytest.mark.slow
 def test_the_page_on_changed_plans_works_as_written(tmp_path: Path) -> None:
     folders = run(CHANGED_PLAN, tmp_path)
     for site in ("clinic-a", "clinic-b"):

@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from fedfair.cli.answers import Answers, at_the_terminal
-from fedfair.errors import ApprovalError, PlanError
+from fedfair.errors import ApprovalError, IdentityError, PlanError
 from fedfair.process.passphrase import FILE_HELP, new_passphrase, own_passphrase
 from fedfair.process.terminal import console
 
@@ -163,11 +163,18 @@ def _install(
     from collaborator.joining import arrived_bundle, check_read_aloud
     from fedfair.identity.bundle import check_bundle, install_bundle, installed_authority
     from fedfair.identity.certificate import fingerprint, grouped
+    from fedfair.identity.store import find_key
 
     _heading(2, "the lead's answer")
     bundle = arrived_bundle(site, invitation)
     if bundle is None or bundle.certificate is None:
         raise PlanError(f"{invitation.source} holds no certificate for {site.participant.name}")
+    if find_key(site.cert_folder, bundle.certificate, secret) is None:
+        raise IdentityError(
+            f"{invitation.source} answers another request of {site.participant.name}: "
+            "its certificate is not for the keys that are here",
+            f"send {site.request_file} to the lead, who runs `fedfair admit` with it",
+        )
     trust = check_bundle(site.cert_folder, bundle, now, secret)
     if options.authority is not None:
         check_read_aloud(trust.ca, options.authority)

@@ -91,7 +91,6 @@ def take_update(raw: bytes, source: str, workspace: Path, answers: Answers, *, q
     void = void_approval(site) if site is not None and voids else None
     if void is not None:
         say(f"the approval of the old plan is void: it was moved from {void} to {void.parent / 'void'}")
-        say("a collaborator that runs here has the old plan until it is started again")
     if voids:
         say("next: `fedfair plan check -c collaborator.yaml`, then `fedfair plan approve`")
     return True

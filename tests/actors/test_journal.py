@@ -135,7 +135,7 @@ def test_a_failed_entry_leaves_the_one_before(path: Path) -> None:
 
 def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone(path: Path) -> None:
     journal = Journal.open(path, DIGEST, RUN, NOW)
-    journal.record(entry())
+    journal.record(replace(entry(), costs=(SumCost(Purpose.TRAINING, 1, 0.5, 3, 10, 20),)))
     journal.close()
     other = bytes(32)
     with pytest.raises(FedfairError) as refusal:
@@ -149,6 +149,8 @@ def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone
 def test_a_run_that_has_only_waited_makes_way_for_a_changed_plan(path: Path) -> None:
     journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.add_departure(Departed(ParticipantId("clinic-a"), 0, "did not come"))
+    # A stop records the state before the first sum.
+    journal.record(entry())
     journal.close()
     changed = Journal.open(path, bytes(32), "f" * 32, NOW)
     assert changed.run_id == "f" * 32

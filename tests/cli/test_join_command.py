@@ -243,7 +243,7 @@ def test_a_certificate_of_another_site_or_key_is_refused() -> None:
         run("join", str(archive), "-w", "clinic-a", "--yes")
     shutil.rmtree("clinic-a")
     requested()
-    with pytest.raises(IdentityError, match="no key in"):
+    with pytest.raises(IdentityError, match="answers another request of clinic-a"):
         joined("--yes")
 
 

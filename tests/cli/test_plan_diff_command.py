@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from collaborator.table_file import Content, TableFile
 from fedfair.cli.commands import app
 from fedfair.errors import PlanError
 from fedfair.identity.certificate import parse_participant
@@ -89,7 +91,7 @@ def test_a_changed_plan_travels_and_voids_the_approval_of_the_old_one() -> None:
     (folder / "collaborator.yaml").write_text(own)
     exported = run("workspace", "export", "heart.zip", "-w", "new", "--update").output
     assert "training.rounds" in exported
-    with pytest.raises(PlanError, match="no terminal can be asked") as refusal:
+    with pytest.raises(PlanError, match="no terminal to ask") as refusal:
         run("workspace", "import", "heart.zip", "site", "--update")
     assert "--yes" in refusal.value.remedy
     assert load_plan(folder / "plan" / "plan.yaml").training.rounds == 100
@@ -118,15 +120,19 @@ def begin(folder: Path, state: str) -> None:
     digest = json.loads((folder / "approvals" / "clinic-a.json").read_text())["plan_digest"]
     (folder / "state").mkdir()
     stem = f"clinic-a-{digest.removeprefix('sha256:')[:16]}"
-    (folder / "state" / f"{stem}.answered").write_bytes(b"")
-    (folder / "state" / f"{stem}.secagg").write_bytes(b"" if state == "waits" else b"a session")
-    if state not in {"waits", "begun"}:
+    with closing(TableFile(folder / "state" / f"{stem}.answered", Content("a record", ""))) as record:
+        if state == "answered":
+            record.write([(b"key", b"value")])
+    # A connection alone keeps the state before the first sum.
+    (folder / "state" / f"{stem}.run").write_bytes(b"round 0")
+    (folder / "state" / f"{stem}.secagg").write_bytes(b"" if state in {"waits", "answered"} else b"a session")
+    if state not in {"waits", "begun", "answered"}:
         (folder / "runs" / "clinic-a" / "0").mkdir(parents=True)
         result = json.dumps({"plan_digest": digest, "state": state})
         (folder / "runs" / "clinic-a" / "0" / "result.json").write_text(result)
 
 
-@pytest.mark.parametrize("state", ["begun", "running", "stopped", "aborted"])
+@pytest.mark.parametrize("state", ["begun", "answered", "running", "stopped", "aborted"])
 def test_a_run_that_has_begun_is_not_changed_under_its_sites(state: str) -> None:
     folder = site()
     begin(folder, state)
@@ -135,6 +141,15 @@ def test_a_run_that_has_begun_is_not_changed_under_its_sites(state: str) -> None
     assert "let it finish" in refusal.value.remedy
     assert load_plan(folder / "plan" / "plan.yaml").training.rounds == 100
     assert (folder / "approvals" / "clinic-a.json").exists()
+
+
+def test_a_collaborator_that_runs_here_is_to_be_stopped_first() -> None:
+    folder = site()
+    begin(folder, "waits")
+    (path,) = (folder / "state").glob("*.answered")
+    with closing(TableFile(path, Content("a record", ""))), pytest.raises(PlanError, match="runs here") as refusal:
+        run("workspace", "import", str(archive()), "site", "--update", "--yes")
+    assert refusal.value.remedy.startswith("stop it")
 
 
 @pytest.mark.parametrize("state", ["waits", "finished"])
