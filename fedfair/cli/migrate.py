@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from fedfair.ids import parse_federation_name
-from fedfair.migration.findings import HEADINGS, Finding, Kind, as_values, of_kind
+from fedfair.migration.findings import HEADINGS, Finding, FindingKind, as_values, of_kind
 from fedfair.migration.openfl_workspace import REPORT, check_output, migrate, write
 from fedfair.process.printable import printable
 from fedfair.process.terminal import console
@@ -61,9 +61,9 @@ def openfl(
         return
     for path in written:
         _say(f"wrote {path}")
-    for kind in (Kind.BY_HAND, Kind.NO_COUNTERPART):
+    for kind in (FindingKind.BY_HAND, FindingKind.NO_COUNTERPART):
         _show(HEADINGS[kind][0], of_kind(migration.findings, kind))
-    done = [of_kind(migration.findings, kind) for kind in (Kind.BUILT_IN, Kind.CARRIED_OVER)]
+    done = [of_kind(migration.findings, kind) for kind in (FindingKind.BUILT_IN, FindingKind.CARRIED_OVER)]
     _say(f"built in: {len(done[0])}; carried over: {len(done[1])}; all of them are in {target / REPORT}")
     _say(f"next: do what is left by hand, then `fedfair plan check` in {target}")
 

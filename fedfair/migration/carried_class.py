@@ -28,7 +28,7 @@ _MOVES = {"to", "cuda", "cpu"}
 
 @dataclass(frozen=True, slots=True)
 class ClassRules:
-    """What is done to a class.
+    """Rules for carrying a class over.
 
     Attributes:
         base: text that its bases are replaced by.
@@ -211,7 +211,7 @@ class _Carrier:
         )
 
     def _live(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield a node and all in it, without dead statements and what is written anew."""
+        """Yield a node and all in it, without dead statements and rewritten expressions."""
         if isinstance(node, ast.stmt) and (self._is_dead(node) or self._is_start(node)):
             return
         if isinstance(node, ast.expr) and self.rules.rewrite(node) is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from fedfair.migration.carried_class import ClassRules, Method, carry_class, dotted
-from fedfair.migration.findings import Finding, Kind
+from fedfair.migration.findings import Finding, FindingKind
 from fedfair.migration.source_modules import Collection, Obstacle, SourceModule, unfilled
 from fedfair.plan.yaml_reader import Value
 
@@ -44,7 +44,7 @@ def records(folder):
 
 @dataclass(frozen=True, slots=True)
 class DataFacts:
-    """What the loader's code says of the data, as far as numbers are written in it.
+    """Facts about the data that the loader's code states in numbers.
 
     Attributes:
         input_shape: of one record; None where the code does not say.
@@ -146,7 +146,7 @@ def migrate_loader(
     obstacles = [*_unfit(module, node, where, carried.attributes), *collection.obstacles]
     origin = f"{module.path} ({node.name})"
     if obstacles:
-        told = [Finding(Kind.BY_HAND, one.place, one.name, "", "task.data", one.words) for one in obstacles]
+        told = [Finding(FindingKind.BY_HAND, one.place, one.name, "", "task.data", one.words) for one in obstacles]
         return MigratedLoader((UNFINISHED.format(path=path, origin=origin).strip(),), False, tuple(told))
     collection.imports["import numpy"] = None
     call = _call(node, settings, where.file)
@@ -155,7 +155,7 @@ def migrate_loader(
         "its training and validation records are read together; test_fraction and validation_fraction divide them"
     )
     return MigratedLoader(
-        pieces, True, (Finding(Kind.CARRIED_OVER, module.place(node), node.name, "", "task.data", words),)
+        pieces, True, (Finding(FindingKind.CARRIED_OVER, module.place(node), node.name, "", "task.data", words),)
     )
 
 

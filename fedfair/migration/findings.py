@@ -16,8 +16,8 @@ MAX_VALUE = 60
 _LETTERS_OF_TABLES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "<": "&lt;"})
 
 
-class Kind(StrEnum):
-    """What became of a key or of a piece of code."""
+class FindingKind(StrEnum):
+    """The ends that a key or a piece of code comes to."""
 
     BY_HAND = "by-hand"
     NO_COUNTERPART = "no-counterpart"
@@ -26,13 +26,13 @@ class Kind(StrEnum):
 
 
 HEADINGS = {
-    Kind.BY_HAND: ("To do by hand", "The migration cannot know this."),
-    Kind.NO_COUNTERPART: (
+    FindingKind.BY_HAND: ("To do by hand", "The migration cannot know this."),
+    FindingKind.NO_COUNTERPART: (
         "Without a counterpart",
         "Nothing of fedfair does this. The last column says what comes nearest.",
     ),
-    Kind.BUILT_IN: ("Built in", "fedfair does this by itself, so there is no key for it."),
-    Kind.CARRIED_OVER: ("Carried over", "This is in the files that were written."),
+    FindingKind.BUILT_IN: ("Built in", "fedfair does this by itself, so there is no key for it."),
+    FindingKind.CARRIED_OVER: ("Carried over", "This is in the files that were written."),
 }
 
 
@@ -49,7 +49,7 @@ class Finding:
         words: what to do, or what fedfair does.
     """
 
-    kind: Kind
+    kind: FindingKind
     place: str
     key: str
     value: str
@@ -63,7 +63,7 @@ def shown_value(value: object) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."
 
 
-def of_kind(findings: Iterable[Finding], kind: Kind) -> list[Finding]:
+def of_kind(findings: Iterable[Finding], kind: FindingKind) -> list[Finding]:
     """Return the findings of one kind, in their order."""
     return [finding for finding in findings if finding.kind == kind]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fedfair.errors import FedfairError, PlanError
 from fedfair.ids import MAX_NAME_LENGTH, parse_participant_id
 from fedfair.migration.data_loader import DataFacts, SitePaths
-from fedfair.migration.findings import Finding, Kind, shown_value
+from fedfair.migration.findings import Finding, FindingKind, shown_value
 from fedfair.migration.openfl_config import SETTINGS, TEMPLATE, Leaf, OpenflConfig
 from fedfair.migration.openfl_keys import STRAGGLER_PART, STRAGGLER_TIME, UNKNOWN, finding_of, outcome_of
 from fedfair.migration.task_runner import LocalOptimizer
@@ -58,11 +58,11 @@ class Sites:
 
 @dataclass(frozen=True, slots=True)
 class PlanValues:
-    """What the old plan and its code say, in the units of a plan of fedfair.
+    """Values of the old plan and its code, in the units of a plan of fedfair.
 
     Attributes:
         host, port: of the aggregator.
-        min_collaborators: None for all.
+        needed_sites: how many must contribute to a sum; None for all.
         deadline: seconds of a round; None for fedfair's default.
         rounds, epochs, batch_size: of training; None for fedfair's default.
         rate: of a site's plain gradient steps; None where the old code steps otherwise.
@@ -72,7 +72,7 @@ class PlanValues:
 
     host: str
     port: int
-    min_collaborators: int | None
+    needed_sites: int | None
     deadline: int | None
     rounds: int
     epochs: int
@@ -128,7 +128,7 @@ def sites_of(named: Sequence[tuple[str, str]], paths: Mapping[str, tuple[str, st
         new[name] = usable
         words = "" if usable == name else "names are 1 to 40 of a-z, 0-9 and '-': they are part of certificates"
         becomes = f"federation.collaborators: {usable}"
-        findings.append(Finding(Kind.CARRIED_OVER, place, f"collaborator {name}", name, becomes, words))
+        findings.append(Finding(FindingKind.CARRIED_OVER, place, f"collaborator {name}", name, becomes, words))
     names = [*new.values()]
     for number in range(1, max(count, MIN_SITES) + 1):
         if len(names) >= max(count, MIN_SITES):
@@ -138,12 +138,12 @@ def sites_of(named: Sequence[tuple[str, str]], paths: Mapping[str, tuple[str, st
             words = "a name was made up, because the workspace names fewer: write the site's real name"
             place = "plan/cols.yaml"
             findings.append(
-                Finding(Kind.BY_HAND, place, "collaborators", names[-1], "federation.collaborators", words)
+                Finding(FindingKind.BY_HAND, place, "collaborators", names[-1], "federation.collaborators", words)
             )
     for name, (_, place) in paths.items():
         if name not in new:
             words = "plan/cols.yaml does not name it, so it takes no part"
-            findings.append(Finding(Kind.BY_HAND, place, f"collaborator {name}", name, "", words))
+            findings.append(Finding(FindingKind.BY_HAND, place, f"collaborator {name}", name, "", words))
     return Sites(
         tuple(names), {new[name]: text for name, (text, _) in paths.items() if name in new}, tuple(findings)
     )
@@ -187,7 +187,7 @@ def plan_values(config: OpenflConfig, count: int, optimizer: LocalOptimizer | No
     return PlanValues(
         host=reader.host((*network, "agg_addr")),
         port=reader.whole((*network, "agg_port"), DEFAULT_PORT) or DEFAULT_PORT,
-        min_collaborators=_quorum(reader, config, count),
+        needed_sites=_needed_sites(reader, config, count),
         deadline=None if cutoff is None else max(1, math.ceil(cutoff)),
         rounds=reader.whole(("aggregator", SETTINGS, "rounds_to_train"), DEFAULT_ROUNDS) or DEFAULT_ROUNDS,
         epochs=epochs or 1,
@@ -206,7 +206,7 @@ def _training_task(config: OpenflConfig) -> str | None:
     return None
 
 
-def _quorum(reader: _Reader, config: OpenflConfig, count: int) -> int | None:
+def _needed_sites(reader: _Reader, config: OpenflConfig, count: int) -> int | None:
     policy = ("straggler_handling_policy",)
     name = str(config.get(*policy, TEMPLATE) or "").rpartition(".")[2]
     if name not in STRAGGLER_PART | STRAGGLER_TIME:
@@ -300,7 +300,7 @@ def _of_code(leaf: Leaf, section: str, becomes: str, *, whole: bool) -> Finding 
     """Return the finding about a key that only the carried code reads."""
     if leaf.key[0] != section or outcome_of(leaf) is not UNKNOWN or len(leaf.key) < 2:
         return None
-    kind = Kind.CARRIED_OVER if whole else Kind.BY_HAND
+    kind = FindingKind.CARRIED_OVER if whole else FindingKind.BY_HAND
     module, _, function = becomes.partition(": ")[2].partition(":")
     if leaf.key[1] == TEMPLATE:
         words = f"src/{module}.py" if whole else f"complete {function} in src/{module}.py"
@@ -317,13 +317,13 @@ def _of_other_task(leaf: Leaf, task: str | None) -> Finding | None:
     if not evaluates or leaf.key[1] == task:
         return None
     words = "evaluations read all records, in batches of fedfair's choice"
-    return Finding(Kind.BUILT_IN, leaf.place, leaf.name, shown_value(leaf.value), "evaluation", words)
+    return Finding(FindingKind.BUILT_IN, leaf.place, leaf.name, shown_value(leaf.value), "evaluation", words)
 
 
 def _with_value(finding: Finding, values: PlanValues) -> Finding:
     """Return a finding with what was written for its key."""
     written = {
-        "federation.min_collaborators": "null" if values.min_collaborators is None else values.min_collaborators,
+        "federation.min_collaborators": "null" if values.needed_sites is None else values.needed_sites,
         "federation.round_deadline_seconds": values.deadline,
         "federation.aggregator.host": values.host,
         "federation.aggregator.port": values.port,
@@ -332,7 +332,7 @@ def _with_value(finding: Finding, values: PlanValues) -> Finding:
         "training.batch_size": values.batch_size,
         "device": values.device,
     }.get(finding.becomes)
-    if finding.kind not in (Kind.CARRIED_OVER, Kind.BY_HAND) or written is None:
+    if finding.kind not in (FindingKind.CARRIED_OVER, FindingKind.BY_HAND) or written is None:
         return finding
     return replace(finding, becomes=f"{finding.becomes}: {written}")
 
@@ -346,27 +346,37 @@ def code_findings(
     else:
         words = "the code makes no optimiser that could be found; fedfair's defaults need no tuning"
         yield Finding(
-            Kind.BY_HAND, config.place("task_runner", TEMPLATE), "optimizer", "", "training.learning_rate", words
+            FindingKind.BY_HAND,
+            config.place("task_runner", TEMPLATE),
+            "optimizer",
+            "",
+            "training.learning_rate",
+            words,
         )
     for key, value in (("input_shape", facts.input_shape), ("classes", facts.classes)):
         if value is None:
             words = f"the loader's code does not say it in numbers: state task.{key} in plan/plan.yaml"
-            yield Finding(Kind.BY_HAND, facts.place, key, "", f"task.{key}", words)
+            yield Finding(FindingKind.BY_HAND, facts.place, key, "", f"task.{key}", words)
         else:
             shown = list(value) if isinstance(value, tuple) else value
             yield Finding(
-                Kind.CARRIED_OVER, facts.place, key, str(shown), f"task.{key}: {shown}", "from the loader's code"
+                FindingKind.CARRIED_OVER,
+                facts.place,
+                key,
+                str(shown),
+                f"task.{key}: {shown}",
+                "from the loader's code",
             )
     if config.get("data_loader", SETTINGS, "batch_size") is None and values.batch_size is None:
         words = "the plan states none, so fedfair's 256 records count; state it if your code has another default"
-        yield Finding(Kind.BY_HAND, facts.place, "batch_size", "", "training.batch_size", words)
+        yield Finding(FindingKind.BY_HAND, facts.place, "batch_size", "", "training.batch_size", words)
     if _training_task(config) is None:
         words = "no task trains: to evaluate a model that is there use `fedfair aggregator evaluate`"
-        yield Finding(Kind.BY_HAND, config.place("tasks"), "tasks", "", "", words)
+        yield Finding(FindingKind.BY_HAND, config.place("tasks"), "tasks", "", "", words)
     if config.get("aggregator", SETTINGS, "rounds_to_train") is None:
         words = f"OpenFL's default of {DEFAULT_ROUNDS} rounds was written"
         yield Finding(
-            Kind.CARRIED_OVER, config.place("aggregator"), "rounds_to_train", "", "training.rounds", words
+            FindingKind.CARRIED_OVER, config.place("aggregator"), "rounds_to_train", "", "training.rounds", words
         )
 
 
@@ -375,14 +385,16 @@ def _step(values: PlanValues, optimizer: LocalOptimizer) -> Finding:
     if values.rate is not None and not optimizer.momentum:
         becomes = f"training.learning_rate: {values.rate:g}"
         words = "plain gradient steps at the sites, and the plain mean of their changes"
-        return Finding(Kind.CARRIED_OVER, optimizer.place, optimizer.name, rate, becomes, words)
+        return Finding(FindingKind.CARRIED_OVER, optimizer.place, optimizer.name, rate, becomes, words)
     if values.rate is not None:
         words = "sites step without momentum; state server_optimizer: {name: momentum} for the federation's step"
         return Finding(
-            Kind.NO_COUNTERPART, optimizer.place, optimizer.name, rate, "training.server_optimizer", words
+            FindingKind.NO_COUNTERPART, optimizer.place, optimizer.name, rate, "training.server_optimizer", words
         )
     words = "sites make plain gradient steps; adaptive steps are the federation's own (adam by default, no tuning)"
-    return Finding(Kind.NO_COUNTERPART, optimizer.place, optimizer.name, rate, "training.server_optimizer", words)
+    return Finding(
+        FindingKind.NO_COUNTERPART, optimizer.place, optimizer.name, rate, "training.server_optimizer", words
+    )
 
 
 def plan_text(
@@ -395,7 +407,7 @@ def plan_text(
     modules: Modules,
 ) -> str:
     """Return the commented plan."""
-    quorum = "null" if values.min_collaborators is None else str(values.min_collaborators)
+    quorum = "null" if values.needed_sites is None else str(values.needed_sites)
     lines = [
         f"# Migrated from the OpenFL workspace {origin}. MIGRATION.md lists what is left to do.",
         "federation:",

@@ -23,7 +23,7 @@ from fedfair.migration.data_loader import (
     migrate_loader,
     site_paths,
 )
-from fedfair.migration.findings import Finding, Kind, as_markdown
+from fedfair.migration.findings import Finding, FindingKind, as_markdown
 from fedfair.migration.openfl_config import DEFAULTS, SETTINGS, TEMPLATE, OpenflConfig, included_files, resolved
 from fedfair.migration.openfl_plan import (
     Modules,
@@ -228,9 +228,9 @@ def _included(
             )
         roots = [folder, *([] if defaults is None else [defaults, *defaults.parents[:2]])]
         file = next((root / path for root in roots if (root / path).is_file()), None)
-        words, kind = "read", Kind.CARRIED_OVER
+        words, kind = "read", FindingKind.CARRIED_OVER
         if file is None:
-            kind = Kind.BY_HAND
+            kind = FindingKind.BY_HAND
             words = (
                 "not in the workspace, so only the section's own keys were read: OpenFL takes the file from where "
                 "it is installed; give that folder openfl-workspace/workspace by --defaults"
@@ -330,7 +330,7 @@ def _check(text: str) -> None:
 def _packages(collection: Collection) -> list[Finding]:
     words = "the code imports it: install it wherever the plan runs, the aggregator included, at one version"
     return [
-        Finding(Kind.BY_HAND, place, f"package {name}", "", "", words)
+        Finding(FindingKind.BY_HAND, place, f"package {name}", "", "", words)
         for name, place in collection.packages.items()
     ]
 
@@ -340,9 +340,9 @@ def _place_of(site: str, sites: Sites, root: str | None) -> Finding:
     file = f"sites/{site}/collaborator.yaml"
     if root is None:
         words = f"state data.root in {file}: the folder with this site's own records"
-        return Finding(Kind.BY_HAND, DATA, f"data of {site}", text, "data.root", words)
+        return Finding(FindingKind.BY_HAND, DATA, f"data of {site}", text, "data.root", words)
     words = "a relative path starts from the folder of collaborator.yaml"
-    return Finding(Kind.CARRIED_OVER, DATA, f"data of {site}", text, f"data.root in {file}", words)
+    return Finding(FindingKind.CARRIED_OVER, DATA, f"data of {site}", text, f"data.root in {file}", words)
 
 
 def _site_text(site: str, root: str | None, device: str | None) -> str:

@@ -98,10 +98,6 @@ class SourceModule:
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
         return self._line_starts[first - 1] + column, self._line_starts[end_line - 1] + end_column
 
-    def line_start(self, line: int) -> int:
-        """Return where a line, counted from 1, begins in `raw`."""
-        return self._line_starts[min(line, len(self._line_starts)) - 1]
-
     def place(self, node: ast.AST) -> str:
         """Return file and line of a node."""
         return f"{self.path}:{getattr(node, 'lineno', 1)}"
@@ -167,8 +163,10 @@ class Collection:
                 self._from_star(module, name)
             return
         for statement in statements:
-            if isinstance(statement, ast.Import | ast.ImportFrom):
-                self._import(module, statement, name, user)
+            if isinstance(statement, ast.Import):
+                self._import_whole(module, statement, name, user)
+            elif isinstance(statement, ast.ImportFrom):
+                self._import_name(module, statement, name, user)
             else:
                 self._define(module, statement, name)
 
@@ -187,12 +185,7 @@ class Collection:
         if text not in self.pieces:
             self.pieces.append(text)
 
-    def _import(self, module: SourceModule, statement: ast.stmt, name: str, user: ast.AST) -> None:
-        if isinstance(statement, ast.Import):
-            alias = next(one for one in statement.names if (one.asname or one.name.partition(".")[0]) == name)
-            self._whole(module, statement, alias, user)
-            return
-        assert isinstance(statement, ast.ImportFrom)  # noqa: S101 - the caller has looked
+    def _import_name(self, module: SourceModule, statement: ast.ImportFrom, name: str, user: ast.AST) -> None:
         alias = next(one for one in statement.names if (one.asname or one.name) == name)
         origin = _absolute(module, statement)
         if origin.partition(".")[0] == FOREIGN:
@@ -213,7 +206,8 @@ class Collection:
             if alias.asname not in (None, alias.name):
                 self.pieces.append(f"{alias.asname} = {alias.name}")
 
-    def _whole(self, module: SourceModule, statement: ast.Import, alias: ast.alias, user: ast.AST) -> None:
+    def _import_whole(self, module: SourceModule, statement: ast.Import, name: str, user: ast.AST) -> None:
+        alias = next(one for one in statement.names if (one.asname or one.name.partition(".")[0]) == name)
         if alias.name.partition(".")[0] == FOREIGN:
             self._foreign(module, user, alias.name)
         elif alias.name in self.sources or alias.name.partition(".")[0] in self.sources:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from fedfair.errors import PlanError
 from fedfair.migration.carried_class import ClassRules, Method, carry_class, dotted
-from fedfair.migration.findings import Finding, Kind
+from fedfair.migration.findings import Finding, FindingKind
 from fedfair.migration.source_modules import FOREIGN, Collection, Obstacle, SourceModule, unfilled
 from fedfair.plan.yaml_reader import Value
 
@@ -256,7 +256,7 @@ def migrate_model(
     findings = [*_code_findings(module, node, carried.dropped, collection.sources)]
     optimizer = _optimizer(module, node, settings)
     if obstacles:
-        told = [_finding(Kind.BY_HAND, one.place, one.name, "task.model", one.words) for one in obstacles]
+        told = [_finding(FindingKind.BY_HAND, one.place, one.name, "task.model", one.words) for one in obstacles]
         origin = f"{module.path} ({node.name})"
         unfinished = UNFINISHED.format(path=path, origin=origin)
         return MigratedModel((unfinished.strip(),), False, optimizer, (*told, *findings))
@@ -266,7 +266,7 @@ def migrate_model(
     return MigratedModel(pieces, True, optimizer, tuple(findings))
 
 
-def _finding(kind: Kind, place: str, key: str, becomes: str, words: str) -> Finding:
+def _finding(kind: FindingKind, place: str, key: str, becomes: str, words: str) -> Finding:
     return Finding(kind, place, key, "", becomes, words)
 
 
@@ -365,11 +365,13 @@ def _code_findings(
     for method in dropped:
         name, place = f"{node.name}.{method.name}", module.place(method)
         if method.name in _STATE:
-            findings.append(_finding(Kind.BUILT_IN, place, name, "", "fedfair keeps and saves the state of a run"))
+            findings.append(
+                _finding(FindingKind.BUILT_IN, place, name, "", "fedfair keeps and saves the state of a run")
+            )
             continue
         becomes = "training" if method.name in _LOOPS else ""
         words = loops if method.name in _LOOPS else other
-        findings.append(_finding(Kind.NO_COUNTERPART, place, name, becomes, words))
+        findings.append(_finding(FindingKind.NO_COUNTERPART, place, name, becomes, words))
     return findings + [_loss(module, statement, sources) for statement in _assigned(node, "loss_fn")]
 
 
@@ -380,14 +382,16 @@ def _loss(module: SourceModule, statement: ast.Assign, sources: Mapping[str, Sou
     bare = not (isinstance(value, ast.Call) and (value.args or value.keywords))
     place = module.place(statement)
     if bare and (last in {"cross_entropy", "CrossEntropyLoss"} or _only_cross_entropy(module, name, sources)):
-        return _finding(Kind.BUILT_IN, place, name, "objective", "the cross-entropy of each record is the loss")
+        return _finding(
+            FindingKind.BUILT_IN, place, name, "objective", "the cross-entropy of each record is the loss"
+        )
     if bare and last in {"nll_loss", "NLLLoss"}:
         words = "cross-entropy: log-probabilities are logits as well, so the model may keep its log_softmax"
-        return _finding(Kind.BUILT_IN, place, name, "objective", words)
+        return _finding(FindingKind.BUILT_IN, place, name, "objective", words)
     words = (
         "the loss of a federation is the cross-entropy of each record, for classes; another loss is not taken over"
     )
-    return _finding(Kind.NO_COUNTERPART, place, name or ast.unparse(value)[:40], "objective", words)
+    return _finding(FindingKind.NO_COUNTERPART, place, name or ast.unparse(value)[:40], "objective", words)
 
 
 def _only_cross_entropy(module: SourceModule, name: str, sources: Mapping[str, SourceModule]) -> bool:
@@ -422,21 +426,21 @@ def _output_findings(pieces: tuple[str, ...], module: SourceModule, node: ast.Cl
         words = (
             f"the model calls {name}: its output must be logits (batch, classes), so remove it from the last layer"
         )
-        findings.append(_finding(Kind.BY_HAND, module.place(node), node.name, "task.model", words))
+        findings.append(_finding(FindingKind.BY_HAND, module.place(node), node.name, "task.model", words))
     loose = [
         one for one in calls
         if dotted(one.func).endswith("F.dropout") and not {"training"} & {word.arg for word in one.keywords}
     ]  # fmt: skip
     if loose:
         words = "F.dropout without training=self.training also drops in evaluations: add it"
-        findings.append(_finding(Kind.BY_HAND, module.place(node), node.name, "task.model", words))
+        findings.append(_finding(FindingKind.BY_HAND, module.place(node), node.name, "task.model", words))
     read = [one for one in calls if dotted(one.func).rpartition(".")[2] in _READ or _is_pretrained(one)]
     if read:
         words = (
             "the model reads weights when it is made: put them beside the module, so that all sites have the same"
         )
-        findings.append(_finding(Kind.BY_HAND, module.place(node), node.name, "task.model", words))
+        findings.append(_finding(FindingKind.BY_HAND, module.place(node), node.name, "task.model", words))
     if any(name.startswith("BatchNorm") for name in names):
         words = "BatchNorm's statistics are averaged over sites; GroupNorm has none (docs/how-to/own-module.md)"
-        findings.append(_finding(Kind.BY_HAND, module.place(node), node.name, "task.model", words))
+        findings.append(_finding(FindingKind.BY_HAND, module.place(node), node.name, "task.model", words))
     return findings

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fedfair.cli.commands import app
 from fedfair.data.source import load_federation
 from fedfair.errors import DataError, PlanError
-from fedfair.migration.findings import Finding, Kind, as_markdown
+from fedfair.migration.findings import Finding, FindingKind, as_markdown
 from fedfair.migration.openfl_workspace import Migration, migrate, write
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
@@ -147,26 +147,26 @@ def test_every_key_of_a_plan_and_of_what_it_includes_is_in_the_list_once(tmp_pat
 @pytest.mark.parametrize(
     ("key", "kind", "says"),
     [
-        ("something_new.switch", Kind.BY_HAND, "does not know the key"),
-        ("collaborator.settings.opt_treatment", Kind.NO_COUNTERPART, "no state of an optimiser"),
-        ("network.settings.tls", Kind.NO_COUNTERPART, "cannot be switched off"),
-        ("network.settings.disable_client_auth", Kind.NO_COUNTERPART, "needs a certificate"),
-        ("network.settings.agg_addr", Kind.BY_HAND, "under which sites reach"),
-        ("tasks.aggregated_model_validation.kwargs.metrics", Kind.NO_COUNTERPART, "from sums"),
-        ("tasks.aggregated_model_validation.kwargs.batch_size", Kind.BUILT_IN, "read all records"),
-        ("tasks.aggregated_model_validation.kwargs.smooth", Kind.NO_COUNTERPART, "your own"),
-        ("assigner.settings.task_groups.0.percentage", Kind.NO_COUNTERPART, "all sites train"),
-        ("aggregator.settings.log_metric_callback.template", Kind.NO_COUNTERPART, "--track"),
-        ("data_loader.template", Kind.BY_HAND, "complete records"),
-        ("task_runner.settings.kernels", Kind.CARRIED_OVER, "an argument"),
-        ("half_loss", Kind.NO_COUNTERPART, "another loss is not"),
-        ("PictureRunner.validate", Kind.NO_COUNTERPART, "loop is not carried over"),
-        ("Adam", Kind.NO_COUNTERPART, "adaptive steps"),
-        ("input_shape", Kind.BY_HAND, "state task.input_shape"),
-        ("Shards", Kind.BY_HAND, "number of a shard"),
+        ("something_new.switch", FindingKind.BY_HAND, "does not know the key"),
+        ("collaborator.settings.opt_treatment", FindingKind.NO_COUNTERPART, "no state of an optimiser"),
+        ("network.settings.tls", FindingKind.NO_COUNTERPART, "cannot be switched off"),
+        ("network.settings.disable_client_auth", FindingKind.NO_COUNTERPART, "needs a certificate"),
+        ("network.settings.agg_addr", FindingKind.BY_HAND, "under which sites reach"),
+        ("tasks.aggregated_model_validation.kwargs.metrics", FindingKind.NO_COUNTERPART, "from sums"),
+        ("tasks.aggregated_model_validation.kwargs.batch_size", FindingKind.BUILT_IN, "read all records"),
+        ("tasks.aggregated_model_validation.kwargs.smooth", FindingKind.NO_COUNTERPART, "your own"),
+        ("assigner.settings.task_groups.0.percentage", FindingKind.NO_COUNTERPART, "all sites train"),
+        ("aggregator.settings.log_metric_callback.template", FindingKind.NO_COUNTERPART, "--track"),
+        ("data_loader.template", FindingKind.BY_HAND, "complete records"),
+        ("task_runner.settings.kernels", FindingKind.CARRIED_OVER, "an argument"),
+        ("half_loss", FindingKind.NO_COUNTERPART, "another loss is not"),
+        ("PictureRunner.validate", FindingKind.NO_COUNTERPART, "loop is not carried over"),
+        ("Adam", FindingKind.NO_COUNTERPART, "adaptive steps"),
+        ("input_shape", FindingKind.BY_HAND, "state task.input_shape"),
+        ("Shards", FindingKind.BY_HAND, "number of a shard"),
     ],
 )
-def test_what_has_no_counterpart_says_what_to_do(tmp_path: Path, key: str, kind: Kind, says: str) -> None:
+def test_what_has_no_counterpart_says_what_to_do(tmp_path: Path, key: str, kind: FindingKind, says: str) -> None:
     finding = found(migrated(tmp_path, OLD), key)
     assert finding.kind == kind
     assert says in finding.words
@@ -194,11 +194,11 @@ def test_a_file_that_is_not_in_the_workspace_is_told_and_found_in_the_folder_tha
     files = {name: text for name, text in WHOLE.items() if "defaults" not in name}
     old = write_files(tmp_path / "old", files)
     missing = next(one for one in migrate(old, None, None).findings if one.key == "tasks.defaults")
-    assert missing.kind == Kind.BY_HAND
+    assert missing.kind == FindingKind.BY_HAND
     assert "--defaults" in missing.words
     installed = write_files(tmp_path / "openfl-workspace" / "workspace", WHOLE)
     given = migrate(old, None, installed)
-    assert next(one for one in given.findings if one.key == "tasks.defaults").kind == Kind.CARRIED_OVER
+    assert next(one for one in given.findings if one.key == "tasks.defaults").kind == FindingKind.CARRIED_OVER
     assert found(given, "network.settings.hash_salt").place.endswith("plan/defaults/network.yaml:5")
 
 
@@ -305,8 +305,8 @@ UNFIT = {
 def test_a_model_that_cannot_travel_refuses_in_words_until_it_is_written(tmp_path: Path, name: str) -> None:
     before, after, says = UNFIT[name]
     migration = migrated(tmp_path, changed(before, after, "src/runner.py"), f"unfit-{[*UNFIT].index(name)}")
-    told = [one for one in migration.findings if one.kind == Kind.BY_HAND and says in one.words]
-    assert told, [one.words for one in migration.findings if one.kind == Kind.BY_HAND]
+    told = [one for one in migration.findings if one.kind == FindingKind.BY_HAND and says in one.words]
+    assert told, [one.words for one in migration.findings if one.kind == FindingKind.BY_HAND]
     assert told[0].place.startswith("src/runner.py:")
     write(migration, tmp_path / "new")
     plan = tmp_path / "new" / "plan" / "plan.yaml"
@@ -341,7 +341,7 @@ def test_the_list_is_json_too(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["migrate", "openfl", str(old), "--output", str(tmp_path / "new"), "--json"])
     document = json.loads(ran.stdout)
     assert document["format"] == "fedfair/migration/1"
-    assert {finding["kind"] for finding in document["findings"]} == {str(kind) for kind in Kind}
+    assert {finding["kind"] for finding in document["findings"]} == {str(kind) for kind in FindingKind}
     assert str(tmp_path / "new" / "MIGRATION.md") in document["written"]
 
 
