@@ -97,9 +97,17 @@ def carry_class(
     collection.obstacles.extend(carrier.obstacles())
     for name, user in carrier.names():
         collection.need(module, [name], user)
+    text = carrier.text()
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        words = (
+            "is written so that what belongs to OpenFL cannot be cut out of it: write one statement on each line"
+        )
+        collection.obstacles.append(Obstacle(module.place(node), node.name, words))
     dropped = [method for name, method in carrier.methods.items() if name not in carrier.kept]
     dropped = [method for method in dropped if not carrier.is_empty(method)]
-    return CarriedClass(carrier.text(), frozenset(carrier.assigned()), tuple(dropped))
+    return CarriedClass(text, frozenset(carrier.assigned()), tuple(dropped))
 
 
 @dataclass
@@ -303,12 +311,9 @@ class _Carrier:
         left = [one for one in body if not self._is_dead(one)]
         for one in body:
             if self._is_dead(one):
-                start, end, _ = self._removed(one)
-                if not left and one is body[0]:
-                    indent = " " * one.col_offset
-                    yield start, end, f"{indent}pass\n"
-                else:
-                    yield start, end, ""
+                start, end, instead = self._removed(one)
+                needs_body = not left and one is body[0] and not instead
+                yield start, end, f"{' ' * one.col_offset}pass\n" if needs_body else instead
             elif self._is_start(one):
                 yield from self._start_edits(one, alone=len(left) == 1)
             else:

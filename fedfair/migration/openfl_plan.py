@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -150,7 +151,7 @@ def sites_of(named: Sequence[tuple[str, str]], paths: Mapping[str, tuple[str, st
 
 
 def _usable(name: str) -> str:
-    text = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MAX_NAME_LENGTH].strip("-") or "site"
+    text = _plain_letters(name) or "site"
     try:
         return parse_participant_id(text)
     except FedfairError:
@@ -159,7 +160,13 @@ def _usable(name: str) -> str:
 
 def federation_name(text: str) -> str:
     """Return a text, such as a folder's name, as the name of a federation."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MAX_NAME_LENGTH].strip("-") or "federation"
+    return _plain_letters(text) or "federation"
+
+
+def _plain_letters(text: str) -> str:
+    """Return a text in a-z, 0-9 and inner hyphens, without accents; empty where nothing of it is left."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:MAX_NAME_LENGTH].strip("-")
 
 
 def plan_values(config: OpenflConfig, count: int, optimizer: LocalOptimizer | None) -> PlanValues:

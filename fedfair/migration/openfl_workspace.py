@@ -40,7 +40,7 @@ from fedfair.migration.source_modules import Collection, SourceModule
 from fedfair.migration.task_runner import MigratedModel, check_framework, find_class, migrate_model
 from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import validated
-from fedfair.plan.yaml_reader import Document, Value, parse_document, read_document, read_text
+from fedfair.plan.yaml_reader import Document, Value, decoded, parse_document, read_document, read_text
 from fedfair.workspace.create import FOLDERS, PLAN_FILE
 from fedfair.workspace.templates import GITIGNORE, collaborator_text
 
@@ -88,6 +88,15 @@ def migrate(folder: Path, federation: str | None, defaults: Path | None) -> Migr
         PlanError: the folder is no workspace of OpenFL's task runner with PyTorch, or a file of it is at fault.
     """
     old = _read(folder, defaults)
+    try:
+        return _migrated(old, federation)
+    except RecursionError as error:
+        raise PlanError(
+            f"{folder}: its code is nested too deeply to be read", "give the workspace without generated code"
+        ) from error
+
+
+def _migrated(old: _Old, federation: str | None) -> Migration:
     config = old.config
     check_kind(config)
     template = config.place("task_runner", TEMPLATE)
@@ -123,8 +132,8 @@ def migrate(folder: Path, federation: str | None, defaults: Path | None) -> Migr
     )
     findings += [*code_findings(values, model.optimizer, facts, config), *model.findings]
     findings += [] if loader is None else loader.findings
-    for carried, collection in ((model, of_model), (loader, of_loader)):
-        findings += _packages(collection) if carried is not None and carried.is_whole else []
+    findings += _packages(of_model, "at every site and at the aggregator") if model.is_whole else []
+    findings += _packages(of_loader, "at every site") if loader_is_whole else []
     findings += [_place_of(site, sites, where.roots.get(site)) for site in sites.names]
     files = {
         str(PLAN_FILE): text,
@@ -261,6 +270,8 @@ def _sources(folder: Path, config: OpenflConfig) -> dict[str, SourceModule]:
     for path in paths:
         inside = path.relative_to(folder)
         parts = inside.with_suffix("").parts
+        if not all(part.isidentifier() for part in parts):
+            continue  # No import can name it.
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         modules[name] = SourceModule(name, inside.as_posix(), _source_text(path, inside))
     return modules
@@ -271,13 +282,7 @@ def _source_text(path: Path, inside: Path) -> str:
         raw = source.read(MAX_SOURCE_BYTES + 1)
     if len(raw) > MAX_SOURCE_BYTES:
         raise PlanError(f"{inside} has more than {MAX_SOURCE_BYTES} bytes", "this is not the file that was meant")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise PlanError(
-            f"{inside}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8", "save it as UTF-8"
-        ) from error
+    return decoded(raw, inside)
 
 
 def _named(folder: Path) -> tuple[tuple[str, str], ...]:
@@ -327,8 +332,8 @@ def _check(text: str) -> None:
     validated(Plan, parse_document(text, Path("the new plan/plan.yaml")))
 
 
-def _packages(collection: Collection) -> list[Finding]:
-    words = "the code imports it: install it wherever the plan runs, the aggregator included, at one version"
+def _packages(collection: Collection, where: str) -> list[Finding]:
+    words = f"the code imports it: install it {where}, in one version"
     return [
         Finding(FindingKind.BY_HAND, place, f"package {name}", "", "", words)
         for name, place in collection.packages.items()

@@ -316,6 +316,32 @@ def test_a_model_that_cannot_travel_refuses_in_words_until_it_is_written(tmp_pat
     assert CliRunner().invoke(app, ["plan", "check", "-p", str(plan)]).exit_code == 0
 
 
+def test_statements_in_one_line_are_taken_apart(tmp_path: Path) -> None:
+    text = RUNNER.replace("self.to(device)", "self.to(device); self.width = WIDTH; self.optimizer = None")
+    migration = migrated(tmp_path, {**WHOLE, "src/runner.py": text}, "one-line")
+    assert built(tmp_path, migration, (4,))(torch.zeros(2, 4)).shape == (2, 2)
+    assert "self.width = WIDTH" in migration.files["src/one_line_model.py"]
+    assert "optimizer" not in migration.files["src/one_line_model.py"]
+
+
+def test_code_that_is_nested_too_deeply_is_refused_in_words(tmp_path: Path) -> None:
+    deep = "self.width = " + "-" * 2500 + "1\n        self.first"
+    with pytest.raises(PlanError, match=r"nested too deeply|not Python"):
+        migrated(tmp_path, changed("self.first", deep, "src/runner.py"))
+
+
+def test_names_become_names_of_certificates_and_stay_texts(tmp_path: Path) -> None:
+    files = {**WHOLE, "plan/cols.yaml": "collaborators: [1, null, Klinik Süd]\n", "plan/data.yaml": ""}
+    with pytest.raises(PlanError, match="None is no name of a collaborator"):
+        migrated(tmp_path, files)
+    files = {**files, "plan/cols.yaml": "collaborators: [1, 'null', Klinik Süd, aggregator]\n"}
+    write(migrated(tmp_path, files), tmp_path / "new")
+    names = load_plan(tmp_path / "new" / "plan" / "plan.yaml").federation.collaborators
+    assert names == ("1", "null", "klinik-sud", "site-aggregator")
+    for name in names:
+        assert load_site_config(tmp_path / "new" / "sites" / name / "collaborator.yaml").collaborator == name
+
+
 def test_a_class_between_the_runner_and_openfl_is_left_to_the_person(tmp_path: Path) -> None:
     text = RUNNER.replace(
         "class HeartRunner(PyTorchTaskRunner)",
