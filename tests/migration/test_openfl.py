@@ -55,7 +55,7 @@ def test_a_whole_workspace_is_checked_simulated_and_used(tmp_path: Path, monkeyp
     np.savetxt(new / "table.csv", table, delimiter=",", header="a,b,c,d,y", comments="")
     path = new / "plan" / "plan.yaml"
     path.write_text(path.read_text().replace("  # partition:", "  partition:").replace("rounds: 4", "rounds: 40"))
-    ran = CliRunner().invoke(app, ["simulate", "-p", str(path), "--json", "result.json", "--quiet"])
+    ran = CliRunner().invoke(app, ["simulate", "-p", str(path), "--output", "result.json", "--quiet"])
     assert ran.exit_code == 0, ran.output
     assert json.loads(Path("result.json").read_text())["test"]["accuracy"] > 0.8
     assert not (tmp_path / "RAN").exists()
