@@ -1,8 +1,8 @@
 """May another plan take the place of the one that this site has, and what becomes of its approval?
 
 Decides from the site's own files alone, without the plan: an approval names the digest, and state, records and
-runs carry it in their names. A run has begun here when this site has answered a request of it, or a session for one
-was set up. One that has finished is over.
+runs carry it in their names. A run has begun here when this site has answered a request of it, or a session for
+one was set up. One that has finished is over.
 """
 
 from __future__ import annotations

@@ -82,6 +82,11 @@ class Commands(LazyGroup):
         "workspace": Entry(
             "fedfair.cli.workspace", "app", "Create a federation's folder, export it and import it on other hosts."
         ),
+        "migrate": Entry(
+            "fedfair.cli.migrate",
+            "app",
+            "Turn a workspace of another system into fedfair's files. Its code is read and never run.",
+        ),
         "certs": Entry(
             "fedfair.cli.certs",
             "app",

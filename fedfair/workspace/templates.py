@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedfair.errors import PlanError
 from fedfair.ids import parse_participant_id
+from fedfair.plan.yaml_reader import resolve
 
 _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 
@@ -162,7 +163,7 @@ def plan_text(federation: str, template: str, members: Members = TWO_CLINICS, ta
         task=TEMPLATES[template] if task is None else task,
         rounds=_ROUNDS[template],
         host=host.ljust(len("localhost")),
-        collaborators=", ".join(members.collaborators),
+        collaborators=", ".join(map(_quoted, members.collaborators)),
         count=len(members.collaborators),
     )
 
@@ -178,4 +179,9 @@ def collaborator_text(name: str, records: Path | None = None) -> str:
     if records is not None:
         # A text of JSON is one of YAML, whatever characters a path has.
         places["root" if records.is_dir() else "train"] = json.dumps(str(records.resolve()), ensure_ascii=False)
-    return COLLABORATOR.format(name=name, **places)
+    return COLLABORATOR.format(name=_quoted(name), **places)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as YAML reads it back: one such as 1 or null is valid, and would be something else."""
+    return name if resolve(name) == name else f'"{name}"'
