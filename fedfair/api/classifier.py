@@ -84,7 +84,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = np.searchsorted(self.classes_, answers).clip(max=count - 1)
         held = counted_records(features, labels.astype(np.float64), weights)
         numbers, ridge = held.answers.astype(np.int64), 1.0 / held.people if self.ridge is None else self.ridge
-        design = linear_design(held.features, numbers, count, ridge=ridge, shares=held.shares, alike=True)
+        design = linear_design(held.features, numbers, count, ridge=ridge, shares=held.shares)
         found = fit_linear(design, self.worst_group_size, self.tradeoff)
         weighed = np.column_stack([design.back @ found, np.zeros(len(found))])  # the last class has the logit 0
         # A constant added to all logits changes nothing; this one makes the classes alike.
