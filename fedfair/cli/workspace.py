@@ -9,11 +9,12 @@ import typer
 from rich.text import Text
 
 from fedfair.errors import PlanError
+from fedfair.extras import is_installed
 from fedfair.ids import parse_federation_name, parse_participant_id
 from fedfair.plan.digest import format_digest
-from fedfair.process.terminal import console
-from fedfair.workspace import archive
-from fedfair.workspace.create import create_workspace, write_site_file
+from fedfair.plan.loading import load_plan
+from fedfair.process.terminal import console, error_console
+from fedfair.workspace.create import PLAN_FILE, create_workspace, write_site_file
 from fedfair.workspace.templates import TEMPLATES
 
 app = typer.Typer(
@@ -51,6 +52,9 @@ def export(
     as_json: bool = AS_JSON,
 ) -> None:
     """Pack plan, roster and code for other hosts. Keys, certificates and data are never packed."""
+    from fedfair.workspace import archive
+
+    _freeze(folder / PLAN_FILE)
     raw = archive.pack(folder)
     try:
         with target.open("xb") as output:
@@ -70,6 +74,8 @@ def import_command(
     as_json: bool = AS_JSON,
 ) -> None:
     """Unpack an archive of another host. Existing files are never overwritten."""
+    from fedfair.workspace import archive
+
     site = None if name is None else parse_participant_id(name)
     raw = archive.read_archive(source)
     written = archive.unpack(raw, folder)
@@ -81,7 +87,31 @@ def import_command(
     _report(source, raw, as_json=as_json)
 
 
+def _freeze(plan_file: Path) -> None:
+    """Put the model before round 1 beside the plan, where torch is installed and the plan says enough."""
+    from fedfair.run.initial_model import REMEDY, initial_model_file, is_current
+
+    if not plan_file.is_file():
+        return
+    plan = load_plan(plan_file)
+    if is_current(plan_file, plan):
+        return
+    if is_installed("torch"):
+        from fedfair.data.declared import declared_schema
+        from fedfair.training.freezing import freeze_plan
+
+        if declared_schema(plan) is not None:
+            freeze_plan(plan_file)
+            return
+    place = initial_model_file(plan_file)
+    place.unlink(missing_ok=True)
+    words = f"{place} is not exported, and no aggregator starts without it; {REMEDY}"
+    error_console.print(Text(f"warning: {words}", style="yellow"), soft_wrap=True)
+
+
 def _report(path: Path, raw: bytes, *, as_json: bool) -> None:
+    from fedfair.workspace import archive
+
     digest = format_digest(archive.archive_digest(raw))
     if as_json:
         console.print_json(json.dumps({"format": "fedfair/workspace/1", "archive": str(path), "digest": digest}))
