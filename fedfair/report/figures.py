@@ -119,6 +119,11 @@ class Chart:
     title: str = ""
 
 
+def can_draw() -> bool:
+    """Return whether charts are drawn here."""
+    return is_installed("matplotlib")
+
+
 def draw(panels: Sequence[Chart], name: str, title: str, description: str, *, columns: int = 1) -> Markup:
     """Return a picture of one or more panels with one legend.
 
@@ -132,7 +137,7 @@ def draw(panels: Sequence[Chart], name: str, title: str, description: str, *, co
     Returns:
         The picture; where Matplotlib is not installed, its title and how to install it.
     """
-    if not is_installed("matplotlib"):
+    if not can_draw():
         return Markup("<p>{}: no chart, because this needs <code>pip install 'fedfair[plots]'</code></p>").format(
             title
         )
