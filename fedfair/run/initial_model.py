@@ -23,6 +23,7 @@ from fedfair.aggregation import model_file
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
 from fedfair.errors import PlanError
+from fedfair.file_formats import format_fault
 from fedfair.plan.digest import (
     canonical_json,
     code_digest,
@@ -160,8 +161,8 @@ def _words_of(place: Path) -> tuple[Layout, NDArray[np.floating], dict[str, str]
     found = words.get("format", "(none)")
     if found != FORMAT or not {"source", "schema"} <= words.keys():
         raise PlanError(
-            f"{place} has the format {found}; this version of fedfair reads {FORMAT}",
-            "run `fedfair plan freeze` with this version, or install the version of fedfair that wrote the file",
+            format_fault(found, FORMAT, str(place)),
+            "run `fedfair plan freeze` with this version, or use the version of fedfair that wrote it",
         )
     return layout, vector, words
 
