@@ -43,7 +43,7 @@ _WITHOUT_FILE = b"fedfair run 1\n\0\0"
 """The mark of the version before that, whose states have their whole history in them."""
 
 _RUN_ID_BYTES = 32
-_LEAST_PLACE_BYTES = 1 << 14
+_MIN_PLACE_BYTES = 1 << 14
 
 
 class RunStore:
@@ -118,7 +118,7 @@ class RunStore:
         size = self._path.stat().st_size // 2 if self._path.exists() else 0
         if length > size:
             # Once for every doubling: the new state alone, in places that have room to grow.
-            longer = max(_LEAST_PLACE_BYTES, 2 * length)
+            longer = max(_MIN_PLACE_BYTES, 2 * length)
             gaps = [bytes(longer - length), bytes(longer)]
             content = [*parts, *gaps] if not place else [gaps[1], *parts, gaps[0]]
             replace_file(self._path, content, OWNER_ONLY)

@@ -190,8 +190,8 @@ def parse_line(line: bytes) -> RecordLine:
     if tail is None:
         raise AuditError("it is no entry: it does not end in a chain value and a line end")
     body = line[: tail.start()] + b"}"
-    if fault := other_version(body, FORMAT, "the record"):
-        raise AuditError(fault, REMEDY)
+    if newer := other_version(body, FORMAT, "the record"):
+        raise AuditError(newer, REMEDY)
     try:
         entry = _ENTRIES.validate_json(body)
     except ValidationError as error:

@@ -143,7 +143,7 @@ def test_an_aggregator_without_torch_runs_a_masked_federation_and_everything_aft
         for process in running:
             process.kill()
             process.wait()
-    assert "FedSRCVaR" in base.run("report", "result.json", "--html", "report.html")
+    assert "FedSRCVaR" in base.run("report", "result.json", "--output", "report.html")
     assert "pip install 'fedfair[plots]'" in (workspace.folder / "report.html").read_text().replace("&#39;", "'")
     base.run("certificate", "--split", "train")
     assert "is this one" in base.run("certificate", "verify", "certificate.json", *plan)
@@ -171,7 +171,7 @@ def test_simulate_report_and_predict_need_nothing_that_windows_lacks(tmp_path: P
         task={"data": {"csv": table}, "partition": {"scheme": "random"}}, training={"rounds": 2}
     )
     (shell.folder / "plan" / "plan.yaml").write_text(yaml.safe_dump(document))
-    shell.run("simulate", "--json", "result.json", "--save", "save", "--quiet")
-    shell.run("report", "result.json", "--html", "report.html")
+    shell.run("simulate", "--output", "result.json", "--save", "save", "--quiet")
+    shell.run("report", "result.json", "--output", "report.html")
     shell.run("predict", "--data", "data/all.csv", "--ignore-unknown", "--output", "predicted.csv")
     assert len((shell.folder / "predicted.csv").read_text().splitlines()) == 41
