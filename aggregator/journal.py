@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 from aggregator.journal_rows import REMEDY, TABLES, UNREADABLE, check_row, damaged, explained, seal, sha256_of
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.errors import FedfairError, StateError
+from fedfair.file_formats import format_fault
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.process.lock import HeldError, ProcessLock, runs_already
@@ -215,7 +216,7 @@ class Journal:
         connection.close()
         if not is_readable:
             raise StateError(
-                f"{path} is a journal of the form {found_format}, this version of fedfair writes {FORMAT}",
+                format_fault(str(found_format), f"{FORMAT} and {WITHOUT_FILES}", str(path)),
                 "finish that run with the version that began it, or start with --fresh to discard it",
             )
         raise StateError(

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     import typer
 
-    from aggregator.preparation import Binding
     from collaborator.egress import EgressRecord
     from fedfair.aggregation.running_sum import Totals
     from fedfair.audit.items import MessageKind
@@ -191,14 +190,12 @@ def _become(words: dict[str, Any], application: typer.Typer) -> None:
         os._exit(status)
 
 
-def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, PLR0915 - one wrapper each
+def _tap(path: Path, name: str, *, skips: bool = False) -> None:
     """Have this process write down what it contributes, sends under a transcript, and opens.
 
     With `skips` it lies about the round, from one round on, so that the order of rounds is seen to be checked.
     """
-    from aggregator import preparation
     from collaborator.egress import EgressRecord
-    from fedfair.plan.loading import load_plan, workspace_of
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.client import Contributing
     from fedfair.secagg.effects import Send
@@ -206,7 +203,6 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, 
     from fedfair.secagg.participant import Participant
     from fedfair.secagg.recovery import RoundState
     from fedfair.secagg.round_messages import ConsistencyCheck, PairMasks, UnmaskShares, Upload
-    from fedfair.training.binding import plan_binding
     from fedfair.wire.codec import decode_collaborator_frame
     from fedfair.wire.frames import SecaggMessage
 
@@ -274,16 +270,10 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, 
         )
         return progress
 
-    def binding(plan: Path) -> Binding:
-        made = plan_binding(load_plan(plan), workspace_of(plan))
-        return preparation.Binding(made.layout, made.vector, made.schema, made.digest)
-
     EgressRecord.sending = tapped_sending  # type: ignore[method-assign]  # this process is the experiment
     Participant.contribute = tapped_contribute  # type: ignore[method-assign]
     RoundState.open = tapped_opening  # type: ignore[method-assign]
     TrainingRun.apply_aggregate = tapped_absorb  # type: ignore[method-assign]
-    # The child process that makes the first model would import torch once more.
-    preparation.initial_binding = binding
 
 
 def within_clips(update: Update, code: BodyCode) -> list[float]:

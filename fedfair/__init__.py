@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from fedfair.extras import missing_extra
 from fedfair.version import __version__
 
 if TYPE_CHECKING:
@@ -69,11 +70,10 @@ if not TYPE_CHECKING:  # a type checker that saw this function would take any na
         try:
             module = importlib.import_module(_PLACES[name])
         except ModuleNotFoundError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing in {"", "fedfair"}:
+            words = missing_extra(error)
+            if not words:
                 raise
-            words = f"fedfair.{name} needs {missing}, which is not installed: pip install {missing}"
-            raise ImportError(words) from error
+            raise ImportError(f"fedfair.{name}: {words}") from error
         found: object = getattr(module, name)
         globals()[name] = found
         return found

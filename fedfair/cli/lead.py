@@ -15,6 +15,7 @@ from rich.text import Text
 
 from fedfair.atomic_file import replace_file
 from fedfair.cli.certs import say_fingerprint, show_request
+from fedfair.cli.initial_model import put_initial_model
 from fedfair.errors import ApprovalError, IdentityError, PlanError
 from fedfair.identity import authority_store, bundle, register, store
 from fedfair.identity.authority import CERTIFICATE_DAYS, Authority
@@ -70,6 +71,7 @@ def invite_command(
                 "Keep this host safe, or begin again with --passphrase"
             )
     _identify_aggregator(plan, signer, host, now)
+    put_initial_model(PLAN_FILE)
     write_public(path, archive.pack(Path(), {"authority.pem": certificate_pem(signer.certificate)}))
     _say(
         f"wrote {path}: send it to {', '.join(plan.federation.collaborators)}; each runs: fedfair join {path.name}"
@@ -175,6 +177,7 @@ def _answer(target: Path, signer: Authority) -> None:
     if missing:
         _say(f"still to be admitted: {', '.join(missing)}; no answer is written before, for all approve one plan")
         return
+    put_initial_model(PLAN_FILE)
     files = {
         f"{name}.certificate.pem": read_bytes(_bundle_of(name), "a certificate")
         for name in plan.federation.collaborators

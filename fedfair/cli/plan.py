@@ -34,11 +34,11 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy, load_site_config
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import console, error_console
-from fedfair.workspace.new_module import task_text, write_module
 
 if TYPE_CHECKING:
     from fedfair.policy.terms import Term
     from fedfair.report.plan_review import PlanReview
+    from fedfair.training.binding import PlanBinding
 
 app = typer.Typer(
     help="Check, show and approve the plan, and enroll its members' keys.",
@@ -76,7 +76,7 @@ def check(
     from fedfair.aggregation.masking_terms import guarantee, masking_cost
     from fedfair.report.plan_review import plan_review
 
-    promised, review = guarantee(plan), plan_review(plan)
+    promised, review = guarantee(plan), plan_review(plan, plan_file)
     errors = () if held is None else tuple(broken_terms(held[1]))
     if as_json:
         words = {"summary": dict(summary(plan)), "guarantee": promised, "errors": errors, **asdict(review)}
@@ -123,11 +123,29 @@ def schema() -> None:
 
 
 @app.command()
+def freeze(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
+    """Write the model before round 1 beside the plan, for an aggregator without torch."""
+    from fedfair.run.initial_model import initial_model_file, vector_digest
+    from fedfair.training.freezing import freeze_plan
+
+    made, place = freeze_plan(plan_file), initial_model_file(plan_file)
+    text, weights = format_digest(made.digest), format_digest(vector_digest(made.vector))
+    if as_json:
+        words = {"initial_model": str(place), "weights_digest": weights, "plan_digest": text}
+        console.print_json(json.dumps({"format": "fedfair/plan-freeze/1", **words}))
+    else:
+        _say(f"wrote {place}, initial weights {weights}")
+        _say(f"plan digest {text}")
+
+
+@app.command()
 def digest(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
     """Print the digest that sites approve: of plan, layout, initial weights and code."""
     plan = load_plan(plan_file)
     code = plan_code_digest(plan, plan_file)
-    text = format_digest(_digest(plan, workspace_of(plan_file)))
+    from fedfair.cli.plan_digest import digest_of
+
+    text = format_digest(digest_of(plan, plan_file))
     if as_json:
         words = {"plan_digest": text, "code_digest": None if code is None else format_digest(code)}
         console.print_json(json.dumps({"format": "fedfair/plan-digest/1", **words}))
@@ -152,6 +170,7 @@ def approve_command(
     from collaborator.joining import check_roster
     from fedfair.identity.store import load_signing_key
     from fedfair.process.passphrase import own_passphrase
+    from fedfair.run.initial_model import check_initial_model
 
     plan = load_plan(plan_file)
     check_deployment(plan)
@@ -165,7 +184,9 @@ def approve_command(
     code = workspace_of(plan_file)
     if plan.task.references:
         code = _allow_code(plan, code, participant, yes=yes)
-    plan_digest = _digest(plan, code)
+    binding = _binding(plan, code)
+    check_initial_model(plan_file, binding.vector)
+    plan_digest = binding.digest
     _say(f"digest {format_digest(plan_digest)}")
     if not yes and not typer.confirm(f"Does {participant} approve exactly this?"):
         raise ApprovalError("nothing was approved")
@@ -201,6 +222,8 @@ def new_module_command(
     plan_file: Path = PLAN,
 ) -> None:
     """Write a commented module with an own loader and model, which runs as it is."""
+    from fedfair.workspace.new_module import task_text, write_module
+
     place = write_module(workspace_of(plan_file), name)
     console.print(Text(f"written: {place}"), soft_wrap=True)
     console.print(Text(f"State it in {plan_file}, then simulate the plan:"), soft_wrap=True)
@@ -242,10 +265,10 @@ def _code_words(plan: Plan, plan_file: Path) -> str:
     return "none" if code is None else format_digest(code)
 
 
-def _digest(plan: Plan, code: Path) -> bytes:
+def _binding(plan: Plan, code: Path) -> PlanBinding:
     from fedfair.training.binding import plan_binding
 
-    return plan_binding(plan, code).digest
+    return plan_binding(plan, code)
 
 
 def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes: bool) -> Path:

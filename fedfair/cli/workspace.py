@@ -10,13 +10,13 @@ import typer
 from rich.text import Text
 
 from fedfair.cli.answers import Answers, at_the_terminal
+from fedfair.cli.initial_model import put_initial_model
 from fedfair.cli.workspace_update import replace_archive, take_update
 from fedfair.errors import PlanError
 from fedfair.ids import parse_federation_name, parse_participant_id
 from fedfair.plan.digest import format_digest
 from fedfair.process.terminal import console
-from fedfair.workspace import archive
-from fedfair.workspace.create import create_workspace, write_site_file
+from fedfair.workspace.create import PLAN_FILE, create_workspace, write_site_file
 from fedfair.workspace.templates import TEMPLATES, Members
 
 app = typer.Typer(
@@ -81,6 +81,9 @@ def export(
     as_json: bool = AS_JSON,
 ) -> None:
     """Pack plan, roster and code for other hosts. Keys and data are never packed."""
+    from fedfair.workspace import archive
+
+    put_initial_model(folder / PLAN_FILE)
     if update and target.exists():
         # Certificates of those who joined with it stay in it.
         joined = archive.certificates_of(archive.read_archive(target))
@@ -110,6 +113,8 @@ def import_command(
     as_json: bool = AS_JSON,
 ) -> None:
     """Unpack an archive of another host. Without --update, existing files are never overwritten."""
+    from fedfair.workspace import archive
+
     site = None if name is None else parse_participant_id(name)
     raw = archive.read_archive(source)
     if update:
@@ -127,6 +132,8 @@ def import_command(
 
 
 def _report(path: Path, raw: bytes, *, as_json: bool) -> None:
+    from fedfair.workspace import archive
+
     digest = format_digest(archive.archive_digest(raw))
     if as_json:
         console.print_json(json.dumps({"format": "fedfair/workspace/1", "archive": str(path), "digest": digest}))

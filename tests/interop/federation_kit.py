@@ -14,7 +14,7 @@ from aggregator.notice_words import notice_words
 from aggregator.notices import Notice
 from aggregator.observer import SilentRunObserver
 from aggregator.outcome import Ending, write_result
-from aggregator.preparation import Binding, Run, Start, prepare
+from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from collaborator.egress import EgressRecord
@@ -36,6 +36,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.results.document import JsonObject, to_json
+from fedfair.run.initial_model import InitialModel
 from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.simulation.simulate import simulate
 from fedfair.training.binding import plan_binding
@@ -159,9 +160,9 @@ class Federation:
         return dial(self.ready(name), Address("localhost", self.port), Remembered())
 
 
-def in_process_binding(plan: Path) -> Binding:
+def in_process_binding(plan: Path) -> InitialModel:
     made = plan_binding(load_plan(plan), workspace_of(plan))
-    return Binding(made.layout, made.vector, made.schema, made.digest)
+    return InitialModel(made.layout, made.vector, made.schema, made.digest)
 
 
 def prepared(
@@ -169,7 +170,7 @@ def prepared(
     *,
     fresh: bool = False,
     model: Path | None = None,
-    binding: Callable[[Path], Binding] = in_process_binding,
+    binding: Callable[[Path], InitialModel] = in_process_binding,
 ) -> Run:
     folder = workspace.folder if model is None else workspace.folder / "evaluation"
     start = Start(workspace.plan, folder, workspace.folder / "cert", fresh=fresh, model=model)
@@ -182,7 +183,7 @@ def play(
     *,
     fresh: bool = False,
     model: Path | None = None,
-    binding: Callable[[Path], Binding] = in_process_binding,
+    binding: Callable[[Path], InitialModel] = in_process_binding,
     limits: PeerLimits = PEER_LIMITS,
 ) -> Ending:
     """Start an aggregator, let the scenario happen, and return how the run ended.
