@@ -152,7 +152,8 @@ class RunStore:
         if length > size:
             # Once for every doubling: the new state alone, in places that have room to grow.
             longer = max(_LEAST_PLACE_BYTES, 2 * length)
-            gaps, parts = [bytes(longer - length), bytes(longer)], [*words, *brief.vectors]
+            gaps = [bytes(longer - length), bytes(longer)]
+            parts: list[bytes | memoryview] = [*words, *brief.vectors]
             content = [*parts, *gaps] if not place else [gaps[1], *parts, gaps[0]]
             self._written.clear()
             replace_file(self._path, content, OWNER_ONLY)
