@@ -66,13 +66,18 @@ def replace_file(
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         # Nobody asked for the temporary file, and its name would not tell what to mend.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of the files in a folder are on the disk.
+
+    Raises:
+        OSError: the disk fails.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
