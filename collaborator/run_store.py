@@ -152,9 +152,9 @@ class RunStore:
         if length > size:
             # Once for every doubling: the new state alone, in places that have room to grow.
             longer = max(_LEAST_PLACE_BYTES, 2 * length)
-            gaps = [bytes(longer - length), bytes(longer)]
-            parts: list[bytes | memoryview] = [*words, *brief.vectors]
-            content = [*parts, *gaps] if not place else [gaps[1], *parts, gaps[0]]
+            after, whole_place = bytes(longer - length), bytes(longer)
+            before: list[bytes | memoryview] = [whole_place] if place else []
+            content = [*before, *words, *brief.vectors, after, *([] if place else [whole_place])]
             self._written.clear()
             replace_file(self._path, content, OWNER_ONLY)
             return
