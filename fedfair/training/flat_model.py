@@ -68,9 +68,8 @@ class FlatModel(nn.Module):
         # The steps since it was loaded, added up by themselves: a model is far larger than a step, and rounds it.
         self._stepped = torch.zeros_like(self.flat)
         # On the CPU nothing need be carried.
-        self._host = (
-            None if self.flat.device.type == "cpu" else host_memory((self.layout.dimension,), dtype, device)
-        )
+        on, length = self.flat.device, self.layout.dimension
+        self._host = None if on.type == "cpu" else host_memory((length,), dtype, on)
         # What no step moves, and what it was when it was loaded: its change is counted from that.
         self._untrained: list[tuple[slice, Tensor]] = []
         for entry, place in self.layout.slices():
