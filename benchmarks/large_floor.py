@@ -100,7 +100,7 @@ def _carry() -> None:
 
 
 async def _bare_grpc(repeat: int = 6) -> float:
-    """Return the least processor seconds of this process for 16 MiB through a stream of gRPC, both ends together."""
+    """Return the least processor seconds for 16 MiB through a stream of gRPC, of both ends together."""
     found: list[float] = []
 
     async def echo(_frames: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
