@@ -194,7 +194,7 @@ class RunStore:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenVectors:
-    """What this process has written to one place.
+    """The vectors that this process has written to one place.
 
     Attributes:
         offset: where in the place the vectors begin.
