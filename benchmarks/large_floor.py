@@ -7,7 +7,7 @@ and one of the new model in every process. What is missing is all that makes it 
 the check of the sum, copies, frames, and files. So no federation of this design comes to this figure.
 
 Beside it stands what gRPC takes to carry the same frames over mutual TLS with nothing behind them (`bare_grpc`):
-its library copies every byte about five times. That is in place of `carrying`, and not in the sum.
+its library copies three times what it reads. That is in place of `carrying`, and not in the sum.
 """
 
 from __future__ import annotations

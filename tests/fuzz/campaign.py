@@ -1,8 +1,8 @@
 """Reads broken examples of one kind and finds every outcome that is neither acceptance nor one clear error.
 
 Findings: an exception that is not the product's own, an error without words or of many lines, a call that takes
-longer than `HANG_SECONDS` of processor time, and memory that grows by more than `MAX_GROWTH_BYTES` in one kind. The
-same place of the code is one finding.
+longer than `HANG_SECONDS` of processor time, and memory that grows by more than `MAX_GROWTH_BYTES` in one kind.
+One place of the code is one finding.
 """
 
 from __future__ import annotations
