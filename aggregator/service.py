@@ -53,7 +53,7 @@ from fedfair.wire.limits import MAX_CHECK_BYTES, MAX_CHUNK_BYTES, MAX_FRAME_BYTE
 from fedfair.wire.service import (
     CHECK_METHOD,
     KEEPALIVE,
-    LEAST_PING_MILLISECONDS,
+    MIN_PING_MILLISECONDS,
     PARTICIPATE_METHOD,
     SERVICE,
 )
@@ -76,7 +76,7 @@ SERVER_OPTIONS = (
     # life, so a slow line that carries an upload is not cut.
     *KEEPALIVE.options,
     ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_MILLISECONDS),
+    ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MILLISECONDS),
     ("grpc.http2.max_ping_strikes", 4),
     # An honest peer has one call on a connection. One whose calls are refused waits for each refusal.
     ("grpc.max_concurrent_streams", 4),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-MOST_REASONS = 8
+MAX_REASONS = 8
 """Reasons that are told of one name."""
 
 REMINDER_SECONDS = 24 * 3600.0
@@ -28,7 +28,7 @@ class ToldReasons:
         if self._clock is not None and self._clock() - self._since > REMINDER_SECONDS:
             self._told, self._since = {}, self._clock()
         told = self._told.setdefault(who, set())
-        if reason in told or len(told) >= MOST_REASONS:
+        if reason in told or len(told) >= MAX_REASONS:
             return False
         told.add(reason)
         return True

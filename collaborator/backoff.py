@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 FIRST_SECONDS = 0.25
-LONGEST_SECONDS = 30.0
+MAX_SECONDS = 30.0
 
 LIVED_SECONDS = 30.0
 """A stream that lived so long was good: what broke it is a new fault."""
@@ -36,7 +36,7 @@ class Backoff:
         """Return the seconds to wait now: between half of the present bound and all of it."""
         bound = self._longest
         self.fruitless += 1
-        self._longest = min(2 * bound, LONGEST_SECONDS)
+        self._longest = min(2 * bound, MAX_SECONDS)
         return bound * (1 + self._draw()) / 2
 
     def reset(self) -> None:

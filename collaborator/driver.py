@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from collaborator.backoff import LIVED_SECONDS, LONGEST_SECONDS, Backoff
+from collaborator.backoff import LIVED_SECONDS, MAX_SECONDS, Backoff
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
 from collaborator.notices import (
@@ -206,7 +206,7 @@ class SiteDriver:
                 return
         self._retry_noted = fault, now
         until = None if left is None else datetime.now(UTC) + timedelta(seconds=left)
-        self._observer.noticed(RetryPlanned(fault, seconds, LONGEST_SECONDS, until))
+        self._observer.noticed(RetryPlanned(fault, seconds, MAX_SECONDS, until))
 
     # -------------------------------------------------------------- one stream
 
@@ -265,10 +265,10 @@ class SiteDriver:
             raise StreamOutdatedError(self._standing.reconnection)
 
     async def _listen(self, link: Link, questions: Mailbox) -> Finished:
-        inbox = Receiver(self._shapes, self._worker.standing.last_sum)
+        receiver = Receiver(self._shapes, self._worker.standing.last_sum)
         async for frame in link.frames():
             self._last_contact = time.monotonic()
-            match inbox.take(frame):
+            match receiver.take(frame):
                 case Welcome() as welcome:
                     await self._greet(welcome)
                 case ReceivedRequest() as question:

@@ -28,7 +28,7 @@ from fedfair.results.outcome import EndState, RunSubject, run_outcome
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model
 from fedfair.run.training_run import TrainingRun
 
-LEAST_NEWS = 100
+MIN_NEWS = 100
 """The result is written when one in so many evaluations is new."""
 
 SAVE, LAST, BEST, RESULT = "save", "last.safetensors", "best.safetensors", "result.json"
@@ -64,7 +64,7 @@ class RunFolder:
         rounds = self._subject.plan.training.rounds
         words = f"round {training_run.rounds_done} of {rounds}"
         count = len(training_run.history)
-        is_told = 0 <= count - self._told < max(1, count // LEAST_NEWS)
+        is_told = 0 <= count - self._told < max(1, count // MIN_NEWS)
         return self._write(training_run, EndState.RUNNING, words, is_told=is_told)
 
     def ended(self, training_run: TrainingRun, state: EndState, words: str) -> RunFileUnwritten | None:

@@ -55,7 +55,7 @@ _WITHOUT_FILE = b"fedfair run 1\n\0\0"
 """The mark of the version before that, whose states have their whole history in them."""
 
 _RUN_ID_BYTES = 32
-_LEAST_PLACE_BYTES = 1 << 14
+_MIN_PLACE_BYTES = 1 << 14
 _ALIGNED_BYTES = 1 << 12
 """The vectors of a state begin at a multiple of this, and so at the same offset for many rounds."""
 
@@ -151,7 +151,7 @@ class RunStore:
         now = _WrittenVectors(offset, tuple(map(len, brief.vectors)), tuple(brief.digests))
         if length > size:
             # Once for every doubling: the new state alone, in places that have room to grow.
-            longer = max(_LEAST_PLACE_BYTES, 2 * length)
+            longer = max(_MIN_PLACE_BYTES, 2 * length)
             after, whole_place = bytes(longer - length), bytes(longer)
             before: list[bytes | memoryview] = [whole_place] if place else []
             content = [*before, *words, *brief.vectors, after, *([] if place else [whole_place])]

@@ -8,11 +8,10 @@ from pathlib import Path
 from rich.table import Table
 
 from fedfair.plan.description import percent
+from fedfair.report.figure_names import EVERYBODY, UNIFORM_GUESS
 from fedfair.results.document import JsonObject
 from fedfair.simulation.personalisation import FineTuning, Personalised
 from fedfair.simulation.site_comparison import FEDERATED, SiteComparison
-
-GUESS = "uniform guess"
 
 
 def comparison_table(found: SiteComparison) -> Table:
@@ -23,12 +22,12 @@ def comparison_table(found: SiteComparison) -> Table:
     table.add_column("who", no_wrap=True)
     for name in found.risks:
         table.add_column(name, justify="right")
-    table.add_column(GUESS, justify="right", style="dim")
+    table.add_column(UNIFORM_GUESS, justify="right", style="dim")
     guess = f"{found.uniform:.3f}"
     for size in found.group_sizes:
         worst = [f"{risk.by_group_size[size].worst:.3f}" for risk in found.risks.values()]
         table.add_row(f"worst {percent(size)} ({found.records(size)})", *worst, guess)
-    table.add_row("everybody", *(f"{risk.mean:.3f}" for risk in found.risks.values()), guess)
+    table.add_row(EVERYBODY, *(f"{risk.mean:.3f}" for risk in found.risks.values()), guess)
     table.add_row("accuracy", *(f"{risk.accuracy:.1%}" for risk in found.risks.values()), "")
     return table
 

@@ -30,7 +30,7 @@ PAGES = [
 PRIVATE = re.compile(
     r"\b(telephone|foresees?|leaves? (it |`--yes` )?away|declin(e|es|ed|ing)|reluctan\w+|inbox|in vain"
     r"|row of sums|written anew|asks nothing twice|(stop(s|ped)?|end(s|ed)) in order|by whomever)\b"
-    r"|(?<!of )\bcourse\b|\bjudged? (a|the) (saved )?model\b",
+    r"|(?<!of )\bcourse\b|\bjudged? (a|the) (saved )?model\b|\bworst-off group\b",
     re.IGNORECASE,
 )
 """A private vocabulary; the field has a word for each: omit, refuse, withdraw, training run"""

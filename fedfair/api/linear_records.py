@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedfair.fairness.linear_design import Array
 from fedfair.fairness.superquantile_weights import worst_weights
 
-SMALLEST_DEVIATION = 1e-12
+MIN_DEVIATION = 1e-12
 """A column that varies by less than this part of its mean is a constant: its scale is 1."""
 
 
@@ -73,6 +73,6 @@ def counted_records(features: NDArray[np.floating], answers: Array, weights: Arr
     columns, shares = table[:, :-1], counts / counts.sum()
     mean = shares @ columns
     deviation = np.sqrt(shares @ (columns - mean) ** 2)
-    varies = deviation > SMALLEST_DEVIATION * np.maximum(np.abs(mean), math.ulp(1.0))
+    varies = deviation > MIN_DEVIATION * np.maximum(np.abs(mean), math.ulp(1.0))
     scale = np.where(varies, deviation, 1.0)
     return CountedRecords((columns - mean) / scale, table[:, -1], counts, mean, scale)

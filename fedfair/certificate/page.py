@@ -28,6 +28,7 @@ from fedfair.certificate.sentences import (
     verdict_sentence,
 )
 from fedfair.report.blocks import bullets, facts, figure, paragraph, table
+from fedfair.report.figure_names import UNIFORM_GUESS
 from fedfair.report.figures import Level, Series, draw, group_size_chart
 from fedfair.report.html import PageSection, page
 
@@ -76,7 +77,7 @@ def _curve(certificate: Certificate) -> Markup:
     sizes = np.linspace(1.0 / CURVE_POINTS, 1.0, CURVE_POINTS).tolist()
     points = statements(certificate.loss_histogram(), sizes, certificate.population, certificate.sites)
     curves = [_sample_curve(sizes, points)]
-    words = "The worst-off group of the evaluated people, by its size as a share of them"
+    words = "The worst group of the evaluated people, by its size as a share of them"
     if certificate.population is not None:
         bounds = [_or_nan(population_bound(certificate, point)) for point in points]
         curves.append(Series(f"at most, in the population ({confidence(certificate)} confidence)", sizes, bounds))
@@ -84,11 +85,11 @@ def _curve(certificate: Certificate) -> Markup:
             ", and above it the bound for the population. Where that line ends, nothing is proven; it comes down "
             "as more people are evaluated"
         )
-    levels = [Level(f"guessing: {certificate.uniform_floor:.3f}", certificate.uniform_floor)]
+    levels = [Level(f"{UNIFORM_GUESS}: {certificate.uniform_floor:.3f}", certificate.uniform_floor)]
     picture = draw(
         [group_size_chart(curves, levels)],
         "group-sizes",
-        "Mean loss of the worst-off group against its size",
+        "Mean loss of the worst group against its size",
         f"{words}. The mean over everybody is {certificate.mean:.3f}, at the right end.",
     )
     return figure(picture, f"{words}. At 100% it is the mean over everybody, {certificate.mean:.3f}.")

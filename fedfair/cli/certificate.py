@@ -269,6 +269,6 @@ def _table(certificate: Certificate) -> Table:
         bound = population_bound(certificate, statement)
         claimed = () if certificate.population is None else ("nothing" if bound is None else at_most(bound),)
         table.add_row(share(statement.group_size), at_most(statement.sample[1]), *claimed)
-    table.caption = f"everybody {certificate.mean:.3f}; guessing {certificate.uniform_floor:.3f}"
+    table.caption = f"everybody {certificate.mean:.3f}; uniform guess {certificate.uniform_floor:.3f}"
     table.caption_justify = "left"
     return table

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 import typer
 
 from fedfair.cli.lazy import Entry, LazyGroup
+from fedfair.errors import FedfairError
 from fedfair.process.terminal import DEBUG_HELP, console
 from fedfair.version import __version__
 
@@ -64,6 +67,11 @@ class Commands(LazyGroup):
         "workspace": Entry(
             "fedfair.cli.workspace", "app", "Create a federation's folder, export it and import it on other hosts."
         ),
+        "migrate": Entry(
+            "fedfair.cli.migrate",
+            "app",
+            "Turn a workspace of another system into fedfair's files. Its code is read and never run.",
+        ),
         "certs": Entry(
             "fedfair.cli.certs",
             "app",
@@ -113,8 +121,22 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def root(
-    version: bool = typer.Option(
+    version: bool = typer.Option(  # noqa: ARG001 - its callback has printed it
         False, "--version", help="Print the version.", is_eager=True, callback=_print_version
+    ),
+    folders: list[Path] = typer.Option(
+        None, "-C", metavar="DIR", help="Run as if started in this folder; each one starts from the one before."
     ),
 ) -> None:
     """Take the options that belong to no command."""
+    for folder in folders or ():
+        _enter(folder)
+
+
+def _enter(folder: Path) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as fault:
+        raise FedfairError(
+            f"-C {folder}: {fault.strerror}, seen from {Path.cwd()}", "name a folder that exists"
+        ) from None

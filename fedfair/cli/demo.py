@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from fedfair.cli.secagg_demo import secagg_command
 from fedfair.errors import FedfairError, StoppedError
 from fedfair.process.terminal import console, error_console
 from fedfair.report.run_page import run_page
+from fedfair.report.sentences import algorithm_name
 from fedfair.report.tables import NAMES, comparison
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import read_result
@@ -73,7 +74,9 @@ PLAN: Mapping[str, object] = {
 @app.callback(invoke_without_command=True)
 def demo(
     context: typer.Context,
-    output: Path = typer.Option(Path("fedfair-demo"), help="Folder for results, models and logs."),
+    output: Path = typer.Option(
+        Path("fedfair-demo"), "--output", "-o", help="Folder for results, models and logs."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the results as JSON instead of the table."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
 ) -> None:
@@ -93,12 +96,12 @@ def demo(
         raise StoppedError("interrupted; every process was stopped and nothing was kept") from None
     files = [output / algorithm / "result.json" for algorithm in folders]
     documents = {str(path.relative_to(output)): read_result(path) for path in files}
-    write_whole(output / PAGE, run_page(documents))
-    results = list(documents.values())
+    labelled = {algorithm_name(one): one for one in documents.values()}
+    write_whole(output / PAGE, run_page(documents, labels=[*labelled]))
     if as_json:
-        console.print_json("[" + ",".join(result.model_dump_json() for result in results) + "]")
+        console.print_json("[" + ",".join(result.model_dump_json() for result in labelled.values()) + "]")
         return
-    _print_outcome(results, output)
+    _print_outcome(labelled, output)
 
 
 def _run(folder: Path, algorithm: str, ask: Callable[[], None], *, show: bool) -> Path:
@@ -145,10 +148,10 @@ def _check_replaceable(output: Path) -> None:
         )
 
 
-def _print_outcome(results: Sequence[ResultDocument], output: Path) -> None:
+def _print_outcome(results: Mapping[str, ResultDocument], output: Path) -> None:
     console.print()
     console.print(comparison(results, SHOWN_SIZES))
-    average, fair = (result.shown[1].worst_risk(0.1) for result in results)
+    average, fair = (result.shown[1].worst_risk(0.1) for result in results.values())
     change = f"{(fair - average) / average:+.0%}"
     console.print(
         "",

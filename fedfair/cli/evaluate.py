@@ -14,6 +14,7 @@ from fedfair.plan.deployment import refuse_records_of_sites
 from fedfair.plan.derived import evaluates_exactly
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.process.terminal import console, error_console
+from fedfair.report.sentences import promised_privacy
 from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
@@ -27,15 +28,16 @@ def evaluate_command(
         None, "--config", "-c", help="A site's own configuration: evaluate on its own records alone."
     ),
     exact: bool = typer.Option(False, "--exact", help="Run the four sums of an exact evaluation too."),
-    json_file: Path = typer.Option(None, "--json", help="Write the result here; '-' for standard output."),
+    output: Path = typer.Option(None, "--output", "-o", help="Write the result here (JSON)."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as JSON instead of the table."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
 ) -> None:
     """Evaluate a saved model on this machine."""
     plan = load_plan(plan_file)
     if not model_file.is_file():
         raise typer.BadParameter(f"there is no model {model_file}", param_hint="--model")
-    if json_file is not None and str(json_file) != "-":
-        check_result_place(json_file)
+    if output is not None:
+        check_result_place(output)
     # Torch takes seconds to load; a wrong path should not have to wait for it.
     from collaborator.own_records import own_records
     from fedfair.simulation.evaluate import evaluate, evaluate_sites
@@ -49,13 +51,13 @@ def evaluate_command(
             own = own_records(plan, config, workspace_of(plan_file))
             outcome = evaluate_sites(plan, own.code, {own.participant: own.splits}, model_file, exact=exact)
     text = to_text(outcome.result)
-    if json_file is not None and str(json_file) == "-":
+    if output is not None:
+        write_whole(output, text)
+    if as_json:
         sys.stdout.write(text)
-    elif json_file is not None:
-        write_whole(json_file, text)
-    if not quiet and str(json_file) != "-":
+    elif not quiet:
         console.print(by_group_size(outcome.result))
-        for sentence in reassurance(outcome.result):
+        for sentence in (*promised_privacy(outcome.result), *reassurance(outcome.result)):
             console.print(Text(sentence), soft_wrap=True)
     for doubt in result_warnings(outcome.result):
         error_console.print(Text(doubt, style="yellow"), soft_wrap=True)

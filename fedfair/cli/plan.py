@@ -6,6 +6,8 @@ What a group size is worth is another matter: `advise` is in `advise.py`.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.cli.advise import advise_command
-from fedfair.cli.site_terms import plan_code_digest, site_terms, terms_json, terms_table
+from fedfair.cli.site_terms import broken_terms, plan_code_digest, site_terms, terms_json, terms_table
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
 from fedfair.plan.approval import approve
-from fedfair.plan.deployment import check_deployment, simulation_only
+from fedfair.plan.deployment import check_deployment
 from fedfair.plan.description import summary
 from fedfair.plan.digest import format_digest
 from fedfair.plan.editor_schema import plan_schema
@@ -36,6 +38,7 @@ from fedfair.workspace.new_module import task_text, write_module
 
 if TYPE_CHECKING:
     from fedfair.policy.terms import Term
+    from fedfair.report.plan_review import PlanReview
 
 app = typer.Typer(
     help="Check, show and approve the plan, and enroll its members' keys.",
@@ -58,9 +61,12 @@ def check(
         None, "--config", "-c", help="A site's own file: check the plan against its policy, term by term."
     ),
     as_json: bool = AS_JSON,
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="Print warnings only."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Print errors and warnings only."),
 ) -> None:
-    """Describe the plan and warn of likely mistakes. With -c, check it against a site's policy."""
+    """Describe the plan, with warnings of likely mistakes and notes. With -c, check it against a site's policy.
+
+    An error is something that stops the plan, such as a term that the site refuses; the exit status tells.
+    """
     plan = load_plan(plan_file)
     if config is not None:
         check_deployment(plan)
@@ -69,18 +75,18 @@ def check(
     from fedfair.aggregation.masking_terms import guarantee, masking_cost
     from fedfair.report.plan_review import plan_review
 
-    promised, warnings = guarantee(plan), (*simulation_only(plan), *plan_review(plan))
+    promised, review = guarantee(plan), plan_review(plan)
+    errors = () if held is None else tuple(broken_terms(held[1]))
     if as_json:
-        words = {"summary": dict(summary(plan)), "guarantee": promised, "warnings": warnings}
+        words = {"summary": dict(summary(plan)), "guarantee": promised, "errors": errors, **asdict(review)}
         words["masks"] = masking_cost(plan)
         site = {} if held is None else terms_json(*held)
         console.print_json(json.dumps({"format": "fedfair/plan-check/1", **words, **site}))
     else:
         if not quiet:
             _show_check(plan, plan_file, held)
-        for warning in warnings:
-            error_console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    if held is not None and not all(term.kept for term in held[1]):
+        _show_remarks(errors, review, quiet=quiet)
+    if errors:
         raise typer.Exit(ExitStatus.REFUSED)
 
 
@@ -90,6 +96,13 @@ def _show_check(plan: Plan, plan_file: Path, held: tuple[str, tuple[Term, ...]] 
         _say(f"code, for policy.module_code: {_code_words(plan, plan_file)}")
     if held is not None:
         console.print(terms_table(*held))
+
+
+def _show_remarks(errors: Sequence[str], review: PlanReview, *, quiet: bool) -> None:
+    told = [("error", "bold red", errors), ("warning", "yellow", review.warnings)]
+    for level, style, remarks in told if quiet else [*told, ("note", "", review.notes)]:
+        for remark in remarks:
+            error_console.print(Text(f"{level}: {remark}", style=style), soft_wrap=True)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedfair.plan.description import percent
 from fedfair.run.training_run import Progress as RoundProgress
 
 
@@ -73,5 +74,5 @@ class RoundsBar:
             self._show(float(train["mean"]), float(train["worst"]))
 
     def _show(self, mean: float, worst: float) -> None:
-        figures = f"mean loss {mean:.3f}, worst {self._worst_group_size:.0%} {worst:.3f}"
+        figures = f"mean loss {mean:.3f}, worst {percent(self._worst_group_size)} {worst:.3f}"
         self._bar.update(self._task, figures=figures)

@@ -13,6 +13,7 @@ from fedfair.atomic_file import write_whole
 from fedfair.process.terminal import console
 from fedfair.report.html import PageSection, check_place
 from fedfair.report.run_page import run_page, subject
+from fedfair.report.sentences import labelled
 from fedfair.report.shown import shown
 from fedfair.report.tables import by_group_size, comparison
 from fedfair.results.document import ResultDocument
@@ -31,11 +32,22 @@ def report_command(
         help="Result files; several are compared. The word schema prints their JSON Schema.",
         show_default="result.json",
     ),
-    html: Path = typer.Option(
-        None, "--html", help="File for the page.", show_default="report.html beside the first result"
+    output: Path = typer.Option(
+        None,
+        "--output",
+        "-o",
+        help="File for the page (HTML).",
+        show_default="report.html beside the first result",
+    ),
+    labels: list[str] = typer.Option(
+        None,
+        "--label",
+        "-l",
+        help="Name of a result beside the others; once for each, in their order.",
+        show_default="their files",
     ),
     as_json: bool = typer.Option(
-        False, "--json", help="Print the result as JSON. Without --html, no page is written."
+        False, "--json", help="Print the result as JSON. Without --output, no page is written."
     ),
 ) -> None:
     """Show mean and worst-group loss of a result."""
@@ -44,17 +56,19 @@ def report_command(
         console.print_json(json.dumps(result_schema()))
         return
     documents = {str(path): read_result(path) for path in places}
-    page = html or (None if as_json else places[0].with_name("report.html"))
+    reported = labelled(documents, labels or ())
+    page = output or (None if as_json else places[0].with_name("report.html"))
     if page is not None:
         check_place(page)
-        write_whole(page, run_page(documents, _certificates(documents)))
+        write_whole(page, run_page(documents, _certificates(documents), labels or ()))
     if as_json:
         console.print_json(json.dumps([shown(document) for document in documents.values()]))
         return
     if len(documents) > 1:
-        console.print(comparison(list(documents.values()), COMPARED_SIZES))
-    for document in documents.values():
-        console.print(by_group_size(document))
+        console.print(comparison({each.label: each.document for each in reported}, COMPARED_SIZES))
+    for each in reported:
+        document = each.document
+        console.print(by_group_size(document, each.label))
         for sentence in document.verdict.sentences if document.verdict is not None else ():
             console.print(Text(sentence), soft_wrap=True)
     console.print(f"The page: {page}", soft_wrap=True, markup=False)

@@ -21,7 +21,7 @@ def reproduce_command(
     data_set: str = typer.Argument(..., help=f"One of {', '.join(DATA_SETS)}."),
     data: Path = typer.Option(..., "--data", help="The folder of the published files."),
     out: Path = typer.Option(
-        None, "--out", help="Folder for everything that is written.", show_default="reproduction/DATA_SET"
+        None, "--output", "-o", help="Folder for everything that is written.", show_default="reproduction/DATA_SET"
     ),
     quick: bool = typer.Option(True, "--quick/--full", help="Take minutes, or hours."),
     workers: int = typer.Option(
@@ -43,7 +43,7 @@ def reproduce_command(
         raise FedfairError(f"{data} is no folder", f"name the folder of the {data_set} files by --data")
     place = out or Path("reproduction") / data_set
     if place.exists() and not place.is_dir():
-        raise FedfairError(f"{place} is a file", "name a folder by --out")
+        raise FedfairError(f"{place} is a file", "name a folder by --output")
     check_replaceable(place / "index.html")
     # Torch and its friends take seconds to load; a mistake on the command line should not have to wait.
     from fedfair.cli.reproduction import reproduce

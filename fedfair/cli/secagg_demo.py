@@ -20,7 +20,9 @@ FORMAT = "fedfair/secagg-demo/1"
 
 
 def secagg_command(
-    output: Path = typer.Option(Path("fedfair-secagg-demo.html"), help="File for the page with the pictures."),
+    output: Path = typer.Option(
+        Path("fedfair-secagg-demo.html"), "--output", "-o", help="File for the page with the pictures."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the facts as JSON instead of the story."),
 ) -> None:
     """Demonstrate secure aggregation: five clinics, real bytes, a drop-out, and three lies of the aggregator."""

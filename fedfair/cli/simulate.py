@@ -19,6 +19,7 @@ from fedfair.plan.loading import load_plan
 from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
 from fedfair.process.events import LogLevel
 from fedfair.process.terminal import console, error_console
+from fedfair.report.sentences import promised_privacy
 from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 def simulate_command(
     plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan."),
-    json_file: Path = typer.Option(None, "--json", help="Write the result here; '-' for standard output."),
+    output: Path = typer.Option(None, "--output", "-o", help="Write the result here (JSON)."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as JSON instead of the table."),
     model_file: Path = typer.Option(None, "--model", help="Write the output model here (safetensors)."),
     save_folder: Path = typer.Option(
         None, "--save", help="Folder for what a certificate needs: last.safetensors and evaluation.json."
@@ -51,7 +53,7 @@ def simulate_command(
     choice = LogChoice(log_format, log_level)
     log, targets = json_log(choice), track_targets(track)
     plan = load_plan(plan_file)
-    _check_places(json_file, model_file, save_folder)
+    _check_places(output, model_file, save_folder)
     chosen_engine(plan, engine)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.plan.loading import workspace_of
@@ -63,12 +65,14 @@ def simulate_command(
         outcome = simulate(plan, workspace_of(plan_file), engine=engine, on_progress=seen.together(bar.progressed))
     for words in seen.ended(outcome.result):
         error_console.print(Text(words, style="yellow"), soft_wrap=True)
-    _write(outcome, json_file, model_file)
+    _write(outcome, output, model_file)
     if save_folder is not None:
         _save(outcome, save_folder)
-    if log is None and not quiet and str(json_file) != "-":
+    if as_json:
+        sys.stdout.write(to_text(outcome.result))
+    elif log is None and not quiet:
         console.print(by_group_size(outcome.result))
-        for sentence in reassurance(outcome.result):
+        for sentence in (*promised_privacy(outcome.result), *reassurance(outcome.result)):
             console.print(Text(sentence), soft_wrap=True)
     for doubt in result_warnings(outcome.result):
         if log is not None:
@@ -77,12 +81,9 @@ def simulate_command(
             error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
 
 
-def _write(outcome: SimulationOutcome, json_file: Path | None, model_file: Path | None) -> None:
-    text = to_text(outcome.result)
-    if json_file is not None and str(json_file) == "-":
-        sys.stdout.write(text)
-    elif json_file is not None:
-        write_whole(json_file, text)
+def _write(outcome: SimulationOutcome, output: Path | None, model_file: Path | None) -> None:
+    if output is not None:
+        write_whole(output, to_text(outcome.result))
     if model_file is not None:
         _save_model(outcome, model_file)
 
@@ -102,17 +103,17 @@ def _save_model(outcome: SimulationOutcome, path: Path) -> None:
     save_model(path, outcome.layout, saved, origin)
 
 
-def _check_places(json_file: Path | None, model_file: Path | None, save_folder: Path | None) -> None:
+def _check_places(output: Path | None, model_file: Path | None, save_folder: Path | None) -> None:
     """Refuse before the work, not after it, when a file could not be written, or would replace another one."""
-    if json_file is not None and str(json_file) != "-":
-        check_result_place(json_file)
+    if output is not None:
+        check_result_place(output)
     for place in (model_file, save_folder):
         if place is not None and not place.parent.is_dir():
             raise DataError(f"{place}: the folder {place.parent} does not exist", "create it")
     if model_file is not None:
         _check_model_place(model_file)
-    if model_file is not None and json_file is not None and model_file.resolve() == json_file.resolve():
-        raise DataError(f"--json and --model both name {model_file}", "name two files")
+    if model_file is not None and output is not None and model_file.resolve() == output.resolve():
+        raise DataError(f"--output and --model both name {model_file}", "name two files")
     if save_folder is not None and save_folder.exists() and not save_folder.is_dir():
         raise DataError(f"{save_folder} is a file, --save needs a folder", "name a new or an existing folder")
 

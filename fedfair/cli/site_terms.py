@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,13 @@ def terms_table(name: str, held: tuple[Term, ...]) -> Table:
         mark = Text("✓", style="green") if term.kept else Text("✗", style="bold red")
         table.add_row(mark, Text(term.key), Text(term.asked), Text(term.allowed), Text(term.change))
     return table
+
+
+def broken_terms(held: tuple[Term, ...]) -> Iterator[str]:
+    """Yield what the site refuses of the plan, with the remedy."""
+    for term in held:
+        if not term.kept:
+            yield f"{term.fault}; {term.change}" if term.change else term.fault
 
 
 def terms_json(name: str, held: tuple[Term, ...]) -> dict[str, object]:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.errors import FedfairError, RemoteProtocolError, UnreachableError
+from fedfair.plan.description import percent
 from fedfair.process.terminal import console, host_and_port
 
 DEFAULT_PLACE = "localhost:9464"
@@ -109,7 +110,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     if document["median_answer_seconds"] is not None:
         yield f"the median site answers in {document['median_answer_seconds']:.3g} s"
     if document["evaluation"] is not None:
-        group = f"worst {document['worst_group_size']:.0%}"
+        group = f"worst {percent(document['worst_group_size'])}"
         for name, split in document["evaluation"]["splits"].items():
             yield (
                 f"after round {document['evaluation']['round']}, {name}: everybody {_loss(split['mean'])}, "

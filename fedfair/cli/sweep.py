@@ -51,7 +51,7 @@ def sweep_command(
         "-g",
         help="KEY=VALUE,VALUE,... Repeatable. KEY is a short word or a plan key such as training.batch_size.",
     ),
-    out: Path = typer.Option(Path("sweep"), "--out", "-o", help="Folder of the sweep, which resumes there."),
+    out: Path = typer.Option(Path("sweep"), "--output", "-o", help="Folder of the sweep, which resumes there."),
     engine: EngineName = typer.Option(EngineName.LOCAL, "--engine", help="Processes here, or a Ray cluster."),
     workers: int = typer.Option(
         None, "--workers", "-w", min=1, help="Number of points at a time.", show_default="the processors"

@@ -17,7 +17,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 
 BUILT_IN = {"breast-cancer": (load_breast_cancer, 2), "digits": (load_digits, 10)}
 
-_GREATEST = {
+_MAXIMA = {
     "radius": (50, 5, 50),
     "texture": (50, 5, 50),
     "perimeter": (300, 30, 300),
@@ -33,7 +33,7 @@ _GREATEST = {
 
 _PIXELS, _GREYS = 64, 16.0
 RANGES = {
-    "breast-cancer": tuple((0.0, float(row[kind])) for kind in range(3) for row in _GREATEST.values()),
+    "breast-cancer": tuple((0.0, float(row[kind])) for kind in range(3) for row in _MAXIMA.values()),
     "digits": ((0.0, _GREYS),) * _PIXELS,
 }
 

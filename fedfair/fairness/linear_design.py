@@ -18,7 +18,7 @@ from fedfair.errors import DataError
 
 Array = NDArray[np.float64]
 
-SMALLEST_MOMENT = 1e-12
+MIN_MOMENT = 1e-12
 """Second moments below this part of the greatest count as this part: a column of zeros has none."""
 
 
@@ -149,7 +149,7 @@ def _whitened(
     penalty = np.diag(np.append(np.full(columns - 1, weight), 0.0))
     second = design.T @ design / records if shares is None else design.T @ (design * shares[:, None])
     moments, directions = np.linalg.eigh(second + penalty)
-    back = directions / np.sqrt(np.maximum(moments, SMALLEST_MOMENT * moments[-1]))
+    back = directions / np.sqrt(np.maximum(moments, MIN_MOMENT * moments[-1]))
     return design @ back, back, back.T @ penalty @ back
 
 

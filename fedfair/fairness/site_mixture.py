@@ -8,7 +8,7 @@ share rho of P, and let r be the largest w_k / q_k. The mean of X over the group
 
 where k is a person's site. The density d has the mean 1 under Q and is at most r / rho. The largest mean of X over
 all such densities is CVaR of Q at the size rho / r (Rockafellar and Uryasev 2000, in its dual form). So a bound
-for Q at the size rho / r is a bound for P at the size rho. It is reached where the worst-off group of P is at the
+for Q at the size rho / r is a bound for P at the size rho. It is reached where the worst group of P is at the
 site with the largest ratio, and loose elsewhere: what is known is one histogram of all sites, not one of each.
 """
 

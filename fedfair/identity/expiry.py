@@ -26,7 +26,7 @@ LIST = "the revocation list"
 
 _RENEW = "`fedfair certs renew`, have the request signed, and install the bundle; nothing needs a restart"
 _REMEDY: Mapping[str, str] = {
-    AUTHORITY_CERTIFICATE: "a new authority has to sign every certificate of the federation anew; plan it now",
+    AUTHORITY_CERTIFICATE: "a new authority has to sign every certificate of the federation again; plan it now",
     LIST: "on the authority's host: `fedfair certs revoke --refresh`; the aggregator then hands the new list on",
 }
 

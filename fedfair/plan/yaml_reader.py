@@ -106,6 +106,19 @@ def read_text(path: Path) -> str:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from error
     if len(raw) > MAX_BYTES:
         raise PlanError(f"{path} has more than {MAX_BYTES} bytes", "this is not the file that was meant")
+    return decoded(raw, path)
+
+
+def decoded(raw: bytes, path: Path) -> str:
+    """Return the text of a file in UTF-8, with or without a byte order mark.
+
+    Args:
+        raw: its content.
+        path: where it came from, for messages.
+
+    Raises:
+        PlanError: it is not UTF-8; the message names the line.
+    """
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -13,6 +13,7 @@ from fedfair.experiments.advice.document import AdviceDocument, AdvisedModel
 from fedfair.experiments.advice.words import advised, loss_with_error
 from fedfair.plan.description import percent
 from fedfair.report.blocks import bullets, facts, figure, paragraph, table
+from fedfair.report.figure_names import UNIFORM_GUESS
 from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw, group_size_chart
 from fedfair.report.html import PageSection, page
 
@@ -29,7 +30,7 @@ def advice_page(advice: AdviceDocument) -> str:
         PageSection("advice", "", paragraph(first, "lead") + Markup("").join(map(paragraph, rest))),
         PageSection(
             "groups",
-            "How the worst-off group of each size fares",
+            "How the worst group of each size fares",
             figure(pictures[GROUP_SIZES], _GROUP_WORDS) + _size_table(advice),
         ),
         PageSection(
@@ -44,12 +45,12 @@ def advice_page(advice: AdviceDocument) -> str:
 
 
 _GROUP_WORDS = (
-    "Mean loss of the worst-off group against its size, on held-out records, with two standard errors. A model "
+    "Mean loss of the worst group against its size, on held-out records, with two standard errors. A model "
     "serves the groups better than guessing where its curve is below the line of guessing."
 )
 _TRADE_OFF_WORDS = (
     "Each line is one group size: the models trained for it with less and less weight on the mean, from plain "
-    "average training at the left. Right is worse for everybody; down is better for the worst-off group."
+    "average training at the left. Right is worse for everybody; down is better for the worst group."
 )
 
 
@@ -69,7 +70,7 @@ def _group_sizes(advice: AdviceDocument) -> Markup:
     return draw(
         [group_size_chart(curves, [_guess(advice)])],
         GROUP_SIZES,
-        "Mean loss of the worst-off group against its size",
+        "Mean loss of the worst group against its size",
         f"{_GROUP_WORDS} The table below has the numbers.",
     )
 
@@ -99,11 +100,11 @@ def _trade_off(advice: AdviceDocument) -> Markup:
         series.append(Series("recommended", *where, points=True))
     chart = Chart(
         ChartAxis("mean loss of everybody (nats)"),
-        ChartAxis("mean loss of the worst-off group of that size (nats)", zero=False),
+        ChartAxis("mean loss of the worst group of that size (nats)", zero=False),
         series,
         [_guess(advice)],
     )
-    return draw([chart], TRADE_OFF, "The worst-off against everybody", _TRADE_OFF_WORDS)
+    return draw([chart], TRADE_OFF, "The worst group against everybody", _TRADE_OFF_WORDS)
 
 
 def _size_table(advice: AdviceDocument) -> Markup:
@@ -175,7 +176,7 @@ def _against_guess(worst: float, guess: float) -> str:
 
 
 def _guess(advice: AdviceDocument) -> Level:
-    return Level(f"guessing: {advice.guess:.3f}", advice.guess)
+    return Level(f"{UNIFORM_GUESS}: {advice.guess:.3f}", advice.guess)
 
 
 def _setting(model: AdvisedModel) -> str:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from fedfair.plan.description import percent
 from fedfair.report.blocks import figure
+from fedfair.report.figure_names import UNIFORM_GUESS
 from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw, group_size_chart
 from fedfair.report.sentences import Reported, algorithm_name, before_training, part
 from fedfair.results.document import ResultDocument
@@ -30,13 +31,13 @@ def group_sizes(results: Sequence[Reported]) -> Markup:
     curves = [_by_size(each.label, each.document.shown[1]) for each in results[:MAX_CURVES]]
     if past is not None and past.by_group_size:
         curves.append(_by_size("before training", past))
-    words = "How the worst-off group of each size fares. Lower is better; at 100 % it is everybody."
+    words = "How the worst group of each size fares. Lower is better; at 100 % it is everybody."
     if past is None or not past.by_group_size:
         words += " The curve before training was not recorded."
     picture = draw(
-        [group_size_chart(curves, [Level(f"guessing: {floor:.3f}", floor)])],
+        [group_size_chart(curves, [Level(f"{UNIFORM_GUESS}: {floor:.3f}", floor)])],
         "group-sizes",
-        "Mean loss of the worst-off group against its size",
+        "Mean loss of the worst group against its size",
         f"{words} The table below has the numbers.",
     )
     return figure(picture, words)
@@ -60,7 +61,7 @@ def risk_over_rounds(results: Sequence[Reported]) -> Markup:
     ]
     series.append(_history(results[0], f"{results[0].label}: everybody", lambda moment, _: moment.mean))
     words = f"The mean loss of the worst-off {part(size)}, and of everybody, while the model learnt."
-    chart = Chart(_ROUNDS, ChartAxis(f"mean loss (nats), worst-off {part(size)} or everybody"), series)
+    chart = Chart(_ROUNDS, ChartAxis(f"mean loss (nats), worst {percent(size)} or everybody"), series)
     return figure(draw([chart], "risk", "Mean loss over the rounds", words), words)
 
 
@@ -109,10 +110,10 @@ def trade_off(results: Sequence[Reported]) -> Markup:
     )
     chart = Chart(
         ChartAxis("mean loss of everybody (nats)"),
-        ChartAxis(f"mean loss of the worst-off {percent(size)} (nats)", zero=False),
+        ChartAxis(f"mean loss of the worst {percent(size)} (nats)", zero=False),
         series,
     )
-    return figure(draw([chart], "trade-off", "The worst-off against everybody", words), words)
+    return figure(draw([chart], "trade-off", "The worst group against everybody", words), words)
 
 
 def models_on_the_way(result: Reported) -> Markup | None:
@@ -136,11 +137,11 @@ def models_on_the_way(result: Reported) -> Markup | None:
     floor = document.uniform_floor
     chart = Chart(
         ChartAxis("mean loss of everybody (nats)", zero=False),
-        ChartAxis("mean loss of the worst-off group of that size (nats)", zero=False),
+        ChartAxis("mean loss of the worst group of that size (nats)", zero=False),
         series,
-        [Level(f"guessing: {floor:.3f}", floor)],
+        [Level(f"{UNIFORM_GUESS}: {floor:.3f}", floor)],
     )
-    return figure(draw([chart], "on-the-way", "The worst-off against everybody, on the way", words), words)
+    return figure(draw([chart], "on-the-way", "The worst group against everybody, on the way", words), words)
 
 
 def seconds_over_rounds(results: Sequence[Reported]) -> Markup | None:

@@ -40,8 +40,8 @@ LEGEND_LINE = 0.2
 """Inches that each line of the legend adds below the panels."""
 
 MAX_MARKERS = 12
-LONGEST_LINE, MAX_LINES = 50, 3
-GREATEST = 1e100
+MAX_LINE, MAX_LINES = 50, 3
+MAX_DRAWN = 1e100
 """Anything larger is not drawn: the arithmetic of an axis would overflow, and no loss or time is that large."""
 
 
@@ -145,7 +145,7 @@ def draw(panels: Sequence[Chart], name: str, title: str, description: str, *, co
 
 
 def group_size_chart(curves: Sequence[Series], levels: Sequence[Level] = (), title: str = "") -> Chart:
-    """Return a chart of the mean loss of the worst-off group against its size.
+    """Return a chart of the mean loss of the worst group against its size.
 
     Args:
         curves: x are sizes as shares of all people, y mean losses in nats; intervals become bands.
@@ -154,7 +154,7 @@ def group_size_chart(curves: Sequence[Series], levels: Sequence[Level] = (), tit
     """
     return Chart(
         ChartAxis("size of the group, as a share of everybody", share=True),
-        ChartAxis("mean loss of the worst-off group (nats)"),
+        ChartAxis("mean loss of the worst group (nats)"),
         curves,
         levels,
         title,
@@ -289,9 +289,9 @@ def _legend(figure: Figure, entries: Mapping[str, Artist], width: float) -> None
 
 
 def _drawable(value: float) -> float:
-    return value if abs(value) < GREATEST else math.nan
+    return value if abs(value) < MAX_DRAWN else math.nan
 
 
 def _plain(text: str) -> str:
     """Return somebody's words in a few short lines."""
-    return "\n".join(textwrap.wrap(printable(text), LONGEST_LINE, max_lines=MAX_LINES, placeholder=" ..."))
+    return "\n".join(textwrap.wrap(printable(text), MAX_LINE, max_lines=MAX_LINES, placeholder=" ..."))

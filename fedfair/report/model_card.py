@@ -25,8 +25,9 @@ from fedfair.errors import DataError
 from fedfair.plan.description import percent
 from fedfair.plan.digest import format_digest
 from fedfair.report import sentences
+from fedfair.report.figure_names import EVERYBODY, TOO_FEW, UNIFORM_GUESS, interval
 from fedfair.report.model_facts import column_facts, model_facts
-from fedfair.report.tables import ESTIMATE, SPLIT_WORDS, TOO_FEW
+from fedfair.report.tables import SPLIT_WORDS
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import ReportedGroupRisk
 from fedfair.run.saved_model import DescribedModel
@@ -116,8 +117,8 @@ def _fairness(result: ResultDocument) -> Iterator[str]:
     others = [(key, group) for key, group in risk.by_group_size.items() if float(key) != size]
     rows = [_group(float(key), group) for key, group in first]
     rows += [_group(float(key), group) for key, group in sorted(others, key=lambda item: float(item[0]))]
-    rows.append(("everybody", f"{risk.mean:.4f}", ""))
-    rows.append(("the uniform guess", f"{result.uniform_floor:.4f}", ""))
+    rows.append((EVERYBODY, f"{risk.mean:.4f}", ""))
+    rows.append((UNIFORM_GUESS, f"{result.uniform_floor:.4f}", ""))
     yield from _table(("who", "mean loss (nats)", "proven interval"), rows)
     yield ""
     yield f"Accuracy: {risk.accuracy:.1%}. {sentences.nats(result.uniform_floor)}"
@@ -137,7 +138,7 @@ def _group(size: float, group: ReportedGroupRisk) -> tuple[str, str, str]:
     whom = f"the worst {percent(size)}"
     if group.worst is None:
         return whom, TOO_FEW, ""
-    between = ESTIMATE if group.bound is None else sentences.interval(*group.bound)
+    between = interval(group.bound)
     return whom, f"{group.worst:.4f}", between
 
 

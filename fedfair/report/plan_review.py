@@ -1,16 +1,18 @@
-"""Warns of settings that a plan allows but probably does not mean, each with its numbers.
+"""Reviews a plan: warns of settings that it allows but probably does not mean, and notes what they are worth.
 
-A warning never stops anything; what must not run is refused by the plan's schema, or where its model is known.
+Neither stops anything; what must not run is refused by the plan's schema, or where its model is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from fedfair.data.source import declared_schema
+from fedfair.plan.deployment import simulation_only
 from fedfair.plan.derived import (
     has_nothing_to_standardise,
     is_masked,
@@ -35,20 +37,36 @@ TYPICAL_RECORDS = (1000, 100_000)
 """Epsilon is stated for so many training records at a site, because no plan knows their number."""
 
 
-def plan_review(plan: Plan) -> tuple[str, ...]:
-    """Return warnings about a plan, most serious first; none for a plan without surprises.
+@dataclass(frozen=True, slots=True)
+class PlanReview:
+    """Remarks about a plan, the most serious first.
+
+    Attributes:
+        warnings: settings that are probably not meant; none for a plan without surprises.
+        notes: what follows from settings that are meant, and what is left to do.
+    """
+
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def plan_review(plan: Plan) -> PlanReview:
+    """Return the remarks about a plan.
 
     Raises:
         PlanError: the noise for whole collaborators does not fit the ring.
     """
-    return (
-        *_protection(plan),
-        *_privacy(plan),
-        *_collaborator_privacy(plan),
-        *_membership(plan),
-        *_data(plan),
-        *_threshold(plan),
-        *_objective(plan),
+    return PlanReview(
+        warnings=(
+            *simulation_only(plan),
+            *_protection(plan),
+            *_clipping(plan),
+            *_membership(plan),
+            *_data(plan),
+            *_threshold(plan),
+            *_objective(plan),
+        ),
+        notes=(*_privacy(plan), *_collaborator_privacy(plan), *_enrolment(plan)),
     )
 
 
@@ -72,7 +90,11 @@ def _privacy(plan: Plan) -> Iterator[str]:
         "1 / worst_group_size and matters less with a larger batch_size; "
         f"epsilon at a site is {worth} training records, if no sum is repeated"
     )
-    if asked.clipping == "joint":
+
+
+def _clipping(plan: Plan) -> Iterator[str]:
+    asked = plan.privacy.sample_level
+    if asked is not None and asked.clipping == "joint":
         yield (
             "privacy.sample_level.clipping is joint, which clips away the weight of the worst group: use "
             "before_weighting, except for comparison"
@@ -90,11 +112,13 @@ def _collaborator_privacy(plan: Plan) -> Iterator[str]:
 
 
 def _membership(plan: Plan) -> Iterator[str]:
-    federation = plan.federation
-    names = federation.collaborators
     if quorum(plan) == 1:
         yield "a sum may hold a single collaborator, and is then that collaborator's own update"
-    missing = [name for name in names if name not in federation.roster]
+
+
+def _enrolment(plan: Plan) -> Iterator[str]:
+    federation = plan.federation
+    missing = [name for name in federation.collaborators if name not in federation.roster]
     if missing:
         yield f"no signing key is pinned for {', '.join(missing)}: run `fedfair plan enroll` before a deployment"
 

@@ -22,7 +22,7 @@ USEFUL_EPSILON = 8.0
 
 
 def privacy_cost(plan: Plan, parameters: int) -> str:
-    """Return a warning that says what the plan's noise is worth and how it compares with what sites add.
+    """Return a note that says what the plan's noise is worth and how it compares with what sites add.
 
     Args:
         plan: a plan with `privacy.collaborator_level`.

@@ -14,10 +14,18 @@ from markupsafe import Markup
 from fedfair.plan.description import percent
 from fedfair.report import charts, sentences
 from fedfair.report.blocks import bullets, facts, paragraph, side_by_side, table
+from fedfair.report.figure_names import (
+    ACCURACY,
+    BY_GROUP_SIZE,
+    DISPARITY,
+    EVERYBODY,
+    TOO_FEW,
+    UNIFORM_GUESS,
+    interval,
+)
 from fedfair.report.html import PageSection, page
 from fedfair.report.score_section import score_parts
 from fedfair.report.sentences import Reported
-from fedfair.report.tables import ESTIMATE, TOO_FEW
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import ReportedGroupRisk
 from fedfair.results.served_groups import served_groups, served_sentence
@@ -31,14 +39,22 @@ _OTHER_TRADEOFFS = (
 )
 
 
-def run_page(documents: Mapping[str, ResultDocument], certificates: Sequence[PageSection] = ()) -> str:
+def run_page(
+    documents: Mapping[str, ResultDocument],
+    certificates: Sequence[PageSection] = (),
+    labels: Sequence[str] = (),
+) -> str:
     """Return the page.
 
     Args:
         documents: at least one result, by the file that it was read from.
         certificates: sections of what is proven about the model, made by those who know the certificate.
+        labels: one name for each result; none for the names of the files.
+
+    Raises:
+        DataError: the names are not as many as the files, one is empty, or two are alike.
     """
-    reported, (place, _) = sentences.labelled(documents), subject(documents)
+    reported, (place, _) = sentences.labelled(documents, labels), subject(documents)
     about = next(each for each in reported if each.place == place)
     results = (about, *(each for each in reported if each is not about))
     plan = about.document.plan
@@ -58,10 +74,11 @@ def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) 
     yield PageSection("groups", "Every size of group at once", _groups(results))
     if len(results) > 1:
         yield PageSection(
-            "trade-off", "The worst-off against everybody", charts.trade_off(results) + _comparison(results)
+            "trade-off", "The worst group against everybody", charts.trade_off(results) + _comparison(results)
         )
     elif (on_the_way := charts.models_on_the_way(about)) is not None:
-        yield PageSection("trade-off", "The worst-off against everybody", on_the_way + paragraph(_OTHER_TRADEOFFS))
+        traded = on_the_way + paragraph(_OTHER_TRADEOFFS)
+        yield PageSection("trade-off", "The worst group against everybody", traded)
     if any(each.document.shown[1].scores for each in results):
         yield PageSection("scores", "Who comes first, and how far scores can be believed", score_parts(results))
     yield PageSection("training", "How training went", _training(results))
@@ -110,8 +127,8 @@ def _groups(results: Sequence[Reported]) -> Markup:
 def _groups_table(about: Reported) -> Markup:
     _, risk = about.document.shown
     return table(
-        f"{about.label}: mean loss by the size of the worst-off group. {_ABOUT}.",
-        ("size of group", "worst-off", "proven interval", "everybody else", "difference"),
+        f"{about.label}: mean loss by the size of the worst group. {_ABOUT}.",
+        BY_GROUP_SIZE,
         (
             (percent(float(size)), *_cells(group))
             for size, group in sorted(risk.by_group_size.items(), key=lambda item: float(item[0]))
@@ -122,8 +139,8 @@ def _groups_table(about: Reported) -> Markup:
 def _cells(group: ReportedGroupRisk) -> tuple[str, str, str, str]:
     if group.worst is None:
         return (TOO_FEW, "-", "-", "-")
-    interval = ESTIMATE if group.bound is None else sentences.interval(*group.bound)
-    return (sentences.loss(group.worst), interval, sentences.loss(group.best), sentences.loss(group.disparity))
+    best, disparity = sentences.loss(group.best), sentences.loss(group.disparity)
+    return (sentences.loss(group.worst), interval(group.bound), best, disparity)
 
 
 def _comparison(results: Sequence[Reported]) -> Markup:
@@ -135,6 +152,7 @@ def _comparison(results: Sequence[Reported]) -> Markup:
         rows.append(
             (
                 f"{number}. {each.label}",
+                sentences.trained_by(each.document),
                 sentences.loss(risk.mean),
                 sentences.loss(None if worst is None else worst.worst),
                 sentences.loss(None if worst is None else worst.disparity),
@@ -142,8 +160,8 @@ def _comparison(results: Sequence[Reported]) -> Markup:
             )
         )
     floor = sentences.loss(results[0].document.uniform_floor)
-    rows.append(("guessing", floor, floor, sentences.loss(0.0), "-"))
-    headings = ("result", "everybody", f"worst-off {sentences.part(size)}", "difference", "accuracy")
+    rows.append((UNIFORM_GUESS, "-", floor, floor, sentences.loss(0.0), "-"))
+    headings = ("model", "trained by", EVERYBODY, f"worst {percent(size)}", DISPARITY, ACCURACY)
     return table(f"{_ABOUT}.", headings, rows)
 
 

@@ -1,6 +1,6 @@
 """The section of a run's page about scores: a table, and a picture of what came true against them.
 
-A model whose worst-off group fares like guessing may still rank people well, and the other way round. So these
+A model whose worst group fares like guessing may still rank people well, and the other way round. So these
 stand beside the losses. Decides words, rounding and the picture; the figures are `results.scores`'s.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from fedfair.report.blocks import figure, paragraph, table
+from fedfair.report.figure_names import TOO_FEW, interval
 from fedfair.report.figures import Chart, ChartAxis, Series, draw
-from fedfair.report.sentences import Reported, interval
-from fedfair.report.tables import ESTIMATE, TOO_FEW
+from fedfair.report.sentences import Reported
 from fedfair.results.scores import ClassScores, SplitScores
 
 MAX_CURVES = 5
@@ -54,7 +54,7 @@ def _cells(figures: ClassScores | SplitScores) -> tuple[str, str, str, str]:
         return (TOO_FEW, "-", "-", "-")
     return (
         f"{figures.auc:.3f}",
-        ESTIMATE if figures.auc_bound is None else interval(*figures.auc_bound),
+        interval(figures.auc_bound),
         _figure(figures.brier),
         _figure(figures.calibration_error),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.description import percent
+from fedfair.report.labels import result_labels
 from fedfair.report.tables import NAMES, SPLIT_WORDS
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import PastRisk
@@ -39,17 +40,20 @@ class Reported:
     document: ResultDocument
 
 
-def labelled(documents: Mapping[str, ResultDocument]) -> tuple[Reported, ...]:
-    """Return results, given by their files, under names that tell them apart, in as few words as that takes."""
-    short = {place: algorithm_name(one) for place, one in documents.items()}
-    long = {place: f"{short[place]}{_terms(one)}" for place, one in documents.items()}
-    reported: list[Reported] = []
-    for place, one in documents.items():
-        name = short[place] if list(short.values()).count(short[place]) == 1 else long[place]
-        if list(long.values()).count(name) > 1:
-            name = f"{name} ({sum(earlier.label.startswith(name) for earlier in reported) + 1})"
-        reported.append(Reported(name, place, one))
-    return tuple(reported)
+def labelled(documents: Mapping[str, ResultDocument], labels: Sequence[str] = ()) -> tuple[Reported, ...]:
+    """Return results under names that tell them apart; a single one is named by its algorithm.
+
+    Args:
+        documents: at least one result, by the file that it was read from.
+        labels: the names that somebody wants, in the same order; none for those of the files.
+
+    Raises:
+        DataError: the names are not as many as the files, one is empty, or two are alike.
+    """
+    names = result_labels([*documents], labels)
+    if len(documents) == 1 and not labels:
+        names = tuple(map(algorithm_name, documents.values()))
+    return tuple(Reported(name, *item) for name, item in zip(names, documents.items(), strict=True))
 
 
 def algorithm_name(document: ResultDocument) -> str:
@@ -57,11 +61,12 @@ def algorithm_name(document: ResultDocument) -> str:
     return NAMES.get(document.algorithm, document.algorithm)
 
 
-def _terms(document: ResultDocument) -> str:
-    plan = document.plan
+def trained_by(document: ResultDocument) -> str:
+    """Return the algorithm and the terms that it was trained for, as far as the result says them."""
+    plan, name = document.plan, algorithm_name(document)
     if plan is None:
-        return ""
-    return f", worst {percent(plan.worst_group_size)}, tradeoff {percent(plan.tradeoff)}"
+        return name
+    return f"{name}, worst {percent(plan.worst_group_size)}, tradeoff {percent(plan.tradeoff)}"
 
 
 def loss(value: float | None) -> str:
@@ -108,9 +113,10 @@ def second_line(shown: Reported, others: Sequence[Reported]) -> str:
     split, risk = shown.document.shown
     compared = [f"{other.label}: {loss(other.document.shown[1].mean)}" for other in others[:_MAX_OTHERS]]
     beside = f" ({'; '.join(compared)})" if compared else ""
+    algorithm, rounds = algorithm_name(shown.document), shown.document.rounds
     return (
         f"Over all of the {risk.n} {SPLIT_WORDS[split]} it is {loss(risk.mean)}{beside}, and {risk.accuracy:.1%} "
-        f"of the predictions are right. The model was trained by {shown.label} in {shown.document.rounds} rounds."
+        f"of the predictions are right. The model was trained by {algorithm} in {rounds} rounds."
     )
 
 
@@ -157,11 +163,6 @@ def late_sites(document: ResultDocument) -> Iterator[str]:
         yield f"Sums went on without {late.collaborator} {times}; it took up to {late.longest_seconds:.1f} s."
 
 
-def interval(low: float, high: float) -> str:
-    """Return an interval as it is shown in a table."""
-    return "exact" if low == high else f"{low:.4f} to {high:.4f}"
-
-
 def protection_sentences(document: ResultDocument) -> Iterator[str]:
     """Yield what hid each site's contribution, from whom."""
     protection = document.secure_aggregation
@@ -193,13 +194,17 @@ def reveal_sentences(document: ResultDocument) -> Iterator[str]:
 
 def privacy_sentences(document: ResultDocument) -> Iterator[str]:
     """Yield what differential privacy is promised, or that there is none."""
-    promised = document.privacy.promises()
-    if not promised:
+    if not document.privacy.promises():
         yield (
             "No noise was added, so the result carries no differential privacy: the sums, and the model that was "
             "learnt from them, can say something about the people behind them."
         )
-    for level, value in promised.items():
+    yield from promised_privacy(document)
+
+
+def promised_privacy(document: ResultDocument) -> Iterator[str]:
+    """Yield the differential privacy that is promised, with its epsilon, a sentence for each level."""
+    for level, value in document.privacy.promises().items():
         # A statement says it in words; what has none is shown as it is.
         words = value.get("statement", value) if isinstance(value, dict) else value
         yield f"Differential privacy {_LEVELS.get(level, level)}: {words}"
@@ -275,7 +280,7 @@ def limits(results: Sequence[Reported]) -> Iterator[str]:
         "harmed by the mistakes that are left."
     )
     yield (
-        "It names no group. The worst-off group of a size is whoever fares worst, so every group of that size "
+        "It names no group. The worst group of a size is whoever fares worst, so every group of that size "
         "fares at least as well; a smaller group can fare worse."
     )
     if document.test is None:

@@ -12,37 +12,44 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.description import percent
+from fedfair.report.figure_names import (
+    ACCURACY,
+    BY_GROUP_SIZE,
+    DISPARITY,
+    EVERYBODY,
+    TOO_FEW,
+    UNIFORM_GUESS,
+    interval,
+)
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import SplitRisk
 from fedfair.results.scores import SplitScores
 
 NAMES: Mapping[str, str] = {name: facts.title for name, facts in ALGORITHMS.items()}
-TOO_FEW = "too few people"
-ESTIMATE = "estimate"
-"""In place of the figures of a group smaller than the plan's `evaluation.min_group`."""
-
 SPLIT_WORDS = {"test": "people the model has not seen", "train": "people the model was trained on"}
 
 
-def comparison(results: Sequence[ResultDocument], group_sizes: Sequence[float]) -> Table:
+def comparison(labelled: Mapping[str, ResultDocument], group_sizes: Sequence[float]) -> Table:
     """Return one row per result, and one for the uniform classifier.
 
     Args:
-        results: at least one; all over the same split.
+        labelled: at least one result, by the name of its row; all over the same split.
         group_sizes: which worst groups to show, as fractions; the disparity is that of the first.
     """
+    results = [*labelled.values()]
     split, first = results[0].shown
     table = Table(title=f"Mean loss (nats), {first.n} {SPLIT_WORDS[split]}", title_justify="left")
     table.add_column("model", no_wrap=True)
-    table.add_column("everybody", justify="right")
+    table.add_column(EVERYBODY, justify="right")
     for size in group_sizes:
-        table.add_column(f"worst {size:.0%}", justify="right")
-    table.add_column("disparity", justify="right")
-    table.add_column("accuracy", justify="right")
-    for result in results:
-        table.add_row(escape(NAMES.get(result.algorithm, result.algorithm)), *_cells(result.shown[1], group_sizes))
+        table.add_column(f"worst {percent(size)}", justify="right")
+    table.add_column(DISPARITY, justify="right")
+    table.add_column(ACCURACY, justify="right")
+    for label, result in labelled.items():
+        table.add_row(escape(label), *_cells(result.shown[1], group_sizes))
     floor = f"{results[0].uniform_floor:.3f}"
-    table.add_row("uniform guess", floor, *[floor] * len(group_sizes), "0.000", "", style="dim")
+    table.add_row(UNIFORM_GUESS, floor, *[floor] * len(group_sizes), "0.000", "", style="dim")
     return table
 
 
@@ -58,29 +65,34 @@ def _cells(risk: SplitRisk, group_sizes: Sequence[float]) -> list[str]:
     ]
 
 
-def by_group_size(result: ResultDocument) -> Table:
-    """Return the whole curve of one result: worst and best group of every size, with the proven interval."""
+def by_group_size(result: ResultDocument, label: str = "") -> Table:
+    """Return the whole curve of one result: worst and best group of every size, with the proven interval.
+
+    Args:
+        result: the result.
+        label: its name beside others; empty for that of its algorithm.
+    """
     split, risk = result.shown
-    title = (
-        f"{escape(NAMES.get(result.algorithm, result.algorithm))}: mean loss (nats), {risk.n} {SPLIT_WORDS[split]}"
-    )
+    name = label or NAMES.get(result.algorithm, result.algorithm)
+    title = f"{escape(name)}: mean loss (nats), {risk.n} {SPLIT_WORDS[split]}"
     table = Table(title=title, title_justify="left")
-    for heading in ("group size", "worst group", "between", "best group", "disparity"):
+    for heading in BY_GROUP_SIZE:
         table.add_column(heading, justify="right")
     for size, group in sorted(risk.by_group_size.items(), key=lambda item: float(item[0])):
         if group.worst is None:
-            table.add_row(f"{float(size):.0%}", TOO_FEW, "", "", "", style="dim")
+            table.add_row(percent(float(size)), TOO_FEW, "", "", "", style="dim")
             continue
         table.add_row(
-            f"{float(size):.0%}",
+            percent(float(size)),
             f"{group.worst:.4f}",
-            _between(group.bound),
+            interval(group.bound),
             "-" if group.best is None else f"{group.best:.4f}",
             "-" if group.disparity is None else f"{group.disparity:.4f}",
         )
+    floor = f"{result.uniform_floor:.4f}"
     table.caption = "\n".join(
         (
-            f"everybody {risk.mean:.4f}, accuracy {risk.accuracy:.1%}; uniform guess {result.uniform_floor:.4f}",
+            f"{EVERYBODY} {risk.mean:.4f}, {ACCURACY} {risk.accuracy:.1%}; {UNIFORM_GUESS} {floor}",
             *score_lines(risk.scores),
         )
     )
@@ -96,13 +108,5 @@ def score_lines(scores: SplitScores | None) -> Iterator[str]:
         yield f"AUC, Brier score and calibration: {TOO_FEW} in a class"
         return
     error = "-" if scores.calibration_error is None else f"{scores.calibration_error:.4f}"
-    between = _between(scores.auc_bound)
+    between = interval(scores.auc_bound)
     yield f"AUC {scores.auc:.4f} ({between}), Brier score {scores.brier:.4f}, calibration error {error}"
-
-
-def _between(bound: tuple[float, float] | None) -> str:
-    """Return where the truth lies; sums under noise tell only about where."""
-    if bound is None:
-        return ESTIMATE
-    low, high = bound
-    return "exact" if low == high else f"{low:.4f} .. {high:.4f}"

@@ -33,7 +33,9 @@ class ReportedGroupRisk(BaseModel):
     model_config = FROZEN
 
     worst: float | None = Field(description="mean loss of the worst group of this size")
-    best: float | None = Field(description="mean loss of everybody else; null where nobody is left")
+    best: float | None = Field(
+        description="mean loss of the best group: everybody outside the worst group; null where nobody is left"
+    )
     disparity: float | None = Field(description="worst less best")
     bound: tuple[float, float] | None = Field(
         description="an interval that is proven to hold the worst group's mean loss; null where there is none"

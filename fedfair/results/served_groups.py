@@ -51,7 +51,7 @@ def served_groups(risk: SplitRisk, guess: float) -> ServedGroups:
 def served_sentence(
     served: ServedGroups, *, group_size: float | None = None, family_lowest: float | None = None
 ) -> str:
-    """Return in one sentence from which size on the worst-off group fares better than by guessing.
+    """Return in one sentence from which size on the worst group fares better than by guessing.
 
     Args:
         served: from `served_groups`.
@@ -75,11 +75,11 @@ def served_sentence(
         last = f"this model serves no group, not even everybody, {surely} better than guessing"
         return f"{first}; {last}." if family else f"{last[:1].upper()}{last[1:]}."
     if _above(sizes.served_from) == 0:
-        return f"This model serves the worst-off group of every size {surely} better than guessing."
+        return f"This model serves the worst group of every size {surely} better than guessing."
     subject = "this one" if family else "it"
     if not first:
         reached = f"From {_above(sizes.served_from)} % on"
-        return f"{reached}, this model serves the worst-off group {surely} better than guessing."
+        return f"{reached}, this model serves the worst group {surely} better than guessing."
     return f"{first}; from {_above(sizes.served_from)} % on {subject} {surely} does."
 
 

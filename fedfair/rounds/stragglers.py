@@ -5,7 +5,7 @@ Two rules, and no clock: the time is an argument.
 Closing. Answers are timed from the moment in which a step of a sum began: uploads, keys, votes. What a participant
 took last counts once, however often it answered, so the median is that of the sites and not of the answers, and a
 slow half is never left behind by a quick one. A step that enough have answered closes after `FACTOR` medians, and
-not before `LEAST_SECONDS`. Where a sum cannot be opened without those who are late, and would have to be repeated,
+not before `MIN_SECONDS`. Where a sum cannot be opened without those who are late, and would have to be repeated,
 it is `FACTOR_OF_ALL` medians. A step that was never timed waits for the deadline of the plan.
 
 Asking again. Who was left behind is asked nothing more until it has answered, or has come back on a new stream.
@@ -18,8 +18,8 @@ Broken lines. Who has lost its connection is waited for as long as the plan says
 such waits, and a share of the time that sums take. Then, and where its line breaks every few seconds, a sum that
 enough have answered waits for it as for anybody who is late.
 
-Short rounds. `LEAST_SECONDS` may be many medians. Whoever makes sums wait beyond `FACTOR` medians time and again
-has used up its account of such waits, and is given `FRAIL_LEAST_SECONDS`.
+Short rounds. `MIN_SECONDS` may be many medians. Whoever makes sums wait beyond `FACTOR` medians time and again
+has used up its account of such waits, and is given `FRAIL_MIN_SECONDS`.
 
 None of this is anything that a site computes with: as ever, the aggregator chooses whom it asks, and each sum says
 who is in it.
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from fedfair.ids import ParticipantId, SumNumber
 
-LEAST_SECONDS: Final = 2.0
+MIN_SECONDS: Final = 2.0
 """The shortest patience: a pause of a process or a lost packet leaves nobody behind."""
 
 FACTOR: Final = 3.0
@@ -52,7 +52,7 @@ FRAIL_BREAKS: Final = 2
 FRAIL_SECONDS: Final = 60.0
 """A line is frail that broke so often in so many seconds."""
 
-FRAIL_LEAST_SECONDS: Final = 0.25
+FRAIL_MIN_SECONDS: Final = 0.25
 """The shortest patience with sites whose lines are frail, and with those that are often a little late."""
 
 AWAY_SHARE: Final = 0.1
@@ -212,7 +212,7 @@ class Stragglers:
         step = self._step
         if step is None:
             return
-        now, usual = self._clock(), self._usual(step.question, FRAIL_LEAST_SECONDS)
+        now, usual = self._clock(), self._usual(step.question, FRAIL_MIN_SECONDS)
         seconds = now - step.began
         if step.enough_at is not None and usual is not None:
             cost = now - max(step.enough_at, step.began + usual)
@@ -233,7 +233,7 @@ class Stragglers:
             The seconds; None where only the plan's deadline ends the wait.
         """
         step = self._step
-        least = max(map(self._least, awaited), default=LEAST_SECONDS)
+        least = max(map(self._least, awaited), default=MIN_SECONDS)
         usual = None if step is None else self._usual(step.question, least)
         if step is None or usual is None:
             return None
@@ -254,7 +254,7 @@ class Stragglers:
             usual = self._usual(step.question, self._least(who))
             self._owing[who] = _Owing(kind, step.began, waited if usual is None else usual)
             # What it needs is not known before it has answered: next time it gets twice what it had.
-            needed = max(waited, LEAST_SECONDS, 2 * self._need(who, kind))
+            needed = max(waited, MIN_SECONDS, 2 * self._need(who, kind))
             self._needs.setdefault(who, {})[kind] = min(needed, self._longest)
             self._left.append(who)
         step.is_trial = True
@@ -300,7 +300,7 @@ class Stragglers:
 
     def _least(self, who: ParticipantId) -> float:
         is_costly = self.is_frail(who) or self._late_spent.get(who, 0.0) >= LATE_SECONDS
-        return FRAIL_LEAST_SECONDS if is_costly else LEAST_SECONDS
+        return FRAIL_MIN_SECONDS if is_costly else MIN_SECONDS
 
     def note_away(self, away: Collection[ParticipantId]) -> None:
         """Note whose return alone, besides those who are late, a step waits for that enough have answered."""

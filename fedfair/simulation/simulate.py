@@ -224,10 +224,10 @@ def _judged(
     """Return what an evaluation of the output model comes to, where the plan itself has none, and its losses."""
     plan, schema = without_noise(plan), next(iter(sites.values())).train.schema
     saved = TrainedModel(training_run.model, training_run.rounds_done, "", training_run.scaling)
-    judging = evaluation_run(plan, model.layout, schema, saved, exact=False)
+    evaluating = evaluation_run(plan, model.layout, schema, saved, exact=False)
     cohort = LoopClients({name: TrainingClient(plan, name, splits, model) for name, splits in sites.items()})
-    play(judging, cohort)
-    return judging, cohort.last_losses
+    play(evaluating, cohort)
+    return evaluating, cohort.last_losses
 
 
 def play(

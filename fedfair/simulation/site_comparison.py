@@ -31,7 +31,7 @@ from fedfair.simulation.simulate import simulate_sites
 
 FEDERATED, LOCAL, LOGISTIC = "federated model", "this site alone", "logistic regression"
 
-LEAST_CHANCE = 1e-12
+MIN_PROBABILITY = 1e-12
 """A probability below this counts as this: a class that the regression never saw has none at all."""
 
 _LOCAL_ALGORITHMS = ("fedsrcvar", "fedavg")
@@ -134,7 +134,7 @@ def logistic_losses(train: Dataset, held_out: Dataset) -> tuple[NDArray[np.float
     chances = np.zeros((len(held_out), train.schema.classes))
     chances[:, model.classes_] = found
     own = chances[np.arange(len(held_out)), held_out.labels]
-    return -np.log(np.maximum(own, LEAST_CHANCE)), chances.argmax(axis=1) == held_out.labels
+    return -np.log(np.maximum(own, MIN_PROBABILITY)), chances.argmax(axis=1) == held_out.labels
 
 
 def _held_out(splits: Splits) -> tuple[str, Dataset]:

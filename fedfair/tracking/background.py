@@ -27,7 +27,7 @@ from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun, Tracker
 MAX_WAITING = 10_000
 """Calls that wait for a store; the next one makes the oldest be forgotten."""
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 60.0
 LAST_SECONDS = 10.0
 """How long a run that is over waits for its trackers, all together."""
 
@@ -49,7 +49,7 @@ class BackgroundTracker:
     Args:
         name: the target as it is told.
         make: makes the tracker, in the thread.
-        first_pause_seconds: after a fault; it doubles up to `LONGEST_PAUSE_SECONDS`.
+        first_pause_seconds: after a fault; it doubles up to `MAX_PAUSE_SECONDS`.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class BackgroundTracker:
                     if self._ends:
                         return
                     self._changed.wait_for(lambda: self._ends, pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                pause = min(2 * pause, MAX_PAUSE_SECONDS)
                 continue
             begin, pause = begin or call, self._first_pause
             with self._changed:

@@ -1,4 +1,4 @@
-"""The headers of an evaluation and a standardisation under noise: what a site releases beside its training.
+"""Builds the noised statistics for evaluation and standardisation, which a site releases beside its training.
 
 Decides how a site's records become a noised header; which numbers carry how much is said in
 `aggregation.dp_histogram` and in `aggregation.feature_moments`. Both are released on a grid, like a step of

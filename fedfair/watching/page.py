@@ -32,7 +32,7 @@ MAX_PEOPLE = 60
 HELD_UP_SECONDS = 30.0
 """Whoever is awaited for longer than that is shown to hold the run up."""
 
-SLOW_FACTOR, SLOW_LEAST_SECONDS = 2.0, 0.5
+SLOW_FACTOR, SLOW_MIN_SECONDS = 2.0, 0.5
 """Whoever takes so many medians is shown to be slow; a median counts as so many seconds at least."""
 
 WIDTH, HEIGHT, LEFT, FOOT = 340, 130, 38, 16
@@ -199,7 +199,7 @@ def _slowness(status: RunStatus, name: str) -> str:
     seconds, median = status.answer_seconds.get(name), status.median_answer_seconds
     if seconds is None or median is None:
         return ""
-    if name not in status.behind and seconds < SLOW_FACTOR * max(median, SLOW_LEAST_SECONDS):
+    if name not in status.behind and seconds < SLOW_FACTOR * max(median, SLOW_MIN_SECONDS):
         return ""
     return f", answers in {_ago(seconds)} where the median is {_ago(median)}"
 

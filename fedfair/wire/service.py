@@ -59,5 +59,5 @@ KEEPALIVE: Final = KeepAlive(2_000, 3_000)
 FRAIL_KEEPALIVE: Final = KeepAlive(750, 1_000)
 """Of a site whose line broke of late: its next dead line is found within two seconds."""
 
-LEAST_PING_MILLISECONDS: Final = 500
+MIN_PING_MILLISECONDS: Final = 500
 """Who asks for signs of life more often, and says nothing else, is sent away."""

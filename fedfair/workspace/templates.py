@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fedfair.plan.yaml_reader import resolve
+
 GITIGNORE = """\
 # Keys, certificates and data never go into version control.
 cert/
@@ -118,4 +120,5 @@ def plan_text(federation: str, template: str) -> str:
 
 def collaborator_text(name: str) -> str:
     """Return a commented `collaborator.yaml` with the most careful terms."""
-    return COLLABORATOR.format(name=name)
+    # A name such as 1 or null is a valid one, and YAML would read something else.
+    return COLLABORATOR.format(name=name if resolve(name) == name else f'"{name}"')

@@ -56,7 +56,7 @@ def test_the_page_has_every_part_once_and_every_bound(sealed: Certificate) -> No
         assert statement.population is not None
         assert at_most(statement.population) in found.text
         assert at_most(statement.sample[1]) in found.text
-    assert "guessing: 0.693" in found.text
+    assert "uniform guess: 0.693" in found.text
     assert f"{sealed.mean:.3f}" in found.text
     assert PLAN_DIGEST in found.text
     assert sealed.issuer is not None

@@ -30,7 +30,7 @@ def test_a_result_replaces_nothing_but_a_result(place: str, fault: str, tmp_path
     create_workspace(tmp_path, "heart", "breast-cancer")
     plan, model = tmp_path / "plan" / "plan.yaml", tmp_path / "model.safetensors"
     before, _ = plan.read_text(), model.touch()
-    words = ["evaluate", "-p", str(plan), "--model", str(model), "--json", str(tmp_path / place)]
+    words = ["evaluate", "-p", str(plan), "--model", str(model), "--output", str(tmp_path / place)]
     refused = CliRunner().invoke(app, words).exception
     assert isinstance(refused, DataError)
     assert fault in refused.message
@@ -57,7 +57,7 @@ def clinics(folder: Path) -> SavedRun:
 def test_a_clinic_alone_evaluates_a_model_on_its_own_records_as_the_simulation_did(tmp_path: Path) -> None:
     run = clinics(tmp_path)
     told = tmp_path / "own.json"
-    words = ["evaluate", "-p", str(run.plan_file), "--model", str(run.model), "--json", str(told), "-q"]
+    words = ["evaluate", "-p", str(run.plan_file), "--model", str(run.model), "--output", str(told), "-q"]
     done = CliRunner().invoke(app, [*words, "-c", str(tmp_path / "clinic-b.yaml")], catch_exceptions=False)
     assert done.exit_code == 0
     found = read_result(told)

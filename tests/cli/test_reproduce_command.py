@@ -30,7 +30,7 @@ def test_an_unknown_data_set_is_a_wrong_usage(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_data_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("heart", "--data", str(tmp_path / "none"), "--out", str(tmp_path / "out")) == 1
+    assert ended("heart", "--data", str(tmp_path / "none"), "--output", str(tmp_path / "out")) == 1
     assert "is no folder" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -38,7 +38,7 @@ def test_a_data_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest
 def test_a_folder_of_something_else_is_told_at_once_and_nothing_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended("heart", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--quiet") == 2
+    assert ended("heart", "--data", str(tmp_path), "--output", str(tmp_path / "out"), "--quiet") == 2
     shown = capsys.readouterr()
     assert "processed.cleveland.data cannot be read" in " ".join(shown.err.split())
     assert shown.out == ""
@@ -47,7 +47,7 @@ def test_a_folder_of_something_else_is_told_at_once_and_nothing_is_made(
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").write_text("mine")
-    assert ended("heart", "--data", str(tmp_path), "--out", str(tmp_path / "out")) == 1
+    assert ended("heart", "--data", str(tmp_path), "--output", str(tmp_path / "out")) == 1
     assert "is a file" in capsys.readouterr().err
     assert (tmp_path / "out").read_text() == "mine"
 
@@ -55,7 +55,7 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, capsys: pytest.C
 def test_the_page_of_somebody_else_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "index.html").write_text("mine")
-    assert ended("heart", "--data", str(tmp_path), "--out", str(tmp_path / "out")) == 1
+    assert ended("heart", "--data", str(tmp_path), "--output", str(tmp_path / "out")) == 1
     assert "no page of fedfair" in " ".join(capsys.readouterr().err.split())
     assert (tmp_path / "out" / "index.html").read_text() == "mine"
 
@@ -71,7 +71,7 @@ def test_a_small_repetition_writes_its_page_tables_and_marks(
 ) -> None:
     monkeypatch.setattr(reproduction, "STUDIES", {"heart": (study(Figure.BASELINES),)})
     out = tmp_path / "out"
-    assert ended("heart", "--data", str(tmp_path), "--out", str(out), "--workers", "2") == 0
+    assert ended("heart", "--data", str(tmp_path), "--output", str(out), "--workers", "2") == 0
     marks = json.loads((out / "marks.json").read_text())
     assert {mark["method"] for mark in marks} == {"fedsrcvar", "fedavg"}
     assert "<svg" in (out / "index.html").read_text()

@@ -30,7 +30,7 @@ def simulated(folder: Path, engine: str, text: str = PLAN) -> dict[str, object]:
     plan.write_text(text)
     out = folder / f"{engine}.json"
     done = CliRunner().invoke(
-        app, ["simulate", "-p", str(plan), "--engine", engine, "--json", str(out), "--quiet"]
+        app, ["simulate", "-p", str(plan), "--engine", engine, "--output", str(out), "--quiet"]
     )
     if done.exception is not None:
         raise done.exception
@@ -73,13 +73,13 @@ def attempted(folder: Path, *words: str) -> BaseException | None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (("--json", "{}/plan/plan.yaml"), "is no result of fedfair's"),
+        (("--output", "{}/plan/plan.yaml"), "is no result of fedfair's"),
         (("--model", "{}/plan/plan.yaml"), "exists and is no model"),
-        (("--json", "{}/plan"), "is a folder"),
+        (("--output", "{}/plan"), "is a folder"),
         (("--model", "{}/plan"), "is a folder"),
         (("--save", "{}/plan/plan.yaml"), "--save needs a folder"),
         (("--save", "{}/none/save"), "does not exist"),
-        (("--json", "{}/same", "--model", "{}/same"), "both name"),
+        (("--output", "{}/same", "--model", "{}/same"), "both name"),
     ],
 )
 def test_a_place_that_may_not_be_written_is_refused_before_the_run(
@@ -97,4 +97,4 @@ def test_an_empty_file_and_an_older_result_are_replaced(tmp_path: Path) -> None:
     place = tmp_path / "auto.json"
     place.touch()
     assert simulated(tmp_path, "auto") == json.loads(place.read_text()) != {}
-    assert attempted(tmp_path, "--json", str(place)) is None
+    assert attempted(tmp_path, "--output", str(place)) is None

@@ -44,7 +44,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def arguments(folder: Path, *words: str) -> list[str]:
-    return ["sweep", "-p", str(folder / "plan.yaml"), "--out", str(folder / "sweep"), "--workers", "1", *words]
+    return ["sweep", "-p", str(folder / "plan.yaml"), "--output", str(folder / "sweep"), "--workers", "1", *words]
 
 
 def timeless(path: Path) -> dict[str, object]:

@@ -53,7 +53,7 @@ def bank_table(path: Path) -> None:
 def simulate(folder: Path, plan: str, *options: str) -> tuple[Result, dict[str, Any]]:
     (folder / "plan.yaml").write_text(plan)
     out = folder / "result.json"
-    done = CliRunner().invoke(app, ["simulate", "-p", str(folder / "plan.yaml"), "--json", str(out), *options])
+    done = CliRunner().invoke(app, ["simulate", "-p", str(folder / "plan.yaml"), "--output", str(out), *options])
     assert done.exit_code == 0, done.output
     return done, json.loads(out.read_text())["verdict"]
 
@@ -98,7 +98,7 @@ def test_a_report_and_an_evaluation_tell_the_verdict_again(tmp_path: Path) -> No
     model = str(tmp_path / "model.safetensors")
     simulate(tmp_path, CLINICS.replace("RATE", "50"), "--model", model)
     page = tmp_path / "report.html"
-    report = CliRunner().invoke(app, ["report", str(tmp_path / "result.json"), "--html", str(page)])
+    report = CliRunner().invoke(app, ["report", str(tmp_path / "result.json"), "--output", str(page)])
     assert "Do not use this model as it is" in report.stdout
     assert '<p class="card" id="verdict"><b>Do not use this model as it is' in page.read_text()
     as_json = CliRunner().invoke(app, ["report", str(tmp_path / "result.json"), "--json"])

@@ -99,7 +99,7 @@ def test_a_changed_base_plan_is_refused_with_what_changed(tmp_path: Path) -> Non
     opened(tmp_path)
     with pytest.raises(PlanError, match=r"training\.rounds: 5 there, 6 now") as refusal:
         opened(tmp_path, PLAN.replace("rounds: 5", "rounds: 6"))
-    assert "--out" in refusal.value.remedy
+    assert "--output" in refusal.value.remedy
     opened(tmp_path, PLAN.replace("rounds: 5", "rounds: 5, seed: 0"))
 
 
@@ -119,7 +119,7 @@ def test_a_folder_of_an_earlier_version_is_refused_with_the_reason(tmp_path: Pat
     place.write_text(json.dumps(json.loads(place.read_text()) | {"base": "0" * 16}))
     with pytest.raises(PlanError, match="by an earlier version of fedfair") as refusal:
         opened(tmp_path)
-    assert "--out" in refusal.value.remedy
+    assert "--output" in refusal.value.remedy
 
 
 def test_a_key_that_is_new_since_the_folder_was_made_leaves_it_usable(tmp_path: Path) -> None:

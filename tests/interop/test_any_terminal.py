@@ -66,7 +66,7 @@ play("plan", "digest")
 play("plan", "approve", "-n", "clinic-a", "-c", "clinic-a.yaml", "--yes")
 play("privacy", "show", "-c", "clinic-a.yaml")
 play("collaborator", "check", "-n", "clinic-a", "-c", "clinic-a.yaml", "-a", "localhost:1")
-play("simulate", "--json", "result.json")
+play("simulate", "--output", "result.json")
 play("report", "result.json", "--page", "page.html")
 play("workspace", "create", "new", "-n", "clinic-a")
 for words in ("plan check -p", "report", "audit show", "certificate verify", "evaluate -p"):

@@ -85,7 +85,7 @@ def test_a_clinic_alone_evaluates_and_predicts_as_the_deployed_run_and_its_simul
             "--model",
             str(model),
         ]
-        done = CliRunner().invoke(app, [*words, "--json", str(told), "-q"])
+        done = CliRunner().invoke(app, [*words, "--output", str(told), "-q"])
         assert done.exit_code == 0, done.exception
         found = read_result(told).test
         assert found is not None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aggregator.told_reasons import MOST_REASONS
+from aggregator.told_reasons import MAX_REASONS
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import IdentityError
 from fedfair.identity.authority_store import load_authority, load_register, revoke
@@ -101,7 +101,7 @@ def test_words_that_decline_in_the_name_of_a_site_need_its_pinned_key(tmp_path: 
         other = Abstain(SumNumber(7), RefusalReason.PROTOCOL)
         assert "expected the site's reason to refuse" in await refusal(federation, "clinic-a", mine, other)
         assert not any("refuses to take part" in note for note in federation.watching.notes)
-        for reason in list(RefusalReason)[: MOST_REASONS + 4]:
+        for reason in list(RefusalReason)[: MAX_REASONS + 4]:
             async with federation.dial("clinic-a") as (link, _):
                 await link.send(mine)
                 await link.send(replace(words, reason=reason))
@@ -114,5 +114,5 @@ def test_words_that_decline_in_the_name_of_a_site_need_its_pinned_key(tmp_path: 
     told = [
         json.loads(line) for line in (tmp_path / "logs" / "aggregator_departures.jsonl").read_text().splitlines()
     ]
-    assert [entry["collaborator"] for entry in told] == ["clinic-a"] * MOST_REASONS
-    assert [entry["reason"] for entry in told] == [reason.value for reason in RefusalReason][:MOST_REASONS]
+    assert [entry["collaborator"] for entry in told] == ["clinic-a"] * MAX_REASONS
+    assert [entry["reason"] for entry in told] == [reason.value for reason in RefusalReason][:MAX_REASONS]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from aggregator.token_bucket import PeerLimits
-from aggregator.told_reasons import MOST_REASONS
+from aggregator.told_reasons import MAX_REASONS
 from collaborator.link import CHANNEL_OPTIONS
 from fedfair.cli.loopback import prepare
 from fedfair.errors import UnreachableError
@@ -137,12 +137,12 @@ def test_one_name_is_told_a_few_different_reasons_a_day_however_it_alternates(tm
     workspace = prepare(tmp_path, small_plan(rounds=1))
 
     async def alternates(federation: Federation) -> None:
-        for number in range(2 * MOST_REASONS):
+        for number in range(2 * MAX_REASONS):
             async with federation.dial("clinic-c") as (link, hello):
                 await link.send(replace(hello, plan_digest=bytes([number]) * 32))
                 await answered(link, Refused)
         await federation.everybody()
         told = [note for note in federation.watching.notes if note.startswith("clinic-c was refused: ")]
-        assert len(told) == MOST_REASONS
+        assert len(told) == MAX_REASONS
 
     assert play(workspace, alternates).state.value == "finished"

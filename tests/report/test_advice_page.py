@@ -27,7 +27,7 @@ def test_the_page_begins_with_the_recommendation_and_has_pictures_tables_and_lim
     assert "always the most frequent class" in said
     pictures = " ".join(advice_pictures(made).values())
     assert "recommended: 30 %, tradeoff 0.3" in pictures
-    assert "guessing: 0.693" in pictures
+    assert "uniform guess: 0.693" in pictures
 
 
 def test_a_page_without_a_recommendation_is_whole() -> None:

@@ -26,20 +26,25 @@ def plan(**sections: dict[str, object]) -> Plan:
     return Plan.model_validate(plans.over(PLAN, **sections))
 
 
+def remarks(reviewed: Plan) -> tuple[str, ...]:
+    review = plan_review(reviewed)
+    return (*review.warnings, *review.notes)
+
+
 def test_a_plan_without_surprises_has_no_warning() -> None:
-    assert plan_review(plan()) == ()
+    assert remarks(plan()) == ()
 
 
 def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
     limit = objective_of(plan()).stable_threshold_learning_rate
-    assert len(plan_review(plan(training={"threshold_learning_rate": limit}))) == 0
-    above = plan_review(plan(training={"threshold_learning_rate": 0.0801}))
+    assert len(remarks(plan(training={"threshold_learning_rate": limit}))) == 0
+    above = remarks(plan(training={"threshold_learning_rate": 0.0801}))
     assert above[0] == (
         "training.threshold_learning_rate is 0.0801, above the stable limit 0.08: the threshold may oscillate"
     )
-    both = plan_review(plan(training={"threshold_learning_rate": None, "learning_rate": 0.09}))
+    both = remarks(plan(training={"threshold_learning_rate": None, "learning_rate": 0.09}))
     assert both[0].startswith("training.learning_rate, which the threshold uses too, is 0.09, above the stable")
-    assert len(plan_review(plan(training={"threshold_learning_rate": None, "algorithm": "fedavg"}))) == 0
+    assert len(remarks(plan(training={"threshold_learning_rate": None, "algorithm": "fedavg"}))) == 0
 
 
 @pytest.mark.parametrize(
@@ -55,15 +60,13 @@ def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
     ],
 )
 def test_the_limit_of_the_threshold_is_that_of_plain_steps(training: dict[str, object], warns: bool) -> None:
-    said = plan_review(
-        Plan.model_validate(plans.untuned(training={"rounds": 300, "learning_rate": 9.0, **training}))
-    )
+    said = remarks(Plan.model_validate(plans.untuned(training={"rounds": 300, "learning_rate": 9.0, **training})))
     assert any("oscillate" in warning for warning in said) is warns
 
 
 def test_a_threshold_that_never_moves_cannot_oscillate() -> None:
     for size, tradeoff in ((1.0, 0.0), (0.1, 1.0)):
-        said = plan_review(
+        said = remarks(
             plan(
                 objective={"worst_group_size": size, "tradeoff": tradeoff},
                 training={"threshold_learning_rate": 9.0},
@@ -84,19 +87,19 @@ def test_a_threshold_that_never_moves_cannot_oscillate() -> None:
     ],
 )
 def test_what_is_probably_not_meant_is_said(section: str, values: dict[str, object], expected: str) -> None:
-    assert any(expected in warning for warning in plan_review(plan(**{section: values})))
+    assert any(expected in warning for warning in remarks(plan(**{section: values})))
 
 
 def test_standardising_images_is_said_to_do_nothing() -> None:
     images = {"data": {"mnist": {}}, "standardize": "secure"}
-    assert "no numeric columns: nothing will be standardised" in " ".join(plan_review(plan(task=images)))
+    assert "no numeric columns: nothing will be standardised" in " ".join(remarks(plan(task=images)))
     for told in ({**images, "standardize": "none"}, {"standardize": "secure"}):
-        assert not any("standardised" in warning for warning in plan_review(plan(task=told)))
+        assert not any("standardised" in warning for warning in remarks(plan(task=told)))
 
 
 def test_the_price_of_differential_privacy_is_told_in_numbers() -> None:
     private = {"sample_level": {"noise_multiplier": 2.0, "clip": 1.0}}
-    told = plan_review(plan(privacy=private))
+    told = remarks(plan(privacy=private))
     # rho = 0.4 and eps = 0: the sensitivity is the root of 2.5^2 + 1.5^2, 2.915.
     assert len(told) == 1
     assert told[0].startswith(
@@ -108,15 +111,30 @@ def test_the_price_of_differential_privacy_is_told_in_numbers() -> None:
 
 
 def test_a_small_group_is_asked_whether_it_is_above_its_critical_size() -> None:
-    said = plan_review(plan(objective={"worst_group_size": 0.1}, training={"threshold_learning_rate": 0.01}))
+    said = remarks(plan(objective={"worst_group_size": 0.1}, training={"threshold_learning_rate": 0.01}))
     assert len(said) == 1
     assert said[0].startswith("worst_group_size is 10 %: by log-loss and with noisy labels, the best model for so")
     assert "`fedfair plan advise` finds the smallest size that makes sense" in said[0]
     # Plain averaging has no worst group that it was trained for.
-    assert not any("plan advise" in one for one in plan_review(plan(training={"algorithm": "fedavg"})))
-    assert not any("plan advise" in one for one in plan_review(plan(objective={"worst_group_size": 0.3})))
+    assert not any("plan advise" in one for one in remarks(plan(training={"algorithm": "fedavg"})))
+    assert not any("plan advise" in one for one in remarks(plan(objective={"worst_group_size": 0.3})))
 
 
 def test_joint_clipping_is_warned_of() -> None:
     private = {"sample_level": {"noise_multiplier": 2.0, "clipping": "joint"}}
-    assert any("clips away the weight of the worst group" in one for one in plan_review(plan(privacy=private)))
+    assert any("clips away the weight of the worst group" in one for one in remarks(plan(privacy=private)))
+
+
+def test_what_is_meant_is_noted_and_what_probably_is_not_is_a_warning() -> None:
+    private = {"sample_level": {"noise_multiplier": 2.0, "clipping": "joint"}}
+    review = plan_review(plan(federation={"roster": {}}, privacy=private))
+    assert [said.split()[0] for said in review.warnings] == ["privacy.sample_level.clipping"]
+    assert [said.split(":")[0].split(" adds")[0] for said in review.notes] == [
+        "privacy.sample_level",
+        "no signing key is pinned for a, b",
+    ]
+
+
+def test_a_plan_that_only_a_simulation_can_run_is_warned_of() -> None:
+    only = Plan.model_validate(plans.untuned(training={"algorithm": "dro"}))
+    assert plan_review(only).warnings[0].startswith("simulation only: ")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedfair.errors import DataError
 from fedfair.report import sentences
 from fedfair.report.run_page import run_page
 from fedfair.results.document import ResultDocument
@@ -35,9 +36,9 @@ def test_the_first_sentence_says_what_happened_to_the_worst_off() -> None:
     page = text_of(run_page({"a": read(complete("fedavg", 0.6)), "b": read(complete(worst=0.5))}))
     assert (
         "In the worst-off tenth of the people, whoever they are, the mean loss fell from 0.900 before training to "
-        "0.500 (FedAvg: 0.600)." in page
+        "0.500 (a: 0.600)." in page
     )
-    assert "Over all of the 100 people the model was trained on it is 0.200 (FedAvg: 0.200), and 90.0% of" in page
+    assert "Over all of the 100 people the model was trained on it is 0.200 (a: 0.200), and 90.0% of" in page
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_single_run_shows_what_its_models_on_the_way_traded_between_everybody_
     page = run_page({"result.json": read(result)})
     assert {"trade-off", "on-the-way"} <= ids(page)
     picture = page[page.index('<svg id="on-the-way"') :]
-    # At 100 % the worst-off group is everybody: nothing to trade.
+    # At 100 % the worst group is everybody: nothing to trade.
     assert [
         size for size in ("10", "30", "100") if f"worst {size}" in picture.replace("\N{NO-BREAK SPACE}", " ")
     ] == [
@@ -112,7 +113,7 @@ def test_ranking_and_calibration_stand_beside_the_losses() -> None:
     assert "FedSRCVaR: class 1 0.750 0.7400 to 0.7600 0.1250 0.2500" in text_of(page)
     assert "all classes" not in text_of(page)
     several = text_of(run_page({"a": read(scored(0, 1, 2)), "b": read(complete("fedavg"))}))
-    assert "FedSRCVaR: all classes 0.750 0.7400 to 0.7600 0.1250 0.2500" in several
+    assert "a: all classes 0.750 0.7400 to 0.7600 0.1250 0.2500" in several
 
 
 def test_scores_of_too_few_people_have_no_figures_and_no_picture() -> None:
@@ -143,16 +144,36 @@ def test_a_result_without_a_history_still_has_a_page() -> None:
     assert "Time: not recorded" in shown
 
 
-def test_several_results_are_told_apart_in_as_few_words_as_that_takes() -> None:
-    two = {"a": read(complete("fedavg")), "b": read(complete())}
-    assert [each.label for each in sentences.labelled(two)] == ["FedAvg", "FedSRCVaR"]
-    sweep = {name: read(complete(tradeoff=value)) for name, value in (("a", 0.1), ("b", 0.5), ("c", 0.5))}
-    start = "FedSRCVaR, worst 10 %, tradeoff"
-    assert [each.label for each in sentences.labelled(sweep)] == [
-        f"{start} 10 %",
-        f"{start} 50 % (1)",
-        f"{start} 50 % (2)",
-    ]
+@pytest.mark.parametrize(
+    ("places", "labels", "names"),
+    [
+        (("out/result.json",), (), ["FedSRCVaR"]),
+        (("out/result.json",), ("ours",), ["ours"]),
+        (("x/fair.json", "x/plain.json"), (), ["fair.json", "plain.json"]),
+        (("fair/result.json", "plain/result.json"), (), ["fair/result.json", "plain/result.json"]),
+        (("a/x/r.json", "b/x/r.json", "r.json"), (), ["a/x/r.json", "b/x/r.json", "r.json"]),
+        (("a.json", "b.json"), ("with protection", "without"), ["with protection", "without"]),
+    ],
+)
+def test_results_are_named_by_somebody_or_by_their_files(
+    places: tuple[str, ...], labels: tuple[str, ...], names: list[str]
+) -> None:
+    documents = {place: read(complete()) for place in places}
+    assert [each.label for each in sentences.labelled(documents, labels)] == names
+
+
+@pytest.mark.parametrize(
+    ("labels", "fault"),
+    [
+        (("one",), "--label names 1 of 2 results"),
+        (("one", "two", "three"), "--label names 3 of 2 results"),
+        (("one", "one"), "--label 'one' names two results"),
+        (("one", " "), "--label is empty"),
+    ],
+)
+def test_labels_that_do_not_tell_results_apart_are_refused(labels: tuple[str, ...], fault: str) -> None:
+    with pytest.raises(DataError, match=re.escape(fault)):
+        sentences.labelled({"a": read(complete()), "b": read(complete())}, labels)
 
 
 def test_a_trade_off_has_a_numbered_point_and_a_row_for_each_result() -> None:
@@ -165,7 +186,7 @@ def test_a_trade_off_has_a_numbered_point_and_a_row_for_each_result() -> None:
     picture = picture[: picture.index("</svg>")]
     for number, row in enumerate(("0.200 0.500", "0.190 0.600", "0.180 0.700"), start=1):
         assert re.search(rf"<text[^>]*>{number}</text>", picture)
-        assert re.search(rf"{number}\. FedSRCVaR[^0-9]*10.%, tradeoff 1.% \({number}\) {row}", text_of(page))
+        assert re.search(rf"{number}\. {number - 1} FedSRCVaR, worst 10.%, tradeoff 1.% {row}", text_of(page))
 
 
 def test_the_risk_of_another_group_size_is_never_drawn_as_this_one() -> None:
@@ -275,7 +296,7 @@ def test_nothing_that_people_wrote_becomes_part_of_the_page() -> None:
     result["left"] = [{"collaborator": HOSTILE, "round": 1, "reason": HOSTILE}]
     result["traffic"]["basis"] = "measured"
     for others in ({}, {"x": read(complete())}):
-        page = run_page({HOSTILE: read(result), **others})
+        page = run_page({HOSTILE: read(result), **others}, labels=(HOSTILE, "x") if others else ())
         assert not re.search("<(script|img)", page)
         assert page.count("<title>") == 1
         assert "{{ 7*7 }}" in text_of(page)  # no template ran inside a name

@@ -62,10 +62,10 @@ def test_a_model_that_serves_all_or_nobody_is_said_so() -> None:
     every = served_groups(risk({"0.1": 0.5}, 0.2), GUESS)
     # The sum of the worst tenth is 0.05, that of all 0.2: below a tenth it falls by 1/6 of the size at least, and
     # 0.05 - (0.1 - s) / 6 is log 2 times s at 0.0633. All of it may be one record's.
-    assert served_sentence(every).startswith("From 7 % on, this model serves the worst-off group certainly better")
+    assert served_sentence(every).startswith("From 7 % on, this model serves the worst group certainly better")
     flat = served_groups(risk({"0.1": 0.5}, 0.5), GUESS)
     assert served_sentence(flat) == (
-        "This model serves the worst-off group of every size certainly better than guessing."
+        "This model serves the worst group of every size certainly better than guessing."
     )
     nobody = served_groups(risk({"0.1": 1.5}, 0.9), GUESS)
     assert served_sentence(nobody) == (

@@ -46,7 +46,7 @@ training:
 secure_aggregation: {mode: "off"}
 """)
     plan, out = str(tmp_path / "plan.yaml"), tmp_path / "out.json"
-    outcome = CliRunner().invoke(app, ["simulate", "-p", plan, "--json", str(out), "--quiet"])
+    outcome = CliRunner().invoke(app, ["simulate", "-p", plan, "--output", str(out), "--quiet"])
     assert outcome.exit_code == 0
     result = json.loads(out.read_text())
     # The model before training is returned, and the verdict is about the one that training came to.
@@ -54,5 +54,5 @@ secure_aggregation: {mode: "off"}
     assert result["history"][-1]["train"]["mean"] > 1e100
     assert max(finding["value"] for finding in result["verdict"]["findings"]) > 1e100
     assert "Do not use this model as it is; try training.learning_rate: 1e+199 (now 1e+200)" in outcome.stderr
-    piped = CliRunner().invoke(app, ["simulate", "-p", plan, "--json", "-"])
+    piped = CliRunner().invoke(app, ["simulate", "-p", plan, "--json"])
     assert json.loads(piped.stdout)["format"] == "fedfair/result/1"

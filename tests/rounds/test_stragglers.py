@@ -15,10 +15,10 @@ from fedfair.rounds.stragglers import (
     FACTOR,
     FACTOR_OF_ALL,
     FRAIL_BREAKS,
-    FRAIL_LEAST_SECONDS,
+    FRAIL_MIN_SECONDS,
     FRAIL_SECONDS,
-    LEAST_SECONDS,
     MARGIN,
+    MIN_SECONDS,
     SHARE,
     Question,
     Stragglers,
@@ -84,7 +84,7 @@ def test_nobody_is_left_behind_within_the_shortest_patience() -> None:
     times = timed(clock, {A: 0.01, B: 0.02, C: 0.03})
     times.begin(question(2), (A, B, C))
     clock.now += 5.0  # As when somebody has just come back after a broken line.
-    assert times.patience((C,)) == LEAST_SECONDS
+    assert times.patience((C,)) == MIN_SECONDS
 
 
 def test_a_slow_half_is_not_left_behind_by_a_quick_one_that_answers_more_often() -> None:
@@ -234,8 +234,8 @@ def test_a_line_that_breaks_every_few_seconds_is_not_waited_for_and_one_that_bre
     assert not frail.is_waited_for(C)
     assert frail.is_waited_for(B)
     frail.begin(question(2), (A, B, C))
-    assert frail.patience((C,)) == FRAIL_LEAST_SECONDS
-    assert frail.patience((B, C)) == LEAST_SECONDS
+    assert frail.patience((C,)) == FRAIL_MIN_SECONDS
+    assert frail.patience((B, C)) == MIN_SECONDS
     clock.now += FRAIL_SECONDS
     assert frail.is_waited_for(C)
     assert breaking(Clock(), FRAIL_SECONDS + 1.0).is_waited_for(C)

@@ -443,8 +443,8 @@ def test_a_result_without_an_evaluation_has_no_figures_and_a_report_of_it_says_w
 
 
 def test_a_plan_check_says_what_the_noise_is_worth_and_what_it_does() -> None:
-    told = next(
-        words for words in plan_review(noised(rounds=100)) if words.startswith("privacy.collaborator_level")
+    (told,) = (
+        note for note in plan_review(noised(rounds=100)).notes if note.startswith("privacy.collaborator_level")
     )
     spent = skellam_epsilon([SkellamRelease("training", 1e6, 1e6, 9e12, 100)], 1e-5)
     assert f"epsilon {spent:.3g} at delta 1e-05 after 100 rounds" in told

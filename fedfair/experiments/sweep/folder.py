@@ -54,7 +54,9 @@ class SweepFolder:
         if place.is_file():
             _check_same(_read(place), own, self.path)
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise PlanError(f"{self.path} is there already and is no folder of a sweep", "name another by --out")
+            raise PlanError(
+                f"{self.path} is there already and is no folder of a sweep", "name another by --output"
+            )
         for name in ("points", "failed"):
             (self.path / name).mkdir(parents=True, exist_ok=True)
         if not place.is_file():
@@ -110,12 +112,12 @@ def _check_same(there: Mapping[str, object], own: JsonObject, path: Path) -> Non
     if not changed:
         raise PlanError(
             f"{path} holds a sweep of this plan by an earlier version of fedfair, which named points otherwise",
-            "name another folder by --out",
+            "name another folder by --output",
         )
     more = [f"and {len(changed) - MAX_DIFFERENCES} more"] if len(changed) > MAX_DIFFERENCES else []
     raise PlanError(
         "\n  ".join([f"{path} holds a sweep of another base plan:", *changed[:MAX_DIFFERENCES], *more]),
-        "name another folder by --out, or restore the plan; what differs between points belongs into --grid",
+        "name another folder by --output, or restore the plan; what differs between points belongs into --grid",
     )
 
 

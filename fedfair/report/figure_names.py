@@ -1,0 +1,39 @@
+"""The names of a result's figures, the same in the terminal, on pages and in charts, beside their JSON fields.
+
+| name | field of `fedfair/result/1` |
+|---|---|
+| group size | key of `by_group_size` |
+| worst group | `worst` |
+| best group | `best` |
+| disparity | `disparity` |
+| proven interval | `bound` |
+| everybody | `mean` |
+| accuracy | `accuracy` |
+| uniform guess | `uniform_floor` |
+"""
+
+from __future__ import annotations
+
+GROUP_SIZE = "group size"
+WORST_GROUP = "worst group"
+BEST_GROUP = "best group"
+DISPARITY = "disparity"
+PROVEN_INTERVAL = "proven interval"
+EVERYBODY = "everybody"
+ACCURACY = "accuracy"
+UNIFORM_GUESS = "uniform guess"
+
+TOO_FEW = "too few people"
+ESTIMATE = "estimate"
+"""In place of the figures of a group below the plan's `evaluation.min_group`, and of an interval without proof."""
+
+BY_GROUP_SIZE = (GROUP_SIZE, WORST_GROUP, PROVEN_INTERVAL, BEST_GROUP, DISPARITY)
+"""The headings of a table by group size, in their order."""
+
+
+def interval(bound: tuple[float, float] | None) -> str:
+    """Return where the truth lies; sums under noise tell only about where."""
+    if bound is None:
+        return ESTIMATE
+    low, high = bound
+    return "exact" if low == high else f"{low:.4f} to {high:.4f}"
