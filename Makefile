@@ -16,7 +16,7 @@ test: $(READY) lint
 
 # What no library, socket or process slows down, while one works on it: seconds, and most of the rules.
 quick: $(READY)
-	$(BIN)/pytest -n 2 -m "not slow" --quick
+	$(BIN)/pytest -n 2 -m "not slow and not thorough" --quick
 
 # The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
 slow: $(READY)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedfair.fairness.worst_group import worst_group_risk
     from fedfair.plan.loading import load_plan
     from fedfair.plan.schema import Plan
-    from fedfair.prediction.saved_model import SavedModel, load_model
+    from fedfair.prediction.loaded_model import SavedModel, load_model
 
 __all__ = [
     "FairClassifier",
@@ -47,13 +47,13 @@ _PLACES = {
     "FairClassifier": "fedfair.api.classifier",
     "FairRegressor": "fedfair.api.regressor",
     "FedfairError": "fedfair.errors",
-    "SavedModel": "fedfair.prediction.saved_model",
+    "SavedModel": "fedfair.prediction.loaded_model",
     "SimulatedFederation": "fedfair.api.simulation",
     "Plan": "fedfair.plan.schema",
     "RCVaRLoss": "fedfair.fairness.rcvar_loss",
     "VerifiedCertificate": "fedfair.api.certificates",
     "WorstGroupWarning": "fedfair.api.fit_verdict",
-    "load_model": "fedfair.prediction.saved_model",
+    "load_model": "fedfair.prediction.loaded_model",
     "load_plan": "fedfair.plan.loading",
     "simulate": "fedfair.api.simulation",
     "verify_certificate": "fedfair.api.certificates",

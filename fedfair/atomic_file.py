@@ -76,7 +76,11 @@ def replace_file(
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until what was made, renamed or removed in a folder is on the disk."""
+    """Wait until what was made, renamed or removed in a folder is on the disk.
+
+    Raises:
+        OSError: the disk fails.
+    """
     if not hasattr(os, "O_DIRECTORY"):
         return  # Windows opens no folder; a rename is in its file system's own log.
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)

@@ -48,6 +48,9 @@ FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 SECONDS = 180.0
 """No scenario may take longer; each takes a second or two."""
 
+SECONDS_AFTER_THE_END = 45.0
+"""How long sites may go on once the aggregator's task has ended by itself."""
+
 
 class Watching(SilentRunObserver):
     """Lets a test wait until something has been said or a round is done."""
@@ -208,7 +211,7 @@ def play(
                 await asyncio.wait({serving, port}, return_when=asyncio.FIRST_COMPLETED)
                 if not port.done():
                     return await serving
-                await unless_it_fails(serving, scenario(Federation(workspace, port.result(), watching, serving)))
+                await unless_it_ends(serving, scenario(Federation(workspace, port.result(), watching, serving)))
                 ending = await serving
             write_result(run, ending)
             return ending
@@ -220,17 +223,27 @@ def play(
     return asyncio.run(playing())
 
 
-async def unless_it_fails(serving: asyncio.Task[Ending], scenario: Awaitable[None]) -> None:
-    """Let a scenario happen, unless the aggregator ends with a fault before it.
+async def unless_it_ends(
+    serving: asyncio.Task[Ending], scenario: Awaitable[None], seconds: float = SECONDS_AFTER_THE_END
+) -> None:
+    """Let a scenario happen, unless the aggregator ends before it and leaves it waiting.
+
+    Args:
+        serving: the aggregator.
+        scenario: what the sites do.
+        seconds: how long they may go on once it has ended by itself.
 
     Raises:
         BaseException: the fault of the aggregator, or that of the scenario.
+        AssertionError: the run has ended, and the scenario still waits for something.
     """
     acting = asyncio.ensure_future(scenario)
     try:
         await asyncio.wait({serving, acting}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done() and not serving.cancelled() and serving.exception() is not None:
-            serving.result()
+        if serving.done() and not serving.cancelled():
+            ending = serving.result()
+            await asyncio.wait({acting}, timeout=seconds)
+            assert acting.done(), f"the run has ended, and the scenario still waits: {ending}"
         await acting
     finally:
         acting.cancel()
