@@ -1,7 +1,7 @@
 """How many commands and lines it takes from an own CSV file to a federated model in use at a site.
 
-fedfair's side is counted from its own pages, which a test runs as they stand: the commands of
-`docs/start/deployment.md` up to the start, and the command by which `docs/how-to/use-a-model.md` predicts. Lines
+fedfair's side is counted from its own pages, which a test runs as they stand: the commands of the deployment in
+`README.md` up to the start, and the command by which `docs/how-to/use-a-model.md` predicts. Lines
 are those of the plan that `fedfair workspace create --template csv` writes. So the figures follow the pages.
 
 The sides of Flower and OpenFL are constants, counted by hand from what they publish; `SOURCES` says from what, and
@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-DEPLOYMENT = REPOSITORY / "docs" / "start" / "deployment.md"
+DEPLOYMENT = REPOSITORY / "README.md"
 USE = REPOSITORY / "docs" / "how-to" / "use-a-model.md"
 PAGE = REPOSITORY / "docs" / "explain" / "effort.md"
 LEAD = "lead"
