@@ -99,6 +99,7 @@ class Binding:
     vector: NDArray[np.floating]
     schema: FeatureSchema
     plan_digest: bytes
+    initial_weights: bytes
 
 
 def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Path], Binding] | None = None) -> Run:
@@ -132,7 +133,7 @@ def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Pat
     unfinished, opened = _resume(training_run, journal, binding.plan_digest, noticed, masked=is_masked(plan))
     following = training_run.next_sum()
     has_progress = (beginning and beginning.place) != (following and following.place)
-    origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema)
+    origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema, binding.initial_weights)
     records = RunRecords(
         paths,
         binding.layout,
@@ -191,7 +192,8 @@ def initial_binding(plan: Path) -> Binding:
             raise FedfairError(f"the initial model cannot be made: {fault}", remedy)
         layout, vector, metadata = model_file.load(path)
     schema = FeatureSchema.from_json(metadata["schema"])
-    return Binding(layout, vector, schema, parse_digest(metadata["plan_digest"]))
+    digest, weights = (parse_digest(metadata[key]) for key in ("plan_digest", "initial_weights"))
+    return Binding(layout, vector, schema, digest, weights)
 
 
 def _open_journal(paths: RunPaths, plan_digest: bytes, *, fresh: bool) -> Journal:

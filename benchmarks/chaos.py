@@ -276,7 +276,7 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, 
 
     def binding(plan: Path) -> Binding:
         made = plan_binding(load_plan(plan), workspace_of(plan))
-        return preparation.Binding(made.layout, made.vector, made.schema, made.digest)
+        return preparation.Binding(made.layout, made.vector, made.schema, made.digest, made.initial_weights)
 
     EgressRecord.sending = tapped_sending  # type: ignore[method-assign]  # this process is the experiment
     Participant.contribute = tapped_contribute  # type: ignore[method-assign]

@@ -2,8 +2,8 @@
 
     python -m fedfair.training.initial_model PLAN OUT.safetensors
 
-The aggregator runs it as a short-lived child. The file's metadata carry the plan's digest and the schema, so that
-the aggregator needs nothing else. Prints nothing but what went wrong.
+The aggregator runs it as a short-lived child. The file's metadata carry the digests of plan and weights and the
+schema, so that the aggregator needs nothing else. Prints nothing but what went wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ def main(arguments: list[str]) -> int:
     plan_file, out = (Path(argument) for argument in arguments)
     try:
         made = plan_binding(load_plan(plan_file), workspace_of(plan_file))
-        metadata = {"plan_digest": format_digest(made.digest), "schema": made.schema.to_json()}
+        metadata = {
+            "plan_digest": format_digest(made.digest),
+            "initial_weights": format_digest(made.initial_weights),
+            "schema": made.schema.to_json(),
+        }
         save(out, made.layout, made.vector, metadata)
     except FedfairError as error:
         print(error.diagnostics(), file=sys.stderr)  # noqa: T201 - a command

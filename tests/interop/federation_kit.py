@@ -161,7 +161,7 @@ class Federation:
 
 def in_process_binding(plan: Path) -> Binding:
     made = plan_binding(load_plan(plan), workspace_of(plan))
-    return Binding(made.layout, made.vector, made.schema, made.digest)
+    return Binding(made.layout, made.vector, made.schema, made.digest, made.initial_weights)
 
 
 def prepared(
