@@ -32,6 +32,9 @@ def predict_command(
     workspace: Path = typer.Option(
         None, "--workspace", help="The plan's folder, for a model of own code, which is then run."
     ),
+    code_digest: str = typer.Option(
+        None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
+    ),
     replace: bool = typer.Option(False, "--replace", help="Replace the output if it exists."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
 ) -> None:
@@ -45,7 +48,7 @@ def predict_command(
     from fedfair.prediction.input_files import read_input
     from fedfair.prediction.saved_model import load_model
 
-    model = load_model(model_file, workspace=workspace, fills=fills)
+    model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
     shown = str(output) == STANDARD
     if not shown:
         check_prediction_place(output, keep, model.classes, replace=replace)
