@@ -19,7 +19,9 @@ STANDARD = "-"
 def predict_command(
     model_file: Path = typer.Option(Path("save/last.safetensors"), "--model", help="The saved model."),
     data: Path = typer.Option(
-        ..., "--data", help="The records: a table as the plan reads them, .npy, or a folder of images."
+        ...,
+        "--data",
+        help="The records: a table as the plan reads them, .npy, a folder of images or of eICU tables.",
     ),
     output: Path = typer.Option(..., "--output", "-o", help="Write predictions here; '-' for standard output."),
     keep: list[str] = typer.Option([], "--keep", help="Keep this column beside the predictions, such as an id."),
