@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUNS := $(VENV)/.runs
 
-.PHONY: demo test quick slow docs browser promtool faketime lint format generate lock wheels sbom chaos fuzz clean
+.PHONY: demo test quick slow docs browser promtool faketime lint format generate lock wheels bundle release sbom chaos fuzz clean
 
-demo: $(READY)
+# What runs fedfair and no more; where everything is installed already, that is used.
+demo: $(if $(wildcard $(READY)),$(READY),$(RUNS))
 	$(BIN)/fedfair demo
 
 test: $(READY) lint
@@ -14,7 +16,7 @@ test: $(READY) lint
 
 # What no library, socket or process slows down, while one works on it: seconds, and most of the rules.
 quick: $(READY)
-	$(BIN)/pytest -n 2 -m "not slow" --quick
+	$(BIN)/pytest -n 2 -m "not slow and not thorough" --quick
 
 # The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
 slow: $(READY)
@@ -67,20 +69,31 @@ format: $(READY)
 	$(BIN)/ruff format
 
 # Regenerates the protobuf code that is committed; tests/wire/test_generated.py fails when it has drifted.
-generate: $(READY)
+# The compiler is an older one in an environment of its own: its code runs with protobuf 6 and with protobuf 7.
+generate:
+	$(PYTHON) -m venv build/protoc
+	build/protoc/bin/pip $(LOCKED) requirements/protoc.txt
 	mkdir -p build/proto
-	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto fedfair/v1/federation.proto
+	build/protoc/bin/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto fedfair/v1/federation.proto
 	cp build/proto/fedfair/v1/federation_pb2.py build/proto/fedfair/v1/federation_pb2.pyi fedfair/wire/v1/
 
 # Every file is checked against its hash, and the lists name everything (docs/how-to/install.md). The CPU build of torch is
 # taken where pip finds one; else the one of the package index, with the libraries that it needs on Linux.
-LOCKED := install --quiet --no-deps --require-hashes --requirement
+# Bytecode of what is never imported would take as long as its files do.
+LOCKED := install --quiet --no-compile --no-deps --require-hashes --requirement
 $(READY): pyproject.toml constraints.txt requirements/cpu.txt requirements/cuda.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip $(LOCKED) requirements/cpu.txt 2> /dev/null || $(BIN)/pip $(LOCKED) requirements/cuda.txt
 	$(BIN)/pip $(LOCKED) constraints.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $(READY)
+
+$(RUNS): pyproject.toml requirements/run.txt requirements/cpu.txt requirements/cuda.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip $(LOCKED) requirements/cpu.txt 2> /dev/null || $(BIN)/pip $(LOCKED) requirements/cuda.txt
+	$(BIN)/pip $(LOCKED) requirements/run.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(RUNS)
 
 # Writes constraints.txt and requirements/ again after a dependency or a version has changed, then what is made of them.
 lock: $(READY)
@@ -91,6 +104,17 @@ lock: $(READY)
 LIST ?= requirements/run.txt
 wheels: $(READY)
 	$(BIN)/python -m supply.wheels $(LIST) build/wheels
+
+# The same as one file, with the hash of each file in it: make bundle LIST=requirements/base.txt for an aggregator.
+bundle: $(READY)
+	$(BIN)/python -m supply.bundle $(LIST) build
+
+# Wheel and sdist in build/release, their contents checked; tags and uploads nothing. docs/develop/releasing.md says the rest.
+release: $(READY)
+	$(BIN)/python -m supply.release build/release
+	$(PYTHON) -m venv build/twine
+	build/twine/bin/pip $(LOCKED) requirements/release.txt
+	build/twine/bin/python -m twine check --strict build/release/*.whl build/release/*.tar.gz
 
 # The bill of materials of what both programs install: CycloneDX, as JSON.
 sbom: $(READY)

@@ -6,7 +6,8 @@ in `save/journal.vectors`, named by its digest (`fedfair.process.vector_files`),
 each byte of it three times. Such a file is on the disk before the entry that names it, and is removed after an
 entry that does not. What is the same in two entries is written once.
 
-A journal belongs to one plan digest for ever; another plan's journal is refused instead of overwritten.
+A journal in which a sum was recorded belongs to one plan digest for ever; another plan's journal is refused
+instead of overwritten. A run that has waited only, and never begun, makes way for the run of a changed plan.
 
 Sum numbers must not repeat within a run, although the sums after the last entry are forgotten, and the whole file
 may be an old copy: each start numbers its sums in a block of its own, by the clock (`rounds/continued.py`).
@@ -43,6 +44,7 @@ from numpy.typing import NDArray
 from aggregator.journal_rows import REMEDY, TABLES, UNREADABLE, check_row, damaged, explained, seal, sha256_of
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.errors import FedfairError, StateError
+from fedfair.file_formats import format_fault
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.process.lock import HeldError, ProcessLock, runs_already
@@ -194,6 +196,9 @@ class Journal:
             is_readable = found_format in {FORMAT, WITHOUT_FILES}
             if is_readable:
                 check_row(connection, path, "run")
+            if is_readable and found_digest != plan_digest and not _has_begun(connection):
+                _begin_anew(connection, plan_digest, new_run_id)
+                found_digest, run_id = plan_digest, new_run_id
             if is_readable and found_digest == plan_digest:
                 block = first_block(now_seconds, SumNumber(earlier))
                 connection.execute("UPDATE run SET block = ?, format = ?", (block, FORMAT))
@@ -211,7 +216,7 @@ class Journal:
         connection.close()
         if not is_readable:
             raise StateError(
-                f"{path} is a journal of the form {found_format}, this version of fedfair writes {FORMAT}",
+                format_fault(str(found_format), f"{FORMAT} and {WITHOUT_FILES}", str(path)),
                 "finish that run with the version that began it, or start with --fresh to discard it",
             )
         raise StateError(
@@ -482,6 +487,23 @@ def forget(path: Path) -> None:
         path.with_name(name).unlink(missing_ok=True)
     folder = _vectors_folder(path)
     VectorFiles(folder, REMEDY).drop_all_but(())
+
+
+def _has_begun(connection: sqlite3.Connection) -> bool:
+    """Return whether a sum of the run was made, or is under way; the state before the first is nobody's loss."""
+    (sums,) = connection.execute("SELECT sums FROM run").fetchone()
+    tables = ("unfinished", "cost", "evaluation")
+    rows = (connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables)  # noqa: S608 - our own names
+    return bool(sums) or any(count for (count,) in rows)
+
+
+def _begin_anew(connection: sqlite3.Connection, plan_digest: bytes, run_id: str) -> None:
+    """Give a journal without a sum to the run of another plan; who did not come to the old one is forgotten."""
+    update = "UPDATE run SET plan_digest = ?, run_id = ?, words = NULL, seconds = 0, vectors = '{}'"
+    connection.execute(update, (plan_digest, run_id))
+    seal(connection, "run")
+    for table in ("vector", "piece", "departure", "late_site"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
 
 
 def _keep_private(path: Path) -> None:

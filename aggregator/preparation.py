@@ -1,15 +1,11 @@
-"""Everything that must be right before the aggregator listens, gathered from files and one child process.
+"""Everything that must be right before the aggregator listens, gathered from files.
 
-The initial model comes from `python -m fedfair.training.initial_model`, run to its end before anything else, so
-that torch is never loaded into the process that faces the network. Nothing here is left half done: a fault ends
-the start with a sentence.
+The model before round 1 comes from the workspace, as a file beside the plan: no process of the aggregator loads
+torch, or runs code that the plan names. Nothing here is left half done: a fault ends the start with a sentence.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -17,23 +13,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from aggregator.admission import Admission, check_roster_complete
 from aggregator.journal import Journal, JournalEntry, forget
 from aggregator.notices import IdentityWarned, Notice, ProtectionStated, RunContinued
 from aggregator.records import RunPaths, RunRecords
-from fedfair.aggregation import model_file
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.model_layout import Layout
-from fedfair.errors import FedfairError, StateError
+from fedfair.errors import StateError
 from fedfair.identity.roster import parse_roster
 from fedfair.identity.store import SiteIdentity, load_site_identity
 from fedfair.ids import AGGREGATOR, FederationName
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.derived import evaluates_exactly, is_masked, is_unevaluated, sites_remember
-from fedfair.plan.digest import format_digest, parse_digest
+from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
@@ -42,6 +34,7 @@ from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import UnfinishedSum
 from fedfair.rounds.secagg_session import is_due
 from fedfair.rounds.state_steps import LastOpened
+from fedfair.run.initial_model import InitialModel, read_initial_model
 from fedfair.run.saved_model import ModelOrigin, evaluation_run, load_saved
 from fedfair.run.training_run import TrainingRun
 
@@ -91,24 +84,15 @@ class Run:
     passphrase: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """The child process's findings: the model before round 1, and what the plan is bound to."""
-
-    layout: Layout
-    vector: NDArray[np.floating]
-    schema: FeatureSchema
-    plan_digest: bytes
-    initial_weights: bytes
-
-
-def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Path], Binding] | None = None) -> Run:
+def prepare(
+    start: Start, noticed: Callable[[Notice], None], bind: Callable[[Path], InitialModel] | None = None
+) -> Run:
     """Check and load everything.
 
     Args:
         start: what the operator asked for.
         noticed: takes warnings and news for the operator.
-        bind: from the plan's file to what it is bound to; by default a child process finds out.
+        bind: from the plan's file to what it is bound to; by default the file beside the plan says it.
 
     Raises:
         FedfairError: something is missing or wrong; nothing was started.
@@ -167,7 +151,7 @@ def prepare(start: Start, noticed: Callable[[Notice], None], bind: Callable[[Pat
     )
 
 
-def _training_run(plan: Plan, binding: Binding, model: Path | None) -> TrainingRun:
+def _training_run(plan: Plan, binding: InitialModel, model: Path | None) -> TrainingRun:
     if model is None:
         return TrainingRun(plan, binding.layout, binding.schema, binding.vector)
     saved = load_saved(model, plan, binding.layout, binding.schema)
@@ -175,25 +159,13 @@ def _training_run(plan: Plan, binding: Binding, model: Path | None) -> TrainingR
     return evaluation_run(plan, binding.layout, binding.schema, saved, exact=exact)
 
 
-def initial_binding(plan: Path) -> Binding:
-    """Have a child process make the model before round 1.
+def initial_binding(plan_file: Path) -> InitialModel:
+    """Return the model before round 1 of a plan, from the file beside it.
 
     Raises:
-        FedfairError: the child failed; its own words say why.
+        FedfairError: there is none, or it was made of another plan.
     """
-    with tempfile.TemporaryDirectory(prefix="fedfair-") as folder:
-        path = Path(folder) / "initial.safetensors"
-        command = [sys.executable, "-m", "fedfair.training.initial_model", str(plan), str(path)]
-        child = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)  # noqa: S603 - our own module
-        if child.returncode != 0:
-            words = child.stderr.strip()
-            words = words.splitlines()[-1] if words.startswith("Traceback") else words
-            fault, _, remedy = words.partition("\n  -> ")
-            raise FedfairError(f"the initial model cannot be made: {fault}", remedy)
-        layout, vector, metadata = model_file.load(path)
-    schema = FeatureSchema.from_json(metadata["schema"])
-    digest, weights = (parse_digest(metadata[key]) for key in ("plan_digest", "initial_weights"))
-    return Binding(layout, vector, schema, digest, weights)
+    return read_initial_model(plan_file, load_plan(plan_file))
 
 
 def _open_journal(paths: RunPaths, plan_digest: bytes, *, fresh: bool) -> Journal:

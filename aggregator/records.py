@@ -50,6 +50,7 @@ from fedfair.rounds.events import CaughtUp, CheckpointKind, Clipping, Departed, 
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.rounds.stragglers import NOT_TIMED, SumPace
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model
+from fedfair.run.snapshot import known_sha256
 from fedfair.run.training_run import Progress, TrainingRun
 
 SMALL_MODEL_BYTES = 1 << 20
@@ -261,10 +262,7 @@ class RunRecords:
             save_model(self._paths.model(kind), self._layout, saved, self._origin)
         if journal:
             costs = tuple(self._unrecorded)
-            known = {
-                "model": training_run.model.vector_sha256.hex(),
-                "best": training_run.best.vector_sha256.hex(),
-            }
+            known = {name: digest.hex() for name, digest in known_sha256(training_run.state).items()}
             snapshot, history = training_run.brief_snapshot(), training_run.history
             self._journal.record(JournalEntry(snapshot, self.seconds, costs, opened, history, known))
             self._unrecorded = self._unrecorded[len(costs) :]

@@ -72,7 +72,7 @@ SERVER_OPTIONS = (
     ("grpc.http2.lookahead_bytes", 2 << 20),
     # Without this, a second aggregator on the same port would silently share its connections.
     ("grpc.so_reuseport", 0),
-    # A peer that has vanished without a word is noticed within ten seconds. Whatever arrives counts as a sign of
+    # A peer that has vanished without a word is noticed within five seconds. Whatever arrives counts as a sign of
     # life, so a slow line that carries an upload is not cut.
     *KEEPALIVE.options,
     ("grpc.keepalive_permit_without_calls", 0),

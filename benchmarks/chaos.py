@@ -45,6 +45,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from faulty_proxy import Proxy
 from numpy.typing import NDArray
 
 from fedfair.process.exit_status import ExitStatus
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
     import typer
 
-    from aggregator.preparation import Binding
     from collaborator.egress import EgressRecord
     from fedfair.aggregation.running_sum import Totals
     from fedfair.audit.items import MessageKind
@@ -98,8 +98,6 @@ KINDS = {
 
 TRACES = ("wrong sums", "double messages", "rounds out of order", "tracebacks", "hands needed")
 
-THROTTLED_BYTES_PER_SECOND = 20_000
-DELAY_SECONDS = 0.3
 """Of every piece, each way."""
 
 SABOTAGES = ("wrong-sum", "second-message", "skipped-round", "traceback", "hang")
@@ -191,14 +189,12 @@ def _become(words: dict[str, Any], application: typer.Typer) -> None:
         os._exit(status)
 
 
-def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, PLR0915 - one wrapper each
+def _tap(path: Path, name: str, *, skips: bool = False) -> None:
     """Have this process write down what it contributes, sends under a transcript, and opens.
 
     With `skips` it lies about the round, from one round on, so that the order of rounds is seen to be checked.
     """
-    from aggregator import preparation
     from collaborator.egress import EgressRecord
-    from fedfair.plan.loading import load_plan, workspace_of
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.client import Contributing
     from fedfair.secagg.effects import Send
@@ -206,7 +202,6 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, 
     from fedfair.secagg.participant import Participant
     from fedfair.secagg.recovery import RoundState
     from fedfair.secagg.round_messages import ConsistencyCheck, PairMasks, UnmaskShares, Upload
-    from fedfair.training.binding import plan_binding
     from fedfair.wire.codec import decode_collaborator_frame
     from fedfair.wire.frames import SecaggMessage
 
@@ -274,16 +269,10 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:  # noqa: C901, 
         )
         return progress
 
-    def binding(plan: Path) -> Binding:
-        made = plan_binding(load_plan(plan), workspace_of(plan))
-        return preparation.Binding(made.layout, made.vector, made.schema, made.digest, made.initial_weights)
-
     EgressRecord.sending = tapped_sending  # type: ignore[method-assign]  # this process is the experiment
     Participant.contribute = tapped_contribute  # type: ignore[method-assign]
     RoundState.open = tapped_opening  # type: ignore[method-assign]
     TrainingRun.apply_aggregate = tapped_absorb  # type: ignore[method-assign]
-    # The child process that makes the first model would import torch once more.
-    preparation.initial_binding = binding
 
 
 def within_clips(update: Update, code: BodyCode) -> list[float]:
@@ -382,104 +371,6 @@ class Forks:
         self._process.wait()
 
 
-class Proxy:
-    """Carries one site's connections to the aggregator, until it is told to disturb them.
-
-    Args:
-        port: where the aggregator listens.
-        draw: where a frame is cut.
-    """
-
-    def __init__(self, port: int, draw: random.Random) -> None:
-        self._target = port
-        self._draw = draw
-        self._delay_seconds = 0.0
-        self._bytes_per_second = math.inf
-        self._cuts_next = False
-        self._swallowed: set[asyncio.StreamWriter] = set()
-        """Of connections that only look open: what is written to these goes nowhere, and nobody is told."""
-        self._open: set[asyncio.StreamWriter] = set()
-        self._flows = asyncio.Event()
-        self._flows.set()
-        self._server: asyncio.Server | None = None
-        self.port = 0
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._carry, "localhost", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection("localhost", self._target)
-        except OSError:
-            writer.transport.abort()
-            return
-        both = {writer, far_writer}
-        self._open |= both
-        try:
-            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
-        finally:
-            self._open -= both
-            self._swallowed -= both
-            for side in both:
-                side.transport.abort()
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while piece := await reader.read(1 << 16):
-                await self._flows.wait()
-                if self._delay_seconds:
-                    await asyncio.sleep(self._delay_seconds)
-                if math.isfinite(self._bytes_per_second):
-                    await asyncio.sleep(len(piece) / self._bytes_per_second)
-                if writer in self._swallowed:
-                    continue
-                if self._cuts_next:
-                    # A piece holds records of TLS and frames of HTTP/2; hardly any place in it is their border.
-                    self._cuts_next = False
-                    writer.write(piece[: self._draw.randrange(len(piece))])
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(writer.drain(), 1)
-                    self.cut()
-                    return
-                writer.write(piece)
-                await writer.drain()
-            if writer not in self._swallowed:
-                writer.write_eof()
-
-    def cut(self) -> None:
-        for writer in tuple(self._open):
-            writer.transport.abort()
-
-    def cut_next(self) -> None:
-        """Carry only the beginning of the next piece, and cut then."""
-        self._cuts_next = True
-
-    def half_open(self) -> None:
-        """Swallow whatever is said from now on on the connections that are open; new ones work."""
-        self._swallowed |= self._open
-
-    async def delay(self, seconds: float) -> None:
-        self._delay_seconds = DELAY_SECONDS
-        await asyncio.sleep(seconds)
-        self._delay_seconds = 0.0
-
-    async def throttle(self, seconds: float) -> None:
-        self._bytes_per_second = THROTTLED_BYTES_PER_SECOND
-        await asyncio.sleep(seconds)
-        self._bytes_per_second = math.inf
-
-    async def hold(self, seconds: float) -> None:
-        self._flows.clear()
-        await asyncio.sleep(seconds)
-        self._flows.set()
-
-    def close(self) -> None:
-        self.cut()
-        if self._server is not None:
-            self._server.close()
-
-
 @dataclass
 class Findings:
     """What was injected, and what was found."""
@@ -556,7 +447,7 @@ class Federation:
             words["policy"] = {**words["policy"], "max_attempts": 100}
             site.write_text(yaml.safe_dump(words))
         port = yaml.safe_load(self._workspace.plan.read_text())["federation"]["aggregator"]["port"]
-        self._proxies = {name: Proxy(port, draw) for name in self._workspace.collaborators}
+        self._proxies = {name: Proxy(port) for name in self._workspace.collaborators}
         self._pids: dict[str, int] = {}
         self._expected: set[int] = set()
         self._ordered: dict[int, tuple[int, ...]] = {}
@@ -683,7 +574,7 @@ class Federation:
             case "cut connections":
                 self._proxies[site].cut()
             case "cut in the middle of a frame":
-                self._proxies[site].cut_next()
+                self._proxies[site].cut_next(self._draw.random())
             case "hold connections":
                 await self._proxies[site].hold(seconds)
             case "delay connections":

@@ -26,7 +26,7 @@ from collaborator.rollback_guard import RollbackGuard
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.privacy.entries import LedgerEntry, Origin
-from fedfair.training.dp_sgd import training_release
+from fedfair.privacy.planned_releases import training_release
 
 RECORDS = 1000
 LONG = 5000

@@ -19,11 +19,13 @@ from fedfair.secagg import client, keys, masking, session, sum_check
 from fedfair.secagg.keys import Chain, EphemeralKey, Secret
 from fedfair.secagg.prg import segment_key
 from fedfair.secagg.shamir import PRIME, SHARE_BYTES, Randomness
+from fedfair.secagg.shamir import split as plain_split
 from fedfair.secagg.signing import Roster
 
 SLOT_BYTES = 40
 """Of a difference: 255 bits, and 65 for the carries of as many steps."""
 STEPS = 60
+FEW_SHARES = 64
 
 
 class ForgivingRoster(Roster):
@@ -102,6 +104,8 @@ def split(secret: bytes, points: Sequence[int], threshold: int, randomness: Rand
     Random differences are a random polynomial: one basis goes over into the other without any bit lost, modulo a
     prime above its degree. All differences step to the next point in one addition of long integers.
     """
+    if threshold < FEW_SHARES:
+        return plain_split(secret, points, threshold, randomness)
     differences = [int.from_bytes(secret, "big")]
     drawn = randomness(SHARE_BYTES * (threshold - 1))
     pieces = (drawn[start : start + SHARE_BYTES] for start in range(0, len(drawn), SHARE_BYTES))

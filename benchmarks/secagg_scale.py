@@ -219,13 +219,14 @@ def chart(found: Mapping[int, Mapping[str, Any]]) -> str:
         whole, some = zip(*(typical(one["rounds"], KEYS[key]) for one in found.values()), strict=True)
         set_up = [one["set_up"][KEYS[key]] for one in found.values()]
         curves = {"a round, nobody vanishes": whole, "a round, 5 % vanish": some, "set-up": set_up}
-        # What grows as the number of sites would be parallel to this line, what grows as its square is steeper.
-        curves["as the number of sites"] = [whole[0] * one / sites[0] for one in sites]
+        # What grows as the number of sites is parallel to this line, what grows as its square is steeper.
+        last = max(sites)
+        curves["as the number of sites"] = [whole[-1] * one / last for one in sites]
         series = [Series(name, sites, [scale * value for value in values]) for name, values in curves.items()]
         axes = ChartAxis("sites", log=True), ChartAxis(words, log=True)
         charts.append(Chart(*axes, series, (), f"The aggregator: {words}"))
     title = "What masked rounds take at the aggregator, by the number of sites"
-    words = "Both axes are logarithmic. Bytes and processor time grow as the square of the number of sites."
+    words = "Both axes are logarithmic. Beyond 128 sites a round grows as their number, the set-up as its square."
     return standalone(draw(charts, "masked-rounds", title, words, columns=2))
 
 

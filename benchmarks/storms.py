@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
+from faulty_proxy import Proxy
 from machine import report
 from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
 
@@ -189,63 +189,6 @@ def slow_site(words: argparse.Namespace) -> None:
     launch(lambda: app)
 
 
-# ------------------------------------------------------------------ proxies
-
-
-class Proxy:
-    """Carries one site's connections; cuts them, or stops carrying them without a word."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._open: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
-        self._stopped: set[asyncio.StreamWriter] = set()
-        self.port = 0
-
-    async def start(self) -> None:
-        server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection("localhost", self._target)
-        except OSError:
-            writer.transport.abort()
-            return
-        both = (writer, far_writer)
-        self._open.append(both)
-        try:
-            # The end cancels connections, which a stream's own callback takes for a fault.
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
-        finally:
-            self._open.remove(both)
-            self._stopped -= set(both)
-            for side in both:
-                side.transport.abort()
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while piece := await reader.read(1 << 16):
-                if writer in self._stopped:
-                    continue
-                writer.write(piece)
-                await writer.drain()
-            if writer in self._stopped:
-                # Of a line that is dead, the other end does not hear that this one has given up.
-                await asyncio.sleep(120.0)
-            writer.write_eof()
-
-    def cut(self) -> None:
-        for both in tuple(self._open):
-            for side in both:
-                side.transport.abort()
-
-    def stop_carrying(self) -> None:
-        """Let the present connections stand still for good; new ones are carried."""
-        for both in self._open:
-            self._stopped |= set(both)
-
-
 # ------------------------------------------------------------------ the federation
 
 
@@ -365,7 +308,7 @@ class Federation:
         while time.monotonic() < end:
             turn, which = divmod(number, len(sites))
             if half_open and (turn + which) % 2:
-                self._proxies[sites[which]].stop_carrying()
+                self._proxies[sites[which]].half_open()
                 found["stopped"] += 1
             else:
                 self._proxies[sites[which]].cut()

@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from collaborator.ledger_total import LedgerTotal
 from collaborator.rollback_guard import RollbackGuard
+from fedfair.atomic_file import sync_folder
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import START, LedgerEntry, Origin, parse_release
 
@@ -141,7 +142,7 @@ class Ledger:
                 # Of two processes that begin a ledger at once, one finds the other's.
                 if not os.path.lexists(self._path):
                     _link(temporary, self._path)
-                _sync_folder(self._path.parent)
+                sync_folder(self._path.parent)
             finally:
                 temporary.unlink(missing_ok=True)
         except (OSError, sqlite3.Error) as error:
@@ -229,11 +230,3 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         return
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -23,6 +23,7 @@ from collaborator.notices import LeavingBegun
 from collaborator.observer import Measure, SeveralSiteObservers, SiteLines, SiteObserver, unmeasured
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.plain_worker import PlainWorker
+from collaborator.plan_change import state_stem
 from collaborator.preparation import Readiness, check_run, introduction, masking_site
 from collaborator.records import SiteLogs
 from collaborator.request_record import RequestRecord
@@ -119,7 +120,7 @@ def worker_of(ready: Readiness, logs: Path) -> Worker:
         FedfairError: another process uses them.
     """
     site = ready.site
-    stem = f"{site.participant}-{ready.binding.digest.hex()[:16]}"
+    stem = state_stem(site.participant, ready.binding.digest)
     # First of all, for it names the process that has this site's files.
     with ExitStack() as files:
         log = WriteAheadLog(site.state / f"{stem}.secagg") if is_masked(site.plan) else None

@@ -223,7 +223,7 @@ def read_approval(site: PreparedSite, public_key: Ed25519PublicKey, plan_digest:
     Raises:
         ApprovalError: there is none, or it is of another plan; both digests are shown.
     """
-    remedy = f"read the plan, then run `fedfair plan approve -n {site.participant}`"
+    remedy = f"read the plan, then run `fedfair plan approve -n {site.participant}`, or `fedfair join`"
     try:
         approval = site.approval_file.read_bytes()
     except FileNotFoundError as error:

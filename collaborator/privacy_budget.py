@@ -22,8 +22,8 @@ from fedfair.policy.site_config import SiteConfig
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.budget import Budget, Limit, largest, remaining
 from fedfair.privacy.entries import LedgerEntry, Origin, Written
+from fedfair.privacy.planned_releases import planned_releases, training_release
 from fedfair.privacy.releases import GaussianRelease, ReleasePurpose, Unprotected
-from fedfair.training.dp_sgd import planned_releases, training_release
 
 _LOOK = "`fedfair privacy show` tells where it went"
 

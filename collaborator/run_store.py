@@ -5,6 +5,9 @@ older state is overwritten: a process that is killed while it writes leaves the 
 failure both may be damaged; then the site begins where the plan says, and gets the present state from the others,
 who vouch for it. What a site has answered is never in this file, but in files that wait for the disk.
 
+A vector that is the same in both states of one place, such as the best model, is not written again: the words
+before the vectors have a length that changes rarely, so it is at the same offset.
+
 The history of evaluations grows, so a state is kept without the older ones: they are written once, to a file of
 their own beside it (`history_file.py`). A round costs the same late in a run as early.
 """
@@ -12,30 +15,39 @@ their own beside it (`history_file.py`). A round costs the same late in a run as
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
 
 from collaborator.disk import unwritable
 from collaborator.history_file import HistoryFile, Written
 from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import LocalProtocolError, StateError
-from fedfair.run.packed_state import MODEL_PART, pack_state, unpack_state
+from fedfair.run.packed_state import PackedParts, packed_parts, unpack_state
 from fedfair.run.state import RunState
 
-_HEAD = struct.Struct("<16s32s4Q")
-"""Of one place: the mark, the digest of the rest, how many states were kept before, length of the body, where in
-it the model's vector begins, and how many bytes that has.
+_HEAD = struct.Struct("<16s32s5Q")
+"""Of one place: the mark, the digest of the rest, how many states were kept before, length of the body, how many
+bytes at its beginning are padding, where in it the vectors begin, and how many there are.
 
-The digest is the SHA-256 of these four numbers and of the body, with the SHA-256 of the model's vector in its
-place: that is known already.
+The body is the lengths of the vectors (8 bytes each), the padding, the run, how far its file of evaluations is
+written, the words of the state, and the vectors. The digest is the SHA-256 of these five numbers and of the body,
+with the SHA-256 of each vector in its place: those are known already.
 """
+
+_MODEL_HEAD = struct.Struct("<16s32s4Q")
+"""Of the version before: with the place of the model's vector, whose SHA-256 alone is in its place."""
 
 _EARLIER_HEAD = struct.Struct("<16s32sQQ")
 """Of an earlier version: without the place of the model's vector. The digest is that of the bytes as they are."""
 
-_MARK = b"fedfair run 3\n\0\0"
+_MARK = b"fedfair run 4\n\0\0"
+_MODEL_HASHED_ALONE = b"fedfair run 3\n\0\0"
+"""The mark of the version before, with the head of that version."""
+
 _HASHED_WHOLE = b"fedfair run 2\n\0\0"
 """The mark of an earlier version, with the earlier head."""
 
@@ -44,6 +56,8 @@ _WITHOUT_FILE = b"fedfair run 1\n\0\0"
 
 _RUN_ID_BYTES = 32
 _MIN_PLACE_BYTES = 1 << 14
+_ALIGNED_BYTES = 1 << 12
+"""The vectors of a state begin at a multiple of this, and so at the same offset for many rounds."""
 
 
 class RunStore:
@@ -58,6 +72,8 @@ class RunStore:
         self._path = path
         self._has_answered = has_answered
         self._kept: int | None = None
+        self._written = dict[int, _WrittenVectors]()
+        self._stamp = (0, 0)
         self._history = HistoryFile(path)
 
     def load(self, initial: RunState) -> tuple[str, RunState] | None:
@@ -96,40 +112,67 @@ class RunStore:
             written, newest = self._history.write(state.history)
         except OSError as error:
             raise unwritable(self._history.path, error.strerror or str(error)) from error
-        brief = pack_state(replace(state, history=newest))
-        parts = [run_id.encode("ascii"), written.pack(), *brief]
-        length, vector = sum(len(part) for part in parts), 2 + MODEL_PART
-        counts = (self._kept, length, sum(len(part) for part in parts[:vector]), len(parts[vector]))
-        digest = hashlib.sha256(struct.pack("<4Q", *counts))
-        for part in (*parts[:vector], state.model.vector_sha256, *parts[vector + 1 :]):
-            digest.update(part)
-        head = _HEAD.pack(_MARK, digest.digest(), *counts)
+        brief = packed_parts(replace(state, history=newest))
+        head, words, offset = self._head(run_id, written, brief)
         try:
-            self._write(self._kept % 2, [head, *parts], _HEAD.size + length)
+            self._write(self._kept % 2, [head, words], offset, brief)
         except OSError as error:
             raise unwritable(self._path, error.strerror or str(error)) from error
         self._kept += 1
+
+    def _head(self, run_id: str, written: Written, brief: PackedParts) -> tuple[bytes, bytes, int]:
+        """Return the head of a state, what comes between it and the vectors, and where in a place these begin."""
+        sizes = [len(vector) for vector in brief.vectors]
+        words = run_id.encode("ascii") + written.pack() + brief.words
+        table = struct.pack(f"<{len(sizes)}Q", *sizes)
+        padding = -(_HEAD.size + len(table) + len(words)) % _ALIGNED_BYTES
+        body = table + bytes(padding) + words
+        counts = (self._kept or 0, len(body) + sum(sizes), padding, len(body), len(sizes))
+        digest = hashlib.sha256(struct.pack("<5Q", *counts) + body)
+        for known in brief.digests:
+            digest.update(known)
+        return _HEAD.pack(_MARK, digest.digest(), *counts), body, _HEAD.size + len(body)
 
     def has_held(self, digest: bytes) -> bool:
         """Return whether this site has answered a request about a state with this digest."""
         return self._has_answered(digest)
 
-    def _write(self, place: int, parts: Sequence[bytes | memoryview], length: int) -> None:
+    def _write(self, place: int, words: Sequence[bytes], offset: int, brief: PackedParts) -> None:
+        """Write a state to one of the two places.
+
+        Args:
+            place: 0 or 1.
+            words: the bytes before the vectors.
+            offset: how many these are.
+            brief: the vectors.
+        """
         size = self._path.stat().st_size // 2 if self._path.exists() else 0
+        length = offset + sum(len(vector) for vector in brief.vectors)
+        now = _WrittenVectors(offset, tuple(map(len, brief.vectors)), tuple(brief.digests))
         if length > size:
             # Once for every doubling: the new state alone, in places that have room to grow.
             longer = max(_MIN_PLACE_BYTES, 2 * length)
-            gaps = [bytes(longer - length), bytes(longer)]
-            content = [*parts, *gaps] if not place else [gaps[1], *parts, gaps[0]]
+            after, whole_place = bytes(longer - length), bytes(longer)
+            before: list[bytes | memoryview] = [whole_place] if place else []
+            content = [*before, *words, *brief.vectors, after, *([] if place else [whole_place])]
+            self._written.clear()
             replace_file(self._path, content, OWNER_ONLY)
             return
         # Opened each time: a file that was put in its place meanwhile is the one that counts.
         with self._path.open("r+b", buffering=0) as target:
+            if self._stamp != _stamp_of(target):
+                self._written.clear()
+            known = self._written.pop(place, None)
             target.seek(place * size)
-            for part in parts:
-                view = memoryview(part).cast("B")
-                while view:
-                    view = view[target.write(view) :]
+            for part in words:
+                _write_whole(target, part)
+            for number, vector in enumerate(brief.vectors):
+                if known is not None and known.has(number, now):
+                    target.seek(len(vector), os.SEEK_CUR)
+                else:
+                    _write_whole(target, vector)
+            self._stamp = _stamp_of(target)
+        self._written[place] = now
 
     def _places(self) -> Iterator[_Place]:
         """Yield each sound state in the file."""
@@ -147,6 +190,38 @@ class RunStore:
             place = _sound_place(half)
             if place is not None:
                 yield place
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenVectors:
+    """The vectors that this process has written to one place.
+
+    Attributes:
+        offset: where in the place the vectors begin.
+        sizes: the length of each vector, in order.
+        digests: the SHA-256 of each.
+    """
+
+    offset: int
+    sizes: tuple[int, ...]
+    digests: tuple[bytes, ...]
+
+    def has(self, number: int, now: _WrittenVectors) -> bool:
+        """Return whether a vector of `now` is there already, at the same offset."""
+        same = (self.offset, self.sizes) == (now.offset, now.sizes)
+        return same and self.digests[number] == now.digests[number]
+
+
+def _stamp_of(file: FileIO) -> tuple[int, int]:
+    """Return what changes when somebody else puts another file there, or writes to this one."""
+    found = os.fstat(file.fileno())
+    return found.st_ino, found.st_mtime_ns
+
+
+def _write_whole(target: FileIO, part: bytes | memoryview) -> None:
+    view = memoryview(part).cast("B")
+    while view:
+        view = view[target.write(view) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,20 +244,32 @@ def _sound_place(raw: memoryview) -> _Place | None:
     if len(raw) < _HEAD.size:
         return None
     mark, digest = bytes(raw[: len(_MARK)]), raw[len(_MARK) : len(_MARK) + hashlib.sha256().digest_size]
+    alone: list[int] = []  # the lengths of the vectors whose SHA-256 is in their place
+    padding = 0
     if mark in {_HASHED_WHOLE, _WITHOUT_FILE}:
         _, _, number, length = _EARLIER_HEAD.unpack_from(raw)
-        counts, start, size, head = struct.pack("<2Q", number, length), 0, 0, _EARLIER_HEAD.size
+        counts, start, head = struct.pack("<2Q", number, length), 0, _EARLIER_HEAD.size
+    elif mark == _MODEL_HASHED_ALONE:
+        _, _, number, length, start, size = _MODEL_HEAD.unpack_from(raw)
+        counts, alone, head = struct.pack("<4Q", number, length, start, size), [size], _MODEL_HEAD.size
     elif mark == _MARK:
-        _, _, number, length, start, size = _HEAD.unpack_from(raw)
-        counts, head = struct.pack("<4Q", number, length, start, size), _HEAD.size
+        _, _, number, length, padding, start, vectors = _HEAD.unpack_from(raw)
+        counts, head = struct.pack("<5Q", number, length, padding, start, vectors), _HEAD.size
+        if start > len(raw) or 8 * vectors + padding > start:
+            return None
+        alone = list(struct.unpack_from(f"<{vectors}Q", raw, head))
+        padding += 8 * vectors
     else:
         return None
     body = raw[head : head + length]
-    if len(body) != length or start + size > length:
+    if len(body) != length or start + sum(alone) > length:
         return None
     found = hashlib.sha256(counts)
     found.update(body[:start])
-    if mark == _MARK:
+    for size in alone:
         found.update(hashlib.sha256(body[start : start + size]).digest())
-    found.update(body[start + size :])
-    return _Place(number, body, has_file=mark != _WITHOUT_FILE) if found.digest() == digest else None
+        start += size
+    found.update(body[start:])
+    if found.digest() != digest:
+        return None
+    return _Place(number, body[padding:], has_file=mark != _WITHOUT_FILE)

@@ -17,12 +17,25 @@ from fedfair.report import disclosure_table, plan_keys, presets_page
 from fedfair.rounds.phases import PHASES
 from fedfair.rounds.plain_sum import TRANSITIONS
 from fedfair.rounds.sum_round import MemberStanding, Step
+from fedfair.secagg.graph_terms import bits, graph_terms
 from fedfair.secagg.params import Mode, drop_outs_survived, guarantee_in_words, threshold
 from supply import licences
 
 DOCS = Path(__file__).resolve().parent
 SIZES = ((3, 0), (3, 1), (4, 1), (5, 1), (7, 2), (10, 3), (20, 6), (50, 16), (100, 33))
 IN_WORDS = ((5, 1), (3, 1))
+GRAPHS = (
+    (200, 0),
+    (200, 4),
+    (200, 20),
+    (500, 0),
+    (500, 10),
+    (500, 50),
+    (1000, 0),
+    (1000, 20),
+    (1000, 100),
+    (1000, 333),
+)
 
 
 def phase_diagram() -> str:
@@ -61,6 +74,23 @@ def threshold_table() -> str:
     return "\n".join(lines)
 
 
+def graph_table() -> str:
+    """Return the table of sparse graphs: their numbers, and the bits of the two probabilities of failure."""
+    lines = [
+        "| n | n_C | neighbours k | c | shares T | committee q | votes | not hidden, over a run | a round lost |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for members, colluders in GRAPHS:
+        found = graph_terms(members, colluders)
+        cells: list[object] = [members, colluders, "all others", *["-"] * 6]
+        if found is not None:
+            near = found.shares - found.neighbours // 2 - 2
+            cells[2:7] = [found.neighbours, near, found.shares, found.committee, found.votes]
+            cells[7:] = [f"below 2^-{bits(each)}" if each else "never" for each in (found.secrecy, found.loss)]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
 def guarantees() -> str:
     """Return the guarantees of two plans in words."""
     return "\n".join(f"> {guarantee_in_words(Mode.MALICIOUS, *size)}.\n>" for size in IN_WORDS).removesuffix("\n>")
@@ -75,7 +105,11 @@ WHOLE: Mapping[str, Callable[[], str]] = {
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "explain/algorithms.md": {"algorithms": lambda: disclosure_table.table().rstrip("\n")},
     "explain/rounds.md": {"phases": phase_diagram, "standings": standing_diagram},
-    "explain/secure-aggregation.md": {"thresholds": threshold_table, "guarantees": guarantees},
+    "explain/secure-aggregation.md": {
+        "thresholds": threshold_table,
+        "graphs": graph_table,
+        "guarantees": guarantees,
+    },
     "results/README.md": {
         "worst-tenths": lambda: results_tables.worst_tenths(DOCS / "results"),
         "claims": lambda: results_tables.verdicts(DOCS / "results"),

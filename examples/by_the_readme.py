@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -47,6 +47,7 @@ def run(
     folder: Path,
     variables: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    hosts: Collection[str] | None = None,
 ) -> dict[str, Path]:
     """Run all commands.
 
@@ -55,6 +56,7 @@ def run(
         folder: an existing, empty folder for the hosts' folders.
         variables: environment variables that the commands use.
         say: told every line before it runs.
+        hosts: the only ones whose commands are run; None for all.
 
     Returns:
         The folder in which each host's last command ran.
@@ -62,7 +64,7 @@ def run(
     Raises:
         CommandFailedError: a command failed, took too long or showed a traceback.
     """
-    commands = list(commands_of(readme))
+    commands = [(host, command) for host, command in commands_of(readme) if hosts is None or host in hosts]
     folders = {host: folder / host for host, _ in commands}
     environment = {**_environment(folder, folders), **(variables or {})}
     running: dict[str, subprocess.Popen[bytes]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from fedfair.extras import missing_extra
 from fedfair.version import __version__
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fedfair.fairness.worst_group import worst_group_risk
     from fedfair.plan.loading import load_plan
     from fedfair.plan.schema import Plan
-    from fedfair.prediction.saved_model import SavedModel, load_model
+    from fedfair.prediction.loaded_model import SavedModel, load_model
 
 __all__ = [
     "FairClassifier",
@@ -46,13 +47,13 @@ _PLACES = {
     "FairClassifier": "fedfair.api.classifier",
     "FairRegressor": "fedfair.api.regressor",
     "FedfairError": "fedfair.errors",
-    "SavedModel": "fedfair.prediction.saved_model",
+    "SavedModel": "fedfair.prediction.loaded_model",
     "SimulatedFederation": "fedfair.api.simulation",
     "Plan": "fedfair.plan.schema",
     "RCVaRLoss": "fedfair.fairness.rcvar_loss",
     "VerifiedCertificate": "fedfair.api.certificates",
     "WorstGroupWarning": "fedfair.api.fit_verdict",
-    "load_model": "fedfair.prediction.saved_model",
+    "load_model": "fedfair.prediction.loaded_model",
     "load_plan": "fedfair.plan.loading",
     "simulate": "fedfair.api.simulation",
     "verify_certificate": "fedfair.api.certificates",
@@ -69,11 +70,10 @@ if not TYPE_CHECKING:  # a type checker that saw this function would take any na
         try:
             module = importlib.import_module(_PLACES[name])
         except ModuleNotFoundError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing in {"", "fedfair"}:
+            words = missing_extra(error)
+            if not words:
                 raise
-            words = f"fedfair.{name} needs {missing}, which is not installed: pip install {missing}"
-            raise ImportError(words) from error
+            raise ImportError(f"fedfair.{name}: {words}") from error
         found: object = getattr(module, name)
         globals()[name] = found
         return found

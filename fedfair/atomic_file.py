@@ -16,6 +16,9 @@ from pathlib import Path
 MODE = 0o666
 """Permissions of an ordinary file, before the umask."""
 
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+"""How the temporary file is opened; Windows knows no O_CLOEXEC, and writes other bytes without O_BINARY."""
+
 OWNER_ONLY = 0o600
 READABLE = 0o644
 
@@ -55,7 +58,7 @@ def replace_file(
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         try:
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            handle = os.open(temporary, NEW_FILE, mode)
             with os.fdopen(handle, "wb") as target:
                 target.writelines(parts)
                 target.flush()
@@ -66,13 +69,20 @@ def replace_file(
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         # Nobody asked for the temporary file, and its name would not tell what to mend.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Wait until what was made, renamed or removed in a folder is on the disk.
+
+    Raises:
+        OSError: the disk fails.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no folder; a rename is in its file system's own log.
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

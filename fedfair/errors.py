@@ -77,6 +77,10 @@ class ConnectionRefusedByPeerError(FedfairError):
     """The other side understood us and said no; trying again without a change is pointless."""
 
 
+class MissingExtraError(FedfairError):
+    """A library that a command needs is not installed; the remedy names the extra that brings it."""
+
+
 class AbortedError(FedfairError):
     """The federation stopped before its result: the quorum was lost, or nobody answered any more."""
 

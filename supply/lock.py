@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from supply.pins import CPU, CUDA, DEVELOPMENT, ROOT, RUN, Pin, parse, read, text_of
+from supply.pins import BASE, CPU, CUDA, DEVELOPMENT, ROOT, RUN, Pin, parse, read, text_of
 
 PYTHON = "3.11.7"
 """The lowest Python whose files the lists must serve."""
@@ -26,7 +26,8 @@ HEADINGS = {
         "through this file or through its parts in requirements/.",
         _HOW,
     ),
-    RUN: ("What both programs need, and no more: the part of constraints.txt that a service installs.", _HOW),
+    BASE: ("What the aggregator's host needs, and no more: no torch. A part of run.txt.", _HOW),
+    RUN: ("What a site and a simulation need, and no more: a part of constraints.txt.", _HOW),
     CUDA: (
         "Libraries that torch of the package index needs on Linux, beside run.txt or constraints.txt.",
         "Its CPU build (cpu.txt) and every other system go without them.",
@@ -35,27 +36,35 @@ HEADINGS = {
 }
 
 
+EXTRAS: Mapping[Path, tuple[str, ...]] = {BASE: ("status",), RUN: ("plots", "status", "train")}
+"""The extras of `pyproject.toml` in each list of a host that runs fedfair."""
+
+
 def is_cuda(name: str) -> bool:
     """Return whether a distribution serves only a CUDA build of torch."""
     return name.startswith(("nvidia-", "cuda-")) or name == "triton"
 
 
-def lists(every: Mapping[str, Pin], run: Iterable[str], cpu: Mapping[str, Pin]) -> dict[Path, str]:
+def lists(
+    every: Mapping[str, Pin], parts: Mapping[Path, Iterable[str]], cpu: Mapping[str, Pin]
+) -> dict[Path, str]:
     """Return the text of each list.
 
     Args:
         every: what a development environment resolves to, CUDA's libraries among it.
-        run: names of what both programs resolve to.
+        parts: names of what each list of a host resolves to.
         cpu: builds for the CPU, whose files are allowed too.
 
     Raises:
         ValueError: a build for the CPU is of another version than the one that is locked.
     """
     whole = {name: _with_build(pin, cpu.get(name)) for name, pin in every.items()}
-    needed = frozenset(run)
     chosen = {
         DEVELOPMENT: [pin for name, pin in whole.items() if not is_cuda(name)],
-        RUN: [pin for name, pin in whole.items() if name in needed and not is_cuda(name)],
+        **{
+            path: [pin for name, pin in whole.items() if name in frozenset(needed) and not is_cuda(name)]
+            for path, needed in parts.items()
+        },
         CUDA: [pin for name, pin in whole.items() if is_cuda(name)],
     }
     return {path: text_of(HEADINGS[path], pins) for path, pins in chosen.items()}
@@ -102,8 +111,8 @@ def main() -> None:
     known = {**read(CUDA), **read(DEVELOPMENT)}
     extras = sorted(project["project"]["optional-dependencies"])
     every = resolve(extras, known.values(), project["build-system"]["requires"])
-    run = resolve((), every.values())
-    for path, text in lists(every, run, read(CPU)).items():
+    parts = {path: resolve(chosen, every.values()) for path, chosen in EXTRAS.items()}
+    for path, text in lists(every, parts, read(CPU)).items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             sys.stdout.write(f"{path.relative_to(ROOT)} written again\n")

@@ -14,8 +14,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DEVELOPMENT = ROOT / "constraints.txt"
 """Everything: both programs, every extra, and what tests, pages and checks need."""
+BASE = ROOT / "requirements" / "base.txt"
+"""What the aggregator, audits, certificates, reports and plans need, and no more."""
 RUN = ROOT / "requirements" / "run.txt"
-"""What both programs need, and no more."""
+"""What a site and a simulation need, the aggregator among it, and no more."""
 CUDA = ROOT / "requirements" / "cuda.txt"
 """Libraries that only a CUDA build of torch needs."""
 CPU = ROOT / "requirements" / "cpu.txt"

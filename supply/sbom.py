@@ -22,7 +22,9 @@ from cyclonedx.model.component import Component, ComponentScope, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
+from fedfair.version import __version__
 from supply.licences import UNSTATED, Licence, known
+from supply.lock import EXTRAS
 from supply.pins import CUDA, ROOT, RUN, Pin, normal, read
 
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
@@ -37,14 +39,18 @@ def bill() -> Bom:
         KeyError: a locked distribution has no licence in the file; `make lock` puts it there.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(one for name in EXTRAS[RUN] for one in project["optional-dependencies"][name]),
+    ]
     run, cuda, licences = read(RUN), read(CUDA), known()
     own = Component(
         name=project["name"],
-        version=project["version"],
+        version=__version__,
         type=ComponentType.APPLICATION,
         description=project["description"],
         licenses=[LicenseFactory().make_with_expression(project["license"])],
-        purl=PackageURL("pypi", name=project["name"], version=project["version"]),
+        purl=PackageURL("pypi", name=project["name"], version=__version__),
         bom_ref=project["name"],
     )
     parts = {name: _component(pin, licences[name], ComponentScope.REQUIRED) for name, pin in run.items()}
@@ -52,7 +58,7 @@ def bill() -> Bom:
     serial = uuid.uuid5(_NAMESPACE, "\n".join(pin.line() for pin in (*run.values(), *cuda.values())))
     bom = Bom(components=parts.values(), serial_number=serial)
     bom.metadata.component = own
-    bom.register_dependency(own, [parts[name] for name in _names(project["dependencies"]) if name in parts])
+    bom.register_dependency(own, [parts[name] for name in _names(wanted) if name in parts])
     for name, part in parts.items():
         bom.register_dependency(part, [parts[other] for other in sorted(_needed(name)) if other in parts])
     return bom

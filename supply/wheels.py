@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from supply.pins import CPU, CUDA, ROOT, Pin, read, text_of
+from supply.pins import BASE, CPU, CUDA, ROOT, Pin, read, text_of
 
 PIP = (sys.executable, "-m", "pip", "--quiet")
 DOWNLOAD = ("download", "--no-deps", "--require-hashes", "--only-binary", ":all:")
@@ -30,7 +30,7 @@ def fill(chosen: Path, folder: Path) -> list[Path]:
         CalledProcessError: pip failed; it has said why.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    cpu = _is_there(CPU, folder)
+    cpu = "torch" not in read(chosen) or _is_there(CPU, folder)
     lists = [chosen] if cpu else [chosen, CUDA]
     with tempfile.TemporaryDirectory() as name:
         rest = Path(name) / "rest.txt"
@@ -39,6 +39,8 @@ def fill(chosen: Path, folder: Path) -> list[Path]:
     for old in folder.glob("fedfair-*.whl"):
         old.unlink()
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
+    if "torch" in read(chosen):
+        shutil.copy(BASE, folder)  # a part of the list, for an aggregator's host
     copied = [Path(shutil.copy(path, folder)) for path in lists]
     return [*copied, _own_list(folder)]
 

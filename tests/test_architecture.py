@@ -284,9 +284,9 @@ def test_the_top_level_holds_only_what_the_architecture_names() -> None:
     tracked = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True, cwd=REPOSITORY)
     top = {line.split("/")[0] for line in tracked.stdout.splitlines()}
     allowed = {
-        ".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "aggregator",
-        "benchmarks", "certs", "collaborator", "constraints.txt", "docs", "examples", "fedfair", "mkdocs.yml",
-        "proto", "pyproject.toml", "requirements", "supply", "tests",
+        ".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md", "SECURITY.md",
+        "aggregator", "benchmarks", "certs", "collaborator", "constraints.txt", "docs", "examples", "fedfair",
+        "mkdocs.yml", "proto", "pyproject.toml", "requirements", "supply", "tests",
     }  # fmt: skip
     assert top <= allowed
 

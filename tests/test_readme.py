@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from by_the_readme import run
+from by_the_readme import commands_of, run
 from fedfair.cli.commands import app
 from fedfair.plan.loading import load_plan
 from tests.conftest import REPOSITORY
 
 README = REPOSITORY / "README.md"
 TUTORIAL = REPOSITORY / "docs" / "start" / "deployment.md"
+CHANGED_PLAN = REPOSITORY / "docs" / "how-to" / "change-a-plan.md"
 OWN_DATA = REPOSITORY / "docs" / "how-to" / "own-data.md"
 PAGES = [
     README, REPOSITORY / "SECURITY.md",
@@ -26,11 +28,46 @@ FORMAT = re.compile(r"fedfair/[a-z-]+/\d+")
 
 
 def test_the_study_of_the_readme_works_as_written(tmp_path: Path) -> None:
-    study = run(README, tmp_path)["laptop"]
+    study = run(README, tmp_path, hosts={"laptop"})["laptop"]
     result = json.loads((study / "result.json").read_text())
     assert result["train"]["by_group_size"]["0.3"]["worst"] < result["uniform_floor"]
     assert (study / "report.html").is_file()
     assert (study / "save" / "evaluation.json").is_file()
+
+
+SITES = ("clinic-a", "clinic-b", "clinic-c")
+MOST_OF_A_SITE, MOST_OF_THE_LEAD = 3, 6
+
+
+def test_a_first_deployment_with_three_sites_takes_few_commands() -> None:
+    counts = Counter(host for host, command in commands_of(README) for _ in re.findall(r"\bfedfair ", command))
+    assert {host for host in counts if host != "laptop"} == {"lead", *SITES}
+    assert all(counts[site] <= MOST_OF_A_SITE for site in SITES), counts
+    assert counts["lead"] <= MOST_OF_THE_LEAD, counts
+
+
+@pytest.mark.slow
+def test_the_deployment_of_the_readme_works_as_written(tmp_path: Path) -> None:
+    folders = run(README, tmp_path, hosts={"lead", *SITES})
+    result = json.loads((folders["lead"] / "result.json").read_text())
+    assert result["train"]["by_group_size"]["0.3"]["worst"] < result["uniform_floor"]
+    assert (folders["lead"] / "report.html").is_file()
+    for site in SITES:
+        assert (folders[site] / "heart" / "egress" / f"{site}.jsonl").is_file()
+        assert {path.name for path in folders[site].rglob("*.key")} == {"signing.key", "tls.key"}
+
+
+@pytest.mark.slow
+def test_the_page_on_changed_plans_works_as_written(tmp_path: Path) -> None:
+    folders = run(CHANGED_PLAN, tmp_path)
+    for site in ("clinic-a", "clinic-b"):
+        folder = tmp_path / site / "heart"
+        assert load_plan(folder / "plan" / "plan.yaml").training.rounds == 60
+        assert (folder / "approvals" / f"{site}.json").is_file()
+        assert len(list((folder / "approvals" / "void").iterdir())) == 1
+    approved = {json.loads(path.read_text())["plan_digest"] for path in tmp_path.glob("*/heart/approvals/*.json")}
+    assert len(approved) == 1
+    assert folders["lead"] == tmp_path / "lead" / "heart"
 
 
 @pytest.mark.slow

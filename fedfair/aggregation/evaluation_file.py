@@ -23,6 +23,7 @@ from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
 from fedfair.aggregation.site_means import site_means
 from fedfair.errors import DataError
+from fedfair.file_formats import REMEDY, other_version
 
 FORMAT: Final = "fedfair/evaluation/1"
 
@@ -211,6 +212,8 @@ def parse_evaluation(text: str | bytes, place: str) -> EvaluationRecord:
     Raises:
         DataError: the text is no evaluation of this format; names the first fault.
     """
+    if fault := other_version(text, FORMAT, place):
+        raise DataError(fault, REMEDY)
     try:
         record = EvaluationRecord.model_validate_json(text)
     except ValidationError as error:

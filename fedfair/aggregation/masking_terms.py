@@ -7,6 +7,8 @@ this.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from fedfair.errors import PlanError
 from fedfair.plan.derived import (
     greatest_weight,
@@ -18,7 +20,8 @@ from fedfair.plan.derived import (
 from fedfair.plan.known_groups import names_groups
 from fedfair.plan.public_keys import parse_public_key
 from fedfair.plan.schema import Plan
-from fedfair.secagg.message_costs import set_up_bytes, site_bytes
+from fedfair.secagg.graph_terms import ALL, AUTO, VANISHING, GraphTerms, bits, graph_terms
+from fedfair.secagg.message_costs import set_up_bytes, site_bytes, vote_bytes
 from fedfair.secagg.params import (
     MAX_MEMBERS,
     Mode,
@@ -80,6 +83,25 @@ def check_protection(plan: Plan) -> None:
             "or lower secure_aggregation.colluders",
         )
     threshold(protection_mode(plan), count, colluders)
+    stated = neighbours_of(plan)
+    if stated not in (ALL, AUTO) and stated < count - 1 and graph_of(plan) is None:
+        raise PlanError(
+            f"secure_aggregation.neighbours: {stated} of {count} collaborators, {colluders} of whom may collude "
+            "with the aggregator, do not hide a site but with a probability of 2^-40",
+            "leave it at auto, or state a larger number",
+        )
+
+
+def neighbours_of(plan: Plan) -> int:
+    """Return with how many others the plan has each site share masks: ALL, AUTO or a number."""
+    stated = plan.secure_aggregation.neighbours
+    return stated if isinstance(stated, int) else {"all": ALL, "auto": AUTO}[stated]
+
+
+def graph_of(plan: Plan) -> GraphTerms | None:
+    """Return the numbers of the sparse graph of a session with all collaborators; None for the complete one."""
+    count = len(plan.federation.collaborators)
+    return graph_terms(count, plan.secure_aggregation.colluders, neighbours_of(plan))
 
 
 def masking_cost(plan: Plan) -> str:
@@ -92,12 +114,31 @@ def masking_cost(plan: Plan) -> str:
         return ""
     check_protection(plan)
     count = len(plan.federation.collaborators)
-    set_up = set_up_bytes(count, suite_of(plan))
+    graph = graph_of(plan)
+    set_up = set_up_bytes(count, suite_of(plan), graph)
+    near = "" if graph is None else f"; {_graph_in_words(graph, count)}"
     return (
         f"at most {MAX_MEMBERS} sites can add under masks; with {count}, a site sends "
-        f"{_size(site_bytes(count))} a round beyond its vector, and to set up a session the aggregator carries "
-        f"{_size(set_up)} and a site computes for some {max(1, round(SET_UP_MILLISECONDS * count)):,} ms"
+        f"{_size(site_bytes(count, graph))} a round beyond its vector, and to set up a session the aggregator "
+        f"carries {_size(set_up)} and a site computes for some {max(1, round(SET_UP_MILLISECONDS * count)):,} ms"
+        f"{near}"
     )
+
+
+def _graph_in_words(graph: GraphTerms, count: int) -> str:
+    """Return what a sparse graph is made of, and with which probability it fails."""
+    odds = f"but with {_odds(graph.secrecy)}" if graph.secrecy else "for certain"
+    return (
+        f"each shares masks with {graph.neighbours} others, {graph.shares} of these and itself open its mask, and "
+        f"{graph.votes} of a committee of {graph.committee} decide who has survived, "
+        f"with {vote_bytes(count)} bytes for a vote; over the whole run the graph "
+        f"hides every site {odds}, and where 1 site in {round(1 / VANISHING)} vanishes at random a round is lost "
+        f"with {_odds(graph.loss)}"
+    )
+
+
+def _odds(probability: Fraction) -> str:
+    return f"a probability of at most 2^-{bits(probability)}"
 
 
 def _size(count: int) -> str:
@@ -119,6 +160,11 @@ def guarantee(plan: Plan) -> str:
     fewest = quorum(plan)
     if count - fewest < drop_outs_survived(mode, count, colluders):
         words += f"; federation.min_collaborators: {fewest} allows {count - fewest} of them"
+    if graph_of(plan) is not None:
+        words += (
+            "; each site shares masks with some of the others only, and counts as missing, too, where too many of "
+            "these vanish"
+        )
     if not needs_everybody(plan):
         words += (
             f"; federation.min_collaborators: {fewest} lets the aggregator leave {count - fewest} of {count} "
@@ -184,6 +230,7 @@ def session_terms(plan: Plan) -> SessionTerms:
         stated.ring_bits,
         greatest_weight(plan),
         stated.check_sums,
+        neighbours_of(plan),
     )
 
 

@@ -20,11 +20,13 @@ is Kingma and Ba's (2015).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.requests import vector_sha256
 from fedfair.aggregation.training_sum import blocks, moved_by_mean
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
@@ -40,7 +42,7 @@ from fedfair.plan.schema import Plan, ServerOptimizerSection
 _Array = NDArray[np.floating]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Moments:
     """The memory of an optimizer that has one; no array of it is ever changed.
 
@@ -59,6 +61,11 @@ class Moments:
     threshold_second: float = 0.0
     first_power: float = 1.0
     second_power: float = 1.0
+
+    @cached_property
+    def vectors_sha256(self) -> tuple[bytes, bytes]:
+        """Return the SHA-256 (32 bytes) of `first` and of `second`, as `requests.vector_sha256`."""
+        return vector_sha256(self.first), vector_sha256(self.second)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.header import Field, Header, Number
+from fedfair.aggregation.requests import vector_sha256
 from fedfair.errors import RemoteProtocolError
 from fedfair.plan.algorithms import AlgorithmName
 from fedfair.plan.known_groups import group_count
@@ -140,7 +141,7 @@ def moved_by_mean(
     return moved
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IterateMean:
     """The running mean of the models and thresholds that were broadcast, in float64.
 
@@ -153,6 +154,11 @@ class IterateMean:
     vector: NDArray[np.float64]
     threshold: float = 0.0
     count: int = 0
+
+    @functools.cached_property
+    def vector_sha256(self) -> bytes:
+        """Return the SHA-256 (32 bytes) of the vector, as `requests.vector_sha256`."""
+        return vector_sha256(self.vector)
 
     def including(self, vector: NDArray[np.floating], threshold: float) -> IterateMean:
         """Return the mean with one more iterate: m + (x - m) / count."""

@@ -31,6 +31,7 @@ from fedfair.identity.signing import parse_signing_key
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
+from fedfair.run.initial_model import is_current, read_initial_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +146,14 @@ def _issuer_key(
 
 
 def _plan_digest(plan: Plan) -> str:
+    workspace = plan.workspace or Path.cwd()
+    plan_file = workspace / "plan" / "plan.yaml"
+    if is_current(plan_file, plan):
+        return format_digest(read_initial_model(plan_file, plan).plan_digest)
     # Torch takes seconds to load; a certificate with a fault should not have to wait for it.
     from fedfair.training.binding import plan_binding
 
-    return format_digest(plan_binding(plan, plan.workspace or Path.cwd()).digest)
+    return format_digest(plan_binding(plan, workspace).digest)
 
 
 def _checked(certificate: Certificate, *, signed: bool, plan: bool, model: bool) -> tuple[str, ...]:

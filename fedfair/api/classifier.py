@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from fedfair.api.fair_estimator import FairEstimator
 from fedfair.api.fit_verdict import FitVerdict, fit_verdict
 from fedfair.api.linear_records import counted_records
 from fedfair.fairness.constant_prediction import best_constant_risk
@@ -18,7 +17,7 @@ from fedfair.fairness.linear_design import Array, linear_design
 from fedfair.fairness.linear_fit import fit_linear, linear_losses
 
 
-class FairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
     """A linear classifier that protects every group of at least a size, without anyone naming the groups.
 
     It minimises `(1 - tradeoff)` times the mean loss of the worst group plus `tradeoff` times the mean loss of
@@ -52,13 +51,6 @@ class FairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         True
     """
 
-    def __init__(
-        self, worst_group_size: float = 0.3, tradeoff: float = 0.3, *, ridge: float | None = None
-    ) -> None:
-        self.worst_group_size = worst_group_size
-        self.tradeoff = tradeoff
-        self.ridge = ridge
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> FairClassifier:  # noqa: N803
         """Fit the model.
 
@@ -71,7 +63,7 @@ class FairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: a parameter is out of its range, or the records are none that a model can be fitted to.
         """
-        check_parameters(self.worst_group_size, self.tradeoff, self.ridge)
+        self._check_parameters()
         features, answers = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(answers)
         weights = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
@@ -83,8 +75,8 @@ class FairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         labels = np.searchsorted(self.classes_, answers).clip(max=count - 1)
         held = counted_records(features, labels.astype(np.float64), weights)
-        numbers, ridge = held.answers.astype(np.int64), 1.0 / held.people if self.ridge is None else self.ridge
-        design = linear_design(held.features, numbers, count, ridge=ridge, shares=held.shares, alike=True)
+        numbers, ridge = held.answers.astype(np.int64), self._ridge_of(held)
+        design = linear_design(held.features, numbers, count, ridge=ridge, shares=held.shares)
         found = fit_linear(design, self.worst_group_size, self.tradeoff)
         weighed = np.column_stack([design.back @ found, np.zeros(len(found))])  # the last class has the logit 0
         # A constant added to all logits changes nothing; this one makes the classes alike.
@@ -140,20 +132,3 @@ class FairClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shifted = logits - logits.max(axis=1, keepdims=True)
         chances: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         return chances
-
-
-def check_parameters(worst_group_size: float, tradeoff: float, ridge: float | None) -> None:
-    """Refuse parameters of an estimator that are out of their range.
-
-    Raises:
-        ValueError: naming the parameter, its value and the range.
-    """
-    ranges = (
-        ("worst_group_size", worst_group_size, math.ulp(0.0), 1.0, "above 0 to 1"),
-        ("tradeoff", tradeoff, 0.0, 1.0, "from 0 to 1"),
-        ("ridge", 0.0 if ridge is None else ridge, 0.0, sys.float_info.max, "of at least 0, or None"),
-    )
-    for name, value, least, greatest, words in ranges:
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not (is_number and least <= value <= greatest):
-            raise ValueError(f"{name} is {value!r}; give a number {words}")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from fedfair.api.classifier import check_parameters
+from fedfair.api.fair_estimator import FairEstimator
 from fedfair.api.fit_verdict import FitVerdict, fit_verdict
 from fedfair.api.linear_records import CountedRecords, counted_records
 from fedfair.fairness.linear_design import Array, RegressionDesign, regression_design
 from fedfair.fairness.linear_fit import fit_linear
 
 
-class FairRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
     """A linear regression that protects every group of at least a size, without anyone naming the groups.
 
     It minimises `(1 - tradeoff)` times the mean squared error of the worst group plus `tradeoff` times that of
@@ -45,13 +45,6 @@ class FairRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         (442,)
     """
 
-    def __init__(
-        self, worst_group_size: float = 0.3, tradeoff: float = 0.3, *, ridge: float | None = None
-    ) -> None:
-        self.worst_group_size = worst_group_size
-        self.tradeoff = tradeoff
-        self.ridge = ridge
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> FairRegressor:  # noqa: N803
         """Fit the model.
 
@@ -64,12 +57,12 @@ class FairRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: a parameter is out of its range, or the records are none that a model can be fitted to.
         """
-        check_parameters(self.worst_group_size, self.tradeoff, self.ridge)
+        self._check_parameters()
         features, answers = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         weights = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
         held = counted_records(features, np.asarray(answers, np.float64), weights)
         targets, centre, unit = _standardised(held)
-        ridge = 1.0 / held.people if self.ridge is None else self.ridge
+        ridge = self._ridge_of(held)
         design = regression_design(held.features, targets, ridge=ridge, shares=held.shares)
         found = fit_linear(design, self.worst_group_size, self.tradeoff)
         weighed = (design.back @ found)[:, 0] * unit

@@ -30,7 +30,7 @@ from fedfair.plan.fields import Section
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
-from fedfair.prediction.saved_model import SavedModel
+from fedfair.prediction.loaded_model import SavedModel
 from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
 from fedfair.run.saved_model import DescribedModel, ModelOrigin, TrainedModel, save_model, without_noise

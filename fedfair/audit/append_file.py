@@ -9,18 +9,18 @@ What the bytes mean is `keeper.py`'s business.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 
+from fedfair.atomic_file import OWNER_ONLY, replace_file, sync_folder
 from fedfair.audit.reader import bounded_lines
 from fedfair.errors import AuditError
 from fedfair.process.lock import HeldError, ProcessLock, runs_already
 
-OWNER_ONLY = 0o600
+_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
 class AppendFile:
@@ -139,39 +139,27 @@ def _open(path: Path) -> int:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Nothing is waited for: a pipe is opened only to be refused.
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-        handle = os.open(path, flags, OWNER_ONLY)
-        _sync_folder(path.parent)
+        handle = os.open(path, _APPENDING | os.O_CREAT | os.O_NONBLOCK, OWNER_ONLY)
+        sync_folder(path.parent)
     except OSError as error:
         raise _unusable(path, _words(error)) from error
     return handle
 
 
 def _put_in_place(path: Path, content: bytes, earlier: Path | None) -> int:
-    """Write a file beside its place, move what is there out of the way, and return the handle of the new file."""
+    """Move what is there out of the way, put a whole file in its place, and return the handle of that one."""
     beside = path.with_name(f".{path.name}.next")
-    handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, OWNER_ONLY)
+    replace_file(beside, [content], OWNER_ONLY)
+    handle = os.open(beside, _APPENDING)
     try:
-        if os.write(handle, content) != len(content):
-            raise OSError(errno.ENOSPC, "the disk took only a part of an entry")  # noqa: TRY301 - as a full disk does
-        os.fsync(handle)
-        _sync_folder(path.parent)
         if earlier is not None:
             path.rename(earlier)
         beside.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except BaseException:
         os.close(handle)
         raise
     return handle
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _lock(handle: int, path: Path, writer: str) -> ProcessLock:

@@ -20,6 +20,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, V
 
 from fedfair.audit.items import MessageKind
 from fedfair.errors import AuditError
+from fedfair.file_formats import REMEDY, other_version
 from fedfair.plan.purpose import Purpose as SumPurpose
 
 FORMAT: Final = "fedfair/egress/1"
@@ -189,6 +190,8 @@ def parse_line(line: bytes) -> RecordLine:
     if tail is None:
         raise AuditError("it is no entry: it does not end in a chain value and a line end")
     body = line[: tail.start()] + b"}"
+    if newer := other_version(body, FORMAT, "the record"):
+        raise AuditError(newer, REMEDY)
     try:
         entry = _ENTRIES.validate_json(body)
     except ValidationError as error:

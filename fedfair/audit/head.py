@@ -16,13 +16,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfair.atomic_file import OWNER_ONLY
 from fedfair.audit.chain import START
 from fedfair.errors import AuditError
 
 End = tuple[int, bytes]
 """The number and the chain value of an entry."""
 
-OWNER_ONLY = 0o600
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 _END = "{:019d}:{}\n"
 _END_BYTES = len(_END.format(0, START.hex()))

@@ -21,6 +21,7 @@ class MessageKind(enum.Enum):
     INTRODUCTION = "introduction"
     PREFLIGHT = "preflight question"
     PUBLIC_KEY = "public key"
+    NONCE = "nonce"
     CONFIRMATION = "session confirmation"
     SEALED_SHARES = "sealed shares"
     MASKED_VECTOR = "masked vector"
@@ -39,6 +40,8 @@ EXPLANATIONS: Mapping[MessageKind, str] = {
     MessageKind.PREFLIGHT: "the same as an introduction but for what it was asked, and the site's clock",
     MessageKind.PUBLIC_KEY: "a fresh public key of secure aggregation, a promise and the state of "
     "the run by its digest, signed",
+    MessageKind.NONCE: "chance that was promised before; with that of the others it decides who shares masks "
+    "with whom",
     MessageKind.CONFIRMATION: "a signature over the session; a check seed, and with ML-KEM keys, sealed for the "
     "other sites",
     MessageKind.SEALED_SHARES: "announces a masked vector: promises, shares of masks sealed for each site, "
@@ -57,6 +60,7 @@ EXPLANATIONS: Mapping[MessageKind, str] = {
 
 _SECAGG_ITEMS: Mapping[Kind, MessageKind] = {
     Kind.KEY_ADVERTISEMENT: MessageKind.PUBLIC_KEY,
+    Kind.REVEAL: MessageKind.NONCE,
     Kind.CONFIRM: MessageKind.CONFIRMATION,
     Kind.UPLOAD: MessageKind.SEALED_SHARES,
     Kind.PAIR_MASKS: MessageKind.PAIR_MASKS,

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedfair.aggregation.evaluation_file import Count, Digest, Finite, Split
 from fedfair.errors import CertificateError
 from fedfair.fairness.population_bounds import MAX_DELTA, MIN_DELTA, MIN_GROUP_SIZE, LossHistogram, Method
+from fedfair.file_formats import REMEDY, other_version
 from fedfair.plan.sections import MAX_SITE_WEIGHT
 
 FORMAT: Final = "fedfair/certificate/2"
@@ -236,6 +237,8 @@ def parse_certificate(raw: bytes, place: str) -> Certificate:
     """
     if len(raw) > MAX_BYTES:
         raise CertificateError(f"{place} has {len(raw)} bytes, more than a certificate can have")
+    if fault := other_version(raw, FORMAT, place):
+        raise CertificateError(fault, REMEDY)
     try:
         certificate = Certificate.model_validate_json(raw)
     except ValidationError as error:

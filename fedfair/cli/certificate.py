@@ -14,7 +14,7 @@ from rich.text import Text
 from fedfair.atomic_file import write_whole
 from fedfair.errors import CertificateError, IdentityError
 from fedfair.ids import AGGREGATOR
-from fedfair.plan.loading import load_plan, workspace_of
+from fedfair.plan.loading import load_plan
 from fedfair.process.terminal import console, error_console
 
 if TYPE_CHECKING:
@@ -203,11 +203,10 @@ def _sealed(certificate: Certificate, name: str, cert_folder: Path, passphrase_f
 
 
 def _plan_digest(plan: Plan, plan_file: Path) -> str:
-    # Torch takes seconds to load; a certificate with a fault should not have to wait for it.
+    from fedfair.cli.plan_digest import digest_of
     from fedfair.plan.digest import format_digest
-    from fedfair.training.binding import plan_binding
 
-    return format_digest(plan_binding(plan, workspace_of(plan_file)).digest)
+    return format_digest(digest_of(plan, plan_file))
 
 
 def _check_certificate_file(path: Path) -> None:

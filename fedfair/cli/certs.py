@@ -15,12 +15,12 @@ from fedfair.errors import IdentityError
 from fedfair.identity import authority_store, bundle, register, store
 from fedfair.identity.authority import CERTIFICATE_DAYS
 from fedfair.identity.certificate import Role, fingerprint, grouped, parse_participant, participant_of
-from fedfair.identity.files import is_encrypted, read_bytes, write_public
+from fedfair.identity.files import write_public
 from fedfair.identity.inventory import GOOD, InventoryItem, take_inventory
 from fedfair.identity.request import SiteRequest, parse_request, read_request
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import parse_federation_name
-from fedfair.process.passphrase import FILE_HELP, new_passphrase, own_passphrase, read_passphrase
+from fedfair.process.passphrase import FILE_HELP, authority_passphrase, new_passphrase, own_passphrase
 from fedfair.process.terminal import console, error_console
 
 app = typer.Typer(
@@ -53,7 +53,7 @@ def authority(
     _say(
         f"authority of '{federation}' created in {cert_folder / store.AUTHORITY_FOLDER}; every site will compare:"
     )
-    _say_fingerprint(fingerprint(made.certificate))
+    say_fingerprint(fingerprint(made.certificate))
     if secret is None:
         _warn(
             "the authority's key is not encrypted: anyone who reads ca.key can pose as the aggregator. "
@@ -138,11 +138,11 @@ def sign(
     """Sign a site's request. Compare its fingerprint with the site first."""
     now = datetime.now(UTC)
     asked = read_request(request_file)
-    _show_request(asked)
+    show_request(asked)
     if not replace_signing_key:
         register.check_same_signing_key(authority_store.load_register(cert_folder), asked)
     _confirm(f"Does {asked.name} read out the same fingerprint to you?", yes, "nothing was signed")
-    signer = authority_store.load_authority(cert_folder, now, _opening(cert_folder, passphrase_file))
+    signer = authority_store.load_authority(cert_folder, now, authority_passphrase(cert_folder, passphrase_file))
     trust = store.load_trust(cert_folder, now)
     certificate = authority_store.issue(cert_folder, signer, asked, hosts=host, now=now, days=days)
     target = Path(f"{asked.name}.certificate.pem")
@@ -176,7 +176,7 @@ def install(
     trust = bundle.check_bundle(cert_folder, arrived, now, secret)
     if bundle.installed_authority(cert_folder) is None:
         _say("this is the first bundle here; it comes from the authority")
-        _say_fingerprint(fingerprint(trust.ca))
+        say_fingerprint(fingerprint(trust.ca))
         _confirm("Does the authority's operator read out the same to you?", yes, "nothing was installed")
     bundle.install_bundle(cert_folder, arrived, now, secret)
     if arrived.certificate is not None:
@@ -205,7 +205,7 @@ def revoke(
         _say(f"{issued.name}, good until {issued.not_after:%Y-%m-%d}, serial {issued.serial:x}")
     if chosen:
         _confirm("Revoke permanently?", yes, "nothing was revoked")
-    signer = authority_store.load_authority(cert_folder, now, _opening(cert_folder, passphrase_file))
+    signer = authority_store.load_authority(cert_folder, now, authority_passphrase(cert_folder, passphrase_file))
     authority_store.revoke(cert_folder, signer, frozenset(issued.serial for issued in chosen), now)
     path = cert_folder / store.AUTHORITY_FOLDER / store.REVOCATION_LIST
     _say(f"next: send {path} to every other host, where it takes effect with: fedfair certs install {path.name}")
@@ -218,7 +218,7 @@ def show(
 ) -> None:
     """Show each certificate, its expiry and its faults."""
     if path.is_file():
-        _show_request(read_request(path))
+        show_request(read_request(path))
         return
     items = take_inventory(path, datetime.now(UTC))
     if as_json:
@@ -246,16 +246,18 @@ def _table(items: list[InventoryItem]) -> Table:
 def _write_request(name: str, content: bytes) -> None:
     path = Path(f"{name}.request.json")
     write_public(path, content)
-    _show_request(parse_request(content))
+    show_request(parse_request(content))
     _say(f"next: send {path} to the authority's operator, and read them the fingerprint by phone")
 
 
-def _show_request(asked: SiteRequest) -> None:
+def show_request(asked: SiteRequest) -> None:
+    """Print who asks, and the fingerprint that two people compare."""
     _say(f"request of the {asked.role.value} '{asked.name}' of the federation '{asked.federation}', fingerprint:")
-    _say_fingerprint(asked.fingerprint)
+    say_fingerprint(asked.fingerprint)
 
 
-def _say_fingerprint(digest: bytes) -> None:
+def say_fingerprint(digest: bytes) -> None:
+    """Print a fingerprint as people read it aloud."""
     _say(f"  {grouped(digest)}")
 
 
@@ -270,11 +272,3 @@ def _warn(text: str) -> None:
 def _confirm(question: str, yes: bool, otherwise: str) -> None:
     if not yes and not typer.confirm(question):
         raise IdentityError(otherwise)
-
-
-def _opening(cert_folder: Path, passphrase_file: Path | None) -> bytes | None:
-    secret = None if passphrase_file is None else read_passphrase(passphrase_file)
-    key = cert_folder / store.AUTHORITY_FOLDER / authority_store.CA_KEY
-    if secret is None and key.exists() and is_encrypted(read_bytes(key, "the authority's key")):
-        return str(typer.prompt("Passphrase of the authority", hide_input=True)).encode()
-    return secret

@@ -54,6 +54,21 @@ class Commands(LazyGroup):
             "status_command",
             "Show who is connected, who is waited for, and the round of a run that serves its status.",
         ),
+        "join": Entry(
+            "fedfair.cli.join",
+            "join_command",
+            "Join a federation: keys and request; after the lead's answer review, policy, data and approval.",
+        ),
+        "invite": Entry(
+            "fedfair.cli.lead",
+            "invite_command",
+            "Create what a lead needs, where it is missing, and write the archive that sites join with.",
+        ),
+        "admit": Entry(
+            "fedfair.cli.lead",
+            "admit_command",
+            "Sign the sites' requests, pin their keys in the plan, and write the archive that answers them.",
+        ),
         "demo": Entry(
             "fedfair.cli.demo",
             "app",

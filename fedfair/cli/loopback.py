@@ -36,7 +36,7 @@ from fedfair.plan.derived import is_masked, protects_records
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy
-from fedfair.training.binding import plan_binding
+from fedfair.training.freezing import freeze_plan
 
 PIPE_BYTES = 1 << 16
 """The most that is read from a pipe at a time."""
@@ -102,7 +102,7 @@ def _free_port() -> int:
 
 def _approve_everywhere(workspace: Workspace) -> None:
     plan = load_plan(workspace.plan)
-    digest = plan_binding(plan, workspace.folder).digest
+    digest = freeze_plan(workspace.plan).digest
     approvals = workspace.folder / "approvals"
     approvals.mkdir()
     for name in workspace.collaborators:

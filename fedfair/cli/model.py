@@ -114,7 +114,7 @@ def export(
     # Torch takes seconds to load; a wrong path should not have to wait for it.
     from fedfair.prediction.export import export_model, write_export
     from fedfair.prediction.input_files import read_input
-    from fedfair.prediction.saved_model import load_model
+    from fedfair.prediction.loaded_model import load_model
 
     model = load_model(model_file, workspace=workspace, code_digest=code_digest)
     features = None if data is None else read_input(data, model.raw).features

@@ -1,6 +1,6 @@
 """`fedfair plan`: check, show, digest and approve what a consortium agrees on, and enrol its members' keys.
 
-What a group size is worth is another matter: `advise` is in `advise.py`.
+What a group size is worth is in `advise.py`, and what a change of the plan means in `plan_diff.py`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import typer
 import yaml
-from rich.table import Table
 from rich.text import Text
 
 from fedfair.cli.advise import advise_command
+from fedfair.cli.approving import show_summary, write_approval
+from fedfair.cli.plan_diff import diff_command
 from fedfair.cli.site_terms import broken_terms, plan_code_digest, site_terms, terms_json, terms_table
 from fedfair.errors import ApprovalError, PlanError
-from fedfair.ids import FederationName, ParticipantId, parse_participant_id
-from fedfair.plan.approval import approve
+from fedfair.ids import ParticipantId, parse_participant_id
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.description import summary
 from fedfair.plan.digest import format_digest
@@ -34,11 +34,11 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy, load_site_config
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import console, error_console
-from fedfair.workspace.new_module import task_text, write_module
 
 if TYPE_CHECKING:
     from fedfair.policy.terms import Term
     from fedfair.report.plan_review import PlanReview
+    from fedfair.training.binding import PlanBinding
 
 app = typer.Typer(
     help="Check, show and approve the plan, and enroll its members' keys.",
@@ -47,6 +47,7 @@ app = typer.Typer(
 )
 
 app.command(name="advise")(advise_command)
+app.command(name="diff")(diff_command)
 
 PLAN = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan.")
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")
@@ -75,7 +76,7 @@ def check(
     from fedfair.aggregation.masking_terms import guarantee, masking_cost
     from fedfair.report.plan_review import plan_review
 
-    promised, review = guarantee(plan), plan_review(plan)
+    promised, review = guarantee(plan), plan_review(plan, plan_file)
     errors = () if held is None else tuple(broken_terms(held[1]))
     if as_json:
         words = {"summary": dict(summary(plan)), "guarantee": promised, "errors": errors, **asdict(review)}
@@ -91,7 +92,7 @@ def check(
 
 
 def _show_check(plan: Plan, plan_file: Path, held: tuple[str, tuple[Term, ...]] | None) -> None:
-    _show_summary(plan)
+    show_summary(plan)
     if plan.task.references:
         _say(f"code, for policy.module_code: {_code_words(plan, plan_file)}")
     if held is not None:
@@ -122,11 +123,29 @@ def schema() -> None:
 
 
 @app.command()
+def freeze(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
+    """Write the model before round 1 beside the plan, for an aggregator without torch."""
+    from fedfair.run.initial_model import initial_model_file, vector_digest
+    from fedfair.training.freezing import freeze_plan
+
+    made, place = freeze_plan(plan_file), initial_model_file(plan_file)
+    text, weights = format_digest(made.digest), format_digest(vector_digest(made.vector))
+    if as_json:
+        words = {"initial_model": str(place), "weights_digest": weights, "plan_digest": text}
+        console.print_json(json.dumps({"format": "fedfair/plan-freeze/1", **words}))
+    else:
+        _say(f"wrote {place}, initial weights {weights}")
+        _say(f"plan digest {text}")
+
+
+@app.command()
 def digest(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
     """Print the digest that sites approve: of plan, layout, initial weights and code."""
     plan = load_plan(plan_file)
     code = plan_code_digest(plan, plan_file)
-    text = format_digest(_digest(plan, workspace_of(plan_file)))
+    from fedfair.cli.plan_digest import digest_of
+
+    text = format_digest(digest_of(plan, plan_file))
     if as_json:
         words = {"plan_digest": text, "code_digest": None if code is None else format_digest(code)}
         console.print_json(json.dumps({"format": "fedfair/plan-digest/1", **words}))
@@ -148,8 +167,10 @@ def approve_command(
     ),
 ) -> None:
     """Approve exactly this plan by a signature of this site's key; with --model, one of its saved models."""
+    from collaborator.joining import check_roster
     from fedfair.identity.store import load_signing_key
     from fedfair.process.passphrase import own_passphrase
+    from fedfair.run.initial_model import check_initial_model
 
     plan = load_plan(plan_file)
     check_deployment(plan)
@@ -158,20 +179,19 @@ def approve_command(
         _approve_model(plan, plan_file, participant, model, yes=yes)
         return
     key = load_signing_key(cert_folder, participant, own_passphrase(cert_folder, participant, passphrase_file))
-    _check_pinned(plan, participant, format_public_key(key.public_key().public_bytes_raw()))
-    _show_summary(plan)
+    check_roster(plan, participant, key.public_key().public_bytes_raw())
+    show_summary(plan)
     code = workspace_of(plan_file)
     if plan.task.references:
         code = _allow_code(plan, code, participant, yes=yes)
-    plan_digest = _digest(plan, code)
+    binding = _binding(plan, code)
+    check_initial_model(plan_file, binding.vector)
+    plan_digest = binding.digest
     _say(f"digest {format_digest(plan_digest)}")
     if not yes and not typer.confirm(f"Does {participant} approve exactly this?"):
         raise ApprovalError("nothing was approved")
     target = workspace_of(plan_file) / "approvals" / f"{participant}.json"
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    approval = approve(plan_digest, FederationName(plan.federation.name), participant, key, approved_at=now)
-    target.parent.mkdir(exist_ok=True)
-    target.write_bytes(approval)
+    write_approval(target, plan, plan_digest, participant, key)
     _say(f"approved: {target}")
 
 
@@ -203,6 +223,8 @@ def new_module_command(
     plan_file: Path = PLAN,
 ) -> None:
     """Write a commented module with an own loader and model, which runs as it is."""
+    from fedfair.workspace.new_module import task_text, write_module
+
     place = write_module(workspace_of(plan_file), name)
     console.print(Text(f"written: {place}"), soft_wrap=True)
     console.print(Text(f"State it in {plan_file}, then simulate the plan:"), soft_wrap=True)
@@ -244,10 +266,10 @@ def _code_words(plan: Plan, plan_file: Path) -> str:
     return "none" if code is None else format_digest(code)
 
 
-def _digest(plan: Plan, code: Path) -> bytes:
+def _binding(plan: Plan, code: Path) -> PlanBinding:
     from fedfair.training.binding import plan_binding
 
-    return plan_binding(plan, code).digest
+    return plan_binding(plan, code)
 
 
 def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes: bool) -> Path:
@@ -284,32 +306,6 @@ def _check_member(plan: Plan, name: str) -> None:
     if name not in plan.federation.collaborators:
         known = ", ".join(plan.federation.collaborators)
         raise ApprovalError(f"{name} is no collaborator of this plan", f"the plan names {known}")
-
-
-def _check_pinned(plan: Plan, name: str, key: str) -> None:
-    _check_member(plan, name)
-    pinned = plan.federation.roster.get(name)
-    if pinned is None:
-        raise ApprovalError(
-            f"the plan pins no signing key for {name}, so nobody could verify an approval",
-            f"the plan's owner runs `fedfair plan enroll {name}.request.json` and sends it again",
-        )
-    if pinned != key:
-        raise ApprovalError(
-            f"the plan pins another signing key for {name}: {pinned}, this host has {key}",
-            "use the host or --cert-folder with the right key, or have the new key enrolled",
-        )
-
-
-def _show_summary(plan: Plan) -> None:
-    from fedfair.aggregation.masking_terms import guarantee, masking_cost
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    masks = (("guarantee", guarantee(plan)), ("masks", masking_cost(plan)))
-    for heading, sentence in (*summary(plan), *masks):
-        if sentence:
-            table.add_row(Text(heading, style="bold"), Text(sentence))
-    console.print(table)
 
 
 def _say(text: str) -> None:

@@ -48,7 +48,7 @@ def predict_command(
         raise DataError(f"there is no file {data}", "give the file of the records that are to be predicted")
     # Torch takes seconds to load; a wrong path should not have to wait for it.
     from fedfair.prediction.input_files import read_input
-    from fedfair.prediction.saved_model import load_model
+    from fedfair.prediction.loaded_model import load_model
 
     model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
     shown = str(output) == STANDARD

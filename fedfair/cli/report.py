@@ -10,7 +10,8 @@ import typer
 from rich.text import Text
 
 from fedfair.atomic_file import write_whole
-from fedfair.process.terminal import console
+from fedfair.process.terminal import console, error_console
+from fedfair.report.figures import can_draw
 from fedfair.report.html import PageSection, check_place
 from fedfair.report.run_page import run_page, subject
 from fedfair.report.sentences import labelled
@@ -61,6 +62,8 @@ def report_command(
     if page is not None:
         check_place(page)
         write_whole(page, run_page(documents, _certificates(documents), labels or ()))
+        if not can_draw():
+            error_console.print(Text(f"{page} has no charts: pip install 'fedfair[plots]'"), soft_wrap=True)
     if as_json:
         console.print_json(json.dumps([shown(document) for document in documents.values()]))
         return

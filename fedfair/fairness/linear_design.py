@@ -87,7 +87,6 @@ def linear_design(
     *,
     ridge: float | None = None,
     shares: Array | None = None,
-    alike: bool = False,
 ) -> LinearDesign:
     """Return records in whitened coordinates.
 
@@ -98,8 +97,9 @@ def linear_design(
         ridge: factor of half the squared weights that a fit adds to its objective, at least 0; None for 1 / n,
             the weight of one record, so that an optimum exists where classes can be separated.
         shares: float64 array (n,), positive, summing to 1: what each record counts; None where all count alike.
-        alike: of more than two classes, let the ridge be on the weights of all of them around their mean, so that
-            the model does not depend on which class is the last; two classes have one weight for each column.
+
+    Of more than two classes the ridge is on the weights of all of them around their mean, so that the model does
+    not depend on which class is the last. Two classes have one weight for each column.
 
     Raises:
         DataError: the shapes do not fit, a value is not finite, or a label is out of range.
@@ -107,7 +107,7 @@ def linear_design(
     check_records(features, labels, classes)
     rows, back, penalty = _whitened(features, ridge, shares)
     # With the last weight 0 the sum of squares around the mean is sum a_k^2 - (sum a_k)^2 / K.
-    between = np.eye(classes - 1) - 1.0 / classes if alike and classes > 2 else None
+    between = np.eye(classes - 1) - 1.0 / classes if classes > 2 else None
     return LinearDesign(rows, labels, classes, back, penalty, shares, between)
 
 

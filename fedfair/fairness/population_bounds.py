@@ -56,9 +56,9 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainccinv
 
 from fedfair.errors import DataError, PlanError
+from fedfair.fairness.binomial_tail import upper_chance
 
 Method: TypeAlias = Literal["binomial", "dkw-binomial", "dkw"]
 
@@ -69,7 +69,7 @@ MAX_DELTA = 0.5
 """Massart's constant is proven for delta up to one half."""
 
 MIN_DELTA = 1e-12
-"""Smaller chances of error are beyond what the inverse of the incomplete beta function is accurate for."""
+"""Smaller chances of error are beyond what the inverse of the binomial tail is tested for."""
 
 MIN_GROUP_SIZE = 1e-12
 """The least share of everybody that a statement can be about; its inverse stays far below the largest float."""
@@ -79,7 +79,7 @@ MAX_SUM = 1e300
 """Up to these, counts are exact as floating-point numbers and no sum of sums overflows."""
 
 _INVERSE_ERROR = 1e-9
-"""Far above the relative error of the inverse of the incomplete beta function."""
+"""Far above the relative error of the inverse of the binomial tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +307,10 @@ def _binomial_upper(counts: NDArray[np.float64], records: int, level: float) -> 
     They are 1 where all were drawn but one at most: the module says why.
     """
     drawn, place = np.unique(counts, return_inverse=True)
-    others = records - drawn
-    upper = betainccinv(drawn + 1.0, np.maximum(others, 1.0), level) * (1.0 + _INVERSE_ERROR)
-    return np.where(others <= 1.0, 1.0, np.minimum(upper, 1.0))[place]
+    ends = [
+        1.0
+        if count >= records - 1
+        else min(upper_chance(int(count), records, level) * (1.0 + _INVERSE_ERROR), 1.0)
+        for count in drawn
+    ]
+    return np.array(ends)[place]

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from fedfair.errors import PlanError, TrainingError
 from fedfair.fairness.smoothing import SmoothedPlus
+from fedfair.fairness.smoothness import stable_threshold_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,8 @@ class Objective:
 
     @property
     def stable_threshold_learning_rate(self) -> float:
-        """The largest learning rate with which plain descent on the threshold cannot overshoot.
-
-        The objective's curvature in c is at most (1 - eps) / rho times the smoothness of s; this is its
-        inverse: 4 gamma rho / (1 - eps) with softplus. Infinite where the objective is the plain mean.
-        """
-        if self.is_plain_mean:
-            return math.inf
-        return self.worst_group_size / ((1.0 - self.tradeoff) * self.smoothing.smoothness)
+        """The largest learning rate with which plain descent on the threshold cannot overshoot."""
+        return stable_threshold_rate(self.worst_group_size, self.tradeoff, self.smoothing.smoothness)
 
     def per_sample(self, losses: Tensor, threshold: Tensor | float) -> Tensor:
         """Return f~_i.

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from fedfair.errors import PlanError
+from fedfair.fairness.smoothness import SMOOTHNESS, SYNONYMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +57,24 @@ def _chks_slope(t: Tensor) -> Tensor:
 
 
 _SHAPES = {
-    "softplus": _Shape(math.log(2.0), 0.25, lambda t: torch.log1p(torch.exp(-t)), torch.sigmoid),
-    "zang": _Shape(0.125, 1.0, lambda t: (0.5 - t).clamp(min=0.0) ** 2 / 2.0, lambda t: (t + 0.5).clamp(0.0, 1.0)),
-    "quadratic": _Shape(
-        0.25, 0.5, lambda t: (1.0 - t).clamp(min=0.0) ** 2 / 4.0, lambda t: (0.5 * t + 0.5).clamp(0.0, 1.0)
+    "softplus": _Shape(math.log(2.0), SMOOTHNESS["softplus"], lambda t: torch.log1p(torch.exp(-t)), torch.sigmoid),
+    "zang": _Shape(
+        0.125,
+        SMOOTHNESS["zang"],
+        lambda t: (0.5 - t).clamp(min=0.0) ** 2 / 2.0,
+        lambda t: (t + 0.5).clamp(0.0, 1.0),
     ),
-    "chks": _Shape(1.0, 0.25, _chks_excess, _chks_slope),
+    "quadratic": _Shape(
+        0.25,
+        SMOOTHNESS["quadratic"],
+        lambda t: (1.0 - t).clamp(min=0.0) ** 2 / 4.0,
+        lambda t: (0.5 * t + 0.5).clamp(0.0, 1.0),
+    ),
+    "chks": _Shape(1.0, SMOOTHNESS["chks"], _chks_excess, _chks_slope),
     "gaussian": _Shape(
-        1.0 / math.sqrt(2.0 * math.pi), 1.0 / math.sqrt(2.0 * math.pi), _gaussian_excess, torch.special.ndtr
+        1.0 / math.sqrt(2.0 * math.pi), SMOOTHNESS["gaussian"], _gaussian_excess, torch.special.ndtr
     ),
 }
-
-SYNONYMS = {"soft-relu": "softplus"}
-"""Other names that a plan may use; `soft-relu` is what the paper calls softplus."""
 
 NAMES = (*_SHAPES, *SYNONYMS)
 """Every name that `smoothing` understands."""

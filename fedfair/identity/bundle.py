@@ -65,7 +65,20 @@ def read_bundle(path: Path) -> Bundle:
     Raises:
         IdentityError: it is not a bundle.
     """
-    blocks = [(match[1], match[0]) for match in _BLOCK.finditer(read_bytes(path, "the bundle"))]
+    return parse_bundle(read_bytes(path, "the bundle"), str(path))
+
+
+def parse_bundle(content: bytes, source: str) -> Bundle:
+    """Return a bundle that was read already.
+
+    Args:
+        content: of the file.
+        source: its name, for people.
+
+    Raises:
+        IdentityError: it is not a bundle.
+    """
+    blocks = [(match[1], match[0]) for match in _BLOCK.finditer(content)]
     match blocks:
         case [(b"X509 CRL", crl)]:
             return Bundle(None, None, decode_list(crl))
@@ -76,7 +89,7 @@ def read_bundle(path: Path) -> Bundle:
                 decode_list(crl),
             )
     raise IdentityError(
-        f"{path} is neither a bundle nor a revocation list",
+        f"{source} is neither a bundle nor a revocation list",
         "install the file <name>.certificate.pem that `fedfair certs sign` wrote, or the authority's revoked.crl",
     )
 

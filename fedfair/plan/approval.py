@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedfair.errors import ApprovalError
+from fedfair.file_formats import REMEDY, other_version
 from fedfair.ids import FederationName, ParticipantId
 from fedfair.plan.digest import format_digest
 from fedfair.signed_message import labelled_message
@@ -113,6 +114,8 @@ def _parse(raw: bytes) -> dict[str, str]:
         fields = json.loads(raw.decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise ApprovalError("the approval is not JSON in ASCII", _REMEDY) from error
+    if fault := other_version(raw, FORMAT, "the approval"):
+        raise ApprovalError(fault, REMEDY)
     if not isinstance(fields, dict) or fields.keys() != _FIELDS:
         raise ApprovalError(f"the approval does not have exactly the fields {', '.join(sorted(_FIELDS))}", _REMEDY)
     # Printable only: these texts end up on terminals and in logs.

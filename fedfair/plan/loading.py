@@ -17,6 +17,8 @@ from fedfair.plan.yaml_reader import Document, read_document
 
 PLAN_FOLDER = "plan"
 ROSTER_FILE = "roster.yaml"
+UPDATE_FOLDER = ".update"
+"""Beside the plan's folder while another plan takes its place (`fedfair.workspace.update`)."""
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
@@ -29,9 +31,18 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         PlanError: a file cannot be read or breaks the schema; the message tells all faults with their lines.
     """
     path = Path(path)
+    _check_whole(workspace_of(path))
     plan = validated(Plan, plan_document(path))
     plan._workspace = workspace_of(path)  # noqa: SLF001 - no part of what the plan states
     return plan
+
+
+def _check_whole(workspace: Path) -> None:
+    if (workspace / UPDATE_FOLDER).exists():
+        raise PlanError(
+            f"an update of {workspace} was interrupted, so its plan is not whole",
+            "run `fedfair workspace import --update ARCHIVE` again, which finishes it first",
+        )
 
 
 def plan_document(path: Path) -> Document:

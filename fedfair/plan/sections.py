@@ -329,6 +329,11 @@ class SecureAggregationSection(Section):
     check_sums: bool = Field(
         default=True, description="whether every site checks that an opened sum is what the sites added"
     )
+    neighbours: Literal["auto", "all"] | Annotated[int, Field(ge=4, le=998, multiple_of=2)] = Field(
+        default="auto",
+        description="with how many others each site shares masks: all, an even number from 4, or auto: all where "
+        "there are at most 128 sites, otherwise as few as are safe",
+    )
 
 
 class EvaluationSection(Section):

@@ -31,8 +31,8 @@ from fedfair.atomic_file import replace_file
 from fedfair.data.seeds import array_generator
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.prediction.loaded_model import SavedModel
 from fedfair.prediction.raw_rows import RawRows
-from fedfair.prediction.saved_model import SavedModel
 from fedfair.run.model_description import schema_of
 
 ExportFormat = Literal["onnx", "torchscript", "state-dict"]

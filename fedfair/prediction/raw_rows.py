@@ -2,7 +2,7 @@
 
 Decides which columns must be there, which may, and which are refused; texts become features by the functions that
 read training records (`fedfair.data`), so that a missing value or one that training never saw is treated as it was
-there. Labels are not needed. Scaling is `saved_model.py`'s business, since it belongs to the model.
+there. Labels are not needed. Scaling is `loaded_model.py`'s business, since it belongs to the model.
 """
 
 from __future__ import annotations

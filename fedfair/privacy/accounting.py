@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedfair.errors import PrivacyError
@@ -23,7 +23,6 @@ from fedfair.privacy.releases import GaussianRelease
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-ACCOUNTANT = f"PLD (dp-accounting {version('dp-accounting')})"
 
 COARSE, FINE = 1e-3, 1e-4
 """Widths of the discretisation, in units of epsilon."""
@@ -43,6 +42,14 @@ Counted: TypeAlias = dict[tuple[float, float], int]
 
 MIN_NOISE, MAX_NOISE = 1e-9, 1e9
 """Noise multipliers whose squares the accountants can use: less is worth nothing, and more counts as this."""
+
+
+def accountant() -> str:
+    """Return what computes epsilon, and its version where it is installed; an aggregator computes none."""
+    try:
+        return f"PLD (dp-accounting {version('dp-accounting')})"
+    except PackageNotFoundError:
+        return "PLD (dp-accounting)"
 
 
 def epsilon(releases: Iterable[GaussianRelease], delta: float) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fedfair.errors import PrivacyError
-from fedfair.privacy.accounting import ACCOUNTANT, epsilon
+from fedfair.privacy.accounting import accountant, epsilon
 from fedfair.privacy.budget import Budget, in_words
 from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
@@ -104,7 +104,7 @@ def _facts(
     names = list(dict.fromkeys(entry.origin.participant for entry in concerned))
     whose = f"collaborator{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else "this site"
     holder = whose if data_set is None else f"{whose} in data set '{data_set}'"
-    return SampleLevelFacts(holder, tuple(releases), spent, delta, ACCOUNTANT, complete=complete)
+    return SampleLevelFacts(holder, tuple(releases), spent, delta, accountant(), complete=complete)
 
 
 def _refused(facts: SampleLevelFacts) -> str:

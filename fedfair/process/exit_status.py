@@ -48,6 +48,7 @@ STATUS: Mapping[type[FedfairError], ExitStatus] = MappingProxyType(
         errors.PrivacyError: ExitStatus.REFUSED,
         errors.UnreachableError: ExitStatus.FAULT,
         errors.ConnectionRefusedByPeerError: ExitStatus.FAULT,
+        errors.MissingExtraError: ExitStatus.REFUSED,
         errors.AbortedError: ExitStatus.ABORTED,
         StoppedError: ExitStatus.INTERRUPTED,
         errors.LocalProtocolError: ExitStatus.FAULT,

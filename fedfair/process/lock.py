@@ -6,7 +6,6 @@ The lock ends with the process, however it ends; the number in a file that nobod
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
@@ -41,7 +40,7 @@ class ProcessLock:
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _hold(self._handle)
             os.ftruncate(self._handle, 0)
             os.pwrite(self._handle, str(os.getpid()).encode("ascii"), 0)
         except BlockingIOError as error:
@@ -55,6 +54,18 @@ class ProcessLock:
     def close(self) -> None:
         """Let the file go."""
         os.close(self._handle)
+
+
+def _hold(handle: int) -> None:
+    """Hold an open file for this process alone.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    # Imported here, because no system but Unix has it, and a simulation runs on others too.
+    import fcntl
+
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def runs_already(who: str, process: str, path: Path) -> tuple[str, str]:

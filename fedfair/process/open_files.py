@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-
 from fedfair.errors import FedfairError
 
 MIN_OPEN_FILES = 128
@@ -21,6 +19,9 @@ def allow_open_files(wanted: int, least: int, who: str) -> None:
     Raises:
         FedfairError: the system does not allow `least`.
     """
+    # Imported here, because no system but Unix has it, and a simulation runs on others too.
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:

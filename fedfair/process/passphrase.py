@@ -14,8 +14,9 @@ from pathlib import Path
 import typer
 
 from fedfair.errors import IdentityError
-from fedfair.identity.files import CREDENTIAL, read_bytes
-from fedfair.identity.store import has_encrypted_key
+from fedfair.identity.authority_store import CA_KEY
+from fedfair.identity.files import CREDENTIAL, is_encrypted, read_bytes
+from fedfair.identity.store import AUTHORITY_FOLDER, has_encrypted_key
 
 FILE_HELP = "File that holds the passphrase of this participant's keys."
 CREDENTIALS_DIRECTORY = "CREDENTIALS_DIRECTORY"
@@ -62,6 +63,20 @@ def own_passphrase(
             f"give their passphrase with --passphrase-file FILE, or as the systemd credential {CREDENTIAL!r}",
         )
     return str(typer.prompt(f"Passphrase of the keys of {name}", hide_input=True)).encode()
+
+
+def authority_passphrase(cert_folder: Path, file: Path | None) -> bytes | None:
+    """Return the passphrase of the authority's key: of a file, or as somebody types it; None where it needs none.
+
+    Raises:
+        IdentityError: a file cannot be read.
+    """
+    if file is not None:
+        return read_passphrase(file)
+    key = cert_folder / AUTHORITY_FOLDER / CA_KEY
+    if not key.exists() or not is_encrypted(read_bytes(key, "the authority's key")):
+        return None
+    return str(typer.prompt("Passphrase of the authority", hide_input=True)).encode()
 
 
 def new_passphrase(file: Path | None, *, ask: bool) -> bytes | None:

@@ -22,7 +22,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.errors import FedfairError, StoppedError
+from fedfair.errors import FedfairError, MissingExtraError, StoppedError
+from fedfair.extras import missing_extra
 from fedfair.process.exit_status import ExitStatus, exit_status
 from fedfair.process.interrupts import (
     BEGINS_ITSELF,
@@ -143,6 +144,9 @@ def _carry_out(app: typer.Typer, words: Sequence[str]) -> None:
         # It came before the command line could take it, or when it no longer did.
         sys.exit(ExitStatus.INTERRUPTED)
     except Exception as fault:
+        lacking = missing_extra(fault)
+        if lacking:
+            raise MissingExtraError(lacking) from fault
         # A service that SIGTERM has stopped says so, and has its own status.
         if isinstance(fault, StoppedError) or taken_by_an_import(fault) is None:
             raise

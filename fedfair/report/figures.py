@@ -5,7 +5,8 @@ colour alone: each has a marker and a dash pattern of its own, and the colours a
 ("Color universal design", 2008), darkened or lightened for contrast with the page. Every colour is a CSS variable,
 so that one picture suits a light and a dark page. The same chart always has the same bytes.
 
-Matplotlib is loaded when the first chart is drawn: commands that draw nothing should not wait for it.
+Matplotlib is loaded when the first chart is drawn: commands that draw nothing should not wait for it. It is an
+extra: a page without it says so in place of each chart.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
+from fedfair.extras import is_installed
 from fedfair.process.printable import printable
 from fedfair.report.svg import INK, LINE, PALETTE, SOFT, inlined
 
@@ -117,6 +119,11 @@ class Chart:
     title: str = ""
 
 
+def can_draw() -> bool:
+    """Return whether charts are drawn here."""
+    return is_installed("matplotlib")
+
+
 def draw(panels: Sequence[Chart], name: str, title: str, description: str, *, columns: int = 1) -> Markup:
     """Return a picture of one or more panels with one legend.
 
@@ -126,7 +133,14 @@ def draw(panels: Sequence[Chart], name: str, title: str, description: str, *, co
         title: what it shows, in one line, for those who cannot see it.
         description: what there is to see in it, in sentences, for those who cannot see it.
         columns: panels side by side.
+
+    Returns:
+        The picture; where Matplotlib is not installed, its title and how to install it.
     """
+    if not can_draw():
+        return Markup("<p>{}: no chart, because this needs <code>pip install 'fedfair[plots]'</code></p>").format(
+            title
+        )
     from matplotlib.figure import Figure
 
     rows = -(-len(panels) // columns)

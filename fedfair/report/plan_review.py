@@ -1,6 +1,7 @@
 """Reviews a plan: warns of settings that it allows but probably does not mean, and notes what they are worth.
 
 Neither stops anything; what must not run is refused by the plan's schema, or where its model is known.
+No torch, unless noise protects whole collaborators and the workspace does not tell how large the model is.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from fedfair.data.source import declared_schema
+from fedfair.extras import EXTRAS, is_installed
+from fedfair.fairness.smoothness import smoothness_of, stable_threshold_rate
 from fedfair.plan.deployment import simulation_only
 from fedfair.plan.derived import (
     has_nothing_to_standardise,
@@ -24,14 +24,16 @@ from fedfair.plan.description import percent
 from fedfair.plan.learning_rates import adapts_steps
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
+from fedfair.privacy.planned_releases import planned_releases
 from fedfair.report.privacy_cost import privacy_cost
 from fedfair.results.privacy import plan_sensitivity
-from fedfair.training.assembly import flat_model, objective_of
-from fedfair.training.dp_sgd import planned_releases
+from fedfair.run.initial_model import is_current, read_initial_model
 
 SMALL_GROUP = 0.3
 """Below this share a plan is asked whether the group is above its critical size. On tables with noisy labels, such
 as incomes and mortality, that of a linear model was 0.17 to 0.38 (docs/explain/group-size.md)."""
+
+ACCOUNTANT_LIBRARY = "dp_accounting"
 
 TYPICAL_RECORDS = (1000, 100_000)
 """Epsilon is stated for so many training records at a site, because no plan knows their number."""
@@ -50,8 +52,12 @@ class PlanReview:
     notes: tuple[str, ...]
 
 
-def plan_review(plan: Plan) -> PlanReview:
+def plan_review(plan: Plan, plan_file: Path | None = None) -> PlanReview:
     """Return the remarks about a plan.
+
+    Args:
+        plan: the plan.
+        plan_file: its file, beside which the model before round 1 may be; None where it is in no file.
 
     Raises:
         PlanError: the noise for whole collaborators does not fit the ring.
@@ -66,7 +72,7 @@ def plan_review(plan: Plan) -> PlanReview:
             *_threshold(plan),
             *_objective(plan),
         ),
-        notes=(*_privacy(plan), *_collaborator_privacy(plan), *_enrolment(plan)),
+        notes=(*_privacy(plan), *_collaborator_privacy(plan, plan_file), *_enrolment(plan)),
     )
 
 
@@ -80,15 +86,11 @@ def _privacy(plan: Plan) -> Iterator[str]:
     if asked is None:
         return
     unit = plan_sensitivity(plan, asked)
-    worth = "; ".join(
-        f"{epsilon(planned_releases(plan, records), asked.delta):.3g} with {records}"
-        for records in TYPICAL_RECORDS
-    )
+    worth = _worth(plan, asked.delta)
     yield (
         f"privacy.sample_level adds noise of deviation {asked.noise_multiplier * unit:.4g} (noise_multiplier x "
         f"{unit:.4g}, what one record can change) to every entry of a batch's sum; it grows like "
-        "1 / worst_group_size and matters less with a larger batch_size; "
-        f"epsilon at a site is {worth} training records, if no sum is repeated"
+        f"1 / worst_group_size and matters less with a larger batch_size; {worth}"
     )
 
 
@@ -101,14 +103,33 @@ def _clipping(plan: Plan) -> Iterator[str]:
         )
 
 
-def _collaborator_privacy(plan: Plan) -> Iterator[str]:
-    if not is_unevaluated(plan):
-        return
-    schema, parameters = declared_schema(plan), 1
-    if schema is not None and not isinstance(plan.task.model, str):
-        model = flat_model(plan, schema, torch.device("cpu"), Path())
-        parameters = model.layout.dimension
-    yield privacy_cost(plan, parameters)
+def _worth(plan: Plan, delta: float) -> str:
+    if not is_installed(ACCOUNTANT_LIBRARY):
+        return f"epsilon is not stated here: pip install 'fedfair[{EXTRAS[ACCOUNTANT_LIBRARY]}]'"
+    worth = "; ".join(
+        f"{epsilon(planned_releases(plan, records), delta):.3g} with {records}" for records in TYPICAL_RECORDS
+    )
+    return f"epsilon at a site is {worth} training records, if no sum is repeated"
+
+
+def _collaborator_privacy(plan: Plan, plan_file: Path | None) -> Iterator[str]:
+    if is_unevaluated(plan):
+        yield privacy_cost(plan, _parameters(plan, plan_file))
+
+
+def _parameters(plan: Plan, plan_file: Path | None) -> int:
+    """Return how many numbers the plan's model has; 1 where that cannot be known here."""
+    if plan_file is not None and is_current(plan_file, plan):
+        return read_initial_model(plan_file, plan).layout.dimension
+    if isinstance(plan.task.model, str) or not is_installed("torch"):
+        return 1
+    import torch
+
+    from fedfair.data.declared import declared_schema
+    from fedfair.training.assembly import flat_model
+
+    schema = declared_schema(plan)
+    return 1 if schema is None else flat_model(plan, schema, torch.device("cpu"), Path()).layout.dimension
 
 
 def _membership(plan: Plan) -> Iterator[str]:
@@ -131,14 +152,15 @@ def _data(plan: Plan) -> Iterator[str]:
 def _threshold(plan: Plan) -> Iterator[str]:
     if not learns_threshold(plan):
         return
-    training, objective = plan.training, objective_of(plan)
+    training, objective = plan.training, plan.objective
     one_step = training.local_steps == 1 and training.local_epochs is None
     if adapts_steps(plan) and (training.schedule != "constant" or one_step):
         return  # The limit is that of plain descent: docs/explain/defaults.md, "The threshold".
     rate = training.threshold_learning_rate
     name = "threshold_learning_rate" if rate is not None else "learning_rate, which the threshold uses too,"
     used = training.learning_rate if rate is None else rate
-    limit = objective.stable_threshold_learning_rate
+    smoothness = smoothness_of(objective.smoothing.name, objective.smoothing.gamma)
+    limit = stable_threshold_rate(objective.worst_group_size, objective.tradeoff, smoothness)
     if used > limit:
         yield f"training.{name} is {used:g}, above the stable limit {limit:.3g}: the threshold may oscillate"
 

@@ -20,7 +20,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import quorum, resists_lies
 from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.schema import Plan
-from fedfair.privacy.accounting import ACCOUNTANT, epsilon
+from fedfair.privacy.accounting import accountant, epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.privacy.sensitivity import step_sensitivity
 from fedfair.privacy.skellam import skellam_epsilon
@@ -91,7 +91,7 @@ def simulated_privacy(
         releases, key=lambda name: max((one.sampling_rate for one in _training(releases[name])), default=0.0)
     )
     spent = epsilon(releases[worst], asked.delta)
-    facts = SampleLevelFacts(f"collaborator {worst}", releases[worst], spent, asked.delta, ACCOUNTANT)
+    facts = SampleLevelFacts(f"collaborator {worst}", releases[worst], spent, asked.delta, accountant())
     told = _words(plan, asked, spent, PROTECTS_NOBODY + sample_level_sentence(facts))
     stated = told.model_copy(update={"worst_collaborator": str(worst)})
     return PrivacyWords(sample_level=stated, collaborator_level=None)
@@ -167,7 +167,7 @@ def _words(plan: Plan, asked: SampleLevelSection, spent: float | None, statement
         clipping=asked.clipping,
         sensitivity=sensitivity,
         noise_deviation=asked.noise_multiplier * sensitivity,
-        accountant=ACCOUNTANT,
+        accountant=accountant(),
         generator=STATISTICAL,
         statement=statement,
     )

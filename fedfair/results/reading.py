@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from fedfair.errors import DataError
+from fedfair.file_formats import REMEDY, other_version
 from fedfair.results.document import FORMAT, ResultDocument
 
 MAX_RESULT_BYTES = 64 << 20
@@ -43,6 +44,8 @@ def parse_result(text: str | bytes, place: str) -> ResultDocument:
     Raises:
         DataError: the text is not a result of the format that is read here; names the first fault.
     """
+    if fault := other_version(text, FORMAT, place):
+        raise DataError(fault, REMEDY)
     try:
         document = ResultDocument.model_validate_json(text, strict=False)
     except ValidationError as error:

@@ -4,7 +4,7 @@ Keeps the contract of `sum_round`, so that `federation` drives it like a sum in 
 by messages that nobody but the two ends of secure aggregation reads. `secagg.server` decides when a phase of the
 protocol is complete. This decides who may be waited for, and which refused message costs its sender the stream.
 
-    [PROPOSAL -> ADVERT, ADVERTS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD,
+    [PROPOSAL -> ADVERT, (ADVERTS -> REVEAL,) ADVERTS or REVEALS -> CONFIRM] CONFIRMS, ROUND_START -> UPLOAD,
     [PAIR_MASKS_REQUEST -> PAIR_MASKS, SURVIVORS -> VOTE,] OPEN -> ANSWER, OPENED
 
 A member that leaves has its grace in every phase; what it had been asked and had not answered is sent again when
@@ -56,7 +56,9 @@ _SLOW: Final = frozenset({Check.LATE, Check.OUT_OF_ORDER, Check.TRANSCRIPT, Chec
 """Checks that an honest but slow member can fail: its message is about something that is over."""
 
 
-_AWAITED: Final = {ServerState.ADVERTS: "keys", ServerState.CONFIRMS: "keys", ServerState.ANSWERS: "shares"}
+_SET_UP: Final = frozenset({ServerState.ADVERTS, ServerState.REVEALS, ServerState.CONFIRMS})
+
+_AWAITED: Final = {**dict.fromkeys(_SET_UP, "keys"), ServerState.ANSWERS: "shares"}
 """The word for what a state of the protocol waits for, where its own name is not the word."""
 
 
@@ -112,7 +114,9 @@ class MaskedSumRound:
             self._start_round()
 
     def _start_round(self) -> None:
-        keyed = set(self._protection.server.members) & self._members.keys() - self._out
+        server = self._protection.server
+        keyed = set(server.members) & self._members.keys() - self._out
+        keyed -= server.without_neighbours(keyed)
         if len(keyed) < self.quorum:
             # Better no round than one that cannot be opened: an evaluation must not leave a site twice.
             self.reason = f"{len(keyed)} of {len(self._members)} have keys, {self.quorum} are needed"
@@ -164,7 +168,7 @@ class MaskedSumRound:
     @property
     def is_of_session(self) -> bool:
         """Return whether a session is being set up, which is the same for every purpose."""
-        return self._protection.server.state in (ServerState.ADVERTS, ServerState.CONFIRMS)
+        return self._protection.server.state in _SET_UP
 
     @property
     def suffices(self) -> bool:

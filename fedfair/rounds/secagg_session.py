@@ -143,6 +143,8 @@ class SecaggSession:
         if self.server.state is not ServerState.READY:
             return "there is no session"
         present = frozenset(cohort)
+        if present <= set(self.server.members) and self.server.without_neighbours(present):
+            return "too few of the members are present with whom some share their masks"
         return renewal_reason(
             rounds=self.server.round,
             hours=(self._clock() - self._began) / SECONDS_PER_HOUR,

@@ -10,18 +10,17 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.requests import vector_sha256
 from fedfair.errors import LocalProtocolError
-from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
+from fedfair.run.snapshot import RunSnapshot, known_sha256, snapshot_of, state_of
 from fedfair.run.state import RunState
 
 FORMAT = "fedfair/packed-run-state/1"
-MODEL_PART = 2
-"""Which part of a packed state is the model's vector."""
-
 MAX_HEADER_BYTES = 1 << 26
 """A history of ten thousand evaluations has a tenth of it."""
 
@@ -38,13 +37,40 @@ def greatest_state_bytes(dimension: int) -> int:
     return 6 * 8 * dimension + 2 * MAX_HEADER_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class PackedParts:
+    """A packed state in its parts.
+
+    Attributes:
+        words: all that comes before the vectors.
+        vectors: their bytes, in order; those of this machine's order are not copied.
+        digests: the SHA-256 (32 bytes) of each.
+    """
+
+    words: bytes
+    vectors: list[memoryview]
+    digests: list[bytes]
+
+
+def packed_parts(state: RunState) -> PackedParts:
+    """Return a packed state in its parts; a digest that the state knows already is not computed again."""
+    taken, known = snapshot_of(state), known_sha256(state)
+    words, vectors = _packed(taken)
+    digests = [known.get(name) or vector_sha256(vector) for name, vector in taken.vectors.items()]
+    return PackedParts(words, vectors, digests)
+
+
 def pack_state(state: RunState) -> list[bytes | memoryview]:
     """Return the bytes of a state in parts; vectors of this machine's order are not copied."""
-    taken = snapshot_of(state)
+    words, vectors = _packed(snapshot_of(state))
+    return [words, *vectors]
+
+
+def _packed(taken: RunSnapshot) -> tuple[bytes, list[memoryview]]:
     vectors = {name: np.ascontiguousarray(vector, _little(vector)) for name, vector in taken.vectors.items()}
     table = [[name, vector.dtype.str, vector.size] for name, vector in vectors.items()]
     header = json.dumps({"format": FORMAT, "state": taken.state, "vectors": table}).encode()
-    return [struct.pack("<Q", len(header)), header, *(vector.data.cast("B") for vector in vectors.values())]
+    return struct.pack("<Q", len(header)) + header, [vector.data.cast("B") for vector in vectors.values()]
 
 
 def unpack_state(raw: _Bytes, initial: RunState) -> RunState:

@@ -116,6 +116,18 @@ class RunSnapshot:
 _ADAPTER = TypeAdapter(_Words)
 
 
+def known_sha256(state: RunState) -> dict[str, bytes]:
+    """Return the SHA-256 (32 bytes) of the long vectors of a snapshot, by name; a state computes each once."""
+    known = {"model": state.model.vector_sha256}
+    if state.best is not None:
+        known["best"] = state.best.vector_sha256
+    if state.mean is not None:
+        known["mean"] = state.mean.vector_sha256
+    if state.moments is not None:
+        known |= zip((FIRST_MOMENTS, SECOND_MOMENTS), state.moments.vectors_sha256, strict=True)
+    return known
+
+
 def snapshot_of(state: RunState) -> RunSnapshot:
     """Return the snapshot of a state."""
     mean, best, moments = state.mean, state.best, state.moments

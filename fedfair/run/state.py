@@ -158,9 +158,10 @@ def _model_bytes(model: GlobalModel) -> bytes:
 
 
 def _moments_bytes(moments: Moments) -> bytes:
-    vectors = vector_sha256(moments.first) + vector_sha256(moments.second)
     thresholds = moments.threshold_first, moments.threshold_second
-    return vectors + struct.pack("<4d", *thresholds, moments.first_power, moments.second_power)
+    return b"".join(moments.vectors_sha256) + struct.pack(
+        "<4d", *thresholds, moments.first_power, moments.second_power
+    )
 
 
 def _variates_bytes(counted: CountedVariates) -> bytes:
@@ -174,7 +175,7 @@ def _groups_bytes(groups: GroupWeights) -> bytes:
 
 
 def _mean_bytes(mean: IterateMean) -> bytes:
-    return vector_sha256(mean.vector) + struct.pack("<dQ", mean.threshold, mean.count)
+    return mean.vector_sha256 + struct.pack("<dQ", mean.threshold, mean.count)
 
 
 def _evaluated_bytes(evaluated: EvaluatedModel) -> bytes:

@@ -53,7 +53,8 @@ class AwaitedSum:
 
         Args:
             raw: the message.
-            vector: the words of the body, packed at ring width.
+            vector: the words of the body, packed at ring width. The memory of a memoryview that can be written
+                to becomes that of the sum.
             decided: the survivors that this site has voted for, or answered; () where it has done neither.
 
         Raises:
@@ -96,7 +97,8 @@ class AwaitedSum:
                 "compare the plan digests and the versions of fedfair on both sides",
             )
         header = np.frombuffer(message.header, "<u8").astype(np.uint64)
-        return header, unpack_signed(np.frombuffer(vector, np.uint8), ring_bits, shape.body_length)
+        packed, given = np.frombuffer(vector, np.uint8), isinstance(vector, memoryview) and not vector.readonly
+        return header, unpack_signed(packed, ring_bits, shape.body_length, in_place=given)
 
     def _check_tag(self, header: NDArray[np.uint64], body: NDArray[np.uint32], survivors: tuple[int, ...]) -> None:
         if self.key is None:

@@ -23,6 +23,7 @@ class Check(enum.Enum):
     OWN_ADVERT = "own-advert"  # our own keys were changed or left out on the way
     KEY = "key"  # a duplicate, low-order or malformed public key
     CONFIRM = "confirm"  # a member that did not confirm this very session
+    GRAPH = "graph"  # a sparse graph that is not the one that all have drawn, or one too many
     SESSION = "session"  # another session
     ROUND_ORDER = "round-order"  # a round of the past, or too far in the future
     SESSION_EXPIRED = "session-expired"  # too many rounds under one set of keys

@@ -24,6 +24,7 @@ from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.history import History, fingerprint, set_digest
 from fedfair.secagg.keys import Secret, confirmation_tag
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
+from fedfair.secagg.messages import Pairs
 from fedfair.secagg.params import Mode, least_survivors
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
@@ -45,6 +46,23 @@ from fedfair.secagg.transcript import digest, u16
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """The part of a sparse graph that one site needs in one round.
+
+    Attributes:
+        peers: its neighbours in the cohort, increasing.
+        shares: T: how many of itself and its neighbours must survive, and open a mask.
+        committee: who votes on the survivors.
+        votes: how many of the committee must agree.
+    """
+
+    peers: tuple[int, ...]
+    shares: int
+    committee: tuple[int, ...]
+    votes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoundContext:
     """The public facts of one round, as this site sees it.
 
@@ -58,6 +76,7 @@ class RoundContext:
         computed: 32 bytes, equal for sums of which this site opens no two for different sites.
         settled: `set_digest` of the only set that may be opened, because this sum was opened for it before; empty
             where any large enough part of the cohort may.
+        graph: our neighbourhood in a sparse graph; None where everybody shares masks with everybody.
     """
 
     site: SessionSite
@@ -68,6 +87,31 @@ class RoundContext:
     transcript: bytes
     computed: bytes
     settled: bytes
+    graph: Neighbourhood | None = None
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """Return with whom of the cohort we share masks, increasing."""
+        if self.graph is not None:
+            return self.graph.peers
+        return tuple(member for member in self.cohort if member != self.site.member)
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """Return who holds a share of our own mask, increasing; we do."""
+        return tuple(sorted((*self.peers, self.site.member)))
+
+    @property
+    def shares_needed(self) -> int:
+        """Return how many shares open our own mask."""
+        if self.graph is None:
+            return self.threshold
+        return len(self.holders) if self.unanimous else self.graph.shares
+
+    @property
+    def votes_on_all(self) -> bool:
+        """Return whether the whole cohort, too, is opened only where enough have voted for it."""
+        return self.graph is not None and self.mode is Mode.MALICIOUS and not self.unanimous
 
     @property
     def unanimous(self) -> bool:
@@ -107,11 +151,47 @@ class RoundContext:
             "a set of survivors without this site, which uploaded",
         )
         self.check_opened(survivors)
+        if self.graph is not None:
+            near = len(set(self.holders) & set(survivors))
+            words = f"{near} survivors among this site and its neighbours, at least {self.graph.shares} must be"
+            require(near >= self.graph.shares, Check.SURVIVORS, words)
         require(
             self.settled in (b"", set_digest(survivors)),
             Check.COHORT,
             "a part of the cohort, while this site helped to open this sum for all of them before",
         )
+
+    def check_votes(self, survivors: tuple[int, ...], votes: Pairs) -> None:
+        """Refuse to open a set for which not enough have voted.
+
+        Raises:
+            SecaggError: VOTES or SIGNATURE.
+        """
+        needed = self.threshold if self.graph is None else self.graph.votes
+        words = f"{len(votes)} consistency signatures for a set of survivors; {needed} are needed"
+        require(len(votes) >= needed, Check.VOTES, words)
+        voters = set(survivors) if self.graph is None else set(survivors).intersection(self.graph.committee)
+        strangers = {voter for voter, _ in votes} - voters
+        who = "no survivors" if self.graph is None else "no survivors of the committee"
+        words = f"consistency signatures of the members {sorted(strangers)}, who are {who}"
+        require(not strangers, Check.VOTES, words)
+        for voter, signature in votes:
+            fields = consistency_fields(self.transcript, survivors, voter)
+            self.site.roster.verify(voter, signature, "vote", *fields)
+
+    def vote(self, survivors: tuple[int, ...]) -> bytes:
+        """Return our vote for a set of survivors.
+
+        Raises:
+            SecaggError: OUT_OF_ORDER: we have none.
+        """
+        site, trusting = self.site, self.mode is Mode.SEMI_HONEST
+        require(not trusting, Check.OUT_OF_ORDER, "a semi-honest session has no consistency check")
+        voting = self.graph is None or site.member in self.graph.committee
+        require(voting, Check.OUT_OF_ORDER, "a request for a vote of a site that is not in the committee")
+        fields = consistency_fields(self.transcript, survivors, site.member)
+        signature = sign(site.signing_key, "vote", *fields)
+        return ConsistencyCheck(self.transcript, site.member, survivors, signature).encode()
 
     def check_opened(self, survivors: tuple[int, ...]) -> None:
         """Refuse a set of survivors that no sum of this round can be open for, with this site in it or not.
@@ -182,8 +262,8 @@ class Contributing:
             update, shape, self.code, self._signed(own_seed), rounding_key, site.threads, tagging, encoded, frames
         )
         rounding_key.erase()
-        points = split(own_seed.reveal(), context.cohort, context.threshold, randomness)
-        shares = dict(zip(context.cohort, points, strict=True))
+        points = split(own_seed.reveal(), context.holders, context.shares_needed, randomness)
+        shares = dict(zip(context.holders, points, strict=True))
         transcript = context.transcript
         envelopes = tuple(
             (peer, seal(key, transcript, site.member, peer, shares[peer])) for peer, key in self.sending.items()
@@ -263,14 +343,31 @@ class Uploaded:
         message, context, masks = PairMasksRequest.decode(raw), self.context, self.masks
         context.check_transcript(message.transcript)
         context.check_survivors(message.survivors)
-        dropped = [member for member in context.cohort if member not in message.survivors]
-        require(bool(dropped), Check.SURVIVORS, "a request for the masks with nobody")
+        whole = message.survivors == context.cohort
+        require(not whole, Check.SURVIVORS, "a request for the masks with nobody")
+        dropped = [member for member in context.peers if member not in message.survivors]
         if masks is None:
             words = "this site no longer has the masks that it uses with others in this round"
             raise SecaggError(Check.SESSION, words, "the sum continues without this site")
         handed_over = tuple((gone, masks[gone].reveal()) for gone in dropped)
         answer = PairMasks(context.transcript, context.site.member, message.survivors, handed_over).encode()
         return MasksWrapped(self, message.survivors), answer
+
+    def vote(self, raw: bytes) -> tuple[ConsistencyChecked, bytes]:
+        """Vote, once, for the whole cohort, where a sparse graph asks for it; return the next phase and the vote.
+
+        Raises:
+            SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, COHORT or OUT_OF_ORDER.
+        """
+        message, context = Survivors.decode(raw), self.context
+        context.check_transcript(message.transcript)
+        whole = context.votes_on_all and message.survivors == context.cohort
+        words = "a set of survivors for which this site has not handed over masks"
+        require(whole, Check.OUT_OF_ORDER, words)
+        context.check_survivors(message.survivors)
+        vote = context.vote(message.survivors)
+        self.erase_masks()
+        return ConsistencyChecked(self, message.survivors), vote
 
     def answer(self, raw: bytes) -> tuple[SharesRevealed, bytes]:
         """Answer, once, where nobody dropped out.
@@ -286,21 +383,24 @@ class Uploaded:
             Check.VOTES,
             "a request to open a part of the cohort for which this site has not voted",
         )
-        require(not message.votes, Check.VOTES, "consistency signatures where none are due")
+        if context.votes_on_all:
+            context.check_votes(message.survivors, message.votes)
+        else:
+            require(not message.votes, Check.VOTES, "consistency signatures where none are due")
         return self._opened(message)
 
     def _opened(self, message: UnmaskRequest) -> tuple[SharesRevealed, bytes]:
         context, site = self.context, self.context.site
         survivors = message.survivors
         envelopes = dict(message.envelopes)
-        expected = {member for member in survivors if member != site.member}
+        expected = set(survivors).intersection(context.peers)
         require(envelopes.keys() == expected, Check.ENVELOPE, "not exactly one envelope from every survivor")
         shares = tuple(
             (
                 member,
                 self.own_share.reveal() if member == site.member else self._open_from(member, envelopes[member]),
             )
-            for member in survivors
+            for member in sorted({*expected, site.member})
         )
         answer = UnmaskShares(context.transcript, site.member, survivors, shares).encode()
         self.erase()
@@ -359,26 +459,22 @@ class MasksWrapped:
         message, context = Survivors.decode(raw), self.context
         context.check_transcript(message.transcript)
         self._check_same(message.survivors)
-        require(
-            context.mode is Mode.MALICIOUS, Check.OUT_OF_ORDER, "a semi-honest session has no consistency check"
-        )
-        site = context.site
-        fields = consistency_fields(context.transcript, message.survivors, site.member)
-        vote = ConsistencyCheck(
-            context.transcript, site.member, message.survivors, sign(site.signing_key, "vote", *fields)
-        ).encode()
+        vote = context.vote(message.survivors)
         self.uploaded.erase_masks()
         return ConsistencyChecked(self.uploaded, message.survivors), vote
 
     def answer(self, raw: bytes) -> tuple[SharesRevealed, bytes]:
-        """Answer, once, where the aggregator is trusted to say who has dropped out.
+        """Answer, once, where the aggregator is trusted to say who has dropped out, or a committee has voted.
 
         Raises:
-            SecaggError: ENCODING, TRANSCRIPT, ONE_VOTE, VOTES, ENVELOPE or SHARE.
+            SecaggError: ENCODING, TRANSCRIPT, ONE_VOTE, VOTES, SIGNATURE, ENVELOPE or SHARE.
         """
         message, context = UnmaskRequest.decode(raw), self.context
         context.check_transcript(message.transcript)
         self._check_same(message.survivors)
+        if context.votes_on_all:
+            context.check_votes(message.survivors, message.votes)
+            return self.uploaded._opened(message)  # noqa: SLF001  # one answer, three ways to earn it
         require(
             context.mode is Mode.SEMI_HONEST,
             Check.VOTES,
@@ -424,17 +520,7 @@ class ConsistencyChecked:
             Check.ONE_VOTE,
             "a request to open another set than the one this site voted for",
         )
-        require(
-            len(message.votes) >= context.threshold,
-            Check.VOTES,
-            f"{len(message.votes)} consistency signatures for a set of survivors; {context.threshold} are needed",
-        )
-        strangers = {voter for voter, _ in message.votes} - set(self.survivors)
-        words = f"consistency signatures of the members {sorted(strangers)}, who are no survivors"
-        require(not strangers, Check.VOTES, words)
-        for voter, signature in message.votes:
-            fields = consistency_fields(context.transcript, self.survivors, voter)
-            context.site.roster.verify(voter, signature, "vote", *fields)
+        context.check_votes(self.survivors, message.votes)
         return self.uploaded._opened(message)  # noqa: SLF001  # one answer, three ways to earn it
 
     def erase(self) -> None:

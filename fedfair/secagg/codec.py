@@ -10,11 +10,29 @@ import math
 import operator
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.params import MAX_MEMBERS
 
 _INDEX_AND_LENGTH = struct.Struct(">HI")
+
+
+@lru_cache(maxsize=16)
+def _bits_of(members: tuple[int, ...]) -> bytes:
+    bits = bytearray(max(members, default=-1) // 8 + 1)
+    for member in members:
+        bits[member // 8] |= 1 << member % 8
+    return bytes(bits)
+
+
+@lru_cache(maxsize=16)
+def _members_of(bits: bytes) -> tuple[int, ...] | None:
+    """Return the members of a set; None where it has no right spelling. Everybody is told the same few sets."""
+    number = int.from_bytes(bits, "little")
+    if (bits and not bits[-1]) or number & 1 or number.bit_length() > MAX_MEMBERS + 1:
+        return None
+    return tuple(place for place, bit in enumerate(reversed(f"{number:b}")) if bit == "1")
 
 
 class MessageWriter:
@@ -47,6 +65,11 @@ class MessageWriter:
     def members(self, values: Sequence[int]) -> MessageWriter:
         """Append roster indices."""
         return self.number(len(values), 2).fixed(struct.pack(f">{len(values)}H", *values))
+
+    def member_set(self, values: Sequence[int]) -> MessageWriter:
+        """Append a set of roster indices, one bit for each place up to the last of them."""
+        bits = _bits_of(tuple(values))
+        return self.number(len(bits), 2).fixed(bits)
 
     def by_member(self, values: Iterable[tuple[int, bytes]]) -> MessageWriter:
         """Append (roster index, bytes) pairs."""
@@ -127,6 +150,15 @@ class MessageReader:
         values: tuple[int, ...] = struct.unpack(f">{count}H", self.fixed(2 * count))
         self._increasing(values)
         return values
+
+    def member_set(self) -> tuple[int, ...]:
+        """Return a set of roster indices, from 1 to MAX_MEMBERS and increasing; a set has one spelling."""
+        size = self.number(2)
+        require(size <= MAX_MEMBERS // 8 + 1, Check.ENCODING, f"{self._name} has a set of members in {size} bytes")
+        members = _members_of(self.fixed(size))
+        words = f"{self._name} has a set with member 0, one beyond {MAX_MEMBERS}, or padding"
+        require(members is not None, Check.ENCODING, words)
+        return members or ()
 
     def by_member(self, greatest: int) -> tuple[tuple[int, bytes], ...]:
         """Return (roster index, bytes) pairs with strictly increasing indices."""

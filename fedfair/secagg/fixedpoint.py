@@ -229,13 +229,21 @@ def decode_body(words: NDArray[np.uint32], code: BodyCode, dtype: np.dtype[np.fl
         dtype: float32 or float64.
     """
     result = words.view(np.float32) if dtype == np.float32 else np.empty(words.size)
-    shift = 32 - code.ring_bits
     for start in range(0, words.size, BLOCK_VALUES):
         stop = min(start + BLOCK_VALUES, words.size)
-        signed = (words[start:stop] << np.uint32(shift)).view(np.int32) >> shift
+        signed = _signed(words[start:stop], code.ring_bits)
         for first, last, clip in code.parts(start, stop):
             result[first:last] = signed[first - start : last - start] * code.step(clip)
     return result
+
+
+def _signed(words: NDArray[np.uint32], ring_bits: int) -> NDArray[np.int32]:
+    """Return the low `ring_bits` of every word as a signed integer; whole words are not copied."""
+    if ring_bits == RING_OF_WHOLE_WORDS:
+        return words.view(np.int32)
+    shift = 32 - ring_bits
+    signed: NDArray[np.int32] = (words << np.uint32(shift)).view(np.int32) >> shift
+    return signed
 
 
 def pack(words: NDArray[np.uint32], ring_bits: int, out: NDArray[np.uint8]) -> None:
@@ -270,22 +278,24 @@ def unpack(packed: NDArray[np.uint8], ring_bits: int, out: NDArray[np.uint32]) -
         octets[:, : ring_bits // 8] = packed.reshape(-1, ring_bits // 8)
 
 
-def unpack_signed(packed: NDArray[np.uint8], ring_bits: int, length: int) -> NDArray[np.uint32]:
+def unpack_signed(
+    packed: NDArray[np.uint8], ring_bits: int, length: int, *, in_place: bool = False
+) -> NDArray[np.uint32]:
     """Return words that `pack` wrote as signed integers: their upper bits repeat the sign.
 
     Args:
         packed: uint8, as many as `length` words of `ring_bits` take; it stays as it is.
         ring_bits: b.
         length: how many words.
+        in_place: whether the memory of `packed` may become that of the words, where they are whole ones.
     """
     if ring_bits == RING_OF_WHOLE_WORDS:
-        return packed.view("<u4").astype(np.uint32)
+        return packed.view("<u4").astype(np.uint32, copy=not in_place)
     words, leaf_bytes = np.empty(length, np.uint32), packed_bytes(BLOCK_VALUES, ring_bits)
     for number, start in enumerate(range(0, length, BLOCK_VALUES)):
         block = words[start : start + BLOCK_VALUES]
         unpack(packed[number * leaf_bytes : (number + 1) * leaf_bytes], ring_bits, block)
-        shift = 32 - ring_bits
-        block[:] = ((block << np.uint32(shift)).view(np.int32) >> shift).view(np.uint32)
+        block[:] = _signed(block, ring_bits).view(np.uint32)
     return words
 
 
@@ -452,9 +462,8 @@ def check_body_sum(words: NDArray[np.uint32], code: BodyCode, weight: int, contr
     if code.unit is not None:
         return
     most = (weight << code.bits) // code.greatest_weight + contributors
-    shift = np.uint32(32 - code.ring_bits)
     for start in range(0, words.size, BLOCK_VALUES):
-        signed = (words[start : start + BLOCK_VALUES] << shift).view(np.int32) >> (32 - code.ring_bits)
+        signed = _signed(words[start : start + BLOCK_VALUES], code.ring_bits)
         largest = max(-int(signed.min()), int(signed.max()))
         require(
             largest <= most,

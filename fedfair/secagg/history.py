@@ -30,6 +30,9 @@ REOPENED_KEY = bytes(31) + b"\x02"
 MASKS_KEY = bytes(31) + b"\x03"
 """The key of the row that opens the masks in the write-ahead log; it is overwritten once they are not needed."""
 
+DRAWN_KEY = bytes(31) + b"\x04"
+"""The key of the row that counts the sparse graphs that this site has helped to draw."""
+
 LOGGED_KEY = bytes(31) + b"\x01"
 """The key of the row that says that a write-ahead log exists; no digest is equal to it either."""
 
@@ -169,6 +172,17 @@ class History:
         """Note that a round about a model is entered."""
         attempts = self.attempts(purpose, state_digest) + 1
         self._pending[_attempts_key(purpose, state_digest)] = u32(attempts)
+
+    # -------------------------------------------------------------- sparse graphs
+
+    @property
+    def drawn_graphs(self) -> int:
+        """Return how many graphs this site has helped to draw, over all sessions and attempts."""
+        return int.from_bytes(self._get(DRAWN_KEY))
+
+    def drew_graph(self) -> None:
+        """Note that this site reveals what one more graph depends on."""
+        self._pending[DRAWN_KEY] = u32(self.drawn_graphs + 1)
 
     # -------------------------------------------------------------- updates that left the site
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.acceptance import AwaitedSum
-from fedfair.secagg.client import RoundContext, SharesRevealed, Uploaded
+from fedfair.secagg.client import Neighbourhood, RoundContext, SharesRevealed, Uploaded
 from fedfair.secagg.codec import MessageReader, MessageWriter
 from fedfair.secagg.history import History, SettledRows
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
@@ -162,7 +162,10 @@ def upload_fields(uploaded: Uploaded, awaited: AwaitedSum, request: bytes, messa
     writer.by_member((peer, key.reveal()) for peer, key in uploaded.receiving.items())
     writer.sized(uploaded.own_share.reveal()).fixed(uploaded.fingerprint)
     writer.sized(awaited.start.encode()).sized(b"" if awaited.key is None else awaited.key.reveal())
-    return writer.fixed(request).sized(message).sized(masks).done()
+    writer.fixed(request).sized(message).sized(masks)
+    if (graph := context.graph) is not None:
+        writer.members(graph.peers).number(graph.shares, 2).members(graph.committee).number(graph.votes, 2)
+    return writer.done()
 
 
 def read_upload(site: SessionSite, fields: bytes, masks_key: bytes) -> tuple[Uploaded, AwaitedSum, bytes, bytes]:
@@ -177,7 +180,6 @@ def read_upload(site: SessionSite, fields: bytes, masks_key: bytes) -> tuple[Upl
     mode = Mode.MALICIOUS if reader.number(1) else Mode.SEMI_HONEST
     colluders, cohort, threshold = reader.number(2), reader.members(), reader.number(2)
     digests = (reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES), reader.sized(DIGEST_BYTES))
-    context = RoundContext(site, mode, colluders, cohort, threshold, *digests)
     receiving = {peer: Secret(key) for peer, key in reader.by_member(ENVELOPE_KEY_BYTES)}
     # Earlier versions wrote the shares of every mask that hides the vector; the share of the own mask comes first.
     own_share = Secret(reader.sized(SHARE_BYTES * len(cohort))[:SHARE_BYTES])
@@ -185,7 +187,11 @@ def read_upload(site: SessionSite, fields: bytes, masks_key: bytes) -> tuple[Upl
     start, key = RoundStart.decode(reader.sized(MAX_MESSAGE_BYTES)), reader.sized(CHECK_KEY_BYTES)
     request, message = reader.fixed(DIGEST_BYTES), reader.sized(MAX_MESSAGE_BYTES)
     sealed = b"" if reader.is_at_end else reader.sized(MAX_MESSAGE_BYTES)
+    graph = None
+    if not reader.is_at_end:
+        graph = Neighbourhood(reader.members(), reader.number(2), reader.members(), reader.number(2))
     reader.end()
+    context = RoundContext(site, mode, colluders, cohort, threshold, *digests, graph)
     masks = open_masks(masks_key, context.transcript, sealed)
     awaited = AwaitedSum(context, start, Secret(key) if key else None)
     return Uploaded(context, receiving, own_share, fingerprint, masks), awaited, request, message

@@ -36,6 +36,8 @@ class Kind(enum.IntEnum):
     OPENED = 12
     PAIR_MASKS_REQUEST = 13
     PAIR_MASKS = 14
+    REVEAL = 15
+    REVEALS = 16
 
 
 Pairs = tuple[tuple[int, bytes], ...]

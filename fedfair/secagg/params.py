@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from fedfair.errors import PlanError
 from fedfair.secagg.checks import Check, require
+from fedfair.secagg.graph_terms import AUTO, GraphTerms, graph_terms
 
 MAX_MEMBERS = 1000
-"""Everybody shares a mask with everybody, so the aggregator carries what grows as the square of the members.
-Beyond this a sparser graph (Bell et al. 2020) would be needed."""
+"""A set-up tells everybody everybody's keys, so it grows as the square of the members. Rounds of large sessions do
+not (`graph_terms`)."""
 
 RING_BITS = (32, 24, 20, 16)
 
@@ -93,6 +94,7 @@ class SessionTerms:
         ring_bits: width of a body value on its way, 32, 24, 20 or 16.
         greatest_weight: W, the greatest weight of one contribution.
         check_sums: whether every contribution carries a check tag, by which each site checks the opened sum.
+        neighbours: with how many others a member shares masks: ALL, AUTO or an even number.
     """
 
     mode: Mode
@@ -102,6 +104,11 @@ class SessionTerms:
     ring_bits: int
     greatest_weight: int
     check_sums: bool = True
+    neighbours: int = AUTO
+
+    def graph(self, members: int) -> GraphTerms | None:
+        """Return the numbers of the sparse graph of so many members; None for the complete one."""
+        return graph_terms(members, self.colluders, self.neighbours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,7 @@ class SessionPlan:
             ("greatest weight", terms.greatest_weight, own.greatest_weight),
             ("suite", terms.suite.name, own.suite.name),
             ("check_sums", terms.check_sums, own.check_sums),
+            ("neighbours", terms.neighbours, own.neighbours),
         ):
             require(
                 proposed == approved,

@@ -35,6 +35,7 @@ from fedfair.secagg.effects import (
     StateVouched,
     SumAccepted,
 )
+from fedfair.secagg.graph_terms import MAX_DRAWN_GRAPHS
 from fedfair.secagg.history import LOGGED_KEY, MASKS_KEY, History, SettledRows
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.log import (
@@ -53,7 +54,7 @@ from fedfair.secagg.masking import Update, abstention
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_start import enter_round
 from fedfair.secagg.sealing import seal_masks
-from fedfair.secagg.session import Advertised, Agreed, Joining, Session, SessionSite
+from fedfair.secagg.session import Advertised, Agreed, Drawing, Joining, Session, SessionSite
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.transcript import NO_STATE, RoundSubject
 
@@ -76,7 +77,7 @@ class Participant:
     ) -> None:
         self._site = site
         self._randomness = randomness
-        self._setup: Joining | Advertised | Agreed = Joining(site)
+        self._setup: Joining | Advertised | Drawing | Agreed = Joining(site)
         self._session: Session | None = None
         self._phase: RoundPhase | None = None
         self._settled: SettledRows = {} if settled is None else settled
@@ -124,7 +125,7 @@ class Participant:
         if request in self._sent:
             return [self._sent[request]]
         match kind:
-            case Kind.PROPOSAL | Kind.KEY_ADVERTISEMENTS | Kind.CONFIRMS:
+            case Kind.PROPOSAL | Kind.KEY_ADVERTISEMENTS | Kind.REVEALS | Kind.CONFIRMS:
                 return self._set_up(kind, raw, request, subject.state_digest)
             case Kind.ROUND_START:
                 return self._enter(raw, request, subject, computed or subject.request_digest)
@@ -209,19 +210,36 @@ class Participant:
                 self._leave_session()
                 self._setup = advertised
                 settled = self._settle()
-                written = ReplaceLog((history_record(self._history),))
-                return [*settled, written, self._reply(request, message)]
+                begun = ReplaceLog((history_record(self._history),))
+                return [*settled, begun, self._reply(request, message)]
             case Kind.KEY_ADVERTISEMENTS, Advertised() as phase:
                 agreed, message = phase.agree(raw)
+                written = self._note_drawing() if isinstance(agreed, Drawing) else []
                 self._setup, other = agreed, agreed.other_state
                 vouched: list[SiteEffect] = [StateVouched(other)] if other != NO_STATE else []
-                return [*vouched, self._reply(request, message)]
+                return [*written, *vouched, self._reply(request, message)]
+            case Kind.REVEALS, Drawing() as phase:
+                self._setup, message = phase.draw(raw)
+                return [self._reply(request, message)]
             case Kind.CONFIRMS, Agreed() as phase:
                 self._session = phase.enter(raw, self._history)
                 self._setup = Joining(self._site)
                 return []
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, f"a message of type {kind.name} is not due")
+
+    def _note_drawing(self) -> list[SiteEffect]:
+        """Count, on the disk, that one more graph is drawn with this site's nonce.
+
+        Raises:
+            SecaggError: GRAPH: it is one too many.
+        """
+        drawn = self._history.drawn_graphs
+        words = f"this site has helped to draw {drawn} graphs under one plan, at most {MAX_DRAWN_GRAPHS} are safe"
+        remedy = "go on under a new plan; or ask who keeps beginning sessions"
+        require(drawn < MAX_DRAWN_GRAPHS, Check.GRAPH, words, remedy)
+        self._history.drew_graph()
+        return [ReplaceLog((history_record(self._history),))]
 
     def _note_sent(self, uploaded: Uploaded) -> None:
         """Remember that an update has left, and for whom its sum may be opened without this site's answer."""
@@ -265,7 +283,7 @@ class Participant:
 
     def _vote(self, raw: bytes, request: bytes) -> list[SiteEffect]:
         match self._phase:
-            case MasksWrapped() as phase:
+            case Uploaded() | MasksWrapped() as phase:
                 voted, message = phase.vote(raw)
                 record = frame(Record.VOTE, reply_fields(voted.survivors, request, message))
                 self._phase = voted
@@ -275,8 +293,7 @@ class Participant:
             case SharesRevealed():
                 raise SecaggError(Check.ONE_ANSWER, "a set of survivors for a round that this site has answered")
             case _:
-                words = "a set of survivors for which this site has not handed over masks"
-                raise SecaggError(Check.OUT_OF_ORDER, words)
+                raise SecaggError(Check.OUT_OF_ORDER, "a set of survivors before this site has uploaded")
 
     def _answer(self, raw: bytes, request: bytes) -> list[SiteEffect]:
         match self._phase:
@@ -340,7 +357,7 @@ class Participant:
     def _leave_session(self) -> None:
         self.drop_out()
         self._forget_awaited()
-        if isinstance(self._setup, Agreed | Advertised):
+        if isinstance(self._setup, Agreed | Advertised | Drawing):
             self._setup.erase()
         if self._session is not None:
             self._session.erase()
@@ -360,9 +377,9 @@ class Participant:
                     survivors, request, message = read_reply(entry.fields)
                     self._phase = MasksWrapped(_uploaded(phase), survivors)
                     self._reply(request, message)
-                case Record.VOTE, MasksWrapped() as phase:
+                case Record.VOTE, (Uploaded() | MasksWrapped()) as phase:
                     survivors, request, message = read_reply(entry.fields)
-                    self._phase = ConsistencyChecked(phase.uploaded, survivors)
+                    self._phase = ConsistencyChecked(_uploaded(phase), survivors)
                     self._reply(request, message)
                 case Record.ANSWER, (Uploaded() | MasksWrapped() | ConsistencyChecked()) as phase:
                     survivors, request, message = read_reply(entry.fields)

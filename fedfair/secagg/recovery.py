@@ -10,6 +10,7 @@ Decides no order of events; that is `server`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from fedfair.secagg.masking import MaskedSum, MaskedVector, SignedSeed
 from fedfair.secagg.member_table import MemberTable
 from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
 from fedfair.secagg.params import SessionTerms
+from fedfair.secagg.ring import Ring
+from fedfair.secagg.round_graph import RoundGraph
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     OpenedMessage,
@@ -88,15 +91,17 @@ class RoundState:
         terms: of the session.
         start: the round start that was sent.
         shape: of every contribution.
+        ring: the sparse graph of the session; None for the complete one.
         spare: memory of an earlier round of this shape, to be written over; None where there is none.
 
     Attributes:
         start: the round start that was sent.
+        graph: who shares masks with whom.
         transcript: T_r.
         uploads: the head of every upload that came, in the order of arrival, without those that were left out or
             must come once more.
         votes: the signatures of the voters.
-        answers: the shares that came to open the sum, in order of the survivors.
+        answers: the shares that came to open the sum, by member in order of those near it who survive.
     """
 
     def __init__(
@@ -105,16 +110,22 @@ class RoundState:
         terms: SessionTerms,
         start: RoundStart,
         shape: SumShape,
+        ring: Ring | None = None,
         spare: NDArray[np.uint32] | None = None,
     ) -> None:
         self.start = start
+        self.graph = RoundGraph(start, terms, ring)
         self.transcript = round_transcript(start, shape.digest())
         self.uploads: dict[int, UploadHead] = {}
-        self._tags = MemberTable(start.cohort, TAG_BYTES)
-        self._envelopes = MemberTable(start.cohort, ENVELOPE_BYTES)
-        self._promised = MemberTable(start.cohort, SHARE_DIGEST_BYTES)
+        self._tags = MemberTable(self.graph.holders, TAG_BYTES)
+        self._envelopes = MemberTable(self.graph.holders, ENVELOPE_BYTES)
+        self._promised = MemberTable(self.graph.holders, SHARE_DIGEST_BYTES)
         self._wrapped: dict[int, dict[int, bytes]] = {}
         self._added: set[int] = set()
+        self._survivors: tuple[int, ...] | None = None  # as `_added`, until that changes
+        self._near: dict[int, tuple[int, ...]] = {}  # likewise
+        self._right: Counter[int] = Counter()  # how many right shares there are of whose mask
+        self._enough: set[int] = set()  # of whose masks there are enough
         self._contradictions: set[Pair] = set()
         self._once_more: dict[int, UploadHead] = {}
         self.votes: dict[int, bytes] = {}
@@ -138,7 +149,21 @@ class RoundState:
     @property
     def survivors(self) -> tuple[int, ...]:
         """Return whose upload is in the running sum, in order of the roster."""
-        return tuple(sorted(self._added))
+        if self._survivors is None:
+            self._survivors = tuple(sorted(self._added))
+        return self._survivors
+
+    def near(self, member: int) -> tuple[int, ...]:
+        """Return who survives of a member and those with whom it shares masks, increasing."""
+        if not self.graph.is_sparse:
+            return self.survivors
+        if member not in self._near:
+            self._near[member] = tuple(other for other in self.graph.holders(member) if other in self._added)
+        return self._near[member]
+
+    def _survivors_change(self) -> None:
+        self._survivors = None
+        self._near.clear()
 
     @property
     def dropped(self) -> tuple[int, ...]:
@@ -168,19 +193,20 @@ class RoundState:
                 changed.
         """
         upload = Upload.decode(raw)
-        self._check_author(sender, upload.member, upload.transcript, self.start.cohort)
+        self._check_author(sender, upload.member, upload.transcript, self.graph.cohort)
         self._check_form(sender, upload)
         head = UploadHead(upload.commitment, upload.signed_fields(), upload.signature)
         self._roster.verify(sender, head.signature, "upload", *head.signed)
         same = self._once_more.get(sender, head) == head
         require(same, Check.DUPLICATE, f"{self._roster.name(sender)} sends another upload than before")
         tags = dict(upload.tags)
-        opposed = {peer for peer in self.uploads if self._tags.get(peer, sender) != tags[peer]}
+        opposed = {peer for peer in tags if peer in self.uploads and self._tags.get(peer, sender) != tags[peer]}
         if opposed:
             self._sum.check(vector, upload.vector_digest)
         else:
             self._sum.add(vector, upload.vector_digest)
             self._added.add(sender)
+            self._survivors_change()
         self._contradictions |= {(min(sender, peer), max(sender, peer)) for peer in opposed}
         self.uploads[sender] = head
         self._tags.put(sender, upload.tags)
@@ -204,14 +230,27 @@ class RoundState:
             self._sum.clear()
             self._added.clear()
             self._wrapped.clear()
+            self._survivors_change()
         lacking = sorted(self.uploads.keys() - self._added)
         self._once_more = {member: self.uploads.pop(member) for member in lacking}
         return tuple(lacking)
 
+    def lonely(self, without: Collection[int]) -> tuple[int, ...]:
+        """Return whom a sum must go on without, because too few of those survive who hold shares of its mask.
+
+        Args:
+            without: who is left out in any case.
+        """
+        if not self.graph.is_sparse:
+            return ()
+        present = {*self.uploads} - {*without}
+        found = self.graph.lonely(present)
+        return tuple(sorted(found))
+
     def _check_form(self, sender: int, upload: Upload) -> None:
-        name, cohort = self._roster.name(sender), list(self.start.cohort)
-        peers = [member for member in cohort if member != sender]
-        expected = ((upload.tags, peers), (upload.envelopes, peers), (upload.share_digests, cohort))
+        name, holders = self._roster.name(sender), list(self.graph.holders(sender))
+        peers = self.graph.peers(sender)
+        expected = ((upload.tags, peers), (upload.envelopes, peers), (upload.share_digests, holders))
         everyone = all([member for member, _ in pairs] == whom for pairs, whom in expected)
         require(everyone, Check.ENVELOPE, f"{name} did not seal shares for exactly its cohort")
         for what, pairs, length in (
@@ -228,15 +267,23 @@ class RoundState:
             SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT or SURVIVORS; nothing changed.
         """
         message, name = PairMasks.decode(raw), self._roster.name(sender)
-        self._check_author(sender, message.member, message.transcript, self.survivors)
-        same = message.survivors == self.survivors and tuple(gone for gone, _ in message.masks) == self.dropped
+        self._check_author(sender, message.member, message.transcript, self._added)
+        missing = [peer for peer in self.graph.peers(sender) if peer not in self._added]
+        same = message.survivors == self.survivors and [gone for gone, _ in message.masks] == missing
         require(same, Check.SURVIVORS, f"{name} handed over its masks with others than those who are missing")
         self._wrapped[sender] = dict(message.masks)
 
     @property
     def without_pair_masks(self) -> tuple[int, ...]:
         """Return which survivors have not handed over their masks with those who are missing."""
-        return tuple(sorted(self._added - self._wrapped.keys())) if self.dropped else ()
+        return (
+            tuple(sorted(self._added - self._wrapped.keys())) if len(self._added) < len(self.start.cohort) else ()
+        )
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """Return whose votes on the survivors are asked."""
+        return tuple(member for member in self.graph.voters if member in self._added)
 
     def add_vote(self, sender: int, raw: bytes) -> None:
         """Check one vote.
@@ -245,7 +292,7 @@ class RoundState:
             SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT, VOTES or SIGNATURE.
         """
         vote = ConsistencyCheck.decode(raw)
-        self._check_author(sender, vote.member, vote.transcript, self.survivors)
+        self._check_author(sender, vote.member, vote.transcript, self.voters)
         require(vote.survivors == self.survivors, Check.VOTES, f"member {sender} signed another set of survivors")
         fields = consistency_fields(self.transcript, vote.survivors, sender)
         self._roster.verify(sender, vote.signature, "vote", *fields)
@@ -258,9 +305,9 @@ class RoundState:
             SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT or SHARE.
         """
         answer = UnmaskShares.decode(raw)
-        self._check_author(sender, answer.member, answer.transcript, self.survivors)
+        self._check_author(sender, answer.member, answer.transcript, self._added)
         about = tuple(member for member, _ in answer.shares)
-        same = answer.survivors == self.survivors == about
+        same = answer.survivors == self.survivors and about == self.near(sender)
         require(same, Check.SHARE, f"{self._roster.name(sender)} answered for another set")
         right_length = all(len(share) == SHARE_BYTES for _, share in answer.shares)
         require(
@@ -270,11 +317,13 @@ class RoundState:
         )
         self.answers[sender] = b"".join(share for _, share in answer.shares)
         given = (((owner, sender), share) for owner, share in answer.shares)
-        self._wrong |= {
-            (sender, owner)
-            for (owner, _), found in share_digests(self.transcript, given)
-            if found != self._promised.get(owner, sender)
-        }
+        for (owner, _), found in share_digests(self.transcript, given):
+            if found == self._promised.get(owner, sender):
+                self._right[owner] += 1
+                if self._right[owner] >= self.graph.shares_needed(owner):
+                    self._enough.add(owner)
+            else:
+                self._wrong.add((sender, owner))
 
     def add_unopened(self, holder: int, owner: int) -> None:
         """Note that a survivor answers nothing, because what another one sealed for it does not open.
@@ -282,7 +331,7 @@ class RoundState:
         Raises:
             SecaggError: MEMBERSHIP: `owner` has sealed nothing for `holder` in this sum.
         """
-        sealed = holder != owner and {holder, owner} <= self._added
+        sealed = holder != owner and {holder, owner} <= self._added and owner in self.graph.holders(holder)
         words = f"member {holder} accuses member {owner}, who has sealed nothing for it in this sum"
         require(sealed, Check.MEMBERSHIP, words)
         self._unopened.add((holder, owner))
@@ -290,19 +339,37 @@ class RoundState:
     @property
     def fewest_shares(self) -> int:
         """Return how many right shares there are of the mask of which there are fewest."""
-        wrong = Counter(owner for _, owner in self._wrong)
-        return len(self.answers) - max(wrong.values(), default=0)
+        return min((self._right[owner] for owner in self.survivors), default=0)
+
+    @property
+    def opens(self) -> bool:
+        """Return whether there are enough right shares of every mask."""
+        return len(self._enough) == len(self._added)
+
+    def is_hopeless(self, missing: set[int], lost: Collection[int]) -> bool:
+        """Return whether there are too few right shares of a mask, even if everybody who is missing answers.
+
+        Args:
+            missing: who may still answer.
+            lost: who may just have failed to; since the last question nobody else has.
+        """
+        if not self.graph.is_sparse:
+            return self.fewest_shares + len(missing) < self.start.threshold
+        owners = {owner for member in lost for owner in self.near(member)} - self._enough
+        needed = self.graph.shares_needed
+        return any(self._right[one] + len(missing.intersection(self.near(one))) < needed(one) for one in owners)
 
     def holders(self, owner: int) -> list[int]:
         """Return whose answers have the shares that a survivor promised, in order of the roster."""
-        return [holder for holder in sorted(self.answers) if (holder, owner) not in self._wrong]
+        answered = (holder for holder in self.near(owner) if holder in self.answers)
+        return [holder for holder in answered if (holder, owner) not in self._wrong]
 
     def request_for(self, member: int, *, with_votes: bool) -> UnmaskRequest:
         """Return the request to open the survivors' masks, with the envelopes for one of them."""
-        others = [sender for sender in self.survivors if sender != member]
+        others = [sender for sender in self.near(member) if sender != member]
         envelopes = tuple((sender, self._envelopes.get(sender, member)) for sender in others)
         # As many as a site needs: each takes one verification.
-        votes = tuple(sorted(self.votes.items())[: self.start.threshold]) if with_votes else ()
+        votes = tuple(sorted(self.votes.items())[: self.graph.votes_needed]) if with_votes else ()
         return UnmaskRequest(self.transcript, self.survivors, votes, envelopes)
 
     def open(
@@ -336,14 +403,17 @@ class RoundState:
 
     def _masks(self) -> list[SignedSeed]:
         found = []
-        for place, survivor in enumerate(self.survivors):
-            responders = self.holders(survivor)[: self.start.threshold]
+        for survivor in self.survivors:
+            responders = self.holders(survivor)[: self.graph.shares_needed(survivor)]
             weights = self._weights(tuple(responders))
-            shares = slice(SHARE_BYTES * place, SHARE_BYTES * (place + 1))
-            own = self._own_seed(survivor, weights, [self.answers[member][shares] for member in responders])
+            own = self._own_seed(survivor, weights, [self._share_of(survivor, member) for member in responders])
             found.append(SignedSeed(own, False))
             found += self._pair_seeds(survivor, own)
         return found
+
+    def _share_of(self, owner: int, holder: int) -> bytes:
+        place = bisect_left(self.near(holder), owner)
+        return self.answers[holder][SHARE_BYTES * place : SHARE_BYTES * (place + 1)]
 
     def _weights(self, responders: tuple[int, ...]) -> list[int]:
         # Nearly always the same responders for every survivor.
@@ -375,7 +445,7 @@ class RoundState:
                 raise SecaggError(Check.TAG, f"{names} than its upload names", liar=survivor)
         return found
 
-    def _check_author(self, sender: int, member: int, transcript: bytes, allowed: tuple[int, ...]) -> None:
+    def _check_author(self, sender: int, member: int, transcript: bytes, allowed: Collection[int]) -> None:
         require(member == sender, Check.MEMBERSHIP, f"member {sender} speaks as member {member}")
         require(sender in allowed, Check.MEMBERSHIP, f"member {sender} has no part in this")
         same = transcript == self.transcript

@@ -31,7 +31,7 @@ class RoundStart:
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         writer = begin(Kind.ROUND_START).fixed(self.session_id).number(self.round, 8)
-        writer.sized(self.purpose.encode("ascii")).members(self.cohort).number(self.threshold, 2)
+        writer.sized(self.purpose.encode("ascii")).member_set(self.cohort).number(self.threshold, 2)
         writer.fixed(self.subject.state_digest).fixed(self.subject.request_digest).number(len(self.clips), 2)
         for clip in self.clips:
             writer.real(clip)
@@ -42,7 +42,7 @@ class RoundStart:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.ROUND_START)
         head = (reader.fixed(DIGEST_BYTES), reader.number(8), reader.text(MAX_PURPOSE_BYTES))
-        body = (reader.members(), reader.number(2))
+        body = (reader.member_set(), reader.number(2))
         subject = RoundSubject(reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES))
         groups = reader.number(2)
         if groups > MAX_GROUPS:
@@ -112,13 +112,13 @@ class PairMasksRequest:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        return begin(Kind.PAIR_MASKS_REQUEST).fixed(self.transcript).members(self.survivors).done()
+        return begin(Kind.PAIR_MASKS_REQUEST).fixed(self.transcript).member_set(self.survivors).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> PairMasksRequest:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.PAIR_MASKS_REQUEST)
-        message = cls(reader.fixed(DIGEST_BYTES), reader.members())
+        message = cls(reader.fixed(DIGEST_BYTES), reader.member_set())
         reader.end()
         return message
 
@@ -135,13 +135,13 @@ class PairMasks:
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         writer = begin(Kind.PAIR_MASKS).fixed(self.transcript).number(self.member, 2)
-        return writer.members(self.survivors).by_member(self.masks).done()
+        return writer.member_set(self.survivors).by_member(self.masks).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> PairMasks:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.PAIR_MASKS)
-        head = (reader.fixed(DIGEST_BYTES), reader.number(2), reader.members())
+        head = (reader.fixed(DIGEST_BYTES), reader.number(2), reader.member_set())
         message = cls(*head, reader.by_member(SECRET_BYTES))
         if any(len(mask) != SECRET_BYTES for _, mask in message.masks):
             raise reader.refuse("a mask of the wrong length")
@@ -158,13 +158,13 @@ class Survivors:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        return begin(Kind.SURVIVORS).fixed(self.transcript).members(self.survivors).done()
+        return begin(Kind.SURVIVORS).fixed(self.transcript).member_set(self.survivors).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> Survivors:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.SURVIVORS)
-        message = cls(reader.fixed(DIGEST_BYTES), reader.members())
+        message = cls(reader.fixed(DIGEST_BYTES), reader.member_set())
         reader.end()
         return message
 
@@ -181,7 +181,7 @@ class ConsistencyCheck:
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         writer = (
-            begin(Kind.CONSISTENCY_CHECK).fixed(self.transcript).number(self.member, 2).members(self.survivors)
+            begin(Kind.CONSISTENCY_CHECK).fixed(self.transcript).number(self.member, 2).member_set(self.survivors)
         )
         return writer.fixed(self.signature).done()
 
@@ -190,7 +190,7 @@ class ConsistencyCheck:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.CONSISTENCY_CHECK)
         message = cls(
-            reader.fixed(DIGEST_BYTES), reader.number(2), reader.members(), reader.fixed(SIGNATURE_BYTES)
+            reader.fixed(DIGEST_BYTES), reader.number(2), reader.member_set(), reader.fixed(SIGNATURE_BYTES)
         )
         reader.end()
         return message
@@ -216,7 +216,7 @@ class UnmaskRequest:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        writer = begin(Kind.UNMASK_REQUEST).fixed(self.transcript).members(self.survivors)
+        writer = begin(Kind.UNMASK_REQUEST).fixed(self.transcript).member_set(self.survivors)
         return writer.by_member(self.votes).by_member(self.envelopes).done()
 
     @classmethod
@@ -225,7 +225,7 @@ class UnmaskRequest:
         reader = open_message(raw, Kind.UNMASK_REQUEST)
         message = cls(
             reader.fixed(DIGEST_BYTES),
-            reader.members(),
+            reader.member_set(),
             reader.by_member(SIGNATURE_BYTES),
             reader.by_member(ENVELOPE_BYTES),
         )
@@ -247,7 +247,7 @@ class UnmaskShares:
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         writer = begin(Kind.UNMASK_SHARES).fixed(self.transcript).number(self.member, 2)
-        return writer.members(self.survivors).by_member(self.shares).done()
+        return writer.member_set(self.survivors).by_member(self.shares).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> UnmaskShares:
@@ -256,7 +256,7 @@ class UnmaskShares:
         message = cls(
             reader.fixed(DIGEST_BYTES),
             reader.number(2),
-            reader.members(),
+            reader.member_set(),
             reader.by_member(SHARE_BYTES),
         )
         reader.end()
@@ -277,12 +277,12 @@ class OpenedMessage:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        return begin(Kind.OPENED).fixed(self.transcript).members(self.survivors).sized(self.header).done()
+        return begin(Kind.OPENED).fixed(self.transcript).member_set(self.survivors).sized(self.header).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> OpenedMessage:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.OPENED)
-        message = cls(reader.fixed(DIGEST_BYTES), reader.members(), reader.sized(8 * MAX_MASKED_HEADER_VALUES))
+        message = cls(reader.fixed(DIGEST_BYTES), reader.member_set(), reader.sized(8 * MAX_MASKED_HEADER_VALUES))
         reader.end()
         return message

@@ -14,6 +14,7 @@ from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.codec import MessageReader, MessageWriter
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Pairs
+from fedfair.secagg.ring import Ring
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.signing import SIGNATURE_BYTES
 
@@ -28,6 +29,7 @@ class RoundRecord:
         survivors: who had uploaded when the uploads were closed; empty before.
         votes: the votes that were collected for them; empty before, and where none are due.
         uploaded: for whom masks with the others were asked; empty before, and where nobody was missing.
+        ring: the sparse graph of the session; None for the complete one.
     """
 
     members: tuple[int, ...]
@@ -35,11 +37,15 @@ class RoundRecord:
     survivors: tuple[int, ...] = ()
     votes: Pairs = ()
     uploaded: tuple[int, ...] = ()
+    ring: Ring | None = None
 
     def encode(self) -> bytes:
         """Return the bytes to keep."""
         writer = MessageWriter().members(self.members).sized(self.start.encode())
-        return writer.members(self.survivors).by_member(self.votes).members(self.uploaded).done()
+        writer.members(self.survivors).by_member(self.votes).members(self.uploaded)
+        if self.ring is not None:
+            self.ring.write(writer)
+        return writer.done()
 
     @classmethod
     def decode(cls, raw: bytes) -> RoundRecord:
@@ -53,7 +59,9 @@ class RoundRecord:
             members, start = reader.members(), RoundStart.decode(reader.sized(MAX_MESSAGE_BYTES))
             survivors, votes = reader.members(), reader.by_member(SIGNATURE_BYTES)
             # Records of earlier versions end here.
-            record = cls(members, start, survivors, votes, () if reader.is_at_end else reader.members())
+            uploaded = () if reader.is_at_end else reader.members()
+            ring = None if reader.is_at_end else Ring.read(reader, start.session_id)
+            record = cls(members, start, survivors, votes, uploaded, ring)
             reader.end()
         except SecaggError as error:
             raise LocalProtocolError(f"the record of an interrupted round is damaged: {error.message}") from error

@@ -7,7 +7,7 @@ is in `client`.
 from __future__ import annotations
 
 from fedfair.secagg.checks import Check, require
-from fedfair.secagg.client import Contributing, RoundContext
+from fedfair.secagg.client import Contributing, Neighbourhood, RoundContext
 from fedfair.secagg.history import set_digest
 from fedfair.secagg.opened_sum import body_code
 from fedfair.secagg.params import threshold
@@ -41,18 +41,20 @@ def enter_round(session: Session, raw: bytes, subject: RoundSubject, computed: b
     session.last_round, session.rounds = start.round, session.rounds + 1
     for chain in session.chains.values():
         chain.advance_to(start.round)
-    peers = [member for member in start.cohort if member != site.member]
+    context = RoundContext(
+        site,
+        session.terms.mode,
+        session.terms.colluders,
+        start.cohort,
+        start.threshold,
+        transcript,
+        computed,
+        settled,
+        _neighbourhood(session, start.cohort),
+    )
+    peers = context.peers
     return Contributing(
-        RoundContext(
-            site,
-            session.terms.mode,
-            session.terms.colluders,
-            start.cohort,
-            start.threshold,
-            transcript,
-            computed,
-            settled,
-        ),
+        context,
         start,
         code,
         {peer: session.chains[peer].mask_seed(transcript) for peer in peers},
@@ -60,6 +62,29 @@ def enter_round(session: Session, raw: bytes, subject: RoundSubject, computed: b
         {peer: session.chains[peer].envelope_key(transcript, peer, site.member) for peer in peers},
         round_key(session.check_key, transcript) if session.terms.check_sums else None,
     )
+
+
+def _neighbourhood(session: Session, cohort: tuple[int, ...]) -> Neighbourhood | None:
+    """Return our part of the sparse graph; None for the complete one."""
+    ring = session.ring
+    if ring is None:
+        return None
+    asked = set(cohort)
+    peers = tuple(member for member in ring.neighbours(session.site.member) if member in asked)
+    return Neighbourhood(peers, ring.terms.shares, ring.committee, ring.terms.votes)
+
+
+def _strangers(session: Session, cohort: tuple[int, ...]) -> set[int]:
+    """Return who of a cohort is not in the session, as far as we can know.
+
+    Of those who are not our neighbours we know only that they have a place in the ring. Their neighbours see
+    whether they have confirmed, and no sum is open in which the honest ones among these have no part.
+    """
+    ring = session.ring
+    if ring is None:
+        return set(cohort) - set(session.members)
+    near = set(ring.neighbours(session.site.member)) - set(session.members)
+    return {member for member in cohort if member not in ring.members or member in near}
 
 
 def round_transcript(start: RoundStart, shape_digest: bytes) -> bytes:
@@ -95,8 +120,11 @@ def _check_terms(session: Session, start: RoundStart, subject: RoundSubject) -> 
     site, terms, cohort = session.site, session.terms, start.cohort
     require(start.purpose in site.shapes, Check.POLICY, f"this site takes no part in a {start.purpose!r} sum")
     require(site.member in cohort, Check.MEMBERSHIP, "a cohort without this site")
-    strangers = set(cohort) - set(session.members)
+    strangers = _strangers(session, cohort)
     require(not strangers, Check.MEMBERSHIP, f"a cohort with {sorted(strangers)}, who did not confirm the session")
+    if (near := _neighbourhood(session, cohort)) is not None:
+        words = f"a cohort with {len(near.peers)} neighbours of this site, at least {near.shares - 1} are needed"
+        require(len(near.peers) + 1 >= near.shares, Check.MEMBERSHIP, words)
     site.policy.check_cohort(len(cohort), terms.colluders)
     expected = threshold(terms.mode, len(cohort), terms.colluders)
     require(

@@ -1,18 +1,18 @@
 """The aggregator's order of events: a transition table; messages, departures and deadlines in, effects out.
 
-IDLE -> ADVERTS -> CONFIRMS -> READY -> UPLOADS -> (PAIR_MASKS -> VOTES ->) ANSWERS -> READY. Whoever vanishes
-between its upload and its masks with the missing is missing, too: then back to UPLOADS, where the others send the
-same bytes again. A round that was interrupted begins again at UPLOADS, with the bytes of its record. Its driver
-says who sent a message (from the certificate, never from the message), who is gone and when time is up. A refused
-message changes nothing. What arrived is checked in `server_setup` and `recovery`; this module decides when a phase
-is complete.
+IDLE -> ADVERTS -> (REVEALS ->) CONFIRMS -> READY -> UPLOADS -> (PAIR_MASKS -> VOTES ->) ANSWERS -> READY. In a
+sparse graph a committee votes in every round. Whoever vanishes between its upload and its masks with the missing
+is missing, too: then back to UPLOADS, where the others send the same bytes again. A round that was interrupted
+begins again at UPLOADS, with the bytes of its record. Its driver says who sent a message (from the certificate,
+never from the message), who is gone and when time is up. A refused message changes nothing. What arrived is
+checked in `server_setup` and `recovery`; this module decides when a phase is complete.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.arriving import ArrivingVector
+from fedfair.secagg.blame import Blame
 from fedfair.secagg.checks import Check, SecaggError, require
-from fedfair.secagg.disputes import Disputes, Pair
+from fedfair.secagg.disputes import Disputes
 from fedfair.secagg.effects import (
-    Contradicted,
     RoundAborted,
     SendTo,
     ServerEffect,
@@ -36,6 +36,7 @@ from fedfair.secagg.messages import VERSION, Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SessionPlan, least_survivors, threshold
 from fedfair.secagg.recovery import Announcement, KeepBody, RoundState
+from fedfair.secagg.ring import Ring
 from fedfair.secagg.round_messages import PairMasksRequest, RoundStart, Survivors
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server_setup import SetUp
@@ -85,13 +86,15 @@ class Server:
         self._gone: set[int] = set()
         self._asked: dict[int, bytes] = {}
         self._received: dict[int, bytes] = {}
+        self._missing: set[int] = set()  # of those who were asked
         self._closed: Closed | None = None  # the last round, where it came to its answers
         self._set_up = SetUp(roster, plan, shapes, randomness)
         self._session_id = b""
+        self._ring: Ring | None = None  # of the session that is ready, or of a round that is opened again
         self._round_state: RoundState | None = None
         self._spares: dict[int, NDArray[np.uint32]] = {}  # memory of earlier rounds, by the length of the body
         self._disputes = Disputes(len(roster))
-        self._told: set[int] = set()  # the proven liars that the driver knows
+        self._blame = Blame(roster, self._disputes)
         self._record: RoundRecord | None = None
         self._is_reopened = False
         self._opened: OpenedSum | None = None
@@ -118,7 +121,7 @@ class Server:
     @property
     def awaited(self) -> tuple[int, ...]:
         """Return who was asked, has not answered, and is not gone."""
-        return tuple(sorted(set(self._asked) - set(self._received) - self._gone))
+        return tuple(sorted(self._missing))
 
     @property
     def suffices(self) -> bool:
@@ -126,7 +129,7 @@ class Server:
 
         Where a sum is opened for the whole cohort or for nobody, it is lost then, but the others can repeat it.
         """
-        if self.state in (ServerState.ADVERTS, ServerState.CONFIRMS):
+        if self.state in (ServerState.ADVERTS, ServerState.REVEALS, ServerState.CONFIRMS):
             return len(self._received) >= max(self._terms.colluders + 2, self._quorum)
         if self.state in (ServerState.UPLOADS, ServerState.PAIR_MASKS):
             settled = self._is_reopened and self._known_record.survivors
@@ -134,7 +137,7 @@ class Server:
             if self.state is ServerState.PAIR_MASKS:
                 present -= len(self._current.without_pair_masks)
             return not settled and present >= self._least_uploads
-        return self.state is ServerState.VOTES and len(self._current.votes) >= self._current.start.threshold
+        return self.state is ServerState.VOTES and len(self._current.votes) >= self._current.graph.votes_needed
 
     @property
     def is_repeated(self) -> bool:
@@ -148,6 +151,10 @@ class Server:
         self._gone.clear()
         self.round = 0
         return self._ask(ServerState.ADVERTS, dict.fromkeys(members, self._set_up.propose()))
+
+    def without_neighbours(self, cohort: Iterable[int]) -> frozenset[int]:
+        """Return who of a cohort can share no mask in it, because too few of its neighbours are in it."""
+        return frozenset() if self._ring is None else frozenset(self._ring.lonely(frozenset(cohort)))
 
     def start_round(
         self,
@@ -178,7 +185,8 @@ class Server:
         least = threshold(self._terms.mode, len(chosen), self._terms.colluders)
         needed = len(chosen) if unanimous else least
         start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, subject, clips)
-        self._record, self._is_reopened, self._announcement = RoundRecord(self.members, start), False, None
+        record = RoundRecord(self.members, start, ring=self._ring)
+        self._record, self._is_reopened, self._announcement = record, False, None
         self._round_state = self._round(start)
         self.round += 1
         return self._ask(ServerState.UPLOADS, dict.fromkeys(chosen, start.encode()))
@@ -198,6 +206,7 @@ class Server:
         start = record.start
         if start.purpose not in self._shapes:
             raise LocalProtocolError(f"the record of a {start.purpose} sum, which this plan does not have")
+        self._ring = record.ring
         self._round_state = self._round(start)
         self._record, self._is_reopened, self._announcement = record, True, None
         self.members, self.round, self._session_id = record.members, start.round, start.session_id
@@ -252,8 +261,10 @@ class Server:
         )
         self._take(kind, sender, raw, vector)
         self._received[sender] = seen
+        self._missing.discard(sender)
         self._gone.discard(sender)
-        return [*self._wrong_shares_of(sender), *self._advance()]
+        told = self._wrong_shares_of(sender)
+        return [*told, *self._advance(lost=(sender,) if told else ())]
 
     def accuse(self, holder: int, owner: int) -> list[ServerEffect]:
         """Note that a member answers nothing, because what a survivor sealed for it does not open; it is gone.
@@ -275,7 +286,7 @@ class Server:
         require(holder not in self._received.keys() | self._gone, Check.DUPLICATE, again)
         self._current.add_unopened(holder, owner)
         self._disputes.add([(holder, owner)])
-        return [*self._unopened_of(holder, owner, self._current.unopened), *self.gone(holder)]
+        return [*self._blame.unopened(holder, owner, self._current.unopened), *self.gone(holder)]
 
     def accuse_late(self, holder: int, owner: int) -> list[ServerEffect]:
         """Note the same about the round before: its sum was opened, or lost, before the member had refused.
@@ -291,23 +302,25 @@ class Server:
         closed = self._closed
         if closed is None or holder not in closed.owing:
             raise SecaggError(Check.LATE, f"member {holder} accuses member {owner} when no answer is due")
-        sealed = holder != owner and {holder, owner} <= set(closed.survivors)
+        sealed = holder != owner and {holder, owner} <= set(closed.survivors) and owner in closed.peers(holder)
         words = f"member {holder} accuses member {owner}, who had sealed nothing for it"
         require(sealed, Check.MEMBERSHIP, words)
         closed.owing.discard(holder)
         closed.unopened.add((holder, owner))
         self._disputes.add([(holder, owner)])
-        return self._unopened_of(holder, owner, closed.unopened)
+        return self._blame.unopened(holder, owner, closed.unopened)
 
     def gone(self, member: int) -> list[ServerEffect]:
         """Note that a member cannot answer any more; a phase that waits only for it is closed."""
         self._gone.add(member)
-        return self._advance() if member in self._asked else []
+        self._missing.discard(member)
+        return self._advance(lost=(member,)) if member in self._asked else []
 
     def returned(self, member: int) -> list[ServerEffect]:
         """Note that a member is back; what it was asked and has not answered is sent again, byte for byte."""
         self._gone.discard(member)
         if member in self._asked and member not in self._received:
+            self._missing.add(member)
             return [SendTo(member, self._asked[member])]
         return []
 
@@ -330,7 +343,7 @@ class Server:
         self._forget_round()
         shape = self._shapes[start.purpose]
         spare = self._spares.pop(shape.body_length, None)
-        return RoundState(self._roster, self._terms, start, shape, spare)
+        return RoundState(self._roster, self._terms, start, shape, self._ring, spare)
 
     def _forget_round(self) -> None:
         """End a round; keep its memory for the next one of the same length."""
@@ -342,6 +355,8 @@ class Server:
         match kind:
             case Kind.KEY_ADVERTISEMENT:
                 self._set_up.take_advert(sender, raw)
+            case Kind.REVEAL:
+                self._set_up.take_reveal(sender, raw, self._session_id)
             case Kind.CONFIRM:
                 self._set_up.take_confirm(sender, raw, self._session_id)
             case Kind.UPLOAD:
@@ -353,19 +368,24 @@ class Server:
             case _:
                 self._current.add_answer(sender, raw)
 
-    def _advance(self) -> list[ServerEffect]:
-        missing = set(self._asked) - set(self._received) - self._gone
+    def _advance(self, *, lost: Collection[int]) -> list[ServerEffect]:
+        """Close the present phase where nothing more is to come.
+
+        Args:
+            lost: who may just have failed to send a right answer.
+        """
+        missing = self._missing
         if self.state is ServerState.ANSWERS:
-            shares, needed = self._current.fewest_shares, self._current.start.threshold
             # What the others still answer tells who lies, so a hopeless round with a dispute waits for them.
             patient = bool(missing) and bool(self._current.wrong_shares or self._current.unopened)
-            enough, hopeless = shares >= needed, shares + len(missing) < needed and not patient
-            return self._close() if enough or hopeless else []
+            hopeless = not missing or (lost and not patient and self._current.is_hopeless(missing, lost))
+            return self._close() if self._current.opens or hopeless else []
         return [] if missing or EXPECTED[self.state] is None else self._close()
 
     def _close(self) -> list[ServerEffect]:
         closing: Mapping[ServerState, Callable[[], list[ServerEffect]]] = {
             ServerState.ADVERTS: self._close_adverts,
+            ServerState.REVEALS: self._close_reveals,
             ServerState.CONFIRMS: self._close_confirms,
             ServerState.UPLOADS: self._close_uploads,
             ServerState.PAIR_MASKS: self._close_pair_masks,
@@ -378,13 +398,23 @@ class Server:
         if failed := self._too_few("brought keys"):
             return failed
         self._session_id, adverts = self._set_up.adverts()
-        return self._ask(ServerState.CONFIRMS, dict.fromkeys(sorted(self._received), adverts))
+        following = ServerState.REVEALS if self._set_up.draws else ServerState.CONFIRMS
+        return self._ask(following, dict.fromkeys(sorted(self._received), adverts))
+
+    def _close_reveals(self) -> list[ServerEffect]:
+        if failed := self._too_few("revealed what the graph depends on"):
+            return failed
+        if self._set_up.lacks_nonces:
+            # Nobody may leave once it could know the order, so the others begin again, with other nonces.
+            return self._ask(ServerState.ADVERTS, dict.fromkeys(sorted(self._received), self._set_up.propose()))
+        self._session_id, reveals = self._set_up.draw(self._session_id)
+        return self._ask(ServerState.CONFIRMS, dict.fromkeys(sorted(self._received), reveals))
 
     def _close_confirms(self) -> list[ServerEffect]:
         if failed := self._too_few("confirmed the session"):
             return failed
         messages = self._set_up.confirms(self._session_id)
-        self.members = tuple(messages)
+        self.members, self._ring = tuple(messages), self._set_up.ring
         effects = self._ask(ServerState.READY, messages)
         return [*effects, SessionReady(self._session_id, self.members)]
 
@@ -417,6 +447,8 @@ class Server:
             again = f"{len(survivors)} of {len(record.survivors)} survivors sent their uploads again"
             return self._abort(f"{again}, all are needed", reopens=True)
         if survivors == round_state.start.cohort:
+            if round_state.graph.votes_on_all:
+                return self._ask_for_votes()
             self._record = replace(record, survivors=survivors)
             return self._ask_to_open(survivors, with_votes=False)
         self._record = replace(record, uploaded=survivors)
@@ -428,6 +460,7 @@ class Server:
         lacking = round_state.without_pair_masks
         if not lacking:
             return self._ask_for_votes()
+        lacking += round_state.lonely(lacking)
         present = len(round_state.survivors) - len(lacking)
         needed = len(record.survivors) or self._least_uploads
         if present < needed:
@@ -446,16 +479,21 @@ class Server:
             return self._ask_to_open(survivors, with_votes=False)
         if record.votes:
             round_state.votes |= record.votes
-            return self._ask_to_open(tuple(round_state.votes), with_votes=True)
+            return self._ask_to_open(self._opening, with_votes=True)
         question = Survivors(round_state.transcript, survivors).encode()
-        return self._ask(ServerState.VOTES, dict.fromkeys(survivors, question))
+        return self._ask(ServerState.VOTES, dict.fromkeys(round_state.voters, question))
+
+    @property
+    def _opening(self) -> tuple[int, ...]:
+        """Return who is asked to open a set that was voted on: who has voted; in a sparse graph all survivors."""
+        return self._current.survivors if self._current.graph.is_sparse else tuple(sorted(self._current.votes))
 
     def _close_votes(self) -> list[ServerEffect]:
-        votes, needed = self._current.votes, self._current.start.threshold
+        votes, needed = self._current.votes, self._current.graph.votes_needed
         if len(votes) < needed:
             return self._abort(f"{len(votes)} votes on the survivors, {needed} are needed", reopens=True)
         self._record = replace(self._known_record, votes=tuple(sorted(votes.items())))
-        return self._ask_to_open(tuple(sorted(votes)), with_votes=True)
+        return self._ask_to_open(self._opening, with_votes=True)
 
     def _ask_to_open(self, members: tuple[int, ...], *, with_votes: bool) -> list[ServerEffect]:
         requests = {
@@ -465,7 +503,7 @@ class Server:
 
     def _close_answers(self) -> list[ServerEffect]:
         round_state = self._current
-        if round_state.fewest_shares < round_state.start.threshold:
+        if not round_state.opens:
             return self._abort_for_want_of_shares()
         try:
             self._opened, self._announcement = round_state.open(self._body_dtype, self._threads, self._keep)
@@ -474,15 +512,18 @@ class Server:
             if not error.liar:
                 return self._abort(error.message)
             self._disputes.convict(error.liar)
-            found = self._exposed(error.liar, error.message, left_out=False)
+            found = self._blame.exposed(error.liar, error.message, left_out=False)
             return [*found, *self._abort(error.message, (error.liar,))]
         self._rest(ServerState.READY)
         return [SumOpened(round_state.start.round, round_state.survivors)]
 
     def _abort_for_want_of_shares(self) -> list[ServerEffect]:
         round_state = self._current
-        needed, wrong, unopened = round_state.start.threshold, round_state.wrong_shares, round_state.unopened
+        wrong, unopened = round_state.wrong_shares, round_state.unopened
+        needed = min(map(round_state.graph.shares_needed, round_state.survivors))
         words = f"{len(round_state.answers)} answers, {needed} are needed"
+        if round_state.graph.is_sparse:
+            words = f"{round_state.fewest_shares} shares of a mask, {needed} are needed"
         if not wrong and not unopened:
             return self._abort(words, reopens=True)
         if wrong:
@@ -494,54 +535,16 @@ class Server:
     def _settle(self) -> tuple[list[ServerEffect], tuple[int, ...]]:
         """Leave out whom the uploads of others contradict; return what to tell, and who must upload once more."""
         round_state = self._current
-        pairs = round_state.contradictions
-        self._disputes.add(pairs)
-        without = self._disputes.settle(tuple(round_state.uploads), pairs)
-        effects: list[ServerEffect] = []
-        for member in without:
-            others = sorted({one for pair in pairs if member in pair for one in pair} - {member})
-            reason = f"{self._roster.name(member)} has other keys than {self._names(others)}"
-            effects += self._exposed(member, reason, left_out=True)
-        return effects, round_state.leave_out(without)
+        effects, without = self._blame.settle(tuple(round_state.uploads), round_state.contradictions)
+        lonely = round_state.lonely(without)
+        return effects, round_state.leave_out((*without, *lonely))
 
     def _wrong_shares_of(self, sender: int) -> list[ServerEffect]:
         """Return what to tell about the answer that came last, where a share in it is not the promised one."""
         pairs = [] if self._round_state is None else [p for p in self._round_state.wrong_shares if p[0] == sender]
         if self.state is not ServerState.ANSWERS or not pairs:
             return []
-        owners = [owner for _, owner in pairs]
-        self._disputes.add(pair for pair in pairs if pair[1] != sender)
-        if sender in owners:
-            # It has signed the digest of its own share.
-            self._disputes.convict(sender)
-        reason = f"{self._roster.name(sender)} answers with other shares than {self._names(owners)} promised"
-        effects = self._exposed(sender, reason, left_out=False)
-        for owner in owners:
-            if owner in self._disputes.liars - self._told:
-                told = (
-                    f"{self._roster.name(owner)} promised other shares than {self._roster.name(sender)} received"
-                )
-                effects += self._exposed(owner, told, left_out=False)
-        return effects
-
-    def _unopened_of(self, holder: int, owner: int, unopened: Iterable[Pair]) -> list[ServerEffect]:
-        """Return what to tell about a member that cannot open what another one sealed for it."""
-        accusing = self._names(sorted(one for one, accused in unopened if accused == owner))
-        reason = f"{self._roster.name(owner)} sealed shares that do not open, according to {accusing}"
-        effects = self._exposed(owner, reason, left_out=False)
-        if holder in self._disputes.liars - self._told:
-            accused = self._names(self._disputes.contradicting(holder))
-            effects += self._exposed(holder, f"{self._roster.name(holder)} contradicts {accused}", left_out=False)
-        return effects
-
-    def _exposed(self, member: int, reason: str, *, left_out: bool) -> list[ServerEffect]:
-        proven = member in self._disputes.liars
-        if proven:
-            self._told.add(member)
-        return [Contradicted(member, reason, proven, left_out)]
-
-    def _names(self, members: Iterable[int]) -> str:
-        return ", ".join(self._roster.name(member) for member in members)
+        return self._blame.wrong_shares(sender, [owner for _, owner in pairs])
 
     def _abort(self, reason: str, missing: tuple[int, ...] = (), *, reopens: bool = False) -> list[ServerEffect]:
         # What an earlier attempt at this very round has asked may have been answered then.
@@ -563,17 +566,18 @@ class Server:
     def _ask(self, state: ServerState, messages: Mapping[int, bytes]) -> list[ServerEffect]:
         self.state = state
         self._asked, self._received = dict(messages), {}
+        self._missing = self._asked.keys() - self._gone
         effects: list[ServerEffect] = [SendTo(member, message) for member, message in messages.items()]
-        return effects + self._advance()
+        return effects + self._advance(lost=self._asked)
 
     def _rest(self, state: ServerState) -> None:
         self._closed = None
         if self.state is ServerState.ANSWERS:
             unopened = set(self._current.unopened)
             owing = self._asked.keys() - self._received.keys() - {holder for holder, _ in unopened}
-            self._closed = Closed(self._current.survivors, owing, unopened)
+            self._closed = Closed(self._current.survivors, owing, unopened, self._current.graph.holders)
         self.state = state
-        self._asked, self._received = {}, {}
+        self._asked, self._received, self._missing = {}, {}, set()
         self._forget_round()
 
     @property

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
+from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.keys import check_public_key
 from fedfair.secagg.params import SessionPlan
+from fedfair.secagg.ring import Ring, drawn_session, ring_commitment
 from fedfair.secagg.session import check_key_is_new, ciphertext_bytes
 from fedfair.secagg.setup_messages import (
     NONCE_BYTES,
@@ -20,6 +22,8 @@ from fedfair.secagg.setup_messages import (
     KeyAdvertisement,
     KeyAdvertisements,
     Proposal,
+    Reveal,
+    Reveals,
 )
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, layout_digest
@@ -41,6 +45,7 @@ class SetUp:
 
     Attributes:
         proposal: the last one; empty before the first.
+        ring: the sparse graph, once it is drawn; None for the complete one.
     """
 
     def __init__(
@@ -55,6 +60,8 @@ class SetUp:
         self._adverts: dict[int, tuple[bytes, KeyAdvertisement]] = {}
         self._confirms: dict[int, Confirm] = {}
         self._owners: dict[bytes, int] = {}
+        self._nonces: dict[int, bytes] = {}
+        self.ring: Ring | None = None
 
     def propose(self) -> bytes:
         """Return a new proposal; what came to answer the one before is forgotten."""
@@ -63,7 +70,8 @@ class SetUp:
         self.proposal = Proposal(
             self._plan.terms, self._plan.digest, self._roster.digest, self._layout, nonce
         ).encode()
-        self._adverts, self._confirms, self._owners = {}, {}, {}
+        self._adverts, self._confirms, self._owners, self._nonces = {}, {}, {}, {}
+        self.ring = None
         return self.proposal
 
     def take_advert(self, sender: int, raw: bytes) -> None:
@@ -80,6 +88,46 @@ class SetUp:
         self._adverts[sender] = raw, advert
         self._owners[advert.agreement_key] = sender
 
+    def take_reveal(self, sender: int, raw: bytes, session_id: bytes) -> None:
+        """Check and keep what a member reveals.
+
+        Raises:
+            SecaggError: ENCODING, MEMBERSHIP, SESSION or GRAPH; nothing changed.
+        """
+        reveal, name = Reveal.decode(raw), self._roster.name(sender)
+        require(reveal.member == sender, Check.MEMBERSHIP, f"member {sender} reveals a nonce as {reveal.member}")
+        require(reveal.session_id == session_id, Check.SESSION, f"member {sender} is in another session")
+        promised = self._adverts[sender][1].nonce
+        kept = ring_commitment(reveal.nonce, self.proposal, sender) == promised
+        require(kept, Check.GRAPH, f"{name} reveals another nonce than it promised")
+        self._nonces[sender] = reveal.nonce
+
+    @property
+    def draws(self) -> bool:
+        """Return whether everybody who has advertised keys draws a sparse graph before it confirms."""
+        return self._plan.terms.graph(len(self._adverts)) is not None
+
+    @property
+    def lacks_nonces(self) -> bool:
+        """Return whether somebody who has advertised keys has not revealed its nonce."""
+        return self._adverts.keys() != self._nonces.keys()
+
+    def draw(self, session_id: bytes) -> tuple[bytes, bytes]:
+        """Return the name of the session with its graph, and the message with every nonce.
+
+        Args:
+            session_id: of what was advertised.
+
+        Raises:
+            LocalProtocolError: there is nothing to draw.
+        """
+        graph = self._plan.terms.graph(len(self._adverts))
+        if graph is None or self.lacks_nonces:
+            raise LocalProtocolError("a graph is drawn before everybody has revealed its nonce")
+        drawn = drawn_session(session_id, self._nonces)
+        self.ring = Ring(self._adverts, graph, drawn)
+        return drawn, Reveals(session_id, tuple(sorted(self._nonces.items()))).encode()
+
     def take_confirm(self, sender: int, raw: bytes, session_id: bytes) -> None:
         """Check and keep a confirm.
 
@@ -91,8 +139,9 @@ class SetUp:
         require(confirm.session_id == session_id, Check.SESSION, f"member {sender} is in another session")
         self._roster.verify(sender, confirm.signature, "confirm", *confirm.signed_fields())
         suite = self._plan.terms.suite
-        due = {member: ciphertext_bytes(suite, sender, member) for member in sorted(self._adverts)}
-        del due[sender]
+        ring = self.ring
+        others = sorted(self._adverts.keys() - {sender}) if ring is None else ring.receivers(sender)
+        due = {member: ciphertext_bytes(suite, sender, member, ring) for member in others}
         confirm.check_sealed(due, name)
         self._confirms[sender] = confirm
 
@@ -107,12 +156,20 @@ class SetUp:
     def confirms(self, session_id: bytes) -> dict[int, bytes]:
         """Return for everybody who confirmed the message with the confirms, each as that member needs it."""
         forwarding = [(member, confirm.forwarding()) for member, confirm in sorted(self._confirms.items())]
-        return {
-            receiver: Confirms(
-                session_id, tuple((member, forwarded(receiver)) for member, forwarded in forwarding)
+        if self.ring is None:
+            return {
+                receiver: Confirms(
+                    session_id, tuple((member, forwarded(receiver)) for member, forwarded in forwarding)
+                ).encode()
+                for receiver, _ in forwarding
+            }
+        known, found = dict(forwarding), {}
+        for receiver in known:
+            senders = (member for member in self.ring.senders(receiver) if member in known)
+            found[receiver] = Confirms(
+                session_id, tuple((member, known[member](receiver)) for member in senders)
             ).encode()
-            for receiver, _ in forwarding
-        }
+        return found
 
     def _check_author(self, sender: int, advert: KeyAdvertisement) -> None:
         """Check whose key advertisement it is, and that it answers this proposal, not an older one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ class ServerState(enum.Enum):
 
     IDLE = "nothing: no session"
     ADVERTS = "public keys"
+    REVEALS = "nonces of the graph"
     CONFIRMS = "confirms of the session"
     READY = "the next round"
     UPLOADS = "masked vectors"
@@ -27,6 +28,7 @@ class ServerState(enum.Enum):
 EXPECTED: Mapping[ServerState, Kind | None] = {
     ServerState.IDLE: None,
     ServerState.ADVERTS: Kind.KEY_ADVERTISEMENT,
+    ServerState.REVEALS: Kind.REVEAL,
     ServerState.CONFIRMS: Kind.CONFIRM,
     ServerState.READY: None,
     ServerState.UPLOADS: Kind.UPLOAD,
@@ -48,8 +50,10 @@ class Closed:
         survivors: whose sum was to be opened.
         owing: who was asked and has neither answered nor accused anybody.
         unopened: (holder, owner) of every accusation.
+        peers: from a member to those with whom it shares masks.
     """
 
     survivors: tuple[int, ...]
     owing: set[int]
     unopened: set[Pair]
+    peers: Callable[[int], Collection[int]]

@@ -1,9 +1,10 @@
 """A site's way into a session: proposal, key advertisements, confirms; then chains of keys that only move forward.
 
-Phases are objects: `Joining` -> `Advertised` -> `Agreed` -> `Session`. Each method checks everything first, then
-returns the next phase with the bytes to send; a refused message changes nothing, and the later phase of a
-message simply has no method for an earlier one. Leaves rounds to `client`. Stops swapped keys (pinned
-signatures), replayed key advertisements (nonces and confirms), invented members (roster) and weak terms (policy).
+Phases are objects: `Joining` -> `Advertised` [-> `Drawing`] -> `Agreed` -> `Session`. Each method checks
+everything first, then returns the next phase with the bytes to send; a refused message changes nothing, and the
+later phase of a message simply has no method for an earlier one. Leaves rounds to `client`. Stops swapped keys
+(pinned signatures), replayed key advertisements (nonces and confirms), invented members (roster) and weak terms
+(policy).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fedfair.secagg.check_seed import (
 )
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.fixedpoint import check_header
+from fedfair.secagg.graph_terms import ALL, AUTO, COMPLETE_MEMBERS, GraphTerms
 from fedfair.secagg.history import History
 from fedfair.secagg.keys import (
     KEM_CIPHERTEXT_BYTES,
@@ -37,6 +39,7 @@ from fedfair.secagg.keys import (
     pair_chain,
 )
 from fedfair.secagg.params import SecaggPolicy, SessionPlan, SessionTerms, Suite
+from fedfair.secagg.ring import Ring, drawn_session, ring_commitment
 from fedfair.secagg.setup_messages import (
     NONCE_BYTES,
     Confirm,
@@ -44,6 +47,8 @@ from fedfair.secagg.setup_messages import (
     KeyAdvertisement,
     KeyAdvertisements,
     Proposal,
+    Reveal,
+    Reveals,
     sealed_digest,
 )
 from fedfair.secagg.shamir import Randomness
@@ -124,10 +129,18 @@ class Joining:
         key = EphemeralKey(proposal.terms.suite, randomness)
         nonce, seed = randomness(NONCE_BYTES), Secret(randomness(SEED_BYTES))
         promised = seed_commitment(seed, raw, site.member)
-        unsigned = KeyAdvertisement(site.member, key.public, nonce, promised, state_digest, b"")
+        draws = may_draw(proposal.terms, len(site.roster))
+        told = ring_commitment(nonce, raw, site.member) if draws else nonce
+        unsigned = KeyAdvertisement(site.member, key.public, told, promised, state_digest, b"")
         signature = sign(site.signing_key, "advert", *unsigned.signed_fields(raw))
         advert = replace(unsigned, signature=signature).encode()
-        return Advertised(site, proposal.terms, raw, key, seed, advert), advert
+        return Advertised(site, proposal.terms, raw, key, seed, advert, nonce), advert
+
+
+def may_draw(terms: SessionTerms, members: int) -> bool:
+    """Return whether sessions of this roster may have a sparse graph, so that nonces are promised before."""
+    least = COMPLETE_MEMBERS if terms.neighbours == AUTO else terms.neighbours + 1
+    return terms.neighbours != ALL and members > least
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +153,10 @@ class Advertised:
     key: EphemeralKey = field(repr=False)
     seed: Secret
     advert: bytes
+    nonce: bytes = field(default=b"", repr=False)
 
-    def agree(self, raw: bytes) -> tuple[Agreed, bytes]:
-        """Check everybody's key advertisement; return the next phase and our confirm.
+    def agree(self, raw: bytes) -> tuple[Agreed | Drawing, bytes]:
+        """Check everybody's key advertisement; return the next phase, and our confirm or what we reveal.
 
         Raises:
             SecaggError: ENCODING, MEMBERSHIP, SIGNATURE, OWN_ADVERT, KEY or POLICY.
@@ -155,23 +169,40 @@ class Advertised:
         states = {member: advert.state_digest for member, advert in adverts.items()}
         vouched = vouched_state(states, self.terms)
         other = vouched if vouched not in (NO_STATE, states[site.member]) else NO_STATE
-        peers: dict[int, UnconfirmedMember] = {}
-        for member, advert in adverts.items():
-            if member != site.member:
-                peers[member] = self._peer(advert)
-        ciphertexts = tuple(
-            (
-                member,
-                peer.ciphertext
-                + seal_seed(self.seed, peer.shared, session_id, (site.member, member), peer.ciphertext),
-            )
-            for member, peer in peers.items()
-        )
+        graph = self.terms.graph(len(adverts))
+        if graph is None:
+            return self.confirmed(adverts, session_id, other, None)
+        return Drawing(self, session_id, adverts, graph, other), Reveal(
+            site.member, session_id, self.nonce
+        ).encode()
+
+    def confirmed(
+        self, adverts: Mapping[int, KeyAdvertisement], session_id: bytes, other: bytes, ring: Ring | None
+    ) -> tuple[Agreed, bytes]:
+        """Return the next phase and our confirm.
+
+        Args:
+            adverts: of everybody, checked.
+            session_id: of the session; with a sparse graph, after the draw.
+            other: the state that others vouch for and this site does not hold; NO_STATE for none.
+            ring: the graph; None for the complete one.
+        """
+        site = self.site
+        everybody = tuple(member for member in adverts if member != site.member)
+        receivers = everybody if ring is None else ring.receivers(site.member)
+        known = everybody if ring is None else sorted({*receivers, *ring.senders(site.member)})
+        near = set(everybody if ring is None else ring.neighbours(site.member))
+        peers = {member: self._peer(adverts[member], chained=member in near) for member in known}
+        ciphertexts = tuple((member, self._sealed(session_id, member, peers[member])) for member in receivers)
         unsigned = Confirm(site.member, session_id, sealed_digest(ciphertexts), ciphertexts, b"")
         signature = sign(site.signing_key, "confirm", *unsigned.signed_fields())
         confirm = replace(unsigned, signature=signature).encode()
-        agreed = Agreed(site, self.terms, self.proposal, session_id, self.key, self.seed, peers, other)
+        agreed = Agreed(site, self.terms, self.proposal, session_id, self.key, self.seed, peers, other, ring)
         return agreed, confirm
+
+    def _sealed(self, session_id: bytes, member: int, peer: UnconfirmedMember) -> bytes:
+        pair = (self.site.member, member)
+        return peer.ciphertext + seal_seed(self.seed, peer.shared, session_id, pair, peer.ciphertext)
 
     def erase(self) -> None:
         """Forget every secret of the set-up."""
@@ -201,11 +232,49 @@ class Advertised:
         site.policy.check_cohort(len(adverts), self.terms.colluders)
         return adverts
 
-    def _peer(self, advert: KeyAdvertisement) -> UnconfirmedMember:
+    def _peer(self, advert: KeyAdvertisement, *, chained: bool) -> UnconfirmedMember:
         shared = self.key.agree(advert.public_key)
-        if self.terms.suite is Suite.X25519_MLKEM768 and self.site.member < advert.member:
+        if chained and self.terms.suite is Suite.X25519_MLKEM768 and self.site.member < advert.member:
             return UnconfirmedMember(advert, shared, *encapsulate(advert.public_key))
         return UnconfirmedMember(advert, shared, None, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Everybody's keys are known and our nonce is revealed; the order of the ring is not known yet."""
+
+    advertised: Advertised
+    session_id: bytes
+    adverts: Mapping[int, KeyAdvertisement]
+    graph: GraphTerms
+    other_state: bytes
+
+    def draw(self, raw: bytes) -> tuple[Agreed, bytes]:
+        """Check everybody's nonce against its promise; return the next phase and our confirm.
+
+        Raises:
+            SecaggError: ENCODING, SESSION or GRAPH.
+        """
+        message, before = Reveals.decode(raw), self.advertised
+        require(message.session_id == self.session_id, Check.SESSION, "nonces of another session")
+        nonces, roster = dict(message.nonces), before.site.roster
+        lacking = sorted(self.adverts.keys() ^ nonces.keys())
+        require(
+            not lacking,
+            Check.GRAPH,
+            f"the nonces of a graph without, or with, the members {lacking}",
+            "whoever has advertised keys must reveal its nonce, or the set-up begins again without it",
+        )
+        for member, advert in self.adverts.items():
+            kept = ring_commitment(nonces[member], before.proposal, member) == advert.nonce
+            require(kept, Check.GRAPH, f"{roster.name(member)} reveals another nonce than it promised")
+        session_id = drawn_session(self.session_id, nonces)
+        ring = Ring(self.adverts, self.graph, session_id)
+        return before.confirmed(self.adverts, session_id, self.other_state, ring)
+
+    def erase(self) -> None:
+        """Forget every secret of the set-up."""
+        self.advertised.erase()
 
 
 def check_key_is_new(advert: KeyAdvertisement, owners: Mapping[bytes, int], roster: Roster) -> None:
@@ -228,9 +297,10 @@ def check_key_is_new(advert: KeyAdvertisement, owners: Mapping[bytes, int], rost
     )
 
 
-def ciphertext_bytes(suite: Suite, sender: int, receiver: int) -> int:
+def ciphertext_bytes(suite: Suite, sender: int, receiver: int, ring: Ring | None = None) -> int:
     """Return the length of what a confirm carries for one other member: the check seed, and the ML-KEM secret."""
-    kem = KEM_CIPHERTEXT_BYTES if suite is Suite.X25519_MLKEM768 and sender < receiver else 0
+    chained = ring is None or receiver in ring.neighbours(sender)
+    kem = KEM_CIPHERTEXT_BYTES if chained and suite is Suite.X25519_MLKEM768 and sender < receiver else 0
     return kem + SEALED_SEED_BYTES
 
 
@@ -260,6 +330,7 @@ class Agreed:
     seed: Secret
     peers: Mapping[int, UnconfirmedMember] = field(repr=False)
     other_state: bytes
+    ring: Ring | None = None
 
     def enter(self, raw: bytes, history: History) -> Session:
         """Check the confirms of the others; return the session with all who confirmed. Our own is passed over.
@@ -274,14 +345,25 @@ class Agreed:
         message, site = Confirms.decode(raw), self.site
         require(message.session_id == self.session_id, Check.SESSION, "confirms of another session")
         confirmed = {index: self._checked(index, raw) for index, raw in message.confirms if index != site.member}
-        site.policy.check_cohort(len(confirmed) + 1, self.terms.colluders)
+        if self.ring is None:
+            site.policy.check_cohort(len(confirmed) + 1, self.terms.colluders)
         seeds = {index: self._seed(index, confirm) for index, confirm in confirmed.items()}
-        check_key = session_key({**seeds, site.member: self.seed}, self.session_id)
-        chains = {index: self._chain(index, confirm) for index, confirm in confirmed.items()}
+        check_key = session_key(self._dealt({**seeds, site.member: self.seed}), self.session_id)
+        near = confirmed.keys() if self.ring is None else set(self.ring.neighbours(site.member))
+        chains = {index: self._chain(index, one) for index, one in confirmed.items() if index in near}
         for seed in seeds.values():
             seed.erase()
         self.erase()
-        return Session(site, self.terms, self.session_id, chains, check_key, history)
+        return Session(site, self.terms, self.session_id, chains, check_key, history, self.ring)
+
+    def _dealt(self, seeds: Mapping[int, Secret]) -> Mapping[int, Secret]:
+        """Return the seeds that G is made of: everybody's, in a sparse graph those of the dealers."""
+        if self.ring is None:
+            return seeds
+        dealt = {member: seeds[member] for member in self.ring.dealers if member in seeds}
+        dealers = ", ".join(map(self.site.roster.name, self.ring.dealers))
+        require(bool(dealt), Check.CONFIRM, f"none of {dealers}, who deal the check seeds, has confirmed")
+        return dealt
 
     def erase(self) -> None:
         """Forget every secret of the set-up."""
@@ -303,7 +385,7 @@ class Agreed:
         )
         self.site.roster.verify(index, confirm.signature, "confirm", *confirm.signed_fields())
         ciphertext = confirm.ciphertext_for(self.site.member)
-        due = ciphertext_bytes(self.terms.suite, index, self.site.member)
+        due = ciphertext_bytes(self.terms.suite, index, self.site.member, self.ring)
         require(
             len(ciphertext) == due, Check.CONFIRM, f"{self.site.roster.name(index)} sealed no key for this site"
         )
@@ -339,6 +421,7 @@ class Session:
         chains: one for each confirmed peer.
         check_key: G, which everybody who confirmed has and the aggregator has not.
         history: what the site remembers beyond this session.
+        ring: the sparse graph; None for the complete one.
         last_round: the number of the last round entered; 0 before the first.
         rounds: how many rounds were entered.
     """
@@ -349,12 +432,13 @@ class Session:
     chains: dict[int, Chain] = field(repr=False)
     check_key: Secret
     history: History
+    ring: Ring | None = None
     last_round: int = 0
     rounds: int = 0
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Return everybody in the session, ourselves included."""
+        """Return everybody with whom we share keys, ourselves included."""
         return tuple(sorted((self.site.member, *self.chains)))
 
     def erase(self) -> None:

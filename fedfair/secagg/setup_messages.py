@@ -36,7 +36,7 @@ class Proposal:
         terms = self.terms
         writer = begin(Kind.PROPOSAL).number(terms.mode is Mode.MALICIOUS, 1).number(terms.suite.value, 1)
         writer.number(terms.colluders, 2).number(terms.threshold, 2).number(terms.ring_bits, 1)
-        writer.number(terms.greatest_weight, 8).number(terms.check_sums, 1)
+        writer.number(terms.greatest_weight, 8).number(terms.check_sums, 1).number(terms.neighbours, 2)
         writer.fixed(self.plan_digest).fixed(self.roster_digest).fixed(self.layout_digest)
         return writer.fixed(self.nonce).done()
 
@@ -55,6 +55,7 @@ class Proposal:
             ring_bits=reader.number(1),
             greatest_weight=reader.number(8),
             check_sums=reader.flag(),
+            neighbours=reader.number(2),
         )
         if terms.ring_bits not in RING_BITS:
             raise reader.refuse(f"a ring of {terms.ring_bits} bits")
@@ -68,7 +69,8 @@ class Proposal:
 class KeyAdvertisement:
     """Member to all: my public key for this proposal, signed with my pinned key.
 
-    With it come a commitment to my check seed and the digest of the state of the run that I hold.
+    With it come a commitment to my check seed and the digest of the state of the run that I hold. Where sessions
+    may have a sparse graph, `nonce` is the commitment to another one, which follows in `Reveal`.
     """
 
     member: int
@@ -134,13 +136,62 @@ class KeyAdvertisements:
 
 
 @dataclass(frozen=True, slots=True)
+class Reveal:
+    """Member to aggregator: I know everybody's keys of this session; here is the nonce that I have promised."""
+
+    member: int
+    session_id: bytes
+    nonce: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        writer = begin(Kind.REVEAL).number(self.member, 2).fixed(self.session_id)
+        return writer.fixed(self.nonce).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Reveal:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.REVEAL)
+        message = cls(reader.number(2), reader.fixed(DIGEST_BYTES), reader.fixed(NONCE_BYTES))
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class Reveals:
+    """Aggregator to all: the nonces of everybody who has advertised keys; their digest orders the members.
+
+    They need no signature: each was promised in a signed advertisement, and who does not take part in a session
+    does not confirm it.
+    """
+
+    session_id: bytes
+    nonces: Pairs
+
+    def encode(self) -> bytes:
+        """Return the bytes that travel."""
+        return begin(Kind.REVEALS).fixed(self.session_id).by_member(self.nonces).done()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Reveals:
+        """Return the message, or refuse it."""
+        reader = open_message(raw, Kind.REVEALS)
+        message = cls(reader.fixed(DIGEST_BYTES), reader.by_member(NONCE_BYTES))
+        if any(len(nonce) != NONCE_BYTES for _, nonce in message.nonces):
+            raise reader.refuse("a nonce of the wrong length")
+        reader.end()
+        return message
+
+
+@dataclass(frozen=True, slots=True)
 class Confirm:
     """Member to all: I am in exactly this session.
 
-    It carries a ciphertext for every other member: my check seed, sealed; in a hybrid session, before it, the
-    ML-KEM ciphertext for a later member. The signature covers one digest of them all, which the aggregator checks,
-    and with which it can show later that it forwarded what this member had signed. It forwards to each member only
-    what was sealed for it; that member sees by opening it that nobody else made it (`check_seed`).
+    It carries a ciphertext for every other member; in a sparse graph for my neighbours, or for everybody if I
+    deal. That is my check seed, sealed; in a hybrid session, before it, the ML-KEM ciphertext for a later member
+    or neighbour. The signature covers one digest of them all, which the aggregator checks, and with which it can
+    show later that it forwarded what this member had signed. It forwards to each member only what was sealed for
+    it; that member sees by opening it that nobody else made it (`check_seed`).
     """
 
     member: int

@@ -7,6 +7,7 @@ check against a commitment. Source: Shamir 1979.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -47,7 +48,14 @@ def lagrange_at_zero(points: Sequence[int]) -> list[int]:
     everything = math.prod(points) % PRIME
     # The product of small differences is reduced once; point * product of the others is what the share is over.
     under = [point * math.prod(other - point for other in points if other != point) % PRIME for point in points]
-    return [everything * pow(each, -1, PRIME) % PRIME for each in under]
+    # One inversion for all: the inverse of the product, taken apart from its end (Montgomery).
+    before = list(itertools.accumulate(under, lambda one, other: one * other % PRIME, initial=1))
+    rest = pow(before[-1], -1, PRIME) * everything % PRIME
+    weights = []
+    for each, product in zip(reversed(under), reversed(before[:-1]), strict=True):
+        weights.append(rest * product % PRIME)
+        rest = rest * each % PRIME
+    return weights[::-1]
 
 
 def combine(weights: Sequence[int], shares: Sequence[bytes]) -> bytes:

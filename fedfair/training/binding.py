@@ -17,10 +17,11 @@ from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
 from fedfair.data.source import declared_schema
 from fedfair.errors import PlanError
-from fedfair.plan.digest import plan_digest, weights_digest
+from fedfair.plan.digest import plan_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
+from fedfair.run.initial_model import vector_digest
 from fedfair.training.assembly import flat_model
 
 
@@ -71,7 +72,7 @@ def bound(plan: Plan, schema: FeatureSchema, workspace: Path) -> PlanBinding:
     """
     layout, vector = initial_model(plan, schema, workspace)
     distributed_dp(plan, layout.dimension)
-    weights = weights_digest(vector.astype(vector.dtype.newbyteorder("<")).tobytes())
+    weights = vector_digest(vector)
     digest = plan_digest(
         plan,
         layout_digest=layout.digest,

@@ -45,22 +45,18 @@ from fedfair.plan.derived import (
     threshold_limit,
 )
 from fedfair.plan.learning_rates import local_rates
+from fedfair.plan.local_rounds import round_draws, round_length, round_weight, stated_batch_size
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.privacy.planned_releases import sample_level_of, training_release
 from fedfair.privacy.releases import GaussianRelease
 from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
 from fedfair.training.algorithm_terms import AlgorithmTerms
 from fedfair.training.assembly import local_steps, objective_of
-from fedfair.training.batches import batch_indices, round_draws, round_length, round_weight, stated_batch_size
+from fedfair.training.batches import batch_indices
 from fedfair.training.device import SplitRecords, plain_arithmetic
-from fedfair.training.dp_sgd import (
-    PoissonBatches,
-    PrivateStepping,
-    RecordProtection,
-    sample_level_of,
-    training_release,
-)
+from fedfair.training.dp_sgd import PoissonBatches, PrivateStepping, RecordProtection
 from fedfair.training.dp_statistics import noised_column_sums, noised_evaluation_header
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan

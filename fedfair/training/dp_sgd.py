@@ -1,8 +1,9 @@
 """Record-level differential privacy in training: from the plan's words to noised steps on Poisson batches.
 
-Decides sampling rates and what is written down before a round; clipping and noise are `privacy.sample_level`'s,
-and what the noise is worth `privacy.accounting`'s. Everything that a site draws here is its own secret: the plan's
-seed, which everybody knows, decides nothing. How many records a site has is taken as public.
+Decides how batches are drawn; clipping and noise are `privacy.sample_level`'s, what is released
+`privacy.planned_releases`'s, and what the noise is worth `privacy.accounting`'s. Everything that a site draws here
+is its own secret: the plan's seed, which everybody knows, decides nothing. How many records a site has is taken as
+public.
 """
 
 from __future__ import annotations
@@ -15,18 +16,15 @@ import torch
 from torch import Tensor
 
 from fedfair.data.seeds import derived_seed
-from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.plan.learning_rates import LearningRates
-from fedfair.plan.privacy import SampleLevelSection
-from fedfair.plan.purpose import Purpose
-from fedfair.plan.schedule import schedule_of
+from fedfair.plan.local_rounds import round_length
 from fedfair.plan.schema import Plan, TrainingSection
 from fedfair.privacy.noise import Draws, Entropy, system_entropy
 from fedfair.privacy.per_sample import PerSample, check_by_trial, per_sample_gradients
-from fedfair.privacy.releases import GaussianRelease, Record, ReleaseLog
+from fedfair.privacy.planned_releases import sample_level_of, sampling_rate
+from fedfair.privacy.releases import Record, ReleaseLog
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
-from fedfair.training.batches import round_length, stated_batch_size
 from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import Batch, LossFunction
@@ -60,53 +58,6 @@ def simulated_protection(plan: Plan, participant: ParticipantId, log: ReleaseLog
     """Return a protection that repeats itself and protects nobody: its seeds follow from the plan."""
     entropy = functools.partial(derived_seed, plan.training.seed, "privacy", participant)
     return RecordProtection(entropy, log.record)
-
-
-def sample_level_of(plan: Plan) -> SampleLevelSection:
-    """Return what the plan asks for single records.
-
-    Raises:
-        LocalProtocolError: it asks for nothing.
-    """
-    asked = plan.privacy.sample_level
-    if asked is None:
-        raise LocalProtocolError("the plan asks for no differential privacy of records")
-    return asked
-
-
-def sampling_rate(training: TrainingSection, count: int) -> float:
-    """Return the probability with which each of `count` records is in a batch (q = b / n)."""
-    return stated_batch_size(training, count) / count
-
-
-def training_release(plan: Plan, count: int) -> GaussianRelease:
-    """Return what one site with `count` records, at least 1, releases in one attempt at a round."""
-    training = plan.training
-    asked, rate = sample_level_of(plan), sampling_rate(training, count)
-    return GaussianRelease("training", asked.noise_multiplier, rate, round_length(training, count), asked.clip)
-
-
-def planned_releases(plan: Plan, count: int, rounds: int | None = None) -> tuple[GaussianRelease, ...]:
-    """Return what a site releases in a run in which no sum is lost.
-
-    Args:
-        plan: the plan, which protects single records.
-        count: the site's training records; with none it releases evaluations only.
-        rounds: up to and with which round, from 0 on; None for the whole run.
-    """
-    asked, schedule = sample_level_of(plan), schedule_of(plan)
-    trained, evaluated, standardised = (
-        schedule.total(purpose, rounds)
-        for purpose in (Purpose.TRAINING, Purpose.EVALUATION, Purpose.STANDARDISATION)
-    )
-    releases = [GaussianRelease("evaluation", asked.evaluation_noise_multiplier, 1.0, evaluated)]
-    if count and trained:
-        one_round = training_release(plan, count)
-        releases.insert(0, replace(one_round, steps=one_round.steps * trained))
-    if count and standardised:
-        noise = asked.standardisation_noise_multiplier
-        releases.append(GaussianRelease("standardisation", noise, 1.0, standardised))
-    return tuple(releases)
 
 
 def poisson_indices(training: TrainingSection, count: int, draws: Draws) -> Iterator[Tensor]:

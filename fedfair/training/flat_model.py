@@ -65,20 +65,22 @@ class FlatModel(nn.Module):
         self._rest = [(buffer, buffer.clone()) for buffer in _other_buffers(module, tensors)]
         self.flat = torch.empty(self.layout.dimension, dtype=dtype, device=device)
         self.gradient = torch.zeros_like(self.flat)
-        self._host = host_memory((self.layout.dimension,), dtype, self.flat.device)
-        # The steps since then, added up by themselves: the model is far larger than one step, and rounds it.
+        # The steps since it was loaded, added up by themselves: a model is far larger than a step, and rounds it.
         self._stepped = torch.zeros_like(self.flat)
-        # What was loaded last, which the change is counted from. On the CPU the two are one.
-        self._loaded = self._host if self.flat.device.type == "cpu" else torch.empty_like(self.flat)
-        self._trained: list[slice] = []
+        # On the CPU nothing need be carried.
+        on, length = self.flat.device, self.layout.dimension
+        self._host = None if on.type == "cpu" else host_memory((length,), dtype, on)
+        # What no step moves, and what it was when it was loaded: its change is counted from that.
+        self._untrained: list[tuple[slice, Tensor]] = []
         for entry, place in self.layout.slices():
             tensor = tensors[entry.name]
             view = self.flat[place].view(entry.shape)
             view.copy_(tensor.detach())
             tensor.data = view
             if entry.trainable:
-                self._trained.append(place)
                 tensor.grad = self.gradient[place].view(entry.shape)
+            else:
+                self._untrained.append((place, self.flat[place].clone()))
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits (batch, classes) of features (batch, *input_shape)."""
@@ -99,11 +101,15 @@ class FlatModel(nn.Module):
                 f"a vector of {vector.shape} {vector.dtype} does not fit the model's "
                 f"({self.layout.dimension},) {self.layout.dtype}"
             )
-        np.copyto(self._host.numpy(), vector)
-        if self._loaded is not self._host:
+        if self._host is None:
+            np.copyto(self.flat.numpy(), vector)
+        else:
             # Waiting here costs nothing, since the device has nothing else to do, and frees the host's memory.
-            self._loaded.copy_(self._host)
-        self.go_back_to(self._loaded)
+            np.copyto(self._host.numpy(), vector)
+            self.flat.copy_(self._host)
+        self._stepped.zero_()
+        for place, loaded in self._untrained:
+            loaded.copy_(self.flat[place])
         for buffer, first in self._rest:
             buffer.copy_(first)
 
@@ -114,12 +120,10 @@ class FlatModel(nn.Module):
         are small. It is computed on the device and copied to the host once. The array is memory that the next
         `load` and the next change overwrite: encode it, or copy it, before.
         """
-        torch.sub(self.flat, self._loaded, out=self._loaded)
-        for place in self._trained:
-            self._loaded[place] = self._stepped[place]
-        if self._loaded is not self._host:
-            self._host.copy_(self._loaded)
-        change: NDArray[np.floating] = self._host.numpy()
+        for place, loaded in self._untrained:
+            torch.sub(self.flat[place], loaded, out=self._stepped[place])
+        moved = self._stepped if self._host is None else self._host.copy_(self._stepped)
+        change: NDArray[np.floating] = moved.numpy()
         return change
 
     def vector(self) -> NDArray[np.floating]:

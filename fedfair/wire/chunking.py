@@ -153,8 +153,11 @@ class Assembler:
             self._hash.update(chunk.data)
         self._arrived += size
 
-    def take(self) -> memoryview:
-        """Return the whole vector, read-only and without a copy; only once, so that nobody keeps it by habit.
+    def take(self, *, writable: bool = False) -> memoryview:
+        """Return the whole vector without a copy; only once, so that nobody keeps it by habit.
+
+        Args:
+            writable: whether the receiver may use its memory for something else.
 
         Raises:
             LocalProtocolError: it is not complete, or was taken before.
@@ -170,5 +173,5 @@ class Assembler:
                 "it was damaged on its way or changed while it was sent; send it again",
             )
         self._taken = True
-        view, self._buffer = self._buffer.toreadonly(), memoryview(b"")
-        return view
+        view, self._buffer = self._buffer, memoryview(b"")
+        return view if writable else view.toreadonly()

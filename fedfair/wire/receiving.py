@@ -88,7 +88,7 @@ class ReceivedSum:
 
     Attributes:
         message: of secure aggregation.
-        vector: the words of its body; empty where it has none.
+        vector: the words of its body, in memory that the sum may be decoded in; empty where it has none.
     """
 
     message: bytes
@@ -191,9 +191,9 @@ class Receiver:
         if not assembler.complete:
             return None
         self._arriving = None
-        payload = assembler.take()
         if isinstance(start, SecaggMessage):
-            return ReceivedSum(start.message, payload)
+            return ReceivedSum(start.message, assembler.take(writable=True))
+        payload = assembler.take()
         return ReceivedState(payload) if start.kind is BroadcastKind.STATE else ReceivedTotals(payload)
 
     def _question(self, start: SumStart) -> ReceivedRequest:

@@ -53,8 +53,8 @@ class KeepAlive:
         )
 
 
-KEEPALIVE: Final = KeepAlive(5_000, 5_000)
-"""Of both sides: a dead line is found within ten seconds."""
+KEEPALIVE: Final = KeepAlive(2_000, 3_000)
+"""Of both sides: a dead line is found within five seconds."""
 
 FRAIL_KEEPALIVE: Final = KeepAlive(750, 1_000)
 """Of a site whose line broke of late: its next dead line is found within two seconds."""

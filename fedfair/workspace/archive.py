@@ -1,9 +1,11 @@
 """A workspace as one file: what all must have, and nothing that is anybody's own.
 
-Decides what travels: the YAML files of `plan/` and the files of `src/`. Keys, data, models, approvals and
-`collaborator.yaml` never do; neither does the authority's certificate, because a site must get that in the bundle
-whose fingerprint two people compare, and not as a by-product. The same rule holds on the way in: no archive,
+Decides what travels: the YAML files of `plan/` with their models before round 1, and the files of `src/`. Keys,
+data, trained models, approvals and `collaborator.yaml` never do. The same rule holds on the way in: no archive,
 however made, can write anything but new files under `plan/` and `src/`, and it writes all of them or none.
+
+An archive that sites join with (`fedfair join`) has certificates under `join/` too. No import writes or trusts
+these: what joins compares their fingerprint with the authority's operator first (`collaborator.joining`).
 
 Archives are reproducible (sorted, without times), so that two people can compare one digest.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import itertools
 import shutil
 import stat
 import struct
@@ -21,12 +24,17 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from fedfair.errors import PlanError
 from fedfair.plan.module_code import travels
+from fedfair.run.initial_model import SUFFIX as MODEL_SUFFIX
 
 MAX_FILES = 1000
 MAX_TOTAL_BYTES = 32 << 20
+"""Of all files but models."""
+MAX_MODEL_BYTES = 1 << 30
+"""Of the models before round 1. They are stored as they are, so none unpacks to more than the archive has."""
 MAX_DIRECTORY_BYTES = MAX_FILES << 10
 """Of the archive's list of names. A name has at most 200 characters, so an export stays below it."""
 
@@ -34,22 +42,33 @@ _DIRECTORY_END_MARK = b"PK\x05\x06"
 _DIRECTORY_END = struct.Struct("<4s4H2LH")
 _WIDE_LOCATOR = b"PK\x06\x07"
 _WIDE_LOCATOR_BYTES = 20
+JOIN_FOLDER = "join"
+"""The part of an archive that holds certificates, which `unpack` never writes."""
+
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _SECRET = b"PRIVATE KEY-----"
 _ENCRYPTED = 1
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 
-def pack(workspace: Path) -> bytes:
+def pack(workspace: Path, certificates: Mapping[str, bytes] = MappingProxyType({})) -> bytes:
     """Return the archive of a workspace.
+
+    Args:
+        workspace: its folder.
+        certificates: files for those who join, by name, such as "clinic-a.certificate.pem".
 
     Raises:
         PlanError: there is no plan, or a file is a link, too large, or holds a private key.
     """
     if not (workspace / "plan" / "plan.yaml").is_file():
         raise PlanError(f"{workspace} is no workspace: it has no plan/plan.yaml", "go to the workspace's folder")
-    contents = {name: _readable(workspace / name) for name in sorted(_exported(workspace))}
-    if sum(map(len, contents.values())) > MAX_TOTAL_BYTES or len(contents) > MAX_FILES:
+    contents = {name: _readable(workspace / name) for name in sorted(exported(workspace))}
+    for name, content in sorted(certificates.items()):
+        if _SECRET in content:
+            raise PlanError(f"{name} holds a private key; nothing was exported", "give certificates only")
+        contents[f"{JOIN_FOLDER}/{name}"] = content
+    if _beyond_limits({name: len(content) for name, content in contents.items()}):
         raise PlanError(
             f"{workspace}/src holds more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; nothing was exported",
             "keep data and models out of src/",
@@ -58,7 +77,7 @@ def pack(workspace: Path) -> bytes:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in contents.items():
             info = zipfile.ZipInfo(name, _EPOCH)
-            info.compress_type = zipfile.ZIP_DEFLATED
+            info.compress_type = zipfile.ZIP_STORED if _is_model(name) else zipfile.ZIP_DEFLATED
             info.external_attr = (stat.S_IFREG | 0o644) << 16
             archive.writestr(info, content)
     return stream.getvalue()
@@ -70,13 +89,15 @@ def read_archive(path: Path) -> bytes:
     Raises:
         PlanError: the file cannot be read, or is larger than any archive of a workspace.
     """
+    most = MAX_TOTAL_BYTES + MAX_MODEL_BYTES
     try:
         with path.open("rb") as source:
-            raw = source.read(MAX_TOTAL_BYTES + 1)
+            # Nothing of a file that is too large is read; one that grows meanwhile is not read further.
+            raw = b"" if (size := path.stat().st_size) > most else source.read(most)
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from error
-    if len(raw) > MAX_TOTAL_BYTES:
-        raise PlanError(f"{path} has more than {MAX_TOTAL_BYTES} bytes", "it is not a workspace")
+    if size > most:
+        raise PlanError(f"{path} has more than {most} bytes", "it is not a workspace")
     return raw
 
 
@@ -97,11 +118,25 @@ def unpack(raw: bytes, folder: Path) -> list[Path]:
         PlanError: the archive is damaged or holds anything that `pack` would not have put there, a file exists, or
             a file cannot be written. Nothing was written then.
     """
-    contents = _contents(raw)
+    contents = {name: content for name, content in read_contents(raw).items() if not _is_of_join(name)}
     targets = {folder.joinpath(*PurePosixPath(name).parts): content for name, content in contents.items()}
     _check_targets(list(targets), folder)
     _write_all(targets, folder)
     return list(targets)
+
+
+def certificates_of(raw: bytes) -> dict[str, bytes]:
+    """Return the files of an archive for those who join, by name; nothing of them is checked.
+
+    Raises:
+        PlanError: as for `unpack`.
+    """
+    found = read_contents(raw).items()
+    return {PurePosixPath(name).name: content for name, content in found if _is_of_join(name)}
+
+
+def _is_of_join(name: str) -> bool:
+    return PurePosixPath(name).parts[0] == JOIN_FOLDER
 
 
 def archive_digest(raw: bytes) -> bytes:
@@ -109,11 +144,22 @@ def archive_digest(raw: bytes) -> bytes:
     return hashlib.sha256(raw).digest()
 
 
-def _exported(workspace: Path) -> Iterator[str]:
-    for path in (*(workspace / "plan").glob("*.yaml"), *(workspace / "src").rglob("*")):
+def exported(workspace: Path) -> Iterator[str]:
+    """Yield the files of a workspace that travel, by their path in it with forward slashes."""
+    plans = (workspace / "plan").glob("*.yaml"), (workspace / "plan").glob(f"*{MODEL_SUFFIX}")
+    for path in (*itertools.chain(*plans), *(workspace / "src").rglob("*")):
         name = path.relative_to(workspace)
         if travels(name) and not path.is_dir():
             yield name.as_posix()
+
+
+def _is_model(name: str) -> bool:
+    return name.startswith("plan/") and name.endswith(MODEL_SUFFIX)
+
+
+def _beyond_limits(sizes: Mapping[str, int]) -> bool:
+    models = sum(size for name, size in sizes.items() if _is_model(name))
+    return models > MAX_MODEL_BYTES or sum(sizes.values()) - models > MAX_TOTAL_BYTES or len(sizes) > MAX_FILES
 
 
 def _readable(path: Path) -> bytes:
@@ -126,7 +172,12 @@ def _readable(path: Path) -> bytes:
     return content
 
 
-def _contents(raw: bytes) -> dict[str, bytes]:
+def read_contents(raw: bytes) -> dict[str, bytes]:
+    """Return every file of an archive by its name, after all names were checked.
+
+    Raises:
+        PlanError: the archive is damaged, or holds anything that `pack` would not have put there.
+    """
     _check_directory(raw)
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
@@ -179,6 +230,10 @@ def _check_members(members: list[zipfile.ZipInfo]) -> None:
             raise PlanError(
                 f"the archive's {member.filename!r} is {how}", "export it with `fedfair workspace export`"
             )
+        if _is_model(member.filename) and member.compress_type != zipfile.ZIP_STORED:
+            raise PlanError(
+                f"the archive's {member.filename!r} is compressed", "export it with `fedfair workspace export`"
+            )
         seen.add(member.filename.casefold())
     for member in members:
         for parent in PurePosixPath(member.filename.casefold()).parents:
@@ -192,24 +247,28 @@ def _check_name(name: str) -> None:
     plain = all(
         part and part.isprintable() and part[0] not in ". " and not set(part) & set('\\:*?"<>|') for part in parts
     )
-    in_plan = len(parts) == 2 and parts[0] == "plan" and name.endswith(".yaml")
+    in_plan = len(parts) == 2 and parts[0] == "plan" and name.endswith((".yaml", MODEL_SUFFIX))
     in_source = len(parts) >= 2 and parts[0] == "src"
-    if not plain or not (in_plan or in_source) or len(name) > 200:
+    in_join = len(parts) == 2 and parts[0] == JOIN_FOLDER and name.endswith(".pem")
+    if not plain or not (in_plan or in_source or in_join) or len(name) > 200:
         raise PlanError(
-            f"the archive would write {name[:80]!r}", "an archive may hold only plan/*.yaml and files under src/"
+            f"the archive would write {name[:80]!r}",
+            "an archive may hold only plan/*.yaml, their models before round 1, join/*.pem and files under src/",
         )
 
 
 def _bounded(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
-    left = MAX_TOTAL_BYTES
+    left = {True: MAX_MODEL_BYTES, False: MAX_TOTAL_BYTES}
     for member in members:
+        kind = _is_model(member.filename)
         # The declared size is the sender's word; what is read is bounded whatever it says.
         with archive.open(member) as source:
-            contents[member.filename] = source.read(left + 1)
-        left -= len(contents[member.filename])
-        if left < 0:
-            raise PlanError(f"the archive unpacks to more than {MAX_TOTAL_BYTES} bytes", "it is not a workspace")
+            contents[member.filename] = source.read(left[kind] + 1)
+        left[kind] -= len(contents[member.filename])
+        if left[kind] < 0:
+            most = MAX_MODEL_BYTES if kind else MAX_TOTAL_BYTES
+            raise PlanError(f"the archive unpacks to more than {most} bytes", "it is not a workspace")
     return contents
 
 

@@ -15,31 +15,43 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedfair.errors import PlanError
-from fedfair.workspace.templates import GITIGNORE, collaborator_text, plan_text
+from fedfair.workspace.templates import (
+    GITIGNORE,
+    TWO_CLINICS,
+    Members,
+    check_members,
+    collaborator_text,
+    plan_text,
+)
 
 PLAN_FILE = Path("plan", "plan.yaml")
 FOLDERS = ("plan", "src", "save", "logs", "data", "cert", "approvals")
 
 
-def create_workspace(folder: Path, federation: str, template: str) -> list[Path]:
+def create_workspace(
+    folder: Path, federation: str, template: str, members: Members = TWO_CLINICS, task: str | None = None
+) -> list[Path]:
     """Create a workspace.
 
     Args:
         folder: does not exist, or is empty.
         federation: a valid federation name.
         template: a key of `fedfair.workspace.templates.TEMPLATES`.
+        members: the aggregator's host and the sites.
+        task: the lines of `task.data` and the splits, in place of the template's.
 
     Returns:
         The files that were written.
 
     Raises:
-        PlanError: the folder is a file, or holds something already.
+        PlanError: the folder is a file, or holds something already; or a name cannot be one.
     """
+    check_members(members)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PlanError(f"{folder} exists and is not an empty folder; nothing was written", "name another folder")
     files = {
-        PLAN_FILE: plan_text(federation, template),
-        Path("collaborator.yaml"): collaborator_text("clinic-a"),
+        PLAN_FILE: plan_text(federation, template, members, task),
+        Path("collaborator.yaml"): collaborator_text(members.collaborators[0]),
         Path(".gitignore"): GITIGNORE,
     }
     for name in FOLDERS:
@@ -50,8 +62,13 @@ def create_workspace(folder: Path, federation: str, template: str) -> list[Path]
     return [folder / path for path in files]
 
 
-def write_site_file(folder: Path, name: str) -> Path:
+def write_site_file(folder: Path, name: str, records: Path | None = None) -> Path:
     """Write a `collaborator.yaml` with the most careful terms, unless there is one.
+
+    Args:
+        folder: the workspace.
+        name: the site's.
+        records: the file or the folder of its records; None where somebody fills it in.
 
     Raises:
         PlanError: there is one.
@@ -59,7 +76,7 @@ def write_site_file(folder: Path, name: str) -> Path:
     path = folder / "collaborator.yaml"
     try:
         with path.open("x", encoding="utf-8") as target:
-            target.write(collaborator_text(name))
+            target.write(collaborator_text(name, records))
     except FileExistsError as error:
         raise PlanError(f"{path} exists; it was left alone", "edit it, or move it away first") from error
     return path

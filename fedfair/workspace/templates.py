@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedfair.errors import PlanError
+from fedfair.ids import parse_participant_id
 from fedfair.plan.yaml_reader import resolve
+
+_HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 
 GITIGNORE = """\
 # Keys, certificates and data never go into version control.
@@ -26,7 +35,7 @@ COLLABORATOR = """\
 # This site's own file: nobody else sees it, and no plan or aggregator can change its terms.
 collaborator: {name}          # this site's name in the plan
 # Paths start from this file's folder. Which of them is needed depends on the plan's data.
-data: {{train: null, test: null, root: null}}
+data: {{train: {train}, test: {test}, root: {root}}}
 device: null                 # auto | cpu | cuda | mps; null takes the plan's
 threads: null                # null for all cores
 network: {{proxy: environment}}   # or none, or http://user:password@host:port: docs/how-to/network.md
@@ -79,10 +88,10 @@ _PLAN = """\
 federation:
   name: {federation}
   aggregator:
-    host: localhost                # the name under which collaborators reach the aggregator
+    host: {host}                # the name under which collaborators reach the aggregator
     port: 8443
-  collaborators: [clinic-a, clinic-b]
-  min_collaborators: 2             # how many must contribute to every sum; null for all
+  collaborators: [{collaborators}]
+  min_collaborators: {count}             # how many must contribute to every sum; null for all
 task:
 {task}  standardize: secure              # means and variances of numeric columns, from one sum before round 1
   model: {{name: linear}}            # or {{name: mlp, hidden: [64]}}, {{name: resnet18}}, module:function
@@ -108,17 +117,71 @@ evaluation:
 """
 
 
-def plan_text(federation: str, template: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Who takes part.
+
+    Attributes:
+        host: the name under which sites reach the aggregator.
+        collaborators: the names of the sites.
+    """
+
+    host: str
+    collaborators: tuple[str, ...]
+
+
+TWO_CLINICS = Members("localhost", ("clinic-a", "clinic-b"))
+
+
+def check_members(members: Members) -> None:
+    """Refuse a host or names that no plan can have.
+
+    Raises:
+        PlanError: the host cannot be one, or a name stands twice.
+        FedfairError: a name is not 1 to 40 of a-z, 0-9 and inner hyphens, or is reserved.
+    """
+    for name in members.collaborators:
+        parse_participant_id(name)
+        if members.collaborators.count(name) > 1:
+            raise PlanError(f"{name} is named twice", "name every site once")
+    if not _HOST.fullmatch(members.host):
+        raise PlanError(f"{members.host!r} is no host name or address", "name it without a port: agg.example.org")
+
+
+def plan_text(federation: str, template: str, members: Members = TWO_CLINICS, task: str | None = None) -> str:
     """Return a commented plan.
 
     Args:
         federation: a valid federation name.
         template: a key of `TEMPLATES`.
+        members: the aggregator's host and the sites; valid.
+        task: the lines of `task.data` and the splits, in place of the template's.
     """
-    return _PLAN.format(federation=federation, task=TEMPLATES[template], rounds=_ROUNDS[template])
+    host = f'"{members.host}"' if ":" in members.host else members.host
+    return _PLAN.format(
+        federation=federation,
+        task=TEMPLATES[template] if task is None else task,
+        rounds=_ROUNDS[template],
+        host=host.ljust(len("localhost")),
+        collaborators=", ".join(map(_quoted, members.collaborators)),
+        count=len(members.collaborators),
+    )
 
 
-def collaborator_text(name: str) -> str:
-    """Return a commented `collaborator.yaml` with the most careful terms."""
-    # A name such as 1 or null is a valid one, and YAML would read something else.
-    return COLLABORATOR.format(name=name if resolve(name) == name else f'"{name}"')
+def collaborator_text(name: str, records: Path | None = None) -> str:
+    """Return a commented `collaborator.yaml` with the most careful terms.
+
+    Args:
+        name: the site's.
+        records: the file or the folder of its records; None where somebody fills it in.
+    """
+    places = {"train": "null", "test": "null", "root": "null"}
+    if records is not None:
+        # A text of JSON is one of YAML, whatever characters a path has.
+        places["root" if records.is_dir() else "train"] = json.dumps(str(records.resolve()), ensure_ascii=False)
+    return COLLABORATOR.format(name=_quoted(name), **places)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as YAML reads it back: one such as 1 or null is valid, and would be something else."""
+    return name if resolve(name) == name else f'"{name}"'

@@ -134,7 +134,9 @@ def test_a_failed_entry_leaves_the_one_before(path: Path) -> None:
 
 
 def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone(path: Path) -> None:
-    Journal.open(path, DIGEST, RUN, NOW).close()
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.record(replace(entry(), costs=(SumCost(Purpose.TRAINING, 1, 0.5, 3, 10, 20),)))
+    journal.close()
     other = bytes(32)
     with pytest.raises(FedfairError) as refusal:
         Journal.open(path, other, RUN, NOW)
@@ -144,11 +146,32 @@ def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone
     Journal.open(path, DIGEST, RUN, NOW).close()
 
 
+def test_a_run_that_has_only_waited_makes_way_for_a_changed_plan(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.add_departure(Departed(ParticipantId("clinic-a"), 0, "did not come"))
+    # A stop records the state before the first sum.
+    journal.record(entry())
+    journal.close()
+    changed = Journal.open(path, bytes(32), "f" * 32, NOW)
+    assert changed.run_id == "f" * 32
+    assert changed.latest() is None
+    assert list(changed.departures()) == []
+    changed.close()
+
+
+def test_a_sum_that_is_under_way_keeps_a_changed_plan_out(path: Path) -> None:
+    journal = Journal.open(path, DIGEST, RUN, NOW)
+    journal.keep(UnfinishedSum(1, b"what opens it"))
+    journal.close()
+    with pytest.raises(FedfairError, match="belongs to another plan"):
+        Journal.open(path, bytes(32), "f" * 32, NOW)
+
+
 def test_a_journal_of_another_form_is_refused_for_what_it_is(path: Path) -> None:
     journal = Journal.open(path, DIGEST, RUN, NOW)
     journal._connection.execute("UPDATE run SET format = 'fedfair/journal/1'")
     journal.close()
-    with pytest.raises(FedfairError, match="a journal of the form fedfair/journal/1, this version of fedfair"):
+    with pytest.raises(FedfairError, match=r"format fedfair/journal/1, and fedfair .* reads fedfair/journal/7"):
         Journal.open(path, DIGEST, RUN, NOW)
 
 

@@ -28,6 +28,13 @@ def test_a_line_that_brings_nothing_to_its_end_is_given_its_time_until_it_does()
     assert watch.next(backoff.fruitless) is FRAIL_KEEPALIVE
 
 
+def test_a_first_dead_line_is_found_within_five_seconds_and_the_next_within_two() -> None:
+    found = [
+        keepalive.silent_milliseconds + keepalive.answer_milliseconds for keepalive in (KEEPALIVE, FRAIL_KEEPALIVE)
+    ]
+    assert found == [5_000, 1_750]
+
+
 def test_the_aggregator_allows_as_many_pings_as_any_site_sends() -> None:
     from aggregator.service import SERVER_OPTIONS
 

@@ -23,10 +23,11 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.privacy.accounting import epsilon
+from fedfair.privacy.planned_releases import planned_releases, training_release
 from fedfair.privacy.releases import GaussianRelease, Unprotected
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
-from fedfair.training.dp_sgd import RecordProtection, planned_releases, training_release
+from fedfair.training.dp_sgd import RecordProtection
 from fedfair.wire.receiving import ReceivedRequest
 from tests import bc10
 from tests.actors.followed_run import FollowedRun

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 import struct
 from pathlib import Path
@@ -98,16 +99,56 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_state_before(writte
     assert loaded(store_at(tmp_path)) == (RUN, STATES[-2].digest(PLAN_DIGEST))
 
 
-def test_a_file_of_the_version_before_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_file_of_an_earlier_version_is_read(version: int, tmp_path: Path) -> None:
     store = store_at(tmp_path)
     store.keep(RUN, LAST)
     path = tmp_path / "a.run"
     raw = path.read_bytes()
-    _, _, number, length, _, _ = struct.unpack_from("<16s32s4Q", raw)
-    counts = struct.pack("<2Q", number, length)
-    body = raw[80 : 80 + length]
-    earlier = b"fedfair run 2\n\0\0" + hashlib.sha256(counts + body).digest() + counts + body
+    _, _, number, length, padding, start, vectors = struct.unpack_from("<16s32s5Q", raw)
+    (model_bytes, *_) = struct.unpack_from(f"<{vectors}Q", raw, 88)
+    lead = 8 * vectors + padding
+    body, start = raw[88 + lead : 88 + length], start - lead
+    counts, hashed = struct.pack("<2Q", number, len(body)), body
+    if version == 3:
+        counts += struct.pack("<2Q", start, model_bytes)
+        model = body[start : start + model_bytes]
+        hashed = body[:start] + hashlib.sha256(model).digest() + body[start + model_bytes :]
+    mark = f"fedfair run {version}\n".encode().ljust(16, b"\0")
+    earlier = mark + hashlib.sha256(counts + hashed).digest() + counts + body
     path.write_bytes(earlier.ljust(len(raw) // 2, b"\0") + bytes(len(raw) // 2))
+    assert loaded(store_at(tmp_path)) == (RUN, LAST.digest(PLAN_DIGEST))
+
+
+def test_a_vector_that_is_in_its_place_already_is_not_written_again(tmp_path: Path) -> None:
+    """The vectors are spoilt in the file behind the store's back, with the time of the file put back."""
+    path, store = tmp_path / "a.run", store_at(tmp_path)
+    for _ in range(4):  # the first ones make the file longer
+        store.keep(RUN, LAST)
+    found, raw = path.stat(), path.read_bytes()
+    model = LAST.model.vector.tobytes()
+    spoilt = raw.replace(model, bytes(len(model)))
+    assert raw.count(model) >= 2
+    with path.open("r+b") as file:
+        file.write(spoilt)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    store.keep(RUN, LAST)
+    store.keep(RUN, LAST)
+    assert path.read_bytes().count(model) == 0
+    assert loaded(store_at(tmp_path)) is None
+
+
+def test_after_somebody_else_wrote_to_the_file_everything_is_written_again(tmp_path: Path) -> None:
+    path, store = tmp_path / "a.run", store_at(tmp_path)
+    for _ in range(4):
+        store.keep(RUN, LAST)
+    found, model = path.stat(), LAST.model.vector.tobytes()
+    raw = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(raw.replace(model, bytes(len(model))))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+    store.keep(RUN, LAST)
+    store.keep(RUN, LAST)
     assert loaded(store_at(tmp_path)) == (RUN, LAST.digest(PLAN_DIGEST))
 
 

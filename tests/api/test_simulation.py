@@ -18,7 +18,7 @@ from fedfair.data.source import load_federation
 from fedfair.errors import DataError, FedfairError, PlanError
 from fedfair.fairness.worst_group import worst_group_risk
 from fedfair.plan.loading import load_plan
-from fedfair.prediction.saved_model import load_model
+from fedfair.prediction.loaded_model import load_model
 from fedfair.simulation.simulate import simulate as simulate_plan
 from tests.plans import parsed
 

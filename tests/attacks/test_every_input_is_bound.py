@@ -339,6 +339,7 @@ TERMS_CHANGED: Mapping[str, object] = {
     "ring_bits": 24,
     "greatest_weight": 101,
     "check_sums": False,
+    "neighbours": 6,
 }
 ROUNDS: Mapping[str, object] = {
     "plan_digest": hashlib.sha256(b"another").digest(),

@@ -21,7 +21,6 @@ import pytest
 import torch
 import yaml
 
-from aggregator.preparation import Binding
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.cli.loopback import prepare
@@ -30,11 +29,12 @@ from fedfair.errors import CertificateError
 from fedfair.plan.loading import load_plan
 from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
+from fedfair.run.initial_model import InitialModel
 from fedfair.training.binding import PlanBinding
 from tests.interop.federation_kit import Federation, in_process_binding, metrics, play
 from tests.plans import small_plan
 
-Bound = TypeVar("Bound", Binding, PlanBinding)
+Bound = TypeVar("Bound", InitialModel, PlanBinding)
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 TARGET = "clinic-c"
@@ -119,7 +119,7 @@ def attack(folder: Path, value: float, model: object, **training: object) -> Tol
         stated["policy"]["allow_module_code"] = True
         file.write_text(yaml.safe_dump(stated))
 
-    def binding(plan: Path) -> Binding:
+    def binding(plan: Path) -> InitialModel:
         bound = in_process_binding(plan)
         return bound if isinstance(model, str) else crafted(bound)
 

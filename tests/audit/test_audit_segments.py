@@ -104,7 +104,7 @@ class KilledError(Exception):
     """The process ends here."""
 
 
-STEPS = ("fsync 1", "open 1", "fsync 2", "fsync 3", "rename 1", "replace 1", "fsync 4", "close 3")
+STEPS = ("fsync 1", "fsync 2", "replace 1", "fsync 3", "open 1", "rename 1", "replace 2", "fsync 4", "close 3")
 
 
 @contextmanager

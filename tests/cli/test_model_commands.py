@@ -17,7 +17,7 @@ from fedfair.cli.commands import app
 from fedfair.data.source import load_federation
 from fedfair.errors import CertificateError, DataError
 from fedfair.prediction.export import TOLERANCE, export_metadata, scaled_model
-from fedfair.prediction.saved_model import load_model
+from fedfair.prediction.loaded_model import load_model
 from fedfair.results.document import to_text
 from tests import plans
 from tests.prediction.saved_runs import SavedRun, saved_run

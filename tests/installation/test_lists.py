@@ -10,24 +10,26 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from supply.lock import is_cuda, lists
-from supply.pins import CPU, CUDA, DEVELOPMENT, ROOT, RUN, Pin, normal, parse, read, text_of
+from supply.lock import EXTRAS, is_cuda, lists
+from supply.pins import BASE, CPU, CUDA, DEVELOPMENT, ROOT, RUN, Pin, normal, parse, read, text_of
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROTOC = ROOT / "requirements" / "protoc.txt"
 ZEROS, ONES = "0" * 64, "1" * 64
 
 
-@pytest.mark.parametrize("path", [DEVELOPMENT, RUN, CUDA, CPU], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [DEVELOPMENT, BASE, RUN, CUDA, CPU, PROTOC], ids=lambda path: path.name)
 def test_every_line_has_one_version_and_at_least_one_hash(path: Path) -> None:
     pins = read(path)
     assert pins
     assert [pin.name for pin in pins.values() if not pin.hashes] == []
-    assert path == CPU or path.read_text().endswith(text_of((), pins.values()))
+    assert path in {CPU, PROTOC} or path.read_text().endswith(text_of((), pins.values()))
 
 
 def test_the_lists_agree_with_each_other() -> None:
     development, run, cuda, cpu = read(DEVELOPMENT), read(RUN), read(CUDA), read(CPU)
-    assert run.items() <= development.items()
+    assert read(BASE).items() <= run.items() <= development.items()
+    assert not {"torch", "scipy", "pandas", "matplotlib"} & read(BASE).keys()
     assert development.keys() & cuda.keys() == set()
     assert all(is_cuda(name) for name in cuda)
     (torch,) = cpu.values()
@@ -64,8 +66,8 @@ def closure(requirements: Iterable[str]) -> dict[str, list[Requirement]]:
 
 
 @pytest.mark.parametrize(
-    ("path", "extras"), [(RUN, ()), (DEVELOPMENT, tuple(PROJECT["project"]["optional-dependencies"]))],
-    ids=["run", "development"],
+    ("path", "extras"), [*EXTRAS.items(), (DEVELOPMENT, tuple(PROJECT["project"]["optional-dependencies"]))],
+    ids=["base", "run", "development"],
 )  # fmt: skip
 def test_a_list_has_everything_that_is_needed_in_a_version_that_fits(path: Path, extras: tuple[str, ...]) -> None:
     project = PROJECT["project"]
@@ -101,12 +103,17 @@ def test_a_list_that_pip_would_resolve_by_itself_is_refused(text: str, fault: st
 
 def test_the_lists_are_parts_of_one_and_allow_the_build_for_the_cpu() -> None:
     every = {name: Pin(name, "1", "", (ZEROS,)) for name in ("torch", "numpy", "pytest", "nvidia-nccl", "triton")}
-    made = lists(every, {"torch", "numpy", "nvidia-nccl"}, {"torch": Pin("torch", "1+cpu", "", (ONES,))})
+    made = lists(
+        every,
+        {BASE: {"numpy"}, RUN: {"torch", "numpy", "nvidia-nccl"}},
+        {"torch": Pin("torch", "1+cpu", "", (ONES,))},
+    )
     assert {path: list(parse(text)) for path, text in made.items()} == {
         DEVELOPMENT: ["numpy", "pytest", "torch"],
+        BASE: ["numpy"],
         RUN: ["numpy", "torch"],
         CUDA: ["nvidia-nccl", "triton"],
     }
     assert parse(made[RUN])["torch"].hashes == (ZEROS, ONES)
     with pytest.raises(ValueError, match=r"cpu.txt has torch 2\+cpu, and 1 is locked"):
-        lists(every, (), {"torch": Pin("torch", "2+cpu", "", (ONES,))})
+        lists(every, {}, {"torch": Pin("torch", "2+cpu", "", (ONES,))})

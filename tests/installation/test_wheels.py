@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tarfile
 import venv
 from pathlib import Path
 
 import pytest
 
 from fedfair.version import __version__
-from supply.pins import RUN
+from supply.bundle import pack
+from supply.pins import BASE, RUN
 from supply.wheels import fill
 
 SECONDS = 1800
@@ -47,3 +49,31 @@ def test_a_host_without_a_network_installs_from_the_folder_by_hash_alone(tmp_pat
     )  # fmt: skip
     assert again.returncode != 0
     assert "DO NOT MATCH THE HASHES" in again.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * SECONDS)
+def test_an_aggregators_host_installs_from_one_file_and_has_no_torch(tmp_path: Path) -> None:
+    place = tmp_path / "installed"
+    try:
+        bundle = pack(BASE, tmp_path / "build")
+    except subprocess.CalledProcessError as fault:
+        pytest.skip(f"no package index here, or no room for the files: {fault}")
+    with tarfile.open(bundle) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / bundle.stem
+    check, command = (folder / "INSTALL.txt").read_text().splitlines()
+    subprocess.run(check.split(), check=True, cwd=folder, timeout=SECONDS)
+    venv.create(place, with_pip=True)
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    alone |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
+    assert {"--no-index", "--require-hashes"} <= set(command.split())
+    python = str(place / "bin" / "python")
+    subprocess.run([python, "-m", *command.split()], check=True, env=alone, cwd=folder, timeout=SECONDS)
+    subprocess.run([python, "-m", "pip", "check"], check=True, env=alone, cwd=folder, timeout=SECONDS)
+    fedfair = str(place / "bin" / "fedfair")
+    for words in (["workspace", "create", "heart"], ["plan", "check", "-p", "heart/plan/plan.yaml"]):
+        subprocess.run([fedfair, *words], check=True, cwd=tmp_path, timeout=SECONDS)
+    told = subprocess.run([fedfair, "simulate", "-p", "heart/plan/plan.yaml"], check=False, capture_output=True,
+                          text=True, cwd=tmp_path, timeout=SECONDS)  # fmt: skip
+    assert (told.returncode, "fedfair[train]" in told.stderr) == (2, True)

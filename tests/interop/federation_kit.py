@@ -14,7 +14,7 @@ from aggregator.notice_words import notice_words
 from aggregator.notices import Notice
 from aggregator.observer import SilentRunObserver
 from aggregator.outcome import Ending, write_result
-from aggregator.preparation import Binding, Run, Start, prepare
+from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from collaborator.egress import EgressRecord
@@ -36,6 +36,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.results.document import JsonObject, to_json
+from fedfair.run.initial_model import InitialModel
 from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.simulation.simulate import simulate
 from fedfair.training.binding import plan_binding
@@ -46,6 +47,9 @@ NAMES = ("clinic-a", "clinic-b", "clinic-c")
 FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
 SECONDS = 180.0
 """No scenario may take longer; each takes a second or two."""
+
+SECONDS_AFTER_THE_END = 45.0
+"""How long sites may go on once the aggregator's task has ended by itself."""
 
 
 class Watching(SilentRunObserver):
@@ -159,9 +163,9 @@ class Federation:
         return dial(self.ready(name), Address("localhost", self.port), Remembered())
 
 
-def in_process_binding(plan: Path) -> Binding:
+def in_process_binding(plan: Path) -> InitialModel:
     made = plan_binding(load_plan(plan), workspace_of(plan))
-    return Binding(made.layout, made.vector, made.schema, made.digest, made.initial_weights)
+    return InitialModel(made.layout, made.vector, made.schema, made.digest)
 
 
 def prepared(
@@ -169,7 +173,7 @@ def prepared(
     *,
     fresh: bool = False,
     model: Path | None = None,
-    binding: Callable[[Path], Binding] = in_process_binding,
+    binding: Callable[[Path], InitialModel] = in_process_binding,
 ) -> Run:
     folder = workspace.folder if model is None else workspace.folder / "evaluation"
     start = Start(workspace.plan, folder, workspace.folder / "cert", fresh=fresh, model=model)
@@ -182,7 +186,7 @@ def play(
     *,
     fresh: bool = False,
     model: Path | None = None,
-    binding: Callable[[Path], Binding] = in_process_binding,
+    binding: Callable[[Path], InitialModel] = in_process_binding,
     limits: PeerLimits = PEER_LIMITS,
 ) -> Ending:
     """Start an aggregator, let the scenario happen, and return how the run ended.
@@ -207,7 +211,7 @@ def play(
                 await asyncio.wait({serving, port}, return_when=asyncio.FIRST_COMPLETED)
                 if not port.done():
                     return await serving
-                await unless_it_fails(serving, scenario(Federation(workspace, port.result(), watching, serving)))
+                await unless_it_ends(serving, scenario(Federation(workspace, port.result(), watching, serving)))
                 ending = await serving
             write_result(run, ending)
             return ending
@@ -219,17 +223,27 @@ def play(
     return asyncio.run(playing())
 
 
-async def unless_it_fails(serving: asyncio.Task[Ending], scenario: Awaitable[None]) -> None:
-    """Let a scenario happen, unless the aggregator ends with a fault before it.
+async def unless_it_ends(
+    serving: asyncio.Task[Ending], scenario: Awaitable[None], seconds: float = SECONDS_AFTER_THE_END
+) -> None:
+    """Let a scenario happen, unless the aggregator ends before it and leaves it waiting.
+
+    Args:
+        serving: the aggregator.
+        scenario: what the sites do.
+        seconds: how long they may go on once it has ended by itself.
 
     Raises:
         BaseException: the fault of the aggregator, or that of the scenario.
+        AssertionError: the run has ended, and the scenario still waits for something.
     """
     acting = asyncio.ensure_future(scenario)
     try:
         await asyncio.wait({serving, acting}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done() and not serving.cancelled() and serving.exception() is not None:
-            serving.result()
+        if serving.done() and not serving.cancelled():
+            ending = serving.result()
+            await asyncio.wait({acting}, timeout=seconds)
+            assert acting.done(), f"the run has ended, and the scenario still waits: {ending}"
         await acting
     finally:
         acting.cancel()

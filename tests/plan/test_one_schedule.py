@@ -43,8 +43,8 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import Admitted
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms, terms
+from fedfair.privacy.planned_releases import planned_releases, training_release
 from fedfair.run.training_run import TrainingRun
-from fedfair.training.dp_sgd import planned_releases, training_release
 from tests.oracles.header_places import matrix_length
 
 DIMENSION = 3

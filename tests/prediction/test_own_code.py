@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
 from fedfair.errors import DataError, PlanError
-from fedfair.prediction.saved_model import load_model
+from fedfair.prediction.loaded_model import load_model
 from fedfair.run.saved_model import read_saved, save_model
 from tests import plans
 from tests.prediction.saved_runs import SavedRun, saved_run

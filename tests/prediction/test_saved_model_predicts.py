@@ -14,8 +14,8 @@ from fedfair.data.reading import read_table
 from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.prediction.input_files import read_input
+from fedfair.prediction.loaded_model import SavedModel, load_model
 from fedfair.prediction.raw_rows import rows_of_table
-from fedfair.prediction.saved_model import SavedModel, load_model
 from tests import plans
 from tests.prediction.saved_runs import DATA, HOSPITALS, SavedRun, heart_values, saved_run
 

@@ -9,11 +9,13 @@ from signal import SIGTERM
 
 import pytest
 
+from tests.process.forked_instants import FORKED
+
 STEP = 97
 """One of so many instants is tried. An instant is the begin of a line in what reads a command line and ends it."""
 
 PLAYED = """
-import json, mmap, os, signal, sys, tempfile
+import json, os, signal, sys
 import typer
 from fedfair.process.launch import launch
 from fedfair.process.stopping import as_service
@@ -21,7 +23,6 @@ from fedfair.process.terminal import console
 
 step = int(sys.argv[1])
 app = typer.Typer()
-reached = mmap.mmap(-1, 1)  # shared with the children
 wanted = seen = 0
 
 def trace(frame, event, argument):
@@ -44,24 +45,10 @@ def serve(rounds: int = 3) -> None:
 def look() -> None:
     pass
 
-def play():
-    '''Fork, and return what became of the child; the child gets None.'''
-    reached[0] = 0
-    with tempfile.TemporaryFile() as output:
-        child = os.fork()
-        if child == 0:
-            for descriptor in (1, 2):
-                os.dup2(output.fileno(), descriptor)
-            sys.argv[1:] = ["serve"]
-            return None
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        output.seek(0)
-        return wanted, status, output.read().decode()
-
 endings = []
 while True:
     wanted += step
-    ending = play()
+    ending = play(wanted, "serve")
     if ending is None:
         sys.settrace(trace)
         launch(lambda: app)
@@ -76,7 +63,7 @@ STOPPED = "the work was stopped by its operator (SIGTERM)\n"
 
 
 def test_sigterm_at_any_instant_of_a_service_is_no_failure() -> None:
-    command = [sys.executable, "-c", PLAYED, str(STEP)]
+    command = [sys.executable, "-c", FORKED + PLAYED, str(STEP)]
     played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     endings = [(status, words) for _, status, words in json.loads(played.stdout)]
     # By the system before the command line is read; cleanly from then on, whether it had begun or not.

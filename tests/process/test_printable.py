@@ -71,9 +71,9 @@ def test_a_frame_keeps_no_such_character() -> None:
 PRINTING = {"print", "sys.stdout.write", "sys.stderr.write", "typer.echo"}
 CONSOLES = {"Console", "rich.print", "rich.get_console"}
 WRITERS = {
-    # Their own words and numbers: the plan's pages, the results that other programs read, the child's own faults.
+    # Their own words and numbers: the plan's pages, the results that other programs read.
     "fedfair/report/plan_keys.py", "fedfair/report/presets_page.py", "fedfair/report/disclosure_table.py",
-    "fedfair/cli/simulate.py", "fedfair/cli/evaluate.py", "fedfair/training/initial_model.py",
+    "fedfair/cli/simulate.py", "fedfair/cli/evaluate.py",
     # A table that another program reads; a terminal is shown no control characters of it.
     "fedfair/cli/predict.py",
 }  # fmt: skip

@@ -9,6 +9,8 @@ from signal import Signals
 
 import pytest
 
+from tests.process.forked_instants import FORKED
+
 STEP = 67
 """One of so many instants is tried. An instant is the begin of a line in what decides how a program ends."""
 
@@ -16,7 +18,7 @@ AT_EXIT = 0
 """Instead of a step: the one instant at which the interpreter takes itself apart."""
 
 PLAYED = """
-import asyncio, json, mmap, os, signal, sys, tempfile
+import asyncio, json, os, signal, sys
 import typer
 from rich.text import Text
 from fedfair.errors import PlanError, StoppedError
@@ -27,7 +29,6 @@ from fedfair.process.terminal import console
 
 kind, (first, second, step) = sys.argv[1], map(int, sys.argv[2:])
 app = typer.Typer()
-reached = mmap.mmap(-1, 1)  # shared with the children
 wanted = seen = 0
 
 def trace(frame, event, argument):
@@ -81,27 +82,13 @@ class Last:
     def __del__(self):
         signal.raise_signal(second)
 
-def play():
-    '''Fork, and return what became of the child; the child gets None.'''
-    reached[0] = 0
-    with tempfile.TemporaryFile() as output:
-        child = os.fork()
-        if child == 0:
-            for descriptor in (1, 2):
-                os.dup2(output.fileno(), descriptor)
-            sys.argv[1:] = []
-            if not wanted:
-                stopping_module.last = Last()
-            return None
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        output.seek(0)
-        return wanted, status, output.read().decode()
-
 endings = []
 while True:
     wanted += step
-    ending = play()
+    ending = play(wanted)
     if ending is None:
+        if not wanted:
+            stopping_module.last = Last()
         launch(lambda: app)
     endings.append(ending)
     if not reached[0]:
@@ -130,7 +117,7 @@ def test_a_second_signal_at_any_instant_changes_nothing(
     kind: str, first: str, second: str, status: int, words: str, step: int
 ) -> None:
     numbers = [str(int(number)) for number in (Signals[first], Signals[second], step)]
-    command = [sys.executable, "-c", PLAYED, kind, *numbers]
+    command = [sys.executable, "-c", FORKED + PLAYED, kind, *numbers]
     played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     endings = json.loads(played.stdout)
     assert endings

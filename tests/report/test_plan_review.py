@@ -7,9 +7,9 @@ import pytest
 from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
+from fedfair.privacy.planned_releases import planned_releases
 from fedfair.report.plan_review import plan_review
 from fedfair.training.assembly import objective_of
-from fedfair.training.dp_sgd import planned_releases
 from tests import plans
 
 # Nothing to warn about but that this version cannot mask sums yet.

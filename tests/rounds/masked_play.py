@@ -61,7 +61,7 @@ def make_plan(
     standardize: str = "none",
     **protection: object,
 ) -> Plan:
-    names = [f"clinic-{letter}" for letter in "abcde"[:count]]
+    names = [f"clinic-{letter}" for letter in "abcdefghij"[:count]]
     roster = {name: format_public_key(keys(name).public_key().public_bytes_raw()) for name in names}
     return plans.parsed(
         names,
@@ -234,7 +234,7 @@ class Play:
         """Return the unit vector of a site in training; one record with loss 0.5 in an evaluation."""
         if purpose == Purpose.TRAINING.value:
             body = np.zeros(5)
-            body[self.names.index(name)] = self.size(self.training_run.rounds_done)
+            body[self.names.index(name) % 5] = self.size(self.training_run.rounds_done)
             return Update(np.array([self.threshold(), 1e-9 * number]), body, 1)
         if purpose == Purpose.STANDARDISATION.value:
             # One record (1, 2): three counts, the whole parts of two sums and two sums of squares, their rests.

@@ -7,7 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedfair.aggregation.masking_terms import check_protection, guarantee, session_plan, session_terms
+from fedfair.aggregation.masking_terms import (
+    check_protection,
+    guarantee,
+    masking_cost,
+    session_plan,
+    session_terms,
+)
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
 from fedfair.plan.purpose import Purpose
@@ -53,9 +59,25 @@ def test_a_hybrid_session_adds_up_and_survives_a_drop_out() -> None:
     np.testing.assert_allclose(play.training_run.model.vector, expected, atol=2 * 4 * 16 * 2.0**-28 / 3)
 
 
+def test_a_run_with_a_sparse_graph_adds_up_survives_drop_outs_and_draws_anew_where_too_few_are_left() -> None:
+    play = Play(make_plan(10, quorum=6, rounds=3, neighbours=6))
+    play.silent = lambda name, kind: (
+        name == "clinic-d" and kind is Kind.UPLOAD and play.training_run.rounds_done == 1
+    )
+    play.begin()
+    play.pass_deadline(events.DeadlineKind.SUM)
+    assert play.federation.phase is Phase.FINISHED
+    assert {kind for _, kind in play.said} >= {Kind.REVEAL, Kind.CONSISTENCY_CHECK}
+    # Ten unit vectors times 0.5 in five coordinates, in the second round nine; the bound is as in the first test.
+    expected = 2 * np.array([0.1] * 5) + np.array([1.0, 1.0, 1.0, 0.5, 1.0]) / 9
+    np.testing.assert_allclose(play.training_run.model.vector, expected, atol=3 * 10 * 16 * 2.0**-27 / 9)
+
+
 @pytest.mark.parametrize(
     "other",
     [
+        {"neighbours": "all"},
+        {"neighbours": 4},
         {"key_agreement": "x25519"},
         {"mode": "semi-honest"},
         {"colluders": 0},
@@ -347,6 +369,22 @@ def test_what_a_plan_promises_and_what_it_cannot() -> None:
     assert "min_collaborators: 5 allows 0 of them" in guarantee(make_plan(5, colluders=1))
     with pytest.raises(PlanError, match="a sum over 2 of 5 collaborators, 1 of whom may collude"):
         check_protection(make_plan(5, quorum=2, colluders=1))
+
+
+def test_a_plan_of_many_sites_states_its_graph_and_its_odds() -> None:
+    names = [f"clinic-{number}" for number in range(1000)]
+    words = masking_cost(parsed(names, secure_aggregation={"colluders": 20}))
+    assert "a site sends 14.0 kB a round beyond its vector" in words
+    assert "each shares masks with 106 others, 75 of these and itself open its mask" in words
+    assert "34 of a committee of 51 decide who has survived" in words
+    assert "hides every site but with a probability of at most 2^-41" in words
+    assert "where 1 site in 10 vanishes at random a round is lost with a probability of at most 2^-20" in words
+    assert "hides every site for certain" in masking_cost(parsed(names))
+    assert "counts as missing, too, where too many of these vanish" in guarantee(parsed(names))
+    assert "committee" not in masking_cost(parsed(names, secure_aggregation={"neighbours": "all"}))
+    assert "committee" not in masking_cost(parsed(names[:128]))
+    with pytest.raises(PlanError, match="neighbours: 8 of 1000 collaborators, 20 of whom may collude"):
+        masking_cost(parsed(names, secure_aggregation={"colluders": 20, "neighbours": 8}))
 
 
 def test_more_sites_than_can_add_under_masks_are_refused_with_the_limit() -> None:

@@ -82,7 +82,15 @@ def _matrix(members: int, colluders: int, mode: Mode, cases: list[dict[int, str]
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-@pytest.mark.parametrize(("members", "colluders"), [(4, 0), (4, 1), (5, 0), (5, 1)])
+@pytest.mark.parametrize(
+    ("members", "colluders"),
+    [
+        (4, 0),
+        (4, 1),
+        pytest.param(5, 0, marks=pytest.mark.thorough),
+        pytest.param(5, 1, marks=pytest.mark.thorough),
+    ],
+)
 def test_every_subset_at_every_step(members: int, colluders: int, mode: Mode) -> None:
     everybody = range(1, members + 1)
     cases = [

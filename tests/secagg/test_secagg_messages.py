@@ -25,7 +25,15 @@ from fedfair.secagg.round_messages import (
     UnmaskShares,
     Upload,
 )
-from fedfair.secagg.setup_messages import Confirm, Confirms, KeyAdvertisement, KeyAdvertisements, Proposal
+from fedfair.secagg.setup_messages import (
+    Confirm,
+    Confirms,
+    KeyAdvertisement,
+    KeyAdvertisements,
+    Proposal,
+    Reveal,
+    Reveals,
+)
 from fedfair.secagg.transcript import RoundSubject, digest, digest_by_member, u16
 from tests.attacks.harness import Lies
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
@@ -35,6 +43,8 @@ DECODERS = {
     Kind.PROPOSAL: Proposal.decode,
     Kind.KEY_ADVERTISEMENT: KeyAdvertisement.decode,
     Kind.KEY_ADVERTISEMENTS: KeyAdvertisements.decode,
+    Kind.REVEAL: Reveal.decode,
+    Kind.REVEALS: Reveals.decode,
     Kind.CONFIRM: Confirm.decode,
     Kind.CONFIRMS: Confirms.decode,
     Kind.ROUND_START: RoundStart.decode,
@@ -53,6 +63,8 @@ EXAMPLES = [
     ),
     KeyAdvertisement(7, b"k" * 32, DIGEST, DIGEST, DIGEST, SIGNATURE),
     KeyAdvertisements(((1, b"one"), (2, b"two"))),
+    Reveal(3, DIGEST, DIGEST),
+    Reveals(DIGEST, ((1, DIGEST), (7, DIGEST))),
     Confirm(3, DIGEST, DIGEST, ((2, b"c" * 48), (4, b"c" * 1136)), SIGNATURE),
     Confirms(DIGEST, ((1, b"one"),)),
     RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, RoundSubject(DIGEST, b"s" * 32), (0.5, 1e-9)),
@@ -119,7 +131,7 @@ def test_random_bytes_of_every_type_are_refused_or_canonical(kind: Kind, tail: b
         assert message.encode() == raw
 
 
-@pytest.mark.parametrize("raw", [b"", b"\2", b"\1\1", b"\2\0", b"\2\x0f"], ids=repr)
+@pytest.mark.parametrize("raw", [b"", b"\2", b"\1\1", b"\2\0", b"\2\x11"], ids=repr)
 def test_what_is_no_message_is_refused(raw: bytes) -> None:
     with pytest.raises(SecaggError) as refused:
         kind_of(raw)
@@ -147,6 +159,25 @@ def test_declared_sizes_allocate_nothing() -> None:
 def test_members_are_listed_once_in_order_and_not_too_many(members: tuple[int, ...]) -> None:
     with pytest.raises(SecaggError) as refused:
         MessageReader(MessageWriter().members(members).done(), "list").members()
+    assert refused.value.check is Check.ENCODING
+
+
+@pytest.mark.parametrize("members", [(), (1,), (7, 8), (1, 9), (MAX_MEMBERS,), tuple(range(1, MAX_MEMBERS + 1))])
+def test_a_set_of_members_comes_back_from_one_bit_for_each_place(members: tuple[int, ...]) -> None:
+    raw = MessageWriter().member_set(members).done()
+    assert len(raw) == 2 + (max(members) // 8 + 1 if members else 0)
+    assert MessageReader(raw, "set").member_set() == members
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [b"\x01", b"\x02\0", b"\0", bytes(125) + b"\x02", bytes(126) + b"\x01"],
+    ids=lambda raw: raw.hex()[-4:],
+)
+def test_a_set_of_members_has_one_spelling(bits: bytes) -> None:
+    # Member 0, padding, an empty set in one byte, member 1001, and more bytes than any set has.
+    with pytest.raises(SecaggError) as refused:
+        MessageReader(MessageWriter().number(len(bits), 2).fixed(bits).done(), "set").member_set()
     assert refused.value.check is Check.ENCODING
 
 
@@ -229,8 +260,9 @@ def test_what_a_site_sends_beside_its_vector_grows_as_the_number_of_sites() -> N
     wire.to_server = counted  # type: ignore[method-assign]
     assert wire.round({member: unit_update(3, 3) for member in range(1, 6)}) is not None
     assert said[0] == said_without_drop_outs(5)
-    assert said_without_drop_outs(100) == 13_134
-    assert said_without_drop_outs(200) - said_without_drop_outs(100) == 100 * 130
+    assert said_without_drop_outs(100) == 12_947
+    # One bit for each site, in whole bytes.
+    assert said_without_drop_outs(200) - said_without_drop_outs(100) == 100 * 128 + 13
 
 
 def one_by_one(reader: MessageReader, greatest: int) -> tuple[tuple[int, bytes], ...]:

@@ -28,8 +28,10 @@ from fedfair.secagg.fixedpoint import (
     encode_header,
     fraction_bits,
     pack,
+    packed_body,
     size_histogram,
     unpack,
+    unpack_signed,
 )
 from fedfair.secagg.history import fingerprint
 from fedfair.secagg.keys import Chain, Secret
@@ -391,3 +393,15 @@ def test_a_fingerprint_names_purpose_model_and_draws() -> None:
     assert len({known, *others}) == 4
     with pytest.raises(LocalProtocolError, match="named by 31 bytes"):
         fingerprint("training", MODEL.state_digest, draws[1:])
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("ring_bits", [32, 24, 20, 16])
+def test_the_words_of_an_opened_sum_take_the_memory_in_which_it_came_where_they_may(
+    ring_bits: int, in_place: bool
+) -> None:
+    told = np.arange(-3, 5, dtype=np.int32).view(np.uint32)
+    packed = np.frombuffer(bytearray(packed_body(told, ring_bits)), np.uint8)
+    words = unpack_signed(packed, ring_bits, told.size, in_place=in_place)
+    assert words.tolist() == told.tolist()
+    assert np.shares_memory(words, packed) == (in_place and ring_bits == 32)

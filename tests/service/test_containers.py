@@ -11,6 +11,7 @@ import yaml
 
 from fedfair.process.exit_status import ExitStatus
 from fedfair.version import __version__
+from supply.pins import BASE, read
 from tests.service.chart import render
 from tests.service.named import (
     FILES,
@@ -65,8 +66,14 @@ def test_the_images_are_of_both_programs_run_as_nobody_and_install_by_hash() -> 
         assert f'CMD ["{program}", "start"]' in lines
     (user,) = (line.split()[1] for line in lines if line.startswith("USER"))
     assert all(int(number) > 0 for number in user.split(":"))
-    (install,) = (line for line in lines if "pip install" in line)
-    assert {"--no-index", "--require-hashes", "--no-deps"} <= set(install.split())
+    installs = [line for line in lines if "pip install" in line]
+    assert len(installs) == 2
+    assert all({"--no-index", "--require-hashes", "--no-deps"} <= set(install.split()) for install in installs)
+    # The aggregator's image has the base list alone, and so no torch.
+    (light,) = (line for line in installs if "run.txt" not in line)
+    assert "--requirement base.txt" in light
+    assert "COPY --from=light" in text.split("FROM program AS aggregator")[1].split("FROM")[0]
+    assert "torch" not in read(BASE)
     assert f"WORKDIR {STATE}" in lines
     # Every stage begins with a base or with a stage before it.
     stages: set[str] = set()

@@ -1,25 +1,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from fedfair.aggregation import model_file
 from fedfair.fairness.cvar import cvar
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.purpose import Purpose
 from fedfair.results.document import to_json
-from fedfair.run.training_run import Progress, TrainingRun
+from fedfair.run.training_run import Progress
 from fedfair.simulation.backend import Engine
 from fedfair.simulation.simulate import SimulationOutcome, simulate, simulate_sites
 from fedfair.training.binding import initial_model, plan_binding
-from fedfair.training.initial_model import main
 from tests import bc10, plans
 
 torch.set_num_threads(1)
@@ -173,39 +169,10 @@ training: {rounds: 60, batch_size: 64, learning_rate: 0.1, device: cpu}
     assert history[-1]["train"]["worst"] < history[0]["train"]["worst"]
 
 
-def test_the_initial_model_is_written_by_a_command_of_its_own(tmp_path: Path) -> None:
-    plan_file, out = write_plan(tmp_path), tmp_path / "init.safetensors"
-    assert main([str(plan_file), str(out)]) == 0
-    plan = load_plan(plan_file)
-    layout, vector, metadata = model_file.load(out)
-    binding = plan_binding(plan, tmp_path)
-    assert layout.digest == binding.layout.digest
-    assert vector.tobytes() == binding.vector.tobytes()
-    assert metadata["plan_digest"] == "sha256:" + binding.digest.hex()
-    schema = FeatureSchema.from_json(metadata["schema"])
-    assert schema == binding.schema
-    TrainingRun(plan, layout, schema, vector)
-
-
 def test_the_binding_of_a_plan_is_what_a_simulation_reports(tmp_path: Path) -> None:
     outcome = run(tmp_path)
     binding = plan_binding(load_plan(write_plan(tmp_path)), tmp_path)
     assert to_json(outcome.result)["plan_digest"] == "sha256:" + binding.digest.hex()
-
-
-def test_a_plan_that_cannot_be_read_is_told_on_the_command_line(tmp_path: Path) -> None:
-    plan_file = write_plan(tmp_path, PLAN.replace("breast-cancer", "brest-cancer"))
-    command = [sys.executable, "-m", "fedfair.training.initial_model", str(plan_file), str(tmp_path / "out")]
-    child = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert child.returncode == 1
-    assert "brest-cancer" in child.stderr
-    assert "Traceback" not in child.stderr
-    assert child.stdout == ""
-
-
-def test_the_command_for_the_initial_model_needs_two_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    assert "usage" in capsys.readouterr().err
 
 
 def test_the_initial_model_is_a_function_of_the_plan_alone() -> None:

@@ -19,7 +19,7 @@ from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.fairness.metrics import group_risk
 from fedfair.ids import ParticipantId
-from fedfair.prediction.saved_model import load_model
+from fedfair.prediction.loaded_model import load_model
 from fedfair.results.outcome import RunSubject
 from fedfair.run.saved_model import read_saved, save_model
 from fedfair.simulation.personalisation import FineTuning, personalise

@@ -30,6 +30,7 @@ UPDATES = {  # weight, header value, body: small enough to check by hand
     3: (4, 0.0, [-1.0, 0.125, 0.0, 0.5, 0.75]),
 }
 MEMBERS, COLLUDERS, MAX_WEIGHT, CLIP, RING_BITS = 3, 0, 4, 1.0, 32
+NEIGHBOURS = 1  # as few as are safe; of so few members, all
 
 
 class Stream:
@@ -192,7 +193,9 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
     shape = h("shape", struct.pack(">Id", 1, 100.0) + b"\0", struct.pack(">I", 5), b"\x01")
     layout = h("layout", b"training", shape)
     proposal = b"\x02\x01" + bytes([1, 1]) + u16(COLLUDERS) + u16(threshold) + bytes([RING_BITS])
-    proposal += struct.pack(">Q", MAX_WEIGHT) + b"\x01" + PLAN + roster + layout + Stream(b"server")(32)
+    proposal += (
+        struct.pack(">Q", MAX_WEIGHT) + b"\x01" + u16(NEIGHBOURS) + PLAN + roster + layout + Stream(b"server")(32)
+    )
 
     draw = {i: Stream(b"site %d" % i) for i in members}
     private, public, nonce, check_seed = {}, {}, {}, {}
@@ -275,7 +278,9 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
         pairs = b"".join(listed(found) for found in (tags, boxes, promised))
         uploads[i] = b"\x02\x07" + transcript + u16(i) + vector_hash + promise + pairs + signature
     words = struct.pack("<42Q", *opened_header)
-    opened = b"\x02\x0c" + transcript + u16(len(members)) + b"".join(map(u16, members))
+    places = sum(1 << i for i in members)
+    opened = b"\x02\x0c" + transcript + u16((places.bit_length() + 7) // 8)
+    opened += places.to_bytes((places.bit_length() + 7) // 8, "little")
     opened += struct.pack(">I", len(words)) + words
     whole = [x - 2**64 if x >> 63 else x for x in opened_header]
     tag = check_tag(round_key, whole[:37] + whole[41:], opened_body, members)

@@ -15,7 +15,7 @@ import pytest
 
 from fedfair.errors import PlanError
 from fedfair.plan.loading import load_plan
-from fedfair.workspace.archive import MAX_FILES, MAX_TOTAL_BYTES, pack, read_archive, unpack
+from fedfair.workspace.archive import MAX_FILES, MAX_MODEL_BYTES, MAX_TOTAL_BYTES, pack, read_archive, unpack
 from fedfair.workspace.create import create_workspace, write_site_file
 from fedfair.workspace.templates import TEMPLATES
 from tests.full_disk import full_beyond
@@ -79,6 +79,19 @@ def test_an_archive_brings_plan_and_code_and_nothing_else(workspace: Path, tmp_p
     }  # fmt: skip
     for path in written:
         assert path.read_bytes() == (workspace / path.relative_to(tmp_path / "copy")).read_bytes()
+
+
+def test_the_model_before_round_1_travels_as_it_is_and_never_compressed(workspace: Path, tmp_path: Path) -> None:
+    name = "plan/plan.initial.safetensors"
+    (workspace / name).write_bytes(bytes(1000))
+    raw = pack(workspace)
+    unpack(raw, tmp_path / "copy")
+    assert (tmp_path / "copy" / name).read_bytes() == bytes(1000)
+    assert bytes(1000) in raw
+    with pytest.raises(PlanError, match="is compressed"):
+        unpack(archive(("plan/plan.yaml", b"x"), (name, bytes(1000))), tmp_path / "other")
+    with pytest.raises(PlanError, match="would write"):
+        unpack(archive(("src/../plan.initial.safetensors", b"x")), tmp_path / "other")
 
 
 def test_the_same_workspace_gives_the_same_bytes_whatever_the_times(workspace: Path) -> None:
@@ -170,7 +183,8 @@ def test_what_is_no_archive_is_one_clear_error(workspace: Path, tmp_path: Path) 
             unpack(raw, tmp_path / "w")
     with pytest.raises(PlanError, match="cannot be read"):
         read_archive(tmp_path / "none.zip")
-    (tmp_path / "big.zip").write_bytes(bytes(MAX_TOTAL_BYTES + 1))
+    (tmp_path / "big.zip").touch()
+    os.truncate(tmp_path / "big.zip", MAX_TOTAL_BYTES + MAX_MODEL_BYTES + 1)
     with pytest.raises(PlanError, match="has more than"):
         read_archive(tmp_path / "big.zip")
 

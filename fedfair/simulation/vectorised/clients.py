@@ -43,6 +43,7 @@ from fedfair.plan.derived import (
     threshold_limit,
 )
 from fedfair.plan.learning_rates import local_rates
+from fedfair.plan.local_rounds import round_length, round_weight, stated_batch_size
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.simulation.clients import LocalChanges
@@ -54,7 +55,6 @@ from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.simulation.vectorised.thresholds import PooledThresholds
 from fedfair.simulation.vectorised.variates import PooledVariates
 from fedfair.training.assembly import loss_weighting, objective_of
-from fedfair.training.batches import round_length, round_weight, stated_batch_size
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.group_sums import GroupSums, record_groups

@@ -24,16 +24,17 @@ from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import standardises, threshold_limit
 from fedfair.plan.learning_rates import local_rates
+from fedfair.plan.local_rounds import round_length, stated_batch_size
 from fedfair.plan.schema import Plan
+from fedfair.privacy.planned_releases import sample_level_of, training_release
 from fedfair.simulation.clients import LocalChanges, LoopClients
 from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.simulation.vectorised.private_descent import PrivateDescent, group_samples
 from fedfair.training.assembly import mechanism_of
-from fedfair.training.batches import round_length, stated_batch_size
 from fedfair.training.device import plain_arithmetic
-from fedfair.training.dp_sgd import RecordProtection, poisson_indices, sample_level_of, training_release
+from fedfair.training.dp_sgd import RecordProtection, poisson_indices
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.model_faults import training_faults
 

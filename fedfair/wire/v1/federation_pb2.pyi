@@ -195,7 +195,7 @@ class Abstain(_message.Message):
     reason: Abstain.Reason
     leaving: bool
     accused: int
-    def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[_Union[Abstain.Reason, str]] = ..., leaving: _Optional[bool] = ..., accused: _Optional[int] = ...) -> None: ...
+    def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[_Union[Abstain.Reason, str]] = ..., leaving: bool = ..., accused: _Optional[int] = ...) -> None: ...
 
 class AggregatorFrame(_message.Message):
     __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked", "trust")
@@ -231,7 +231,7 @@ class Welcome(_message.Message):
     rounds_total: int
     evaluation_only: bool
     model: bytes
-    def __init__(self, run_id: _Optional[str] = ..., rounds_done: _Optional[int] = ..., rounds_total: _Optional[int] = ..., evaluation_only: _Optional[bool] = ..., model: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, run_id: _Optional[str] = ..., rounds_done: _Optional[int] = ..., rounds_total: _Optional[int] = ..., evaluation_only: bool = ..., model: _Optional[bytes] = ...) -> None: ...
 
 class BroadcastStart(_message.Message):
     __slots__ = ("kind", "length", "sha256")
@@ -309,7 +309,7 @@ class Refused(_message.Message):
     reason: str
     remedy: str
     try_again: bool
-    def __init__(self, reason: _Optional[str] = ..., remedy: _Optional[str] = ..., try_again: _Optional[bool] = ...) -> None: ...
+    def __init__(self, reason: _Optional[str] = ..., remedy: _Optional[str] = ..., try_again: bool = ...) -> None: ...
 
 class SecaggMessage(_message.Message):
     __slots__ = ("message", "vector_length")
@@ -355,4 +355,4 @@ class CheckItem(_message.Message):
     name: str
     passed: bool
     detail: str
-    def __init__(self, name: _Optional[str] = ..., passed: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., passed: bool = ..., detail: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,54 @@
+"""The parameters that the estimators have in common, and their ranges.
+
+scikit-learn reads them from the constructor, wherever a class has it from.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+if TYPE_CHECKING:
+    from fedfair.api.linear_records import CountedRecords
+
+
+class FairEstimator(BaseEstimator):  # type: ignore[misc]
+    """A linear model that protects every group of at least a size; `FairClassifier` and `FairRegressor` fit it.
+
+    Args:
+        worst_group_size: the smallest share of the people that is protected (rho), above 0 to 1.
+        tradeoff: weight of everybody's mean (epsilon), from 0 to 1.
+        ridge: factor of half the squared weights of the standardised columns, at least 0; None for one record's
+            share of everybody.
+    """
+
+    def __init__(
+        self, worst_group_size: float = 0.3, tradeoff: float = 0.3, *, ridge: float | None = None
+    ) -> None:
+        self.worst_group_size = worst_group_size
+        self.tradeoff = tradeoff
+        self.ridge = ridge
+
+    def _ridge_of(self, held: CountedRecords) -> float:
+        return 1.0 / held.people if self.ridge is None else self.ridge
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that are out of their range.
+
+        Raises:
+            ValueError: naming the parameter, its value and the range.
+        """
+        ridge = 0.0 if self.ridge is None else self.ridge
+        ranges = (
+            ("worst_group_size", self.worst_group_size, math.ulp(0.0), 1.0, "above 0 to 1"),
+            ("tradeoff", self.tradeoff, 0.0, 1.0, "from 0 to 1"),
+            ("ridge", ridge, 0.0, sys.float_info.max, "of at least 0, or None"),
+        )
+        for name, value, least, greatest, words in ranges:
+            is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if not (is_number and least <= value <= greatest):
+                raise ValueError(f"{name} is {value!r}; give a number {words}")

@@ -1,0 +1,61 @@
+"""The answers to a command's questions: given on the command line, or at a terminal; never guessed.
+
+Where no terminal can be asked, a question ends the command and names the option that answers it. A question is
+printed by the console, which shows no character that could steer a terminal; only its mark is typer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import typer
+from rich.text import Text
+
+from fedfair.errors import PlanError
+from fedfair.process.terminal import console
+
+
+def at_the_terminal(question: str) -> str:
+    """Return what a person types as the answer to a question."""
+    console.print(Text(question), soft_wrap=True)
+    return str(typer.prompt("", prompt_suffix="> ", default="", show_default=False)).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How questions are answered.
+
+    Attributes:
+        ask: returns what a person types; None where nobody can be asked.
+        yes: whether every question that takes yes or no is answered with yes.
+    """
+
+    ask: Callable[[str], str] | None
+    yes: bool = False
+
+    def confirm(self, question: str, option: str, otherwise: str) -> None:
+        """Go on after a yes.
+
+        Args:
+            question: takes yes or no.
+            option: what answers it on the command line.
+            otherwise: what was not done after a no.
+
+        Raises:
+            PlanError: the answer is no, or nobody can be asked.
+        """
+        if self.yes:
+            return
+        if self.text(f"{question} [y/N]", option).lower() not in {"y", "yes"}:
+            raise PlanError(otherwise, "the same command asks again")
+
+    def text(self, question: str, option: str) -> str:
+        """Return the answer to a question.
+
+        Raises:
+            PlanError: nobody can be asked.
+        """
+        if self.ask is None:
+            raise PlanError(f"there is a question, and no terminal to ask: {question}", f"answer with {option}")
+        return self.ask(question)

@@ -1,0 +1,33 @@
+"""Puts the model before round 1 beside a plan that is about to travel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.text import Text
+
+from fedfair.extras import is_installed
+from fedfair.plan.loading import load_plan
+from fedfair.process.terminal import error_console
+
+
+def put_initial_model(plan_file: Path) -> None:
+    """Put the model before round 1 beside the plan, where torch is installed and the plan says enough."""
+    from fedfair.run.initial_model import REMEDY, initial_model_file, is_current
+
+    if not plan_file.is_file():
+        return
+    plan = load_plan(plan_file)
+    if is_current(plan_file, plan):
+        return
+    if is_installed("torch"):
+        from fedfair.data.declared import declared_schema
+        from fedfair.training.freezing import freeze_plan
+
+        if declared_schema(plan) is not None:
+            freeze_plan(plan_file)
+            return
+    place = initial_model_file(plan_file)
+    place.unlink(missing_ok=True)
+    words = f"{place} is not exported, and no aggregator starts without it; {REMEDY}"
+    error_console.print(Text(f"warning: {words}", style="yellow"), soft_wrap=True)

@@ -1,0 +1,50 @@
+"""Which extra brings which library: what a command says where a library is not installed.
+
+`pip install fedfair` brings what the aggregator, audits, certificates, reports and plans need. All else is an
+extra of `pyproject.toml`; a test compares this table with it. A leaf, so that `import fedfair` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from types import MappingProxyType
+
+EXTRAS: Mapping[str, str] = MappingProxyType(
+    {
+        "dp_accounting": "train",
+        "opacus": "train",
+        "pandas": "train",
+        "PIL": "train",
+        "scipy": "train",
+        "sklearn": "train",
+        "threadpoolctl": "train",
+        "torch": "train",
+        "matplotlib": "plots",
+        "h11": "status",
+        "prometheus_client": "status",
+        "mlflow": "mlflow",
+        "tensorboard": "tensorboard",
+        "ray": "ray",
+        "onnx": "onnx",
+        "onnxruntime": "onnx",
+        "onnxscript": "onnx",
+    }
+)
+"""The extra of each importable package that the base install does not bring."""
+
+
+def missing_extra(fault: BaseException) -> str:
+    """Return in one line which library is missing and how to install it; empty for any other fault."""
+    name = (fault.name or "").partition(".")[0] if isinstance(fault, ModuleNotFoundError) else ""
+    if name not in EXTRAS:
+        return ""
+    return f"this needs {name}, which is not installed: pip install 'fedfair[{EXTRAS[name]}]'"
+
+
+def is_installed(library: str) -> bool:
+    """Return whether a package could be imported; it is not."""
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,180 @@
+"""The model before round 1 as a file beside its plan, so that a host without torch knows what a plan is bound to.
+
+`plan/plan.yaml` has `plan/plan.initial.safetensors`. Whoever has torch writes it (`fedfair plan freeze`,
+`fedfair workspace export`), and it travels with the workspace. The aggregator reads it and computes the plan's
+digest from it. It is nobody's word: every site makes the model itself from the plan's seed, approves the digest
+over its weights, and refuses an aggregator with another digest.
+
+Decides what is written beside the weights, and when a file is out of date: it names all that a model before
+round 1 is a function of. The format of the tensors is `model_file.py`'s. No torch: the aggregator imports this
+module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation import model_file
+from fedfair.aggregation.distributed_dp import distributed_dp
+from fedfair.aggregation.model_layout import Layout
+from fedfair.errors import PlanError
+from fedfair.file_formats import format_fault
+from fedfair.plan.digest import (
+    canonical_json,
+    code_digest,
+    format_digest,
+    parse_digest,
+    plan_digest,
+    stated,
+    weights_digest,
+)
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.loading import workspace_of
+from fedfair.plan.module_code import code_digests
+from fedfair.plan.schema import Plan
+from fedfair.signed_message import labelled_message
+
+FORMAT = "fedfair/initial-model/1"
+SUFFIX = ".initial.safetensors"
+LABEL = "fedfair/initial-model-source/v1"
+REMEDY = "run `fedfair plan freeze` where fedfair[train] is installed, and bring the file beside the plan here"
+
+
+@dataclass(frozen=True, slots=True)
+class InitialModel:
+    """The model before round 1, and what the plan is bound to by it.
+
+    Attributes:
+        layout: where the model's tensors lie.
+        vector: array (d,) in the layout's width.
+        schema: what the model must accept and return.
+        plan_digest: 32 bytes, what a site approves.
+    """
+
+    layout: Layout
+    vector: NDArray[np.floating]
+    schema: FeatureSchema
+    plan_digest: bytes
+
+    @property
+    def initial_weights(self) -> bytes:
+        """Return the digest of the vector, 32 bytes, which is computed anew."""
+        return vector_digest(self.vector)
+
+
+def initial_model_file(plan_file: Path) -> Path:
+    """Return where the model before round 1 of a plan is."""
+    return plan_file.with_suffix(SUFFIX)
+
+
+def vector_digest(vector: NDArray[np.floating]) -> bytes:
+    """Return the 32 bytes by which a plan's digest knows initial weights, array (d,) in the plan's width."""
+    little = np.ascontiguousarray(vector, vector.dtype.newbyteorder("<"))
+    return weights_digest(little.data.cast("B"))
+
+
+def write_initial_model(
+    plan_file: Path, plan: Plan, layout: Layout, vector: NDArray[np.floating], schema: FeatureSchema
+) -> Path:
+    """Write the model before round 1 beside its plan, and return where it is.
+
+    Args:
+        plan_file: the plan's file.
+        plan: its content.
+        layout: of the model.
+        vector: array (d,) in the layout's width.
+        schema: what the model must accept and return.
+
+    Raises:
+        DataError: the file cannot be written.
+        PlanError: the plan's code cannot be read.
+    """
+    place = initial_model_file(plan_file)
+    words = {"format": FORMAT, "source": format_digest(_source(plan, plan_file)), "schema": schema.to_json()}
+    model_file.save(place, layout, vector, words)
+    return place
+
+
+def is_current(plan_file: Path, plan: Plan) -> bool:
+    """Return whether there is a file beside the plan, made of what the plan says now.
+
+    Raises:
+        DataError: there is one that cannot be read.
+        PlanError: it has a format that this version does not know, or the plan's code cannot be read.
+    """
+    place = initial_model_file(plan_file)
+    return place.exists() and _words_of(place)[2]["source"] == format_digest(_source(plan, plan_file))
+
+
+def read_initial_model(plan_file: Path, plan: Plan) -> InitialModel:
+    """Return the model before round 1 from the file beside its plan; no torch and no code of the plan is needed.
+
+    Args:
+        plan_file: the plan's file.
+        plan: its content.
+
+    Raises:
+        DataError: the file cannot be read.
+        PlanError: there is none, it was made of another plan or code, or it has an unknown format.
+    """
+    place = initial_model_file(plan_file)
+    if not place.exists():
+        raise PlanError(f"{place} is missing: the model before round 1, which this host does not make", REMEDY)
+    layout, vector, words = _words_of(place)
+    if parse_digest(words["source"]) != _source(plan, plan_file):
+        raise PlanError(f"{place} is out of date: task, seed, precision or code of the plan has changed", REMEDY)
+    distributed_dp(plan, layout.dimension)
+    digest = plan_digest(
+        plan,
+        layout_digest=layout.digest,
+        initial_weights_digest=vector_digest(vector),
+        code_digests=code_digests(plan.task.references, workspace_of(plan_file)),
+    )
+    return InitialModel(layout, vector, FeatureSchema.from_json(words["schema"]), digest)
+
+
+def check_initial_model(plan_file: Path, vector: NDArray[np.floating]) -> None:
+    """Refuse a file beside the plan that holds other weights than this host makes; no file is no fault.
+
+    Args:
+        plan_file: the plan's file.
+        vector: array (d,), what this host makes of the plan's seed.
+
+    Raises:
+        DataError: the file cannot be read.
+        PlanError: the weights differ, or the file has an unknown format.
+    """
+    place = initial_model_file(plan_file)
+    if not place.exists():
+        return
+    theirs, own = vector_digest(_words_of(place)[1]), vector_digest(vector)
+    if theirs != own:
+        raise PlanError(
+            f"{place} holds other initial weights than the plan's seed gives here: {format_digest(theirs)}, here "
+            f"{format_digest(own)}",
+            "ask the lead to run `fedfair plan freeze` and to export the workspace again, or use the same torch",
+        )
+
+
+def _words_of(place: Path) -> tuple[Layout, NDArray[np.floating], dict[str, str]]:
+    layout, vector, words = model_file.load(place)
+    found = words.get("format", "(none)")
+    if found != FORMAT or not {"source", "schema"} <= words.keys():
+        raise PlanError(
+            format_fault(found, FORMAT, str(place)),
+            "run `fedfair plan freeze` with this version, or use the version of fedfair that wrote it",
+        )
+    return layout, vector, words
+
+
+def _source(plan: Plan, plan_file: Path) -> bytes:
+    """Return a digest over all that the model before round 1 is a function of."""
+    training = plan.training
+    made_of = {"task": stated(plan.task), "seed": training.seed, "precision": training.precision}
+    code = code_digest(code_digests(plan.task.references, workspace_of(plan_file)))
+    return hashlib.sha256(labelled_message(LABEL, [canonical_json(made_of), code])).digest()

@@ -1,0 +1,322 @@
+"""The schema of a plan, drafted from one site's own file, for people to review.
+
+Decides what a column seems to be, and says so where it may be something else: `# ambiguous` in the draft, and a
+sentence on the terminal. Of the file, only these texts get into the draft: names of columns, values of categories
+and of the label that at least two records share, and marks of missing values. No value of a column of numbers
+does, and a column in which every record has its own value is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedfair.errors import DataError
+from fedfair.plan.csv_table import MIN_CLASSES
+from fedfair.plan.fields import Scalar
+from fedfair.workspace.csv_survey import NUMBER, CsvSurvey, SurveyedColumn, survey_csv
+
+MIN_SHARED = 2
+"""Records that share a value of a category before it is written down."""
+
+MAX_CODES = 10
+"""Different whole numbers that a column may have to be read as categories."""
+
+MAX_CATEGORIES, MIN_RECORDS_EACH = 50, 4
+MAX_CLASSES = 10
+SMALL_FILE = 100
+MAX_TEXT = 60
+
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}")
+_IDENTIFIER = re.compile(
+    r"(^|[_\W])(id|ids|uuid|mrn|key|nr|no|number|index|record|patient|subject)$", re.IGNORECASE
+)
+_LABEL = re.compile(r"(?i:outcome|label|target|class|y|died|death|num|diagnosis|income)")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_WORDS_OF_YAML = frozenset(("null", "true", "false", "yes", "no", "on", "off"))
+_LOW_MARKS = (-1.0, -9.0, -99.0, -999.0, -9999.0)
+_HIGH_MARKS = (99.0, 999.0, 9999.0, 99999.0)
+_USUAL_MARKS = ("", "?", "NA")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDraft:
+    """A drafted schema.
+
+    Attributes:
+        task: the lines of a plan's `task.data` and splits.
+        notes: sentences for the person at the terminal.
+    """
+
+    task: str
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Guess:
+    """The guesses so far."""
+
+    numeric: dict[str, str] = field(default_factory=dict)
+    categorical: dict[str, tuple[list[Scalar], str]] = field(default_factory=dict)
+    omitted: dict[str, str] = field(default_factory=dict)
+    marks: dict[str, None] = field(default_factory=dict)
+    gaps: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def draft_schema(path: Path, label: str | None = None) -> SchemaDraft:
+    """Return a schema for a file, to be reviewed.
+
+    Args:
+        path: a CSV file, plain or gzip.
+        label: the column to predict; None to guess it.
+
+    Raises:
+        DataError: the file is no table, has no column that could be the label, or none that could be a feature.
+    """
+    survey = survey_csv(path)
+    guess = _Guess()
+    if not survey.has_header:
+        guess.notes.append(
+            "line 1 looks like a record, so columns are called column_1, column_2, ...: name them under columns"
+        )
+    chosen, doubt = _label(path, survey, label)
+    label_lines = list(_label_lines(path, chosen, doubt, guess))
+    for column in survey.columns:
+        if column is not chosen:
+            _guess(column, guess)
+    if not guess.numeric and not guess.categorical:
+        why = "; ".join(f"{name!r} {reason}" for name, reason in guess.omitted.items())
+        raise DataError(f"{path} has no column that could be a feature: {why}", "name a file with other columns")
+    found = (
+        f"{survey.records} records, {len(survey.columns)} columns: label {chosen.name!r}, "
+        f"{len(guess.numeric)} numeric, {len(guess.categorical)} categorical, {len(guess.omitted)} left out"
+    )
+    notes = (
+        found,
+        *guess.notes,
+        *(f"left out: column {name!r} {reason}" for name, reason in guess.omitted.items()),
+    )
+    return SchemaDraft("\n".join(_lines(survey, label_lines, guess)) + "\n", notes)
+
+
+def _label(path: Path, survey: CsvSurvey, wanted: str | None) -> tuple[SurveyedColumn, str]:
+    """Return the column to predict, and what is doubtful about it; empty where somebody has named it."""
+    by_name = {column.name: column for column in survey.columns}
+    if wanted is not None:
+        if wanted not in by_name:
+            raise DataError(f"{path} has no column {wanted!r}", f"its columns are {', '.join(by_name)}")
+        return by_name[wanted], ""
+    fitting = [column for column in survey.columns if _is_label(column)]
+    named = [column for column in fitting if _LABEL.fullmatch(column.name)]
+    if named:
+        return named[-1], "guessed by its name"
+    if fitting and fitting[-1] is survey.columns[-1]:
+        return fitting[-1], "guessed: the last column"
+    raise DataError(f"{path}: no column is clearly the label", "name the column to predict: --label COLUMN")
+
+
+def _is_label(column: SurveyedColumn) -> bool:
+    if column.name == "" or column.is_wide or len(column.present) > MAX_CLASSES:
+        return False
+    return len(_values(column)) >= MIN_CLASSES
+
+
+def _label_lines(path: Path, column: SurveyedColumn, doubt: str, guess: _Guess) -> Iterator[str]:
+    values = _values(column)
+    if not _is_label(column):
+        raise DataError(
+            f"{path}: column {column.name!r} cannot be a label: too many values, or no two records share one",
+            f"name a column of 2 to {MAX_CLASSES} classes with --label, or write label_above into a plan by hand",
+        )
+    if column.missing:
+        gaps = sum(column.counts[text] for text in column.missing)
+        wanted = f"rows: {{{_scalar(column.name)}: [{_listed(values)}]}}"
+        guess.notes.append(f"{gaps} records have no label: remove them, or add {wanted} under csv")
+    rare = sum(count < MIN_SHARED for count in map(column.counts.__getitem__, column.present))
+    if rare:
+        guess.notes.append(f"label {column.name!r}: {rare} classes have one record each and are not written down")
+    mark = f"  # ambiguous: {doubt}; name another with --label" if doubt else ""
+    if doubt:
+        guess.notes.append(f"ambiguous: label {column.name!r} is {doubt}")
+    yield f"label: {_scalar(column.name)}{mark}"
+    if values != [0, 1]:
+        yield f"label_values: [{_listed(values)}]  # classes 0, 1, ... in this order"
+
+
+def _guess(column: SurveyedColumn, guess: _Guess) -> None:
+    """Enter one column where it seems to belong."""
+    name, present = column.name, column.present
+    reason = _unusable(column)
+    if reason:
+        guess.omitted[name or "(no name)"] = reason
+        return
+    if all(map(NUMBER.fullmatch, present)) and not column.others:
+        _guess_number(column, guess)
+        return
+    if column.is_distinct:
+        guess.omitted[name] = "is like an identifier: all its values are distinct"
+    elif column.is_wide or len(present) > min(MAX_CATEGORIES, max(2, column.rows // MIN_RECORDS_EACH)):
+        guess.omitted[name] = _many_texts(column)
+    else:
+        _enter_category(column, "", guess)
+
+
+def _unusable(column: SurveyedColumn) -> str:
+    """Return why a column cannot be a feature, whatever it means; empty where it can."""
+    name, present = column.name, column.present
+    if not name or not name.isprintable() or len(name) > MAX_TEXT:
+        return "has no usable name"
+    if len(present) < 2:
+        return "has no values" if not present else "has one value only"
+    if not column.is_wide and any(not text.isprintable() or len(text) > MAX_TEXT for text in present):
+        return "holds long or unprintable texts"
+    if all(map(_DATE.fullmatch, present)):
+        return "holds dates: a number, such as an age in years, can be a feature"
+    number = [text for text in present if NUMBER.fullmatch(text) or _DECIMAL_COMMA.fullmatch(text)]
+    if len(number) == len(present) and any("," in text for text in number):
+        return "has decimal commas: write decimals with a point, and draft the schema again"
+    return ""
+
+
+def _many_texts(column: SurveyedColumn) -> str:
+    texts = [text for text in column.present if not NUMBER.fullmatch(text)]
+    if sum(column.counts[text] for text in texts) < column.rows / 5 and not column.others:
+        return "holds numbers and a few other texts: declare these in missing_values_of, or correct them"
+    return "has too many different texts for a category"
+
+
+def _guess_number(column: SurveyedColumn, guess: _Guess) -> None:
+    name, values = column.name, [float(text) for text in column.present]
+    whole = all(value.is_integer() for value in values)
+    distinct = column.is_distinct and column.rows > 1
+    codes = sorted(set(values))
+    if distinct and (_IDENTIFIER.search(name) or (whole and _counts_up(codes, column.rows))):
+        guess.omitted[name] = "is like an identifier: all its values are distinct"
+    elif whole and len(codes) <= MAX_CODES and codes != [0.0, 1.0] and not distinct:
+        _enter_category(column, "whole numbers, read as categories; or list it under numeric", guess)
+    else:
+        doubt = _doubt_about_number(column, codes, distinct=distinct)
+        guess.numeric[name] = doubt
+        _enter_gaps(column, guess)
+        if doubt:
+            guess.notes.append(f"ambiguous: column {name!r}: {doubt}")
+
+
+def _doubt_about_number(column: SurveyedColumn, codes: Sequence[float], *, distinct: bool) -> str:
+    """Return what may be meant instead of a measurement; no value is told."""
+    if distinct:
+        return "all its values are distinct: a measurement, or an identifier?"
+    if column.name.lower().endswith("id"):
+        return "its name is that of an identifier"
+    low, high = codes[0], codes[-1]
+    if (low in _LOW_MARKS and codes[1] >= 0) or (high in _HIGH_MARKS and codes[-2] < high / 2):
+        return "one number may mean a missing value: then state it in missing_values_of"
+    return ""
+
+
+def _counts_up(codes: Sequence[float], records: int) -> bool:
+    """Return whether distinct whole numbers are rather numbers of records than a measurement."""
+    return records >= SMALL_FILE or codes[-1] - codes[0] < 2 * len(codes)
+
+
+def _enter_category(column: SurveyedColumn, doubt: str, guess: _Guess) -> None:
+    values = _values(column)
+    rare = len(column.present) - sum(column.counts[text] >= MIN_SHARED for text in column.present)
+    if len(values) < 2:
+        guess.omitted[column.name] = "has fewer than two values that two records share"
+        return
+    guess.categorical[column.name] = (values, doubt)
+    _enter_gaps(column, guess, own=True)
+    if doubt:
+        guess.notes.append(f"ambiguous: column {column.name!r}: {doubt}")
+    if rare:
+        guess.notes.append(
+            f"column {column.name!r}: {rare} values of one record each are not written down; they count as other"
+        )
+
+
+def _enter_gaps(column: SurveyedColumn, guess: _Guess, *, own: bool = False) -> None:
+    if column.missing:
+        guess.marks |= dict.fromkeys(column.missing)
+        (guess.own if own else guess.gaps).append(column.name)
+
+
+def _values(column: SurveyedColumn) -> list[Scalar]:
+    """Return the values that enough records share, in order; whole numbers as such."""
+    shared: dict[str, int] = {}
+    numbers = all(map(NUMBER.fullmatch, column.present)) and all(
+        float(text).is_integer() for text in column.present
+    )
+    for text in column.present:
+        key = str(int(float(text))) if numbers else text
+        shared[key] = shared.get(key, 0) + column.counts[text]
+    kept = [text for text, count in shared.items() if count >= MIN_SHARED]
+    return sorted(map(int, kept)) if numbers else sorted(kept)
+
+
+def _lines(survey: CsvSurvey, label_lines: Sequence[str], guess: _Guess) -> Iterator[str]:
+    yield "  # Drafted from one site's own file: review every line, above all where it says `ambiguous`. A site"
+    yield "  # names its file in its own collaborator.yaml. A simulation needs `train` and `collaborator` too."
+    yield "  data:"
+    yield "    csv:"
+    body = [*_form_lines(survey), *label_lines, *_feature_lines(guess), *_missing_lines(guess)]
+    yield from (f"      {line}" for line in body)
+    for name, reason in guess.omitted.items():
+        yield f"      # left out: {_scalar(name)} {reason}"
+    yield "  test_fraction: 0.2               # held out of training: the certificate speaks about these people"
+    yield "  validation_fraction: 0.2         # held out too: the run returns the model that does best on them"
+
+
+def _form_lines(survey: CsvSurvey) -> Iterator[str]:
+    if not survey.has_header:
+        names = ", ".join(column.name for column in survey.columns)
+        yield f"columns: [{names}]  # ambiguous: line 1 looks like a record; name the columns"
+    if survey.separator != ",":
+        yield f"separator: {json.dumps(survey.separator)}"
+    if survey.comment is not None:
+        yield f"comment: {json.dumps(survey.comment)}"
+
+
+def _feature_lines(guess: _Guess) -> Iterator[str]:
+    if guess.numeric:
+        yield "numeric:"
+    for name, doubt in guess.numeric.items():
+        yield f"  - {_scalar(name)}{_remark(doubt)}"
+    if guess.categorical:
+        yield "categorical:                   # others share one more column"
+    for name, (values, doubt) in guess.categorical.items():
+        yield f"  {_scalar(name)}: [{_listed(values)}]{_remark(doubt)}"
+
+
+def _missing_lines(guess: _Guess) -> Iterator[str]:
+    policy = "mean" if guess.gaps else "refuse"
+    yield f"missing: {policy}                  # refuse | mean | zero"
+    if guess.own:
+        own = ", ".join(f"{_scalar(name)}: own" for name in guess.own)
+        yield f"missing_of: {{{own}}}"
+    if set(guess.marks) - set(_USUAL_MARKS):
+        marks = dict.fromkeys((*_USUAL_MARKS, *guess.marks))
+        yield f"missing_values: [{', '.join(json.dumps(mark) for mark in marks)}]"
+
+
+def _remark(doubt: str) -> str:
+    return f"  # ambiguous: {doubt}" if doubt else ""
+
+
+def _listed(values: Sequence[Scalar]) -> str:
+    return ", ".join(_scalar(value) for value in values)
+
+
+def _scalar(value: Scalar) -> str:
+    """Return a value as the reader of plans reads it back."""
+    if not isinstance(value, str):
+        return str(value)
+    if _PLAIN.fullmatch(value) and value.lower() not in _WORDS_OF_YAML:
+        return value
+    return json.dumps(value, ensure_ascii=False)

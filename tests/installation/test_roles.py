@@ -1,0 +1,177 @@
+"""Installs by role: each command with the libraries of its role, and none that its role does not bring."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedfair.cli.loopback import prepare
+from fedfair.extras import EXTRAS
+from supply.pins import ROOT, normal
+from tests import plans
+
+HERE = Path(__file__).parent
+SECONDS = 300
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
+"""Where a library's distribution has another name."""
+
+
+def environment(folder: str) -> dict[str, str]:
+    """Return the variables under which a process lacks what the `sitecustomize.py` of a folder hides."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE / folder), str(ROOT)))}
+
+
+def python(code: str, variables: dict[str, str]) -> str:
+    """Return what a piece of code prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.check_output(command, text=True, env=variables, timeout=SECONDS)
+
+
+class Shell:
+    """Runs `fedfair` in a folder, under variables of its own."""
+
+    def __init__(self, folder: Path, variables: dict[str, str]) -> None:
+        self.folder, self.variables = folder, variables
+
+    def run(self, *words: str, status: int = 0) -> str:
+        """Return what a command says on both streams; it ends with `status`."""
+        done = subprocess.run(
+            [sys.executable, "-m", "fedfair.cli", *words], check=False, capture_output=True, text=True,
+            cwd=self.folder, env=self.variables, timeout=SECONDS,
+        )  # fmt: skip
+        told = done.stdout + done.stderr
+        assert done.returncode == status, told
+        assert "Traceback" not in told
+        return told
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Shell:
+    return Shell(tmp_path, environment("base_only"))
+
+
+def stated() -> Iterator[tuple[str, str]]:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, requirements in extras.items():
+        for words in requirements:
+            yield normal(words.partition(">")[0].partition("=")[0].strip()), extra
+
+
+def test_the_table_of_extras_is_the_projects() -> None:
+    brought = set(stated())
+    named = {(normal(DISTRIBUTIONS.get(name, name)), extra) for name, extra in EXTRAS.items()}
+    assert named - brought == set()
+
+
+def test_a_lead_without_torch_makes_checks_and_exports_a_plan(base: Shell) -> None:
+    base.run("workspace", "create", "heart")
+    base.folder /= "heart"
+    assert "guarantee" in base.run("plan", "check")
+    assert "plan freeze" in base.run("workspace", "export", "first.zip")
+    with_torch = Shell(base.folder, dict(os.environ))
+    frozen = with_torch.run("plan", "freeze").rsplit("plan digest ", 1)[1].strip()
+    assert base.run("plan", "digest").strip() == frozen
+    base.run("workspace", "export", "second.zip")
+    base.run("workspace", "import", "second.zip", "copy")
+    assert base.run("plan", "digest", "-p", "copy/plan/plan.yaml").strip() == frozen
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (("simulate",), "train"),
+        (("collaborator", "check"), "train"),
+        (("plan", "freeze"), "train"),
+        (("demo",), "train"),
+        (("plan", "advise"), "train"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_a_command_that_lacks_its_extra_says_in_one_line_which(
+    base: Shell, words: tuple[str, ...], extra: str
+) -> None:
+    base.run("workspace", "create", "heart")
+    base.folder /= "heart"
+    told = base.run(*words, status=2).splitlines()
+    assert len(told) == 1
+    assert told[0].endswith(f"pip install 'fedfair[{extra}]'")
+
+
+def test_from_python_too(base: Shell) -> None:
+    code = "import fedfair\ntry: fedfair.simulate\nexcept ImportError as fault: print(fault)"
+    done = python(code, base.variables)
+    assert "pip install 'fedfair[train]'" in done
+
+
+@pytest.mark.slow
+def test_an_aggregator_without_torch_runs_a_masked_federation_and_everything_after_it(
+    tmp_path: Path, base: Shell
+) -> None:
+    document = plans.small_plan(
+        rounds=3, names=("clinic-a", "clinic-b", "clinic-c"), protection={"mode": "malicious"}
+    )
+    workspace = prepare(tmp_path / "federation", document)
+    base.folder = workspace.folder
+    plan = ("-p", str(workspace.plan))
+    aggregator = [sys.executable, "-m", "aggregator", "start", *plan, "--quiet"]
+    running = [subprocess.Popen(aggregator, cwd=workspace.folder, env=base.variables)]
+    try:
+        for name in workspace.collaborators:
+            site = [
+                sys.executable,
+                "-m",
+                "collaborator",
+                "start",
+                "-n",
+                name,
+                "-c",
+                f"{name}.yaml",
+                *plan,
+                "--quiet",
+            ]
+            running.append(subprocess.Popen(site, cwd=workspace.folder))
+        assert [process.wait(SECONDS) for process in running] == [0, 0, 0, 0]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    assert "FedSRCVaR" in base.run("report", "result.json", "--output", "report.html")
+    assert "pip install 'fedfair[plots]'" in (workspace.folder / "report.html").read_text().replace("&#39;", "'")
+    base.run("certificate", "--split", "train")
+    assert "is this one" in base.run("certificate", "verify", "certificate.json", *plan)
+    base.run("audit", "show", "egress/clinic-a.jsonl")
+    base.run("audit", "verify", "egress/clinic-a.jsonl", *plan)
+    base.run("plan", "check", *plan)
+    base.run("model", "show", "--model", "save/last.safetensors")
+    # Without the file of the model before round 1 nothing starts, and the words say what to do.
+    (workspace.folder / "plan" / "plan.initial.safetensors").unlink()
+    assert "fedfair plan freeze" in base.run("aggregator", "start", *plan, "--fresh", status=2)
+
+
+def test_simulate_report_and_predict_need_nothing_that_windows_lacks(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, environment("windows_like"))
+    code = "import fedfair.process.lock as lock\ntry: lock._hold(0)\nexcept ModuleNotFoundError: print('hidden')"
+    told = python(code, shell.variables)
+    assert told == "hidden\n"
+    shell.run("workspace", "create", "study", "--template", "csv")
+    shell.folder /= "study"
+    rows = [("age", "label"), *((20 + number, number % 2) for number in range(40))]
+    with (shell.folder / "data" / "all.csv").open("w", newline="") as target:
+        csv.writer(target).writerows(rows)
+    table = {"train": "data/all.csv", "label": "label", "numeric": ["age"]}
+    document = plans.stated(
+        task={"data": {"csv": table}, "partition": {"scheme": "random"}}, training={"rounds": 2}
+    )
+    (shell.folder / "plan" / "plan.yaml").write_text(yaml.safe_dump(document))
+    shell.run("simulate", "--output", "result.json", "--save", "save", "--quiet")
+    shell.run("report", "result.json", "--output", "report.html")
+    shell.run("predict", "--data", "data/all.csv", "--ignore-unknown", "--output", "predicted.csv")
+    assert len((shell.folder / "predicted.csv").read_text().splitlines()) == 41
