@@ -117,7 +117,7 @@ def prepare(
     unfinished, opened = _resume(training_run, journal, binding.plan_digest, noticed, masked=is_masked(plan))
     following = training_run.next_sum()
     has_progress = (beginning and beginning.place) != (following and following.place)
-    origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema)
+    origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema, binding.initial_weights)
     records = RunRecords(
         paths,
         binding.layout,

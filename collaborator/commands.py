@@ -156,18 +156,17 @@ def compare(
     config: Config = DEFAULT_CONFIG,
     plan: PlanFile = DEFAULT_PLAN,
     model: Model = DEFAULT_MODEL,
+    approval: Approval = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare a federated model with what this site could have alone, on its own held-out records."""
     from collaborator.own_records import own_records
     from collaborator.site_tables import comparison_document, comparison_table
-    from fedfair.plan.loading import load_plan, workspace_of
     from fedfair.simulation.site_comparison import compare_at_site
 
-    agreed = load_plan(plan)
-    own = own_records(agreed, config, workspace_of(plan))
+    own = own_records(config, plan, model, approval)
     with error_console.status("training alone"):
-        found = compare_at_site(agreed, own.participant, own.splits, own.code, model)
+        found = compare_at_site(own.plan, own.participant, own.splits, own.code, model)
     if as_json:
         console.print_json(json.dumps(comparison_document(found)))
         return
@@ -182,6 +181,7 @@ def personalise(
     config: Config = DEFAULT_CONFIG,
     plan: PlanFile = DEFAULT_PLAN,
     model: Model = DEFAULT_MODEL,
+    approval: Approval = None,
     *,
     output: TunedFile,
     rounds: TuningRounds = 50,
@@ -192,18 +192,16 @@ def personalise(
     """Fine-tune a federated model on this site's own records; keep it only if its own worst group gains."""
     from collaborator.own_records import own_records
     from collaborator.site_tables import personalised_document, personalised_lines
-    from fedfair.plan.loading import load_plan, workspace_of
     from fedfair.run.saved_model import save_model
     from fedfair.simulation.personalisation import FineTuning, personalise
 
     if output.exists() or not output.parent.is_dir():
         fault = "exists" if output.exists() else f"the folder {output.parent} does not exist"
         raise DataError(f"{output}: {fault}", "name a new file in a folder that exists")
-    agreed = load_plan(plan)
-    own = own_records(agreed, config, workspace_of(plan))
+    own = own_records(config, plan, model, approval)
     terms = FineTuning(rounds, learning_rate, group_size)
     with error_console.status("fine-tuning"):
-        found = personalise(agreed, own.participant, own.splits, own.code, model, terms)
+        found = personalise(own.plan, own.participant, own.splits, own.code, model, terms)
     if found.round:
         save_model(output, found.layout, found.model, found.origin)
     if as_json:

@@ -28,6 +28,7 @@ from fedfair.plan.derived import is_unevaluated
 from fedfair.plan.digest import format_digest
 from fedfair.results.outcome import RunSubject
 from fedfair.run.saved_model import (
+    DescribedModel,
     ModelOrigin,
     TrainedModel,
     load_saved,
@@ -88,7 +89,8 @@ class ModelPlaces:
     @classmethod
     def of_site(cls, site: PreparedSite, binding: PlanBinding) -> ModelPlaces:
         """Return the places of a site that is ready to take part."""
-        subject = RunSubject(site.plan, format_digest(binding.digest), binding.layout, binding.schema)
+        digest = format_digest(binding.digest)
+        subject = RunSubject(site.plan, digest, binding.layout, binding.schema, binding.initial_weights)
         return cls(site.participant, site.approval_file.parent, site.runs, subject)
 
     def approval(self, digest: bytes) -> Path:
@@ -164,7 +166,7 @@ def approve_model(places: ModelPlaces, saved: TrainedModel, now: datetime) -> Pa
         approved_at=now.isoformat(timespec="seconds"),
     )
     path = places.approval(digest)
-    origin = ModelOrigin.of_plan(subject.plan, subject.plan_digest, subject.schema)
+    origin = ModelOrigin.of_plan(subject.plan, subject.plan_digest, subject.schema, subject.initial_weights)
     try:
         places.approvals.mkdir(parents=True, exist_ok=True)
         # The model first: an approval without its model would be of no use.
@@ -175,6 +177,23 @@ def approve_model(places: ModelPlaces, saved: TrainedModel, now: datetime) -> Pa
             f"nothing was approved: {error}", "make room on the disk, or let this user write there"
         ) from error
     return path
+
+
+def is_approved(places: ModelPlaces, described: DescribedModel) -> bool:
+    """Return whether this site has approved the evaluation of exactly this model, of exactly this plan.
+
+    Raises:
+        StateError: there is an approval that cannot be read, or that is for something else.
+    """
+    saved = described.saved
+    if saved.plan_digest != places.subject.plan_digest:
+        return False
+    digest = model_identity(described.layout, saved.model, saved.scaling)
+    path = places.approval(digest)
+    if not path.exists():
+        return False
+    _approved(places, path, digest)
+    return True
 
 
 def find_model(places: ModelPlaces, digest: bytes) -> TrainedModel | None:

@@ -78,7 +78,8 @@ class ParticipationTerms:
 def recording_of(ready: Readiness, logs: Path) -> RunRecording:
     """Return what records a run at this site, with its own figures in the folder of its logs."""
     site, binding = ready.site, ready.binding
-    subject = RunSubject(site.plan, format_digest(binding.digest), binding.layout, binding.schema)
+    digest = format_digest(binding.digest)
+    subject = RunSubject(site.plan, digest, binding.layout, binding.schema, binding.initial_weights)
     logs.mkdir(parents=True, exist_ok=True)
     return RunRecording(ready.task, subject, site.runs, OwnFiguresLog(logs, site.participant))
 

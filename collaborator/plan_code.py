@@ -7,14 +7,12 @@ that allows any code takes it from the workspace itself.
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedfair.plan.digest import code_digest
-from fedfair.plan.module_code import code_digests, freeze
+from fedfair.plan.module_code import code_digests
+from fedfair.training.frozen_code import frozen_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,5 @@ def plan_code(references: tuple[str, ...], workspace: Path, *, frozen: bool) -> 
     """
     if not references:
         return PlanCode(workspace, None)
-    folder = workspace
-    if frozen:
-        folder = Path(tempfile.mkdtemp(prefix="fedfair-code-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        freeze(references, workspace, folder)
+    folder = frozen_code(references, workspace) if frozen else workspace
     return PlanCode(folder, code_digest(code_digests(references, folder)))

@@ -180,7 +180,9 @@ def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, ch
     """Look at the approval, and at what this site must not forget; return what was found with the approval."""
     look, binding, records = checklist.look, local.binding, local.records
     approval = look(
-        "approval", lambda: read_approval(site, identity, binding.digest), lambda _: "of this very plan"
+        "approval",
+        lambda: read_approval(site, identity.signing_key.public_key(), binding.digest),
+        lambda _: "of this very plan",
     )
     if records is not None:
         # As a start does it, whatever the approval says; nothing is released, so no privacy budget is needed.

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from collaborator.ledger import Ledger
 from collaborator.ledger_total import total_of
@@ -216,13 +217,13 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     )
 
 
-def read_approval(site: PreparedSite, identity: SiteIdentity, plan_digest: bytes) -> bytes:
-    """Return the site's approval after checking that it is of exactly this plan.
+def read_approval(site: PreparedSite, public_key: Ed25519PublicKey, plan_digest: bytes) -> bytes:
+    """Return the site's approval after checking that it is of exactly this plan, signed with the site's key.
 
     Raises:
         ApprovalError: there is none, or it is of another plan; both digests are shown.
     """
-    remedy = f"read the plan, then run `fedfair plan approve -n {site.participant}`"
+    remedy = f"read the plan, then run `fedfair plan approve -n {site.participant}`, or `fedfair join`"
     try:
         approval = site.approval_file.read_bytes()
     except FileNotFoundError as error:
@@ -235,7 +236,7 @@ def read_approval(site: PreparedSite, identity: SiteIdentity, plan_digest: bytes
             plan_digest=plan_digest,
             federation=site.federation,
             participant=site.participant,
-            public_key=identity.signing_key.public_key(),
+            public_key=public_key,
         )
     except ApprovalError as fault:
         raise ApprovalError(f"{site.approval_file}: {fault.message}", fault.remedy or remedy) from fault
@@ -301,7 +302,7 @@ def make_ready(site: PreparedSite) -> Readiness:
     binding = plan_binding(site.plan, site.code.folder)
     if is_masked(site.plan):
         keep_freed_memory(binding.vector.nbytes)
-    approval = read_approval(site, site.identity(), binding.digest)
+    approval = read_approval(site, site.identity().signing_key.public_key(), binding.digest)
     records = read_records(site)
     account = open_account(site, binding.digest, records.splits)
     return assemble(site, binding, approval, records, account)

@@ -45,7 +45,9 @@ class RunFolder:
     def __init__(self, folder: Path, subject: RunSubject) -> None:
         self._save, self._result = folder / SAVE, folder / RESULT
         self._subject = subject
-        self._origin = ModelOrigin.of_plan(subject.plan, subject.plan_digest, subject.schema)
+        self._origin = ModelOrigin.of_plan(
+            subject.plan, subject.plan_digest, subject.schema, subject.initial_weights
+        )
         self._best: TrainedModel | None = None
         self._told = 0
 

@@ -27,6 +27,9 @@ def evaluate_command(
     config: Path | None = typer.Option(
         None, "--config", "-c", help="A site's own configuration: evaluate on its own records alone."
     ),
+    approval: Path | None = typer.Option(
+        None, "--approval", help="With -c: the site's approval, if it is not at the path in that file."
+    ),
     exact: bool = typer.Option(False, "--exact", help="Run the four sums of an exact evaluation too."),
     output: Path = typer.Option(None, "--output", "-o", help="Write the result here (JSON)."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON instead of the table."),
@@ -48,8 +51,8 @@ def evaluate_command(
             refuse_records_of_sites(plan, workspace_of(plan_file))
             outcome = evaluate(plan, workspace_of(plan_file), model_file, exact=exact)
         else:
-            own = own_records(plan, config, workspace_of(plan_file))
-            outcome = evaluate_sites(plan, own.code, {own.participant: own.splits}, model_file, exact=exact)
+            own = own_records(config, plan_file, model_file, approval, evaluates=True)
+            outcome = evaluate_sites(own.plan, own.code, {own.participant: own.splits}, model_file, exact=exact)
     text = to_text(outcome.result)
     if output is not None:
         write_whole(output, text)

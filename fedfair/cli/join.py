@@ -262,7 +262,8 @@ def _is_approved(prepared: PreparedSite, plan_file: Path, secret: bytes | None) 
     if prepared.plan.task.references and not _names_code(prepared, plan_file):
         return False
     try:
-        read_approval(prepared, _unlocked(prepared, secret).identity(), _digest_of(prepared))
+        key = _unlocked(prepared, secret).identity().signing_key.public_key()
+        read_approval(prepared, key, _digest_of(prepared))
     except ApprovalError:
         return False
     return True

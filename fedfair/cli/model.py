@@ -101,6 +101,9 @@ def export(
     workspace: Path = typer.Option(
         None, "--workspace", help="The plan's folder, for a model of own code, which is then run."
     ),
+    code_digest: str = typer.Option(
+        None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
+    ),
     replace: bool = REPLACE,
     quiet: bool = QUIET,
 ) -> None:
@@ -113,7 +116,7 @@ def export(
     from fedfair.prediction.input_files import read_input
     from fedfair.prediction.loaded_model import load_model
 
-    model = load_model(model_file, workspace=workspace)
+    model = load_model(model_file, workspace=workspace, code_digest=code_digest)
     features = None if data is None else read_input(data, model.raw).features
     exported = export_model(model, form, features)
     write_export(output, exported)

@@ -205,7 +205,8 @@ def _approve_model(plan: Plan, plan_file: Path, participant: ParticipantId, path
     workspace = workspace_of(plan_file)
     code = _allow_code(plan, workspace, participant, yes=yes) if plan.task.references else workspace
     binding = plan_binding(plan, code)
-    subject = RunSubject(plan, format_digest(binding.digest), binding.layout, binding.schema)
+    digest = format_digest(binding.digest)
+    subject = RunSubject(plan, digest, binding.layout, binding.schema, binding.initial_weights)
     places = ModelPlaces(participant, workspace / "approvals", workspace / "runs" / participant, subject)
     saved = read_model(places, path)
     _say(f"model of round {saved.round} of {plan.training.rounds}, threshold {saved.model.threshold:g}")

@@ -19,7 +19,9 @@ STANDARD = "-"
 def predict_command(
     model_file: Path = typer.Option(Path("save/last.safetensors"), "--model", help="The saved model."),
     data: Path = typer.Option(
-        ..., "--data", help="The records: a table as the plan reads them, .npy, or a folder of images."
+        ...,
+        "--data",
+        help="The records: a table as the plan reads them, .npy, a folder of images or of eICU tables.",
     ),
     output: Path = typer.Option(..., "--output", "-o", help="Write predictions here; '-' for standard output."),
     keep: list[str] = typer.Option([], "--keep", help="Keep this column beside the predictions, such as an id."),
@@ -31,6 +33,9 @@ def predict_command(
     ),
     workspace: Path = typer.Option(
         None, "--workspace", help="The plan's folder, for a model of own code, which is then run."
+    ),
+    code_digest: str = typer.Option(
+        None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
     ),
     replace: bool = typer.Option(False, "--replace", help="Replace the output if it exists."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
@@ -45,7 +50,7 @@ def predict_command(
     from fedfair.prediction.input_files import read_input
     from fedfair.prediction.loaded_model import load_model
 
-    model = load_model(model_file, workspace=workspace, fills=fills)
+    model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
     shown = str(output) == STANDARD
     if not shown:
         check_prediction_place(output, keep, model.classes, replace=replace)

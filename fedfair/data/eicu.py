@@ -60,6 +60,8 @@ KEPT = ("region", "gender", "ethnicity", HOSPITAL, PERSON)
 NOT_MEASURED = -1.0
 OLDEST, OLDEST_AGE = "> 89", 90.0
 UNKNOWN = "unknown"
+OF_PATIENT = "admissionheight"
+"""A column that no table but `patient`, or the one table, has."""
 
 NAMES = (*MEASURED, *(f"{name} missing" for name in MEASURED), *FLAGS, "female")
 SCHEMA = FeatureSchema(
@@ -121,6 +123,49 @@ def stay_features(table: TextTable) -> NDArray[np.float64]:
     features = _features(parts)
     parts[0].faults.refuse()
     return features
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedStays:
+    """Stays of a folder of tables, whose outcome need not be known.
+
+    Attributes:
+        features: (n, 63), NaN where something was not measured.
+        table: of `patient`, or the one table that has everything: one row for each stay.
+        kept: raw texts (n,) by the name of a column, the number of the stay before all others.
+        left_out: how many stays of `patient` are not in the tables of APACHE variables.
+    """
+
+    features: NDArray[np.float64]
+    table: TextTable
+    kept: dict[str, NDArray[np.str_]]
+    left_out: int
+
+
+def joined_stays(folder: Path, kept: Collection[str]) -> JoinedStays:
+    """Return the stays of a folder of tables, joined as `load_eicu` joins them, in the order of its records.
+
+    Args:
+        folder: holds the tables as .csv or .csv.gz.
+        kept: further columns to keep raw.
+
+    Raises:
+        DataError: a table or column is missing, there is no stay, or a value cannot be read.
+    """
+    names = tuple(dict.fromkeys((STAY, *kept)))
+    parts = _read(folder)
+    _require(parts, (*STAY_COLUMNS, *names))
+    features = _features(parts)
+    for part in parts:
+        part.faults.refuse()
+    if not len(features):
+        raise DataError(
+            f"{folder} has no stay that is in {PATIENT}, {VARIABLES} and {PREDICTORS}",
+            "give tables of the same stays",
+        )
+    stays = _holder(parts, OF_PATIENT)
+    texts = {name: (part := _holder(parts, name)).table.columns[name][part.rows] for name in names}
+    return JoinedStays(features, stays.table.take(stays.rows), texts, len(stays.table) - len(stays.rows))
 
 
 def _features(parts: Sequence[_Part]) -> NDArray[np.float64]:

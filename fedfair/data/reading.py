@@ -87,8 +87,8 @@ class TextTable:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def take(self, rows: NDArray[np.bool_]) -> TextTable:
-        """Return the rows where `rows` (n,) is true; they keep their lines."""
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> TextTable:
+        """Return the rows where `rows` (n,) is true, or those of these numbers; they keep their lines."""
         columns = {name: column[rows] for name, column in self.columns.items()}
         return TextTable(self.path, columns, self.lines[rows], self.place)
 

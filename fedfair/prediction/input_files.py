@@ -1,8 +1,9 @@
 """Records in a file that a saved model is to predict.
 
-Decides which files a model takes: the table that its plan reads, an array of numbers (.npy), a folder of images,
-or an idx file of images. A table may have its label or lack it. A table that the plan reads without a header line
-may have one here, since a file that people make has. What its texts mean is `raw_rows.py`'s business.
+Decides which files a model takes: the table that its plan reads, an array of numbers (.npy), a folder of images or
+of eICU's tables, or an idx file of images. A table may have its label or lack it. A table that the plan reads
+without a header line may have one here, since a file that people make has. What its texts mean is `raw_rows.py`'s
+business.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair.data.reading import READ_ERRORS, TableForm, TextTable, open_binary, read_table
+from fedfair.data.eicu import PATIENT, PREDICTORS, VARIABLES, joined_stays
+from fedfair.data.reading import READ_ERRORS, TableForm, TextTable, counted, open_binary, read_table
 from fedfair.errors import DataError
-from fedfair.plan.sources import ImageSource, MnistSource
+from fedfair.plan.sources import EicuSource, ImageSource, MnistSource
 from fedfair.prediction.raw_rows import RawColumns, RawRows, rows_of_array, rows_of_table
 
 ARRAY = ".npy"
@@ -29,7 +31,7 @@ def read_input(
     """Return the records of a file as a model takes them.
 
     Args:
-        path: the file or, for a model of images, their folder.
+        path: the file or, for a model of images or of eICU's tables, their folder.
         columns: of the model.
         kept: columns of a table to keep beside the predictions.
         ignores_unknown: whether a table may have columns that the model does not know.
@@ -43,6 +45,8 @@ def read_input(
         raise DataError(f"{path} has no column {kept[0]}", "leave --keep away: only a table has columns to keep")
     if isinstance(columns.source, ImageSource) and path.is_dir():
         return _images(path, columns.source)
+    if isinstance(columns.source, EicuSource) and path.is_dir():
+        return _stays(path, kept)
     if path.is_dir():
         raise DataError(f"{path} is a folder", "give one file of records")
     if path.suffix == ARRAY:
@@ -80,6 +84,14 @@ def _first_fields(path: Path, form: TableForm) -> list[str]:
     except READ_ERRORS as error:
         raise DataError(f"{path} cannot be read: {error}", "give a file that this user may read") from error
     return []
+
+
+def _stays(folder: Path, kept: Sequence[str]) -> RawRows:
+    found = joined_stays(folder, kept)
+    left = counted(found.left_out, "stay")
+    verb = "is" if found.left_out == 1 else "are"
+    words = f"{left} of {PATIENT} {verb} not in {VARIABLES} and {PREDICTORS}, and not predicted"
+    return RawRows(found.features, found.table, found.kept, (words,) if found.left_out else ())
 
 
 def _array(path: Path, columns: RawColumns) -> RawRows:

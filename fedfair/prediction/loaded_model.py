@@ -22,10 +22,9 @@ from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.data.ranges import scaled_features
 from fedfair.data.reading import Faults, TextTable, counted
 from fedfair.errors import DataError
-from fedfair.plan.digest import format_digest
 from fedfair.plan.fields import Scalar, is_reference
-from fedfair.plan.loading import PLAN_FOLDER, load_plan
 from fedfair.plan.task import ModelSpec
+from fedfair.prediction.own_code import OwnCode, checked_code
 from fedfair.prediction.raw_rows import (
     RawColumns,
     RawRows,
@@ -37,7 +36,6 @@ from fedfair.prediction.raw_rows import (
 from fedfair.prediction.raw_tables import GIVEN, table_of
 from fedfair.run.model_description import ModelDescription, schema_of, source_of
 from fedfair.run.saved_model import DescribedModel, read_saved
-from fedfair.training.binding import bound
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
 from fedfair.training.models import build_model
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 
     Records = pd.DataFrame | Mapping[str, ArrayLike] | NDArray[np.generic] | Sequence[Sequence[object]]
 
-PLAN_FILE = "plan.yaml"
 SHOWN_ROWS = 20
 
 
@@ -240,17 +237,25 @@ class SavedModel:
 
 
 def load_model(
-    path: Path | str, *, workspace: Path | str | None = None, fills: Mapping[str, float] | None = None
+    path: Path | str,
+    *,
+    workspace: Path | str | None = None,
+    fills: Mapping[str, float] | None = None,
+    code_digest: str | None = None,
 ) -> SavedModel:
     """Return the model in a file, ready to predict.
 
     Args:
         path: a .safetensors file that an aggregator, a site or a simulation has saved.
-        workspace: the folder of the plan, for a model of own code ("module:function"). That code is run.
+        workspace: the folder of the plan, for a model of own code ("module:function"). That code is run, if plan
+            and code are those that trained the model.
         fills: what a missing number becomes, by column, for a model whose sites filled in their own means.
+        code_digest: "sha256:" and 64 hex digits of the own code that may run for a file from which the digest of
+            its plan cannot be compared beforehand.
 
     Raises:
-        DataError: the file cannot be read, is no model of fedfair's, or needs a workspace.
+        DataError: the file cannot be read, is no model of fedfair's, needs a workspace, or was trained by another
+            plan or other code.
         PlanError: the workspace has no such plan or code.
     """
     place = Path(path)
@@ -258,7 +263,8 @@ def load_model(
         what = "a folder" if place.is_dir() else "not there"
         raise DataError(f"{place} is {what}", "give a model such as save/last.safetensors")
     described = read_saved(place)
-    return SavedModel(described, _module(place, described, None if workspace is None else Path(workspace)), fills)
+    own = OwnCode(place, described, None if workspace is None else Path(workspace), code_digest)
+    return SavedModel(described, _module(own), fills)
 
 
 def model_of(described: DescribedModel, workspace: Path | None = None) -> SavedModel:
@@ -268,11 +274,12 @@ def model_of(described: DescribedModel, workspace: Path | None = None) -> SavedM
         described: what its file would say.
         workspace: the folder of the plan, for a model of own code.
     """
-    return SavedModel(described, _module(Path("the model"), described, workspace))
+    return SavedModel(described, _module(OwnCode(Path("the model"), described, workspace)))
 
 
-def _module(path: Path, described: DescribedModel, workspace: Path | None) -> FlatModel:
+def _module(own: OwnCode) -> FlatModel:
     """Return the model of a file: the architecture that it names, with its weights."""
+    path, described = own.path, own.described
     architecture = described.origin.description.architecture
     try:
         spec = TypeAdapter[ModelSpec](ModelSpec).validate_python(architecture)
@@ -283,7 +290,7 @@ def _module(path: Path, described: DescribedModel, workspace: Path | None) -> Fl
         ) from error
     schema, seed, folder = schema_of(described.origin.description), 0, path.parent
     if isinstance(spec, str) and is_reference(spec):
-        folder, seed = _checked_workspace(path, described, workspace, spec)
+        folder, seed = checked_code(own, spec)
     widths = {width: dtype for dtype, width in ARRAY_WIDTHS.items()}
     dtype = widths[described.layout.dtype]
     module = FlatModel(build_model(spec, schema, seed, dtype, folder), dtype)
@@ -295,26 +302,6 @@ def _module(path: Path, described: DescribedModel, workspace: Path | None) -> Fl
         )
     module.load(described.saved.model.vector)
     return module
-
-
-def _checked_workspace(
-    path: Path, described: DescribedModel, workspace: Path | None, reference: str
-) -> tuple[Path, int]:
-    """Return the folder of a model's own code and its plan's seed, after checking that they trained it."""
-    if workspace is None:
-        raise DataError(
-            f"{path} holds a model of own code, {reference}, which its file does not contain",
-            "name the workspace that has the plan and the code, with --workspace; that code is run here",
-        )
-    plan = load_plan(workspace / PLAN_FOLDER / PLAN_FILE)
-    found = format_digest(bound(plan, schema_of(described.origin.description), workspace).digest)
-    if found != described.saved.plan_digest:
-        raise DataError(
-            f"{path} was trained by the plan {described.saved.plan_digest or '(not said)'}, the plan and code in "
-            f"{workspace} are {found}",
-            "name the workspace of the run that trained it, unchanged",
-        )
-    return workspace, plan.training.seed
 
 
 def _places_of(table: TextTable | None, rows: Sequence[int]) -> str:

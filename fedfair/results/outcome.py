@@ -40,12 +40,14 @@ class RunSubject:
         plan_digest: its digest, "sha256:" and 64 hex digits.
         layout: of its model.
         schema: of its features.
+        initial_weights: 32 bytes, the digest of the model before round 1; None where no model's file is written.
     """
 
     plan: Plan
     plan_digest: str
     layout: Layout
     schema: FeatureSchema
+    initial_weights: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,11 @@ class InitialModel:
     schema: FeatureSchema
     plan_digest: bytes
 
+    @property
+    def initial_weights(self) -> bytes:
+        """Return the digest of the vector, 32 bytes, which is computed anew."""
+        return vector_digest(self.vector)
+
 
 def initial_model_file(plan_file: Path) -> Path:
     """Return where the model before round 1 of a plan is."""

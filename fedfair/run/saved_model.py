@@ -25,6 +25,7 @@ from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import is_unevaluated, standardises
+from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.schema import Plan
@@ -41,6 +42,7 @@ from fedfair.version import __version__
 
 SCALING_KEY = "feature_scaling"
 FINE_TUNED_KEY = "fine_tuned_at"
+INITIAL_WEIGHTS_KEY = "initial_weights_digest"
 IDENTITY_LABEL = "fedfair/saved-model/v1"
 ANOTHER_MODEL = "give the model that this plan has trained, or the plan that has trained this model"
 
@@ -71,17 +73,22 @@ class ModelOrigin:
         plan_digest: "sha256:" and 64 hex digits.
         description: of what the model takes and returns.
         fine_tuned_at: the site that has fine-tuned it on its own records; empty for a model of the federation.
+        initial_weights: 32 bytes, the digest of the model before round 1; None where the file does not say it.
     """
 
     federation: str
     plan_digest: str
     description: ModelDescription
     fine_tuned_at: str = ""
+    initial_weights: bytes | None = None
 
     @classmethod
-    def of_plan(cls, plan: Plan, plan_digest: str, schema: FeatureSchema) -> ModelOrigin:
+    def of_plan(
+        cls, plan: Plan, plan_digest: str, schema: FeatureSchema, initial_weights: bytes | None = None
+    ) -> ModelOrigin:
         """Return the origin of the plan's models; the schema is of its features."""
-        return cls(plan.federation.name, plan_digest, describe_model(plan, schema))
+        description = describe_model(plan, schema)
+        return cls(plan.federation.name, plan_digest, description, initial_weights=initial_weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,8 @@ def model_words(saved: TrainedModel, origin: ModelOrigin) -> dict[str, str]:
     }
     if origin.fine_tuned_at:
         words[FINE_TUNED_KEY] = origin.fine_tuned_at
+    if origin.initial_weights is not None:
+        words[INITIAL_WEIGHTS_KEY] = format_digest(origin.initial_weights)
     if saved.scaling is not None:
         columns = {"mean": saved.scaling.mean.tolist(), "scale": saved.scaling.scale.tolist()}
         words[SCALING_KEY] = json.dumps(columns, separators=(",", ":"))
@@ -144,7 +153,9 @@ def read_saved(path: Path) -> DescribedModel:
         description = read_description(words)
         threshold, rounds = float(words["threshold"]), int(words["round"])
         scaling = _scaling(words.get(SCALING_KEY), _numeric_columns(description))
-    except (KeyError, ValueError, TypeError) as error:
+        stated = words.get(INITIAL_WEIGHTS_KEY)
+        weights = None if stated is None else parse_digest(stated)
+    except (KeyError, ValueError, TypeError, PlanError) as error:
         raise DataError(
             f"{path} does not say its threshold, its round, its scaling or its columns as fedfair writes them: "
             f"{error}",
@@ -154,7 +165,7 @@ def read_saved(path: Path) -> DescribedModel:
         raise DataError(f"{path} says threshold {threshold} and round {rounds}")
     digest = words.get("plan_digest", "")
     saved = TrainedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling)
-    origin = ModelOrigin(words.get("federation", ""), digest, description, words.get(FINE_TUNED_KEY, ""))
+    origin = ModelOrigin(words.get("federation", ""), digest, description, words.get(FINE_TUNED_KEY, ""), weights)
     return DescribedModel(layout, saved, origin)
 
 

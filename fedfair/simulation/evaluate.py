@@ -98,6 +98,6 @@ def evaluate_sites(
         family=partial(least_served_size, plan, sites),
     )
     record = evaluation_record(plan, binding.digest, schema, training_run.evaluated, masked=False)
-    origin = ModelOrigin.of_plan(plan, record.plan_digest, schema)
+    origin = ModelOrigin.of_plan(plan, record.plan_digest, schema, binding.initial_weights)
     scaling = training_run.scaling
     return SimulationOutcome(result, training_run.model, model.layout, record, scaling, losses, origin)

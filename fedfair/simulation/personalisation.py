@@ -125,7 +125,8 @@ def personalise(
         found = _worst(client, current, terms.group_size)
         if found < least:
             chosen, best, least = number, current, found
-    origin = replace(ModelOrigin.of_plan(plan, digest, schema), fine_tuned_at=str(participant))
+    origin = ModelOrigin.of_plan(plan, digest, schema, binding.initial_weights)
+    origin = replace(origin, fine_tuned_at=str(participant))
     worst = {
         name: WorstGroup(
             math.ceil(tail_count(len(part), terms.group_size)),

@@ -174,7 +174,7 @@ def simulate_sites(
         raise LocalProtocolError("a training run that was played to its end has no evaluation")
     # One process holds everybody's records here, so there was nobody to mask anything from.
     record = evaluation_record(plan, binding.digest, schema, judged.evaluated, masked=False)
-    origin = ModelOrigin.of_plan(plan, record.plan_digest, schema)
+    origin = ModelOrigin.of_plan(plan, record.plan_digest, schema, binding.initial_weights)
     scaling = training_run.scaling
     return SimulationOutcome(result, training_run.model, model.layout, record, scaling, losses, origin)
 

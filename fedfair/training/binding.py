@@ -34,12 +34,14 @@ class PlanBinding:
         layout: where the model's tensors lie.
         vector: array (d,) in the layout's width, the model before round 1.
         digest: 32 bytes, what a site approves.
+        initial_weights: 32 bytes, the digest of the vector.
     """
 
     schema: FeatureSchema
     layout: Layout
     vector: NDArray[np.floating]
     digest: bytes
+    initial_weights: bytes
 
 
 def plan_binding(plan: Plan, workspace: Path) -> PlanBinding:
@@ -70,13 +72,14 @@ def bound(plan: Plan, schema: FeatureSchema, workspace: Path) -> PlanBinding:
     """
     layout, vector = initial_model(plan, schema, workspace)
     distributed_dp(plan, layout.dimension)
+    weights = vector_digest(vector)
     digest = plan_digest(
         plan,
         layout_digest=layout.digest,
-        initial_weights_digest=vector_digest(vector),
+        initial_weights_digest=weights,
         code_digests=code_digests(plan.task.references, workspace),
     )
-    return PlanBinding(schema, layout, vector, digest)
+    return PlanBinding(schema, layout, vector, digest, weights)
 
 
 def initial_model(plan: Plan, schema: FeatureSchema, workspace: Path) -> tuple[Layout, NDArray[np.floating]]:

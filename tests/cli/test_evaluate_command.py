@@ -15,7 +15,7 @@ from fedfair.errors import DataError, PlanError
 from fedfair.results.reading import read_result
 from fedfair.workspace.create import create_workspace
 from tests import plans
-from tests.prediction.saved_runs import SavedRun, saved_run
+from tests.prediction.saved_runs import SavedRun, approved_run
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,12 @@ def clinics(folder: Path) -> SavedRun:
         ages = draws.integers(20, 90, 60)
         rows = [f"{age},{int(age + draws.normal() * 20 > 55)}" for age in ages]
         (folder / f"{name}.csv").write_text("\n".join(["age,died", *rows]) + "\n")
-        (folder / f"{name}.yaml").write_text(f"collaborator: {name}\ndata: {{train: {name}.csv}}\n")
     table = {"label": "died", "numeric": ["age"], "train_of": {name: f"{name}.csv" for name in NAMES}}
     task = {"data": {"csv": table}, "standardize": "secure", "test_fraction": 0.3}
-    return saved_run(folder, plans.stated(NAMES, task=task, training={"rounds": 2}))
+    run = approved_run(folder, plans.stated(NAMES, task=task, training={"rounds": 2}))
+    for name in NAMES:
+        (folder / f"{name}.yaml").write_text(f"collaborator: {name}\ndata: {{train: {name}.csv}}\n")
+    return run
 
 
 def test_a_clinic_alone_evaluates_a_model_on_its_own_records_as_the_simulation_did(tmp_path: Path) -> None:

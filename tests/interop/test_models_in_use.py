@@ -70,7 +70,7 @@ def test_a_clinic_alone_evaluates_and_predicts_as_the_deployed_run_and_its_simul
     model = tmp_path / "save" / "last.safetensors"
     plan = load_plan(workspace.plan)
     result = json.loads(workspace.result.read_text())
-    own = {name: own_records(plan, tmp_path / f"{name}.yaml", tmp_path) for name in NAMES}
+    own = {name: own_records(tmp_path / f"{name}.yaml", workspace.plan, model) for name in NAMES}
     sites = {ParticipantId(name): found.splits for name, found in own.items()}
     simulated = simulate_sites(plan, sites, tmp_path)
     means, counts = [], []

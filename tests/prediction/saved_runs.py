@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from fedfair.cli.loopback import prepare
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.dataset_presets import HEART
 from fedfair.plan.loading import load_plan
@@ -52,6 +53,16 @@ def saved_run(workspace: Path, values: Mapping[str, object], name: str = "last.s
     plan_file = workspace / "plan" / "plan.yaml"
     plan_file.parent.mkdir(exist_ok=True)
     plan_file.write_text(yaml.safe_dump(json.loads(json.dumps(values))))
+    return simulated_run(workspace, plan_file, name)
+
+
+def approved_run(workspace: Path, values: Mapping[str, object]) -> SavedRun:
+    """Write a plan with keys, approvals and each site's file, simulate it and save its model."""
+    return simulated_run(workspace, prepare(workspace, json.loads(json.dumps(values))).plan)
+
+
+def simulated_run(workspace: Path, plan_file: Path, name: str = "last.safetensors") -> SavedRun:
+    """Simulate the plan of a workspace and save its model."""
     plan = load_plan(plan_file)
     outcome = simulate(plan, workspace)
     model = workspace / name

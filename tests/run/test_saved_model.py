@@ -93,11 +93,11 @@ def test_a_model_that_was_saved_is_judged_as_it_was_at_the_end_of_its_run(tmp_pa
     plan_file.parent.mkdir()
     plan_file.write_text(PLAN.replace("OUTPUT", output))
     paths = {name: str(tmp_path / f"{name}.json") for name in ("run", "again")}
-    save = ["--save", str(tmp_path / "save"), "--json", paths["run"], "--engine", "loop"]
+    save = ["--save", str(tmp_path / "save"), "--output", paths["run"], "--engine", "loop"]
     model = str(tmp_path / "save" / "last.safetensors")
     for command in (
         ["simulate", "-p", str(plan_file), "-q", *save],
-        ["evaluate", "-p", str(plan_file), "-q", "--model", model, "--exact", "--json", paths["again"]],
+        ["evaluate", "-p", str(plan_file), "-q", "--model", model, "--exact", "--output", paths["again"]],
     ):
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output

@@ -25,7 +25,7 @@ from fedfair.run.saved_model import read_saved, save_model
 from fedfair.simulation.personalisation import FineTuning, personalise
 from fedfair.simulation.site_comparison import FEDERATED, LOCAL, LOGISTIC, compare_at_site, logistic_losses
 from tests import plans
-from tests.prediction.saved_runs import SavedRun, saved_run
+from tests.prediction.saved_runs import SavedRun, approved_run
 
 SITE = ParticipantId("clinic-a")
 SIZES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> SavedRun:
     }
     training = {"rounds": 6, "local_steps": 2, "learning_rate": 0.02}
     values = plans.stated(task=task, objective={"worst_group_size": 0.5, "tradeoff": 0.9}, training=training)
-    made = saved_run(tmp_path_factory.mktemp("sites"), values)
+    made = approved_run(tmp_path_factory.mktemp("sites"), values)
     site = {"collaborator": str(SITE)}
     (made.workspace / "collaborator.yaml").write_text(yaml.safe_dump(site))
     return made
