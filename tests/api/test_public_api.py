@@ -84,7 +84,7 @@ def test_a_name_whose_library_is_missing_says_what_to_install() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60
     )
-    assert "ImportError: fedfair.RCVaRLoss needs torch, which is not installed: pip install" in ran.stderr
+    assert "ImportError: fedfair.RCVaRLoss: this needs torch, which is not installed: pip install" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_a_chunk_is_a_piece_of_what_was_announced_before_it() -> None:
 def test_what_only_the_aggregator_says_is_out_of_place_in_a_collaborator_s_mouth(kind: Kind) -> None:
     own = {
         Kind.KEY_ADVERTISEMENT,
+        Kind.REVEAL,
         Kind.CONFIRM,
         Kind.UPLOAD,
         Kind.PAIR_MASKS,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from fedfair.cli.loopback import prepare
@@ -43,6 +43,9 @@ def test_an_aggregator_that_is_stopped_while_it_prepares_leaves_nothing(
 ) -> None:
     workspace, temporary = prepare(tmp_path / "heart", small_plan(rounds=1)), tmp_path / "tmp"
     temporary.mkdir()
+    plan = workspace.plan
+    plan.unlink()
+    os.mkfifo(plan)
     process = subprocess.Popen(
         [sys.executable, "-m", "aggregator", "start", "--quiet"],
         cwd=workspace.folder,
@@ -52,8 +55,8 @@ def test_an_aggregator_that_is_stopped_while_it_prepares_leaves_nothing(
         stderr=subprocess.STDOUT,
     )
     try:
-        # The one child is the one that makes the initial model.
-        while not (children := psutil.Process(process.pid).children()):
+        # A pipe is opened for writing without a wait as soon as somebody reads it, and then has to wait for us.
+        while (writer := _opened(plan)) is None:
             assert process.poll() is None
         process.send_signal(number)
         output, _ = process.communicate(timeout=SECONDS)
@@ -63,14 +66,15 @@ def test_an_aggregator_that_is_stopped_while_it_prepares_leaves_nothing(
     assert process.returncode == (STOPPED_BY_SIGNAL if number == signal.SIGINT else 0)
     assert "Traceback" not in output
     assert list(temporary.iterdir()) == []
-    # It was killed without being waited for; pytest's own time limit bounds the wait.
-    while any(_runs(child) for child in children):
-        pass
+    os.close(writer)
     assert not (workspace.folder / "save").exists()
 
 
-def _runs(process: psutil.Process) -> bool:
+def _opened(pipe: Path) -> int | None:
+    """Return a pipe that somebody reads, open for writing; None where nobody reads it yet."""
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None

@@ -78,7 +78,7 @@ def test_another_plan_is_refused_with_both_digests() -> None:
         (altered(lambda fields: fields.update(approved_at="2027-01-31T12:00:00+00:00")), "was not signed with"),
         (altered(lambda fields: fields.update(signature="AAAA")), "was not signed with the key"),
         (altered(lambda fields: fields.update(signature="!")), "the signature of the approval is not base64"),
-        (altered(lambda fields: fields.update(format="fedfair/approval/2")), "has format 'fedfair/approval/2'"),
+        (altered(lambda fields: fields.update(format="fedfair/approval/2")), "has the format fedfair/approval/2"),
         (altered(lambda fields: fields.update(note="x")), "does not have exactly the fields"),
         (altered(lambda fields: fields.pop("approved_at")), "does not have exactly the fields"),
         (altered(lambda fields: fields.update(approved_at=3)), "a field of the approval is not a printable text"),

@@ -132,7 +132,8 @@ def changed(value: object) -> list[object]:
     if value in WORDS and not isinstance(value, bool):
         # A device may be auto, and so may a clip, which is otherwise a number.
         number = [1.0] if value == "auto" else []
-        return [WORDS[value], *number] if WORDS[value] else []  # type: ignore[index] # hashable by construction
+        word = ["all"] if value == "auto" else []
+        return [WORDS[value], *word, *number] if WORDS[value] else []  # type: ignore[index] # hashable by construction
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):

@@ -88,7 +88,7 @@ def test_the_whole_population_has_no_best_group() -> None:
         ("", "is not a result file"),
         ("[]", "is not a result file"),
         ("{}", "format"),
-        (document().replace("fedfair/result/1", "fedfair/result/9"), "format 'fedfair/result/9'"),
+        (document().replace("fedfair/result/1", "fedfair/result/9"), "the format fedfair/result/9"),
         (document().replace('"mean": 0.2', '"mean": "x"'), "train.mean"),
     ],
 )

@@ -101,7 +101,7 @@ def write_module(folder: Path, name: str, body: str) -> str:
 
 
 def test_a_function_of_the_workspace_builds_from_the_seed_too(tmp_path: Path) -> None:
-    reference = write_module(tmp_path, "own_model", "return nn.Linear(schema.input_shape[0], schema.classes)")
+    reference = write_module(tmp_path, "seeded_model", "return nn.Linear(schema.input_shape[0], schema.classes)")
     first, second = (build_model(reference, TABLE, 1, torch.float32, tmp_path) for _ in range(2))
     assert isinstance(first, nn.Linear)
     assert isinstance(second, nn.Linear)
