@@ -168,7 +168,7 @@ def _is_signed(asked: SiteRequest) -> bool:
 
 def _answer(target: Path, signer: Authority) -> None:
     """Write the archive that answers everybody, or say who is still to be admitted."""
-    from fedfair.cli.difference_words import digest_of_plan
+    from fedfair.cli.plan_digest import digest_of
     from fedfair.plan.digest import format_digest
     from fedfair.report.plan_review import plan_review
 
@@ -188,7 +188,7 @@ def _answer(target: Path, signer: Authority) -> None:
         _warn(warning)
     _say(f"wrote {target}: send it to every site; each runs: fedfair join {target.name}")
     if not plan.task.references:
-        _say(f"they will approve the plan with the digest {format_digest(digest_of_plan(plan, Path()))}")
+        _say(f"they will approve the plan with the digest {format_digest(digest_of(plan, PLAN_FILE))}")
     _say_authority(signer)
     _say("next: fedfair aggregator start")
 
