@@ -198,6 +198,11 @@ _CHANGES = "sites send how much the model has changed"
 
 Rule = KeyOutcome | Callable[[Value], KeyOutcome]
 
+_TLS = _switch(
+    KeyOutcome(BUILT_IN, "", "mutual TLS 1.3"),
+    KeyOutcome(NONE, "", "TLS cannot be switched off: `fedfair certs`"),
+)
+
 TABLE: Mapping[str, Rule] = {
     "aggregator.template": _own_component("Aggregator", "`fedfair aggregator start`"),
     "aggregator.settings.rounds_to_train": KeyOutcome(CARRIED, "training.rounds", ""),
@@ -256,14 +261,8 @@ TABLE: Mapping[str, Rule] = {
     "network.settings.agg_addr": _address,
     "network.settings.agg_port": _port,
     "network.settings.hash_salt": KeyOutcome(BUILT_IN, "", "it only served to derive a port"),
-    "network.settings.tls": _switch(
-        KeyOutcome(BUILT_IN, "", "mutual TLS 1.3"),
-        KeyOutcome(NONE, "", "TLS cannot be switched off: `fedfair certs`"),
-    ),
-    "network.settings.use_tls": _switch(
-        KeyOutcome(BUILT_IN, "", "mutual TLS 1.3"),
-        KeyOutcome(NONE, "", "TLS cannot be switched off: `fedfair certs`"),
-    ),
+    "network.settings.tls": _TLS,
+    "network.settings.use_tls": _TLS,
     "network.settings.disable_client_auth": _switch(
         KeyOutcome(NONE, "", "every site needs a certificate: `fedfair certs`"),
         KeyOutcome(BUILT_IN, "", "every site needs a certificate"),

@@ -130,10 +130,9 @@ WORDS = {
 def changed(value: object) -> list[object]:
     """Return other values that the same field may take; none where it may take no other."""
     if value in WORDS and not isinstance(value, bool):
-        # A device may be auto, and so may a clip, which is otherwise a number.
-        number = [1.0] if value == "auto" else []
-        word = ["all"] if value == "auto" else []
-        return [WORDS[value], *word, *number] if WORDS[value] else []  # type: ignore[index] # hashable by construction
+        # Beside a device, a clip may be auto, which is otherwise a number, and so may the neighbours be.
+        others = ["all", 1.0] if value == "auto" else []
+        return [WORDS[value], *others] if WORDS[value] else []  # type: ignore[index] # hashable by construction
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int):
