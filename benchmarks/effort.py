@@ -8,7 +8,7 @@ The sides of Flower and OpenFL are constants, counted by hand from what they pub
 in which version. Lines of Python are those with code, without comments and docstrings.
 
     python benchmarks/effort.py            # the figures, as JSON
-    python benchmarks/effort.py --write    # the table of docs/explain/effort.md anew
+    python benchmarks/effort.py --write    # writes the table of docs/explain/effort.md
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def page(text: str) -> str:
 def main() -> None:
     """Print the figures, or write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the table of docs/explain/effort.md anew")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/explain/effort.md")
     if parser.parse_args().write:
         PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     json.dump({name: asdict(effort) for name, effort in figures().items()}, sys.stdout, indent=2)
