@@ -21,6 +21,7 @@ from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
+from aggregator.server_call import lost_statuses_unlogged
 from aggregator.service import SERVER_OPTIONS, Service
 from aggregator.standing import ConnectionStanding
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
@@ -99,13 +100,15 @@ async def serve(
 
     def stop(name: str) -> None:
         stopped_by.append(name)
-        observer.noticed(StopBegun(name))
         driver.stop(f"its operator stopped it ({name})")
+
+    def tell(name: str) -> None:
+        observer.noticed(StopBegun(name))
 
     with closing(ReceivedLog(run, driver.stop)) as mirror:
         service = Service(run.admission, driver, mirror, budget, vectors, limits)
         # The socket is closed while signals are still taken: the second one of a request must not kill.
-        with stopping(stop):
+        with stopping(stop, tell):
             async with _listening(service, shown, listen) as port:
                 announce(port)
                 observer.noticed(PortOpened(port, run.plan.federation.collaborators))
@@ -156,11 +159,12 @@ async def _listening(service: Service, shown: RenewableCertificate, listen: List
         port = server.add_secure_port(str(listen), shown.credentials)
     except RuntimeError as error:
         raise listen.fault(error) from error
-    await server.start()
-    try:
-        yield port
-    finally:
-        await server.stop(grace=CLOSING_SECONDS)
+    with lost_statuses_unlogged():
+        await server.start()
+        try:
+            yield port
+        finally:
+            await server.stop(grace=CLOSING_SECONDS)
 
 
 def write_ready_file(path: Path, port: int) -> None:

@@ -1,15 +1,18 @@
 """One call as gRPC's server gives it: read, written and ended in an order that the core allows.
 
-Two things are known here and nowhere else. First, every exception with which gRPC says that a call is over; all of
-them are `CallEnded`. Second, that gRPC sends no status while a message is still being written: a handler that
+Three things are known here and nowhere else. First, every exception with which gRPC says that a call is over; all
+of them are `CallEnded`. Second, that gRPC sends no status while a message is still being written: a handler that
 returned, or aborted, in the middle of a write would leave its peer waiting for ever. So a write that nobody waits
-for any more continues, and the status follows it.
+for any more continues, and the status follows it. Third, that gRPC logs a traceback where a peer has gone before
+that last status could be sent. `lost_statuses_unlogged` drops it: a lost connection has a notice of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import logging
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import grpc
@@ -18,6 +21,9 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 END_OF_STREAM = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 
 Outcome = TypeVar("Outcome")
+
+_SERVER_LOG = "grpc._cython.cygrpc"
+"""The name of the logger of gRPC's asyncio server (grpcio 1.80)."""
 
 
 class CallEnded(Exception):  # noqa: N818 - no error: the peer, or the server, has ended the call
@@ -96,3 +102,21 @@ async def _carried_out(operation: Awaitable[Outcome]) -> Outcome:
         return await operation
     except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
         raise CallEnded(str(error)) from error
+
+
+@contextmanager
+def lost_statuses_unlogged() -> Iterator[None]:
+    """Keep out of the log that gRPC could not tell a peer which has gone how its call ended.
+
+    An exception of our own in a handler is logged as before.
+    """
+    log = logging.getLogger(_SERVER_LOG)
+    log.addFilter(_is_news)
+    try:
+        yield
+    finally:
+        log.removeFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.BaseError))

@@ -292,11 +292,13 @@ async def _until_stopped(taking_part: Coroutine[None, None, Finished], observer:
 
     def stop(name: str) -> None:
         stopped_by[0] = name
-        observer.noticed(LeavingBegun(name))
         running.cancel()
 
+    def tell(name: str) -> None:
+        observer.noticed(LeavingBegun(name))
+
     try:
-        with stopping(stop):
+        with stopping(stop, tell):
             return await running
     except asyncio.CancelledError as cancelled:
         raise StoppedError(

@@ -14,8 +14,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ BEGINS_ITSELF = "begins_itself"
 """The attribute of a command that calls `Interrupts.begin` by itself, where it can say what SIGTERM does."""
 
 AGAIN_SECONDS = 0.02
-"""After this time a lost signal is sent again: the callback is over by then, or the signal is lost once more."""
+"""After this time a lost signal is sent again, and then as often until it is taken."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -95,6 +96,10 @@ class Interrupts:
         """Take the next signal as a new request, because the last one was lost."""
         self._requested = None
 
+    def has_request(self) -> bool:
+        """Return whether a signal has been taken that nobody forgot since."""
+        return self._requested is not None or self._early
+
 
 def interrupts_of_this_process() -> Interrupts | None:
     """Return the handler that the command line of this process has installed."""
@@ -137,13 +142,39 @@ def kept_interrupts() -> Iterator[None]:
         interrupts = interrupts_of_this_process()
         if interrupts is not None:
             interrupts.forget()
+        taken = interrupts.has_request if interrupts is not None else _once_is_enough
         # In the main thread, and at once, it would be raised in here and be lost again.
-        again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), number))
-        again.daemon = True
-        again.start()
+        threading.Thread(target=send_until_taken, args=(partial(_send, number), taken), daemon=True).start()
 
     sys.unraisablehook = hook
     try:
         yield
     finally:
         sys.unraisablehook = before
+
+
+def send_until_taken(send: Callable[[], None], taken: Callable[[], bool], every: float = AGAIN_SECONDS) -> None:
+    """Send a signal again and again until its handler has taken it.
+
+    Once is not enough. Where the signal arrives after the main thread has given up Python's lock, and before it
+    sleeps in the system, Python notes it and does not handle it: the sleep lasts as long as ever.
+
+    Args:
+        send: sends it to the main thread.
+        taken: whether the handler has taken it.
+        every: seconds before each time.
+    """
+    while True:
+        time.sleep(every)
+        send()
+        if taken():
+            return
+
+
+def _send(number: signal.Signals) -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def _once_is_enough() -> bool:
+    """Say so where the handler is another's, who does not tell when it has taken a signal."""
+    return True

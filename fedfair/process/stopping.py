@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from types import FrameType
 from typing import ParamSpec
@@ -55,14 +55,27 @@ class StopRequests:
 
 
 @contextmanager
-def stopping(stop: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+def stopping(
+    stop: Callable[[str], None],
+    tell: Callable[[str], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[None]:
     """While the block runs in an event loop, let SIGINT and SIGTERM stop it.
 
     Args:
         stop: called in the loop with the name of the first signal; it returns soon.
+        tell: called next with the same name, to say so. What it cannot write is left unsaid.
         clock: seconds that never go back.
     """
-    requests, loop = StopRequests(stop, clock), asyncio.get_running_loop()
+
+    def stop_then_tell(name: str) -> None:
+        stop(name)
+        # On a full disk no note fits, and that must keep nobody from stopping.
+        with suppress(OSError):
+            if tell is not None:
+                tell(name)
+
+    requests, loop = StopRequests(stop_then_tell, clock), asyncio.get_running_loop()
     interrupts = interrupts_of_this_process()
     woken, wake = os.pipe()
     for end in (woken, wake):

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from fedfair.process.interrupts import send_until_taken
+
 SECONDS = 120
 PROGRAM = """
 import signal, sys, threading, weakref
@@ -67,6 +69,42 @@ def test_ctrl_c_where_nothing_can_be_raised_still_interrupts_a_command(how: str)
     ended = run("SIGINT", how)
     assert (ended.returncode, ended.stdout) == (130, "")
     assert "Traceback" not in ended.stderr
+
+
+def test_a_signal_that_the_sleeping_main_thread_did_not_take_is_sent_again() -> None:
+    sent: list[str] = []
+    send_until_taken(lambda: sent.append("SIGINT"), lambda: len(sent) > 2, every=0)
+    assert sent == ["SIGINT"] * 3
+
+
+SLEEPING = """
+import signal, threading
+from fedfair.process.interrupts import Interrupts, send_until_taken
+
+# The first signal never reaches the sleep, as one that comes just before it.
+interrupts = Interrupts()
+signal.signal(signal.SIGINT, interrupts)
+sleeping = threading.Event()
+times = []
+
+def send():
+    sleeping.wait()
+    times.append(1)
+    if len(times) > 1:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+threading.Thread(target=send_until_taken, args=(send, interrupts.has_request), daemon=True).start()
+try:
+    sleeping.set()
+    threading.Event().wait(120)
+except KeyboardInterrupt:
+    print("stopped", len(times) > 1)
+"""
+
+
+def test_a_signal_that_was_lost_before_the_sleep_ends_the_sleep_the_next_time() -> None:
+    done = subprocess.run([sys.executable, "-c", SLEEPING], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "stopped True\n"
 
 
 IMPORTING = """
