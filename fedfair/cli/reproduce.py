@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import time
@@ -12,6 +11,7 @@ import typer
 
 from fedfair.errors import FedfairError
 from fedfair.process.terminal import console
+from fedfair.processors import usable_processors
 from fedfair.report.html import check_replaceable
 
 DATA_SETS = ("acs-employment", "acs-income", "mnist", "eicu", "heart", "adult")
@@ -48,7 +48,7 @@ def reproduce_command(
     # Torch and its friends take seconds to load; a mistake on the command line should not have to wait.
     from fedfair.cli.reproduction import reproduce
 
-    crew = workers or os.cpu_count() or 1
+    crew = workers or usable_processors()
     command = shlex.join(["fedfair", *sys.argv[1:]])
     began = time.monotonic()
     summary = reproduce(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import json
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from fedfair.plan.loading import plan_document, workspace_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import validated
 from fedfair.process.terminal import console, error_console
+from fedfair.processors import usable_processors
 from fedfair.report.sweeps import sweep_drawing
 
 if TYPE_CHECKING:
@@ -98,12 +98,7 @@ def _engine(name: EngineName, workspace: Path, workers: int | None) -> Engine:
         return partial(run_on_ray, root=workspace, workers=workers)
     from fedfair.experiments.sweep.local import run_locally
 
-    return partial(run_locally, root=workspace, workers=workers or _processors())
-
-
-def _processors() -> int:
-    """Return how many processors this process may use, which in a container are not all of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return partial(run_locally, root=workspace, workers=workers or usable_processors())
 
 
 def _run(points: Sequence[Point], folder: SweepFolder, engine: Engine, *, quiet: bool) -> Outcome:
