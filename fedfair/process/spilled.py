@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.mapped_array import mapping_of
 
 def spilled(parts: Iterable[bytes | memoryview], folder: Path) -> memoryview:
     """Return the bytes of `parts`, one after the other, read-only and not in memory.
@@ -39,20 +40,13 @@ def spilled_array(vector: NDArray[np.floating], folder: Path) -> NDArray[np.floa
     Raises:
         OSError: there is no room.
     """
-    if _mapping(vector) is not None or not vector.size:
+    if mapping_of(vector) is not None or not vector.size:
         return vector
     return np.frombuffer(spilled([np.ascontiguousarray(vector).data], folder), vector.dtype)
 
 
 def forget_pages(vector: NDArray[np.floating] | bytes | memoryview) -> None:
     """Give back the memory of what was read of a spilled vector; do nothing with any other."""
-    mapping = _mapping(vector)
+    mapping = mapping_of(vector)
     if mapping is not None:
         mapping.madvise(mmap.MADV_DONTNEED)
-
-
-def _mapping(vector: object) -> mmap.mmap | None:
-    """Return the file that a vector is mapped from; None where it is in memory."""
-    below = vector.base if isinstance(vector, np.ndarray) else vector
-    below = below.obj if isinstance(below, memoryview) else below
-    return below if isinstance(below, mmap.mmap) else None
