@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from fedfair.process.spilled import forget_pages
+from fedfair.process.spilled import forget_pages, pieces
 from fedfair.wire.chunking import broadcast_frames, masked_frames
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import BroadcastKind
@@ -26,15 +26,19 @@ class Broadcast:
         nbytes: their length.
     """
 
-    def __init__(self, kind: BroadcastKind, payload: bytes) -> None:
+    def __init__(self, kind: BroadcastKind, payload: bytes | memoryview) -> None:
         self.nbytes = len(payload)
         self._kind, self._payload = kind, payload
-        self._sha256 = hashlib.sha256(payload).digest()
+        digest = hashlib.sha256()
+        for piece in pieces(payload):
+            digest.update(piece)
+        self._sha256 = digest.digest()
 
     def frames(self) -> Iterator[bytes]:
         """Yield the announcement and the chunks, each encoded when it is asked for."""
         frames = broadcast_frames(self._kind, self._payload, self._sha256)
-        return (encode_aggregator_frame(frame) for frame in frames)
+        yield from (encode_aggregator_frame(frame) for frame in frames)
+        forget_pages(self._payload)
 
 
 class VectorMessage:

@@ -93,7 +93,6 @@ from fedfair.rounds.events import (
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.steadiness import Steadiness
-from fedfair.run.packed_state import pack_state
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.secagg.arriving import ArrivingVector
@@ -518,8 +517,8 @@ class RunDriver:
         """Return the present state of the run for whoever is not in step; packed once for all of them."""
         state = self._training_run.state
         if self._packed is None or self._packed[0] is not state:
-            payload = await asyncio.to_thread(lambda: b"".join(pack_state(state)))
-            self._packed = state, Broadcast(BroadcastKind.STATE, payload)
+            packed = await asyncio.to_thread(lambda: Broadcast(BroadcastKind.STATE, self._records.packed(state)))
+            self._packed = state, packed
         return self._packed[1]
 
     def _send_sum(self, effect: SendSum) -> None:

@@ -568,5 +568,6 @@ def _opened_of(told: _Facts | None, vectors: dict[str, NDArray[np.floating]]) ->
     if told is None or message is None or vector is None:
         return None
     before, masked, names = told
-    parts = (message.tobytes(), vector.tobytes())
+    # A long one is a file, and stays there.
+    parts = (message.tobytes(), vector.data)
     return LastOpened(bytes.fromhex(before), *parts, masked=masked, told=tuple(names))

@@ -17,6 +17,7 @@ from aggregator.admission import Admission, check_roster_complete
 from aggregator.journal import Journal, JournalEntry, forget
 from aggregator.notices import IdentityWarned, Notice, ProtectionStated, RunContinued
 from aggregator.records import RunPaths, RunRecords
+from fedfair.aggregation.long_vectors import VectorRoom
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.model_layout import Layout
 from fedfair.errors import StateError
@@ -30,6 +31,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
+from fedfair.process.spilled import SpilledVectors
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import UnfinishedSum
 from fedfair.rounds.secagg_session import is_due
@@ -110,8 +112,8 @@ def prepare(
     roster = parse_roster(plan.federation.roster)
     check_roster_complete(roster, plan.federation.collaborators)
     binding = (bind or initial_binding)(start.plan)
-    training_run = _training_run(plan, binding, start.model)
     paths = RunPaths(start.folder)
+    training_run = _training_run(plan, binding, start.model, SpilledVectors(paths.save))
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
     beginning = training_run.next_sum()
     unfinished, opened = _resume(training_run, journal, binding.plan_digest, noticed, masked=is_masked(plan))
@@ -151,9 +153,9 @@ def prepare(
     )
 
 
-def _training_run(plan: Plan, binding: InitialModel, model: Path | None) -> TrainingRun:
+def _training_run(plan: Plan, binding: InitialModel, model: Path | None, room: VectorRoom) -> TrainingRun:
     if model is None:
-        return TrainingRun(plan, binding.layout, binding.schema, binding.vector)
+        return TrainingRun(plan, binding.layout, binding.schema, binding.vector, room=room)
     saved = load_saved(model, plan, binding.layout, binding.schema)
     exact = evaluates_exactly(plan)
     return evaluation_run(plan, binding.layout, binding.schema, saved, exact=exact)

@@ -41,7 +41,7 @@ from fedfair.atomic_file import write_whole
 from fedfair.ids import ParticipantId
 from fedfair.process.log_lines import log_line
 from fedfair.process.rotated_log import MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
-from fedfair.process.spilled import forget_pages, spilled_array
+from fedfair.process.spilled import forget_pages, spilled, spilled_array
 from fedfair.results.costs import SumCost
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.document import to_text as result_text
@@ -49,8 +49,10 @@ from fedfair.results.parts import Departure, LateSite
 from fedfair.rounds.events import CaughtUp, CheckpointKind, Clipping, Departed, LeftBehind, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.rounds.stragglers import NOT_TIMED, SumPace
+from fedfair.run.packed_state import pack_state
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model
 from fedfair.run.snapshot import known_sha256
+from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
 
 SMALL_MODEL_BYTES = 1 << 20
@@ -284,6 +286,15 @@ class RunRecords:
         for model in _models_of(training_run):
             model.move_to(spilled_array(model.vector, self.spill_folder))
         _forget_pages_of(training_run, None)
+
+    def packed(self, state: RunState) -> bytes | memoryview:
+        """Return the bytes of a state, for sites that are not in step; of a large model in a file.
+
+        Raises:
+            OSError: there is no room.
+        """
+        parts = pack_state(state)
+        return b"".join(parts) if self.is_small else spilled(parts, self.spill_folder)
 
     def count_sum(self, progress: Progress, figures: SumFigures, now: float) -> SumCost:
         """Count and return what a sum cost that closed; the next entry of the journal holds it with its total."""

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from collaborator.backoff import Backoff
+from collaborator.disk import writing
 from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.known_models import ModelPlaces, find_model
@@ -45,6 +46,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
+from fedfair.process.spilled import SpilledVectors
 from fedfair.process.stopping import stopping
 from fedfair.results.outcome import RunSubject
 from fedfair.run.replica import RunReplica, Unkept
@@ -91,7 +93,9 @@ def follower_of(ready: Readiness, store: RunStore, recording: RunRecording) -> R
         StateError: the file of the copy cannot be read.
     """
     plan, binding = ready.site.plan, ready.binding
-    replica = RunReplica(TrainingRun(plan, binding.layout, binding.schema, binding.vector), binding.digest, store)
+    room = SpilledVectors(ready.site.state, writing=writing)
+    training_run = TrainingRun(plan, binding.layout, binding.schema, binding.vector, room=room)
+    replica = RunReplica(training_run, binding.digest, store)
     kept = store.load(replica.training_run.initial)
     if kept is not None:
         replica.restore(*kept)

@@ -15,6 +15,7 @@ their own beside it (`history_file.py`). A round costs the same late in a run as
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from collaborator.disk import unwritable
 from collaborator.history_file import HistoryFile, Written
 from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import LocalProtocolError, StateError
+from fedfair.process.spilled import pieces
 from fedfair.run.packed_state import PackedParts, packed_parts, unpack_state
 from fedfair.run.state import RunState
 
@@ -156,7 +158,7 @@ class RunStore:
             before: list[bytes | memoryview] = [whole_place] if place else []
             content = [*before, *words, *brief.vectors, after, *([] if place else [whole_place])]
             self._written.clear()
-            replace_file(self._path, content, OWNER_ONLY)
+            replace_file(self._path, itertools.chain.from_iterable(map(pieces, content)), OWNER_ONLY)
             return
         # Opened each time: a file that was put in its place meanwhile is the one that counts.
         with self._path.open("r+b", buffering=0) as target:
@@ -219,9 +221,10 @@ def _stamp_of(file: FileIO) -> tuple[int, int]:
 
 
 def _write_whole(target: FileIO, part: bytes | memoryview) -> None:
-    view = memoryview(part).cast("B")
-    while view:
-        view = view[target.write(view) :]
+    for piece in pieces(part):
+        left = piece
+        while left:
+            left = left[target.write(left) :]
 
 
 @dataclass(frozen=True, slots=True)

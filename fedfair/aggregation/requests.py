@@ -29,6 +29,8 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 
+_HASHED_AT_ONCE = 1 << 16
+
 
 @dataclass(frozen=True)
 class GlobalModel:
@@ -60,6 +62,13 @@ class GlobalModel:
 
 def vector_sha256(vector: NDArray[np.floating]) -> bytes:
     """Return the SHA-256 (32 bytes) of a flat model: its values in order, little-endian, in the vector's width."""
+    if vector.ndim == 1 and not vector.flags.c_contiguous:
+        # One number that is repeated, as before the first round: no copy as long as the model.
+        digest = hashlib.sha256()
+        for start in range(0, vector.size, _HASHED_AT_ONCE):
+            piece = vector[start : start + _HASHED_AT_ONCE]
+            digest.update(np.ascontiguousarray(piece, vector.dtype.newbyteorder("<")).data)
+        return digest.digest()
     little_endian = np.ascontiguousarray(vector, vector.dtype.newbyteorder("<"))
     return hashlib.sha256(little_endian.data).digest()
 

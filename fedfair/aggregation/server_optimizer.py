@@ -15,16 +15,21 @@ Only +, -, *, / and square roots, each rounded once, so that every platform come
 are kept and multiplied. A step is a function of the opened sum alone, so that noise in the sum protects the step
 as well. Source: Reddi et al. 2021, "Adaptive Federated Optimization", Algorithm 2; the correction by 1 - beta^t
 is Kingma and Ba's (2015).
+
+A step works in blocks that stay in the processor's cache. It makes new moments in a `VectorRoom` and leaves the
+old ones as they are: neither need be in memory.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.long_vectors import IN_MEMORY, VectorRoom, VectorWriter
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.aggregation.training_sum import blocks, moved_by_mean
@@ -40,6 +45,13 @@ from fedfair.plan.learning_rates import (
 from fedfair.plan.schema import Plan, ServerOptimizerSection
 
 _Array = NDArray[np.floating]
+_Block = NDArray[np.float64]
+
+STEP_BLOCK = 1 << 13
+"""Parameters of a step at a time: all float64 numbers of a block together fit the second cache of a processor."""
+
+_FORGOTTEN_AT_ONCE = 1 << 19
+"""Parameters after which the memory of what was read is given back."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +103,11 @@ class ServerOptimizer:
     Args:
         plan: the plan.
         layout: of its model.
+        room: where moments are.
     """
 
-    def __init__(self, plan: Plan, layout: Layout) -> None:
+    def __init__(self, plan: Plan, layout: Layout, room: VectorRoom = IN_MEMORY) -> None:
+        self._room = room
         self._plan, self._dimension, self._width = plan, layout.dimension, layout.dtype
         self._stated: ServerOptimizerSection = server_optimizer_of(plan)
         self._averages = averages_plainly(plan)
@@ -105,7 +119,9 @@ class ServerOptimizer:
         if self._stated.name == "sgd":
             return None
         seconds = 0 if self._stated.name == "momentum" else self._dimension
-        return Moments(np.zeros(self._dimension, self._width), np.zeros(seconds, self._width))
+        # One zero that is read again and again, and takes no memory.
+        zero = np.zeros(1, self._width)
+        return Moments(np.broadcast_to(zero, self._dimension), np.broadcast_to(zero, seconds))
 
     def may_have(self, moments: Moments | None) -> bool:
         """Return whether a run of the plan can have this memory, as far as its shapes tell."""
@@ -113,6 +129,21 @@ class ServerOptimizer:
         if first is None or moments is None:
             return first is moments
         return (moments.first.shape, moments.second.shape) == (first.first.shape, first.second.shape)
+
+    def housed(self, moments: Moments) -> Moments:
+        """Return the same memory with its vectors in the room of this optimizer.
+
+        Raises:
+            OSError: there is no room.
+        """
+        if self._room.houses(moments.first) and self._room.houses(moments.second):
+            return moments
+        with ExitStack() as files:
+            writers = self._writers(moments, files)
+            for block in blocks(self._dimension):
+                for writer, vector in zip(writers, (moments.first, moments.second), strict=False):
+                    writer.append(vector[block])
+            return _finished(moments, writers)
 
     def stepped(
         self, vector: _Array, threshold: float, moments: Moments | None, change: MeanChange, number: RoundNumber
@@ -134,68 +165,139 @@ class ServerOptimizer:
             return averaged, threshold + change.threshold / change.weight, None
         rates = local_rates(self._plan, number)
         rate = server_rate(self._plan) * rate_factor(self._plan, number)
-        after = None if moments is None else self._remembering(moments)
-        moved = np.empty_like(vector)
-        scale = change.weight * rates.model
-        with np.errstate(over="ignore", invalid="ignore"):
-            for block in blocks(vector.size):
-                gradient = change.total[block].astype(np.float64) / -scale
-                moved[block] = vector[block] - rate * self._direction(gradient, after, block)
-        for place in self._statistics:
-            moved[place] = moved_by_mean(vector[place], change.total[place], change.weight)
+        counted = None if moments is None else self._one_round_later(moments)
         if rates.threshold is not None:
-            slope = np.array([change.threshold / -(change.weight * rates.threshold)])
-            own = None if after is None else _of_threshold(after)
-            threshold -= rate * float(self._direction(slope, own, slice(0, 1))[0])
-            if after is not None and own is not None:
-                second = float(own.second[0]) if own.second.size else 0.0
-                after = replace(after, threshold_first=float(own.first[0]), threshold_second=second)
-        if not (np.isfinite(moved).all() and _is_finite(after)):
+            slope = change.threshold / -(change.weight * rates.threshold)
+            direction, counted = self._threshold_direction(slope, counted)
+            threshold -= rate * direction
+        # Before the step of the model, which may take the place of the sum.
+        means = [moved_by_mean(vector[at], change.total[at], change.weight) for at in self._statistics]
+        moved, after, faults = self._model_step(vector, counted, change, change.weight * rates.model, rate)
+        for place, mean in zip(self._statistics, means, strict=True):
+            moved[place] = mean
+            faults += () if np.isfinite(mean).all() else (place,)
+        if not all(np.isfinite(moved[place]).all() for place in faults) or (after is None) != (moments is None):
             raise RemoteProtocolError(
                 f"the step of round {number} by training.server_optimizer is not finite",
                 "lower training.learning_rate or training.server_optimizer.learning_rate",
             )
         return moved, threshold, after
 
-    def _remembering(self, moments: Moments) -> Moments:
-        """Return a memory to be written into, one round later."""
+    def _one_round_later(self, moments: Moments) -> Moments:
+        """Return the same memory with the powers of a round later."""
+        first_power = moments.first_power * self._stated.momentum
+        second_power = moments.second_power * self._stated.second_momentum
+        return replace(moments, first_power=first_power, second_power=second_power)
+
+    def _threshold_direction(self, slope: float, counted: Moments | None) -> tuple[float, Moments | None]:
+        """Return the direction of the threshold, and the memory with what is remembered of it."""
+        if counted is None:
+            return slope, None
+        first, second = np.array([counted.threshold_first]), np.array([counted.threshold_second])
+        direction = float(self._direction(np.array([slope]), first, second, counted)[0])
+        return direction, replace(counted, threshold_first=float(first[0]), threshold_second=float(second[0]))
+
+    def _model_step(
+        self, vector: _Array, counted: Moments | None, change: MeanChange, scale: float, rate: float
+    ) -> tuple[_Array, Moments | None, tuple[slice, ...]]:
+        """Step with the model alone.
+
+        Args:
+            vector: array (d,), the model before.
+            counted: the memory: its numbers are those after the round, its vectors those before.
+            change: the opened sum.
+            scale: by what the sum is divided for the pseudo-gradient, but for its sign.
+            rate: of the step.
+
+        Returns:
+            The model; the memory, None also where a moment is not finite; and the places of the model in which
+            something is not finite.
+        """
+        total = change.total
+        is_used_up = change.used_up and total.dtype == vector.dtype and total.flags.writeable
+        moved, faults = total if is_used_up else np.empty_like(vector), list[slice]()
+        rows, sound, read = np.empty((3, min(STEP_BLOCK, vector.size))), True, 0
+        with np.errstate(over="ignore", invalid="ignore"), ExitStack() as files:
+            writers = [] if counted is None else self._writers(counted, files)
+            for block in blocks(vector.size, STEP_BLOCK):
+                direction, first, second = rows[:, : block.stop - block.start]
+                direction[...] = total[block]
+                direction /= -scale
+                if counted is not None:
+                    _load(counted, block, (first, second))
+                    direction = self._direction(direction, first, second, counted)
+                    for writer, moment in zip(writers, (first, second), strict=False):
+                        narrow = moment.astype(self._width)
+                        sound = sound and bool(np.isfinite(narrow).all())
+                        writer.append(narrow)
+                direction *= rate
+                moved[block] = np.subtract(vector[block], direction, out=direction)
+                if not np.isfinite(moved[block]).all():
+                    faults.append(block)
+                if block.stop - read >= _FORGOTTEN_AT_ONCE:
+                    self._forget(vector, counted, slice(read, block.stop))
+                    read = block.stop
+            after = _finished(counted, writers) if counted is not None and sound else None
+        return moved, after, tuple(faults)
+
+    def _writers(self, moments: Moments, files: ExitStack) -> list[VectorWriter]:
+        """Return what makes the vectors of a new memory: one where the optimizer has no second moments."""
+        lengths = [vector.size for vector in (moments.first, moments.second)]
+        writers = [self._room.begin(length, self._width) for length in lengths if length]
+        for writer in writers:
+            files.callback(writer.close)
+        return writers
+
+    def _direction(self, gradient: _Block, first: _Block, second: _Block, counted: Moments) -> _Block:
+        """Return the direction of a block of parameters.
+
+        Args:
+            gradient: the pseudo-gradient; its memory is used up.
+            first: the first moments; they become those after the round.
+            second: the second ones, likewise.
+            counted: has the powers of this round.
+        """
         stated = self._stated
-        return replace(
-            moments,
-            first=moments.first.copy(),
-            second=moments.second.copy(),
-            first_power=moments.first_power * stated.momentum,
-            second_power=moments.second_power * stated.second_momentum,
-        )
-
-    def _direction(self, gradient: NDArray[np.float64], after: Moments | None, block: slice) -> _Array:
-        """Return the direction of a block of parameters; write what is remembered of it into `after`."""
-        if after is None:
-            return gradient
-        stated, first = self._stated, after.first[block].astype(np.float64)
+        first *= stated.momentum
         if stated.name == "momentum":
-            first = stated.momentum * first + gradient
-            after.first[block] = first
-            return first
-        first = stated.momentum * first + (1.0 - stated.momentum) * gradient
-        second, square = after.second[block].astype(np.float64), gradient * gradient
+            first += gradient
+            gradient[...] = first
+            return gradient
+        spare = np.multiply(gradient, 1.0 - stated.momentum)
+        first += spare
+        square = np.multiply(gradient, gradient, out=gradient)
         if stated.name == "adam":
-            second = stated.second_momentum * second + (1.0 - stated.second_momentum) * square
+            second *= stated.second_momentum
+            second += np.multiply(square, 1.0 - stated.second_momentum, out=spare)
         else:
-            second = second - (1.0 - stated.second_momentum) * np.sign(second - square) * square
-        after.first[block], after.second[block] = first, second
-        mean, squares = first / (1.0 - after.first_power), second / (1.0 - after.second_power)
-        direction: _Array = mean / (np.sqrt(squares) + stated.floor)
-        return direction
+            np.sign(np.subtract(second, square, out=spare), out=spare)
+            spare *= 1.0 - stated.second_momentum
+            spare *= square
+            second -= spare
+        mean = np.divide(first, 1.0 - counted.first_power, out=gradient)
+        root = np.sqrt(np.divide(second, 1.0 - counted.second_power, out=spare), out=spare)
+        root += stated.floor
+        mean /= root
+        return mean
+
+    def _forget(self, vector: _Array, moments: Moments | None, place: slice) -> None:
+        read = (vector,) if moments is None else (vector, moments.first, moments.second)
+        for each in read:
+            self._room.forget(each, place)
 
 
-def _of_threshold(moments: Moments) -> Moments:
-    """Return the memory of the threshold as that of a model with one parameter."""
-    seconds = [moments.threshold_second][: moments.second.size]
-    return replace(moments, first=np.array([moments.threshold_first]), second=np.array(seconds))
+def _load(moments: Moments, block: slice, into: tuple[_Block, _Block]) -> None:
+    """Write a block of the moments into float64 arrays; zeros where there are no second ones."""
+    first, second = into
+    first[...] = moments.first[block]
+    second[...] = moments.second[block] if moments.second.size else 0.0
 
 
-def _is_finite(moments: Moments | None) -> bool:
-    if moments is None:
-        return True
-    return bool(np.isfinite(moments.first).all() and np.isfinite(moments.second).all())
+def _finished(moments: Moments, writers: list[VectorWriter]) -> Moments:
+    """Return a memory with new vectors, and with their digests where they are known already."""
+    (first, digest), *others = (writer.finished() for writer in writers)
+    second, second_digest = others[0] if others else (np.empty(0, first.dtype), b"")
+    made = replace(moments, first=first, second=second)
+    if digest:
+        made.__dict__["vectors_sha256"] = digest, second_digest or vector_sha256(second)
+    return made

@@ -168,7 +168,7 @@ class IterateMean:
         return IterateMean(mean, self.threshold + (threshold - self.threshold) / count, count)
 
 
-def blocks(size: int) -> Iterator[slice]:
+def blocks(size: int, at_once: int = BLOCK) -> Iterator[slice]:
     """Yield the places of so many numbers, some at a time."""
-    for start in range(0, size, BLOCK):
-        yield slice(start, min(start + BLOCK, size))
+    for start in range(0, size, at_once):
+        yield slice(start, min(start + at_once, size))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import StateError
+from fedfair.process.spilled import PIECE_BYTES, mapped, pieces
 
 SUFFIX = ".vector"
 OWNER_ONLY_FOLDER = 0o700
@@ -65,35 +67,36 @@ class VectorFiles:
         Raises:
             OSError: the file cannot be written; nothing has changed.
         """
-        name = sha256 or hashlib.sha256(content).hexdigest()
+        name = sha256 or _sha256_of(content)
         path = self.path(name)
         if name not in self._sound or not path.exists():
             self._folder.mkdir(OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
             self._reached("write a vector")
-            replace_file(path, [content], OWNER_ONLY, durable=self._durable)
+            replace_file(path, pieces(content), OWNER_ONLY, durable=self._durable)
             self._sound.add(name)
         return name
 
     def load(self, sha256: str, length: int) -> NDArray[np.uint8]:
-        """Return the bytes of a vector, in memory of their own.
+        """Return the bytes of a vector, read-only, checked and mapped: a file here never changes.
 
         Args:
             sha256: its digest.
-            length: how many bytes it has.
+            length: how many bytes it has, at least one.
 
         Raises:
             StateError: the file is gone, cannot be read, or is another one than was written.
         """
-        path, content = self.path(sha256), np.empty(length, np.uint8)
+        path = self.path(sha256)
         try:
             with path.open("rb", buffering=0) as source:
-                whole = _filled(source.readinto, content) and not source.read(1)
+                is_sound = _is_sound(source, sha256, length)
+                content = mapped(source) if is_sound else memoryview(b"")
         except OSError as error:
             raise StateError(f"{path} cannot be read: {error.strerror or error}", self._remedy) from error
-        if not whole or hashlib.sha256(content.data).hexdigest() != sha256:
+        if not is_sound:
             raise StateError(f"{path} is damaged: it is not the vector that was written there", self._remedy)
         self._sound.add(sha256)
-        return content
+        return np.frombuffer(content, np.uint8)
 
     def drop_all_but(self, kept: Collection[str]) -> None:
         """Remove every vector that is not named, and whatever a crash has left of a file that was being written.
@@ -114,9 +117,17 @@ class VectorFiles:
         self._sound &= set(kept)
 
 
-def _filled(read_into: Callable[[memoryview], int | None], content: NDArray[np.uint8]) -> bool:
-    """Read until all of `content` is filled; return whether there was so much."""
-    left = content.data
-    while left and (size := read_into(left)):
-        left = left[size:]
-    return not left
+def _sha256_of(content: memoryview) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces(content):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _is_sound(source: FileIO, sha256: str, length: int) -> bool:
+    """Read a whole file; return whether it has this digest and this length."""
+    digest, found, piece = hashlib.sha256(), 0, bytearray(PIECE_BYTES)
+    while found <= length and (size := source.readinto(piece)):
+        digest.update(memoryview(piece)[:size])
+        found += size
+    return found == length and digest.hexdigest() == sha256

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.errors import LocalProtocolError
-from fedfair.run.snapshot import RunSnapshot, known_sha256, snapshot_of, state_of
+from fedfair.run.snapshot import (
+    FIRST_MOMENTS,
+    SECOND_MOMENTS,
+    RunSnapshot,
+    known_sha256,
+    snapshot_of,
+    state_of,
+)
 from fedfair.run.state import RunState
 
 FORMAT = "fedfair/packed-run-state/1"
@@ -108,7 +115,9 @@ def _vectors(view: memoryview, table: Sequence[Sequence[object]]) -> dict[str, N
         stop = at + size * _WIDTHS[width].itemsize
         if stop > len(view):
             raise _unreadable(f"the vector {name!r} is cut off")
-        found[name] = np.frombuffer(view[at:stop], _WIDTHS[width])
+        read = np.frombuffer(view[at:stop], _WIDTHS[width])
+        # Moments go where their owner has room; of the rest nothing must hold on to all of these bytes.
+        found[name] = read if name in {FIRST_MOMENTS, SECOND_MOMENTS} else read.copy()
         at = stop
     if at != len(view):
         raise _unreadable(f"{len(view) - at} bytes too many")

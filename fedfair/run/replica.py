@@ -210,9 +210,10 @@ class RunReplica:
 
     def _move(self, state: RunState) -> None:
         self._hold(state)
-        self._keeper.keep(self.run_id, state)
+        self._keeper.keep(self.run_id, self.state)
 
     def _hold(self, state: RunState) -> None:
+        state = self.rules.housed(state)
         self.training_run.state, self._digest = state, state.digest(self._plan_digest)
 
 

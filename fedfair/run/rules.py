@@ -35,6 +35,7 @@ from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation, Evaluator
 from fedfair.aggregation.feature_scaling import scaling_from_sums
 from fedfair.aggregation.group_weights import GroupRule
+from fedfair.aggregation.long_vectors import IN_MEMORY, VectorRoom
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.own_thresholds import OwnThresholdRule
@@ -90,9 +91,18 @@ class RunRules:
         schema: of the features.
         as_trained: return what training ends with, even where an earlier model is better. Only a study that
             compares algorithms wants this.
+        room: where the moments of the server optimizer are.
     """
 
-    def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema, *, as_trained: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        schema: FeatureSchema,
+        *,
+        as_trained: bool = False,
+        room: VectorRoom = IN_MEMORY,
+    ) -> None:
         self._as_trained = as_trained
         self._plan, self._layout, self._schema = plan, layout, schema
         self._training = plan.training
@@ -104,7 +114,7 @@ class RunRules:
         self._threshold_limit = math.inf if is_unevaluated(plan) else threshold_limit(plan, schema.classes)
         self._specs = sum_specs(plan, layout, schema)
         self._evaluator = Evaluator.from_plan(plan, schema)
-        self._optimizer = ServerOptimizer(plan, layout)
+        self._optimizer = ServerOptimizer(plan, layout, room)
         self._clips: ClipRule | None = clip_rule(plan) if is_masked(plan) else None
         self._sum, self._header = round_sum(plan), training_layout(plan, schema.classes)
         self._groups = GroupRule.of_plan(plan, schema.classes)
@@ -141,6 +151,17 @@ class RunRules:
             groups=None if self._groups is None else self._groups.first,
             mean=IterateMean(np.zeros(self._layout.dimension)) if self._schedule.averages else None,
         )
+
+    def housed(self, state: RunState) -> RunState:
+        """Return the same state with its moments in the room of these rules.
+
+        Raises:
+            OSError: there is no room.
+        """
+        if state.moments is None:
+            return state
+        moments = self._optimizer.housed(state.moments)
+        return state if moments is state.moments else replace(state, moments=moments)
 
     def may_be(self, state: RunState) -> bool:
         """Return whether a run of this plan can come to a state, as far as its stage and the shapes of it tell.

@@ -176,7 +176,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
     """Return the state that a snapshot is of.
 
     Args:
-        snapshot: of a state, also after a journey through JSON.
+        snapshot: of a state, also after a journey through JSON; its models and moments are not copied.
         initial: the state before the first sum of the same plan; it says how long vectors are, and which are kept.
 
     Raises:
@@ -200,7 +200,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
         )
     best = scaling = mean = None
     if "best" in vectors:
-        best = GlobalModel(np.array(vectors["best"], like.dtype), words.best_threshold)
+        best = GlobalModel(np.asarray(vectors["best"], like.dtype), words.best_threshold)
     if initial.mean is not None:
         mean = IterateMean(np.array(vectors["mean"], np.float64), words.mean_threshold, words.mean_count)
     if {"scaling.mean", "scaling.scale"} <= vectors.keys():
@@ -208,7 +208,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
         scaling = FeatureScaling(*found)
     return RunState(
         stage=stage,
-        model=GlobalModel(np.array(vectors["model"], like.dtype), words.threshold),
+        model=GlobalModel(np.asarray(vectors["model"], like.dtype), words.threshold),
         rounds_done=RoundNumber(words.rounds_done),
         scaling=scaling,
         clip=words.clip,
@@ -269,7 +269,7 @@ def _moments_of(
 ) -> Moments | None:
     if words is None:
         return None
-    first, second = (np.array(vectors[name], width) for name in (FIRST_MOMENTS, SECOND_MOMENTS))
+    first, second = (np.asarray(vectors[name], width) for name in (FIRST_MOMENTS, SECOND_MOMENTS))
     powers = words.first_power, words.second_power
     return Moments(first, second, words.threshold_first, words.threshold_second, *powers)
 

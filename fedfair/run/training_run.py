@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.long_vectors import IN_MEMORY, VectorRoom
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
@@ -55,6 +56,7 @@ class TrainingRun:
         schema: of the features.
         vector: array (d,), the model before round 1; it is copied.
         as_trained: return what training ends with, even where an earlier model is better.
+        room: where the moments of the server optimizer are.
 
     Attributes:
         rules: what moves the state.
@@ -75,8 +77,9 @@ class TrainingRun:
         vector: NDArray[np.floating],
         *,
         as_trained: bool = False,
+        room: VectorRoom = IN_MEMORY,
     ) -> None:
-        self.rules = RunRules(plan, layout, schema, as_trained=as_trained)
+        self.rules = RunRules(plan, layout, schema, as_trained=as_trained, room=room)
         self.initial = self.rules.initial(vector)
         self.state: RunState = self.initial
         self._attempt = 1
@@ -219,7 +222,7 @@ class TrainingRun:
         """
         words = dict(snapshot.state)
         attempt, lost_rounds = (_taken(words, name) for name in (ATTEMPT, LOST_ROUNDS))
-        self.state = state_of(replace(snapshot, state=words), self.initial)
+        self.state = self.rules.housed(state_of(replace(snapshot, state=words), self.initial))
         self._attempt, self.lost_rounds = attempt, lost_rounds
 
     def resume_at(self, threshold: float, rounds_done: RoundNumber, scaling: FeatureScaling | None) -> None:

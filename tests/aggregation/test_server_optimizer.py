@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +11,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedfair.aggregation.long_vectors import IN_MEMORY
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
-from fedfair.aggregation.server_optimizer import MeanChange, Moments, ServerOptimizer
+from fedfair.aggregation.requests import vector_sha256
+from fedfair.aggregation.server_optimizer import STEP_BLOCK, MeanChange, Moments, ServerOptimizer
 from fedfair.aggregation.training_sum import moved_by_mean
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
+from fedfair.plan.learning_rates import server_optimizer_of
 from fedfair.plan.schema import Plan
+from fedfair.process.spilled import SpilledVectors
+from tests.oracles.server_step import step
 from tests.plans import parsed
 
 DOUBLE = np.dtype(np.float64)
@@ -127,6 +133,77 @@ def test_a_schedule_shortens_the_steps_and_not_what_is_remembered() -> None:
 def test_running_statistics_are_averaged_and_not_stepped() -> None:
     vector, _, _ = walk(plan({"name": "adam", "learning_rate": 0.1}), [[1.0, 1.0, 7.0, 0.0]], statistics=1)
     assert vector[2] == pytest.approx(-RATE * 7.0)
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "yogi"])
+@pytest.mark.parametrize("width", [np.float32, np.float64])
+@pytest.mark.parametrize("is_spilled", [False, True])
+def test_steps_in_blocks_are_those_of_whole_vectors_to_the_bit(
+    name: str, width: type, is_spilled: bool, tmp_path: Path
+) -> None:
+    size, dtype, source = 2 * STEP_BLOCK + 5, np.dtype(width), np.random.default_rng(3)
+    room = SpilledVectors(tmp_path, small_bytes=0) if is_spilled else IN_MEMORY
+    stated = plan({"name": name, "learning_rate": 0.01})
+    section = server_optimizer_of(stated)
+    optimizer = ServerOptimizer(stated, layout(size, dtype=dtype), room)
+    vector, moments = source.normal(size=size).astype(dtype), optimizer.first_moments
+    lengths = [0 if moments is None else moment for moment in (size, 0 if name == "momentum" else size)]
+    expected = vector, np.zeros(lengths[0], dtype), np.zeros(lengths[1], dtype)
+    powers = 1.0, 1.0
+    for number in (1, 2, 3):
+        total = (source.normal(size=size) * 10.0 ** source.integers(-6, 3, size)).astype(dtype)
+        gradient = total.astype(np.float64) / -(3.0 * RATE)
+        powers = powers[0] * section.momentum, powers[1] * section.second_momentum
+        expected = step(section, expected[0], expected[1:], powers, gradient, 0.01)
+        change = MeanChange(total, 0.5, 3.0, used_up=number > 1)
+        vector, _, moments = optimizer.stepped(vector, 1.0, moments, change, RoundNumber(number))
+        found = (vector,) if moments is None else (vector, moments.first, moments.second)
+        for one, other in zip(found, expected, strict=False):
+            assert (one.dtype, one.tobytes()) == (other.dtype, other.tobytes())
+        if moments is not None:
+            assert moments.vectors_sha256 == (vector_sha256(expected[1]), vector_sha256(expected[2]))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_a_step_that_fails_leaves_the_spilled_memory_as_it_was(name: str, tmp_path: Path) -> None:
+    size, single = STEP_BLOCK + 1, np.dtype(np.float32)
+    optimizer = ServerOptimizer(plan({"name": name}), layout(size, dtype=single), SpilledVectors(tmp_path, 0))
+    vector, moments = np.zeros(size, single), optimizer.first_moments
+    change = MeanChange(np.ones(size, single), 0.0, 1.0)
+    vector, _, moments = optimizer.stepped(vector, 1.0, moments, change, RoundNumber(1))
+    assert moments is not None
+    before = vector.tobytes(), moments.first.tobytes(), moments.second.tobytes()
+    last_is_wild = np.append(np.ones(size - 1), 3e38).astype(single)
+    with pytest.raises(RemoteProtocolError, match="is not finite"):
+        optimizer.stepped(vector, 1.0, moments, MeanChange(last_is_wild, 0.0, 1e-3), RoundNumber(2))
+    assert (vector.tobytes(), moments.first.tobytes(), moments.second.tobytes()) == before
+    # Another attempt at the round begins from there.
+    optimizer.stepped(vector, 1.0, moments, change, RoundNumber(2))
+
+
+def test_a_memory_moves_into_the_room_once_and_keeps_its_digests(tmp_path: Path) -> None:
+    size = STEP_BLOCK + 1
+    optimizer = ServerOptimizer(plan({"name": "adam"}), layout(size), SpilledVectors(tmp_path, small_bytes=0))
+    assert optimizer.first_moments is not None
+    assert optimizer.housed(optimizer.first_moments).first.strides == (0,)
+    moments = Moments(np.arange(float(size)), np.ones(size), 0.5, 0.25, 0.9, 0.95)
+    found = optimizer.housed(moments)
+    assert found is not moments
+    assert optimizer.housed(found) is found
+    assert found.first.tobytes() == moments.first.tobytes()
+    assert found.vectors_sha256 == moments.vectors_sha256
+    numbers = (found.threshold_first, found.threshold_second, found.first_power, found.second_power)
+    assert numbers == (0.5, 0.25, 0.9, 0.95)
+
+
+def test_a_statistic_whose_step_would_not_be_finite_is_averaged_all_the_same() -> None:
+    single = np.dtype(np.float32)
+    stated = plan({"name": "sgd", "learning_rate": 1e30})
+    optimizer = ServerOptimizer(stated, layout(2, statistics=1, dtype=single))
+    change = MeanChange(np.array([0.0, 1e20], single), 0.0, 1.0)
+    vector, _, _ = optimizer.stepped(np.zeros(2, single), 1.0, None, change, RoundNumber(1))
+    assert vector.tolist() == [0.0, np.float32(1e20)]
 
 
 def test_a_memory_is_never_written_into() -> None:

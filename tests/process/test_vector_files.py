@@ -29,8 +29,17 @@ def test_a_vector_comes_back_in_another_process_and_is_its_owners_alone(folder: 
     assert name == hashlib.sha256(content(7)).hexdigest()
     found = VectorFiles(folder, REMEDY).load(name, 5000)
     assert found.tobytes() == content(7).tobytes()
-    assert found.flags.writeable
+    assert not found.flags.writeable
     assert (folder.stat().st_mode & 0o777, (folder / f"{name}.vector").stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_a_vector_that_was_read_stays_when_its_file_is_removed(folder: Path) -> None:
+    files = VectorFiles(folder, REMEDY)
+    name = files.keep(content(7).data)
+    found = files.load(name, 5000)
+    files.drop_all_but(())
+    assert not list(folder.iterdir())
+    assert found.tobytes() == content(7).tobytes()
 
 
 def test_what_is_there_is_not_written_again(folder: Path) -> None:

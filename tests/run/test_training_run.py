@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from fedfair.plan.derived import reported_group_sizes, threshold_limit
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.process.spilled import SpilledVectors
 from fedfair.run.snapshot import RunSnapshot
 from fedfair.run.training_run import TrainingRun
 from tests import plans
@@ -706,3 +708,25 @@ def test_a_model_that_was_trained_for_the_mean_is_judged_by_the_mean() -> None:
         training_run.apply_aggregate(evaluation(plan, [0.0, 0.0, 0.0, 1.2]))
         found[algorithm] = list(training_run.model.vector)
     assert found == {"fedavg": [1.0, 0.0, 0.0], "fedsrcvar": [0.0, 0.0, 0.0]}
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_a_run_with_its_moments_in_files_is_the_one_in_memory_after_a_restart_too(
+    name: str, tmp_path: Path
+) -> None:
+    plan = make_plan(server_optimizer={"name": name})
+    room = SpilledVectors(tmp_path, small_bytes=0)
+    spilled, in_memory = TrainingRun(plan, LAYOUT, SCHEMA, np.zeros(DIMENSION), room=room), make_training_run(plan)
+    while (request := in_memory.next_sum()) is not None:
+        assert fingerprint(spilled) == fingerprint(in_memory)
+        assert spilled.state.digest(bytes(32)) == in_memory.state.digest(bytes(32))
+        restarted = TrainingRun(plan, LAYOUT, SCHEMA, np.zeros(DIMENSION), room=room)
+        restarted.restore(in_memory.snapshot())
+        assert restarted.state.moments is not None
+        assert room.houses(restarted.state.moments.first)
+        assert fingerprint(restarted) == fingerprint(in_memory)
+        spilled = restarted
+        spilled.apply_aggregate(answer(request, plan))
+        in_memory.apply_aggregate(answer(request, plan))
+    assert spilled.next_sum() is None
+    assert fingerprint(spilled) == fingerprint(in_memory)
