@@ -23,7 +23,7 @@ from rich.text import Text
 
 from collaborator.link import Address
 from collaborator.notice_events import LevelledSiteObserver, SiteEvents
-from collaborator.notices import PrivacyForecast, SiteStatusServed, SummaryUnwritten
+from collaborator.notices import PrivacyForecast, RecordsChanged, SiteStatusServed, SummaryUnwritten
 from collaborator.observer import SeveralSiteObservers, SilentSiteObserver, SiteLines, SiteObserver
 from fedfair.errors import AbortedError, DataError, PrivacyError, StoppedError
 from fedfair.policy.proxy import choose_route
@@ -226,7 +226,6 @@ def _take_part(
     quiet: bool,
     place: StatusPlace | None,
 ) -> None:
-    from collaborator.data_history import keep_summary, summary_path
     from collaborator.participation import ParticipationTerms, worker_of
     from collaborator.preparation import keep_policy, make_ready
     from collaborator.withdrawal import withdraw
@@ -249,13 +248,10 @@ def _take_part(
     for line in () if ready.account is None else ready.account.forecast:
         observer.noticed(PrivacyForecast(line))
     terms = ParticipationTerms(address, logs, give_up_after, targets)
-    worker = worker_of(ready, terms.logs)
+    worker = worker_of(ready, terms.logs, observer.noticed)
     if log is not None:
         log.run_id = worker.held.run_id
-    try:
-        keep_summary(site, ready.profile, datetime.now(UTC))
-    except OSError as fault:
-        observer.noticed(SummaryUnwritten(summary_path(site), str(fault)))
+    _look_at_records(site, ready, observer)
     try:
         finished = asyncio.run(_watched_part(ready, worker, terms, observer, place))
     except (AbortedError, StoppedError) as fault:
@@ -270,6 +266,20 @@ def _take_part(
         log.event(LoggedEvent("run_ended", LogLevel.INFO, words, ended))
     elif not quiet:
         console.print(Text(f"finished after {finished.rounds} rounds: {finished.outcome}"))
+
+
+def _look_at_records(site: PreparedSite, ready: Readiness, observer: SiteObserver) -> None:
+    """Say whether the records are those of the last start, and remember them for the next one."""
+    from collaborator.data_history import compare_with_last_run, keep_summary, summary_path
+
+    now = datetime.now(UTC)
+    compared = compare_with_last_run(site, ready.profile, now)
+    if compared.changes:
+        observer.noticed(RecordsChanged(compared.words))
+    try:
+        keep_summary(site, ready.profile, now)
+    except OSError as fault:
+        observer.noticed(SummaryUnwritten(summary_path(site), str(fault)))
 
 
 async def _watched_part(

@@ -15,6 +15,7 @@ from collaborator.notices import (
     PlanRefused,
     PrivacyForecast,
     ReconnectionBegun,
+    RecordsChanged,
     RetryPlanned,
     RevocationListRefused,
     RevocationListTaken,
@@ -25,6 +26,7 @@ from collaborator.notices import (
     SiteCertificateRenewed,
     SiteCertificateUnusable,
     SiteStatusServed,
+    StateUnread,
     SumDeclined,
     SummaryUnwritten,
     ValuesOmitted,
@@ -54,6 +56,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return f"round {number} of {rounds_total} evaluated"
         case PrivacyForecast(line):
             return f"privacy: {line}"
+        case RecordsChanged(words):
+            return f"own records: {words}; a run that continues goes on with the records as they are now"
         case SummaryUnwritten(path, fault):
             return f"{path} was not written, so no check will compare with this run: {fault}"
         case LeavingBegun(signal_name):
@@ -68,6 +72,11 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return (
                 f"{path} cannot be written: {fault}; the run goes on, the older file is kept, and the next "
                 "evaluation tries again -> make room on the disk, or let this user write there"
+            )
+        case StateUnread(path, fault):
+            return (
+                f"{path} cannot be used: {fault}; this site takes the state of the run from the other sites, who "
+                "vouch for it"
             )
         case LastSumsMissed(rounds_done):
             return (

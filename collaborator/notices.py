@@ -109,6 +109,17 @@ class PrivacyForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsChanged:
+    """This site's records are not those of its last start; a run that continues goes on with them all the same.
+
+    Attributes:
+        words: since when, and what changed.
+    """
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class SummaryUnwritten:
     """The summary of this site's data cannot be kept.
 
@@ -171,6 +182,19 @@ class RunFileUnwritten:
 
     Attributes:
         path: the first such file.
+        fault: why.
+    """
+
+    path: Path
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateUnread:
+    """This site's kept copy of the run gives no state, so the site takes the run from the others.
+
+    Attributes:
+        path: the file.
         fault: why.
     """
 
@@ -287,12 +311,14 @@ Notice: TypeAlias = (
     | ValuesOmitted
     | EvaluationDone
     | PrivacyForecast
+    | RecordsChanged
     | SummaryUnwritten
     | LeavingBegun
     | PlanRefused
     | AggregatorUntold
     | OwnRecordsEvaluated
     | RunFileUnwritten
+    | StateUnread
     | LastSumsMissed
     | TrackerFailed
     | ReconnectionBegun

@@ -20,7 +20,7 @@ from collaborator.known_models import ModelPlaces, find_model
 from collaborator.line_watch import LineWatch
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_worker import MaskedWorker
-from collaborator.notices import LeavingBegun
+from collaborator.notices import LeavingBegun, Notice
 from collaborator.observer import Measure, SeveralSiteObservers, SiteLines, SiteObserver, unmeasured
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.plain_worker import PlainWorker
@@ -116,8 +116,17 @@ def follower_of(ready: Readiness, store: RunStore, recording: RunRecording) -> R
     return RunFollower(ready.task, replica, on_demand, recording)
 
 
-def worker_of(ready: Readiness, logs: Path) -> Worker:
-    """Return the worker of this site; its own figures are written in the folder `logs`.
+def _untold(_notice: Notice) -> None:
+    """Tell nobody."""
+
+
+def worker_of(ready: Readiness, logs: Path, tell: Callable[[Notice], None] = _untold) -> Worker:
+    """Return the worker of this site.
+
+    Args:
+        ready: what it computes with.
+        logs: the folder of its own figures.
+        tell: hears of a kept copy of the run that cannot be used.
 
     Raises:
         StateError: its write-ahead log, its history or its record of requests is damaged or lost.
@@ -142,6 +151,8 @@ def worker_of(ready: Readiness, logs: Path) -> Worker:
 
         store = RunStore(site.state / f"{stem}.run", record.has_answered)
         follower = follower_of(ready, store, recording_of(ready, logs))
+        if store.unread is not None:
+            tell(store.unread)
         memory = memory_of(ready, site.state / f"{stem}.variates", follower)
         worker = _worker(ready, rule, log, follower, record.close, memory)
         # From here on they are the worker's to close.

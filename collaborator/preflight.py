@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +19,8 @@ from typing import TypeVar
 from collaborator.data_history import DataComparison, compare_with_last_run
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, ask
+from collaborator.notice_words import notice_words
+from collaborator.notices import Notice
 from collaborator.participation import worker_of
 from collaborator.preparation import (
     PreparedSite,
@@ -190,8 +192,17 @@ def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, ch
             "computation", lambda: assemble(site, binding, approval or b"", records, None), _computation_words
         )
         if ready is not None:
-            look("state", lambda: worker_of(ready, site.state).close(), lambda _: str(site.state))
+            told: list[Notice] = []
+            look(
+                "state",
+                lambda: worker_of(ready, site.state, told.append).close(),
+                lambda _: _state_words(site, told),
+            )
     return replace(local, approval=approval)
+
+
+def _state_words(site: PreparedSite, told: Sequence[Notice]) -> str:
+    return "; ".join((str(site.state), *map(notice_words, told)))
 
 
 def _question(hello: Hello) -> CheckRequest:

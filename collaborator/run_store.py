@@ -25,6 +25,7 @@ from pathlib import Path
 
 from collaborator.disk import unwritable
 from collaborator.history_file import HistoryFile, Written
+from collaborator.notices import StateUnread
 from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import LocalProtocolError, StateError
 from fedfair.process.spilled import pieces
@@ -56,6 +57,11 @@ _HASHED_WHOLE = b"fedfair run 2\n\0\0"
 _WITHOUT_FILE = b"fedfair run 1\n\0\0"
 """The mark of the version before that, whose states have their whole history in them."""
 
+_FAMILY = b"fedfair run "
+"""With what every mark begins, those of versions to come included."""
+
+_KNOWN_MARKS = frozenset({_MARK, _MODEL_HASHED_ALONE, _HASHED_WHOLE, _WITHOUT_FILE})
+
 _RUN_ID_BYTES = 32
 _MIN_PLACE_BYTES = 1 << 14
 _ALIGNED_BYTES = 1 << 12
@@ -77,6 +83,8 @@ class RunStore:
         self._written = dict[int, _WrittenVectors]()
         self._stamp = (0, 0)
         self._history = HistoryFile(path)
+        self.unread: StateUnread | None = None
+        """Why the last `load` gave nothing although there is a file; None where it did, or where there is none."""
 
     def load(self, initial: RunState) -> tuple[str, RunState] | None:
         """Return the run and its state as they were kept last; None where nothing sound is kept.
@@ -87,18 +95,37 @@ class RunStore:
         Raises:
             StateError: this user may not read the file, or the disk cannot.
         """
+        self.unread = None
         for place in sorted(self._places(), key=lambda place: place.number, reverse=True):
             try:
-                run_id = bytes(place.body[:_RUN_ID_BYTES]).decode("ascii")
-                if not place.has_file:
-                    return run_id, unpack_state(place.body[_RUN_ID_BYTES:], initial)
-                start = _RUN_ID_BYTES + Written.BYTES
-                written = Written.unpack(place.body[_RUN_ID_BYTES:start])
-                return run_id, self._history.completed(unpack_state(place.body[start:], initial), written)
-            except (LocalProtocolError, UnicodeDecodeError):
+                found = self._unpacked(place, initial)
+            except (LocalProtocolError, UnicodeDecodeError) as error:
                 # Another version of fedfair wrote it, or its history is damaged; the others know the state.
-                continue
+                self.unread = StateUnread(self._path, str(error))
+            else:
+                self.unread = None
+                return found
+        self.unread = self.unread or self._why_unread()
         return None
+
+    def _unpacked(self, place: _Place, initial: RunState) -> tuple[str, RunState]:
+        run_id = bytes(place.body[:_RUN_ID_BYTES]).decode("ascii")
+        if not place.has_file:
+            return run_id, unpack_state(place.body[_RUN_ID_BYTES:], initial)
+        start = _RUN_ID_BYTES + Written.BYTES
+        written = Written.unpack(place.body[_RUN_ID_BYTES:start])
+        return run_id, self._history.completed(unpack_state(place.body[start:], initial), written)
+
+    def _why_unread(self) -> StateUnread | None:
+        """Return why a file that is there gives no state."""
+        if not self._path.exists():
+            return None
+        with self._path.open("rb") as file:
+            marks = [file.read(len(_MARK))]
+            file.seek(self._path.stat().st_size // 2)
+            marks.append(file.read(len(_MARK)))
+        is_other = any(mark.startswith(_FAMILY) and mark not in _KNOWN_MARKS for mark in marks)
+        return StateUnread(self._path, "another version of fedfair wrote it" if is_other else "it is damaged")
 
     def keep(self, run_id: str, state: RunState) -> None:
         """Replace the older of the two kept states.

@@ -167,6 +167,13 @@ SITE: list[tuple[site.Notice, str]] = [
     (site.EvaluationDone(SEVEN, 20), "round 7 of 20 evaluated"),
     (site.PrivacyForecast("epsilon 3"), "privacy: epsilon 3"),
     (
+        site.RecordsChanged("changed since the run of 2030-05-01: records 31 -> 26"),
+        (
+            "own records: changed since the run of 2030-05-01: records 31 -> 26; a run that continues goes on "
+            "with the records as they are now"
+        ),
+    ),
+    (
         site.SummaryUnwritten(Path("state/a.json"), "no space"),
         "state/a.json was not written, so no check will compare with this run: no space",
     ),
@@ -192,6 +199,13 @@ SITE: list[tuple[site.Notice, str]] = [
     (
         site.OwnRecordsEvaluated(OwnFigures(7, 0.1, {}, {})),
         "round 7: this site has no records to evaluate",
+    ),
+    (
+        site.StateUnread(Path("state/a.run"), "it is damaged"),
+        (
+            "state/a.run cannot be used: it is damaged; this site takes the state of the run from the other "
+            "sites, who vouch for it"
+        ),
     ),
     (
         site.RunFileUnwritten(Path("runs/a/result.json"), "No space left on device"),

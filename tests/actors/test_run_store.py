@@ -70,6 +70,28 @@ def test_a_file_that_is_cut_anywhere_gives_a_kept_state_or_nothing(cut: int, kep
     assert loaded(store_at(tmp_path)) in SOUND
 
 
+def why_unread(path: Path) -> str | None:
+    store = store_at(path.parent)
+    assert loaded(store) is None
+    return None if store.unread is None else store.unread.fault
+
+
+def test_a_file_that_gives_no_state_says_why(kept: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.run"
+    assert why_unread(path) is None
+    newer = kept.replace(b"fedfair run 4", b"fedfair run 9")
+    path.write_bytes(newer)
+    assert why_unread(path) == "another version of fedfair wrote it"
+    path.write_bytes(bytes(len(kept) // 2) + newer[len(kept) // 2 :])
+    assert why_unread(path) == "another version of fedfair wrote it"
+    path.write_bytes(kept[:40])
+    assert why_unread(path) == "it is damaged"
+    path.write_bytes(kept)
+    store = store_at(tmp_path)
+    assert loaded(store) is not None
+    assert store.unread is None
+
+
 @given(place=st.integers(0, 1 << 20), damage=st.integers(1, 255))
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_file_with_a_damaged_byte_gives_a_kept_state(

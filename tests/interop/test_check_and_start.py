@@ -203,6 +203,8 @@ ONLY_AT_A_START = {
     "SiteObserver": "prints",
     "_say": "prints",
     "PrivacyForecast": "is said",
+    "RecordsChanged": "is said",
+    "_look_at_records": "never stops a start",
     "SummaryUnwritten": "is said",
     "SeveralSiteObservers": "prints",
     "keep_summary": "never stops a start",
