@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair.data.reading import READ_ERRORS, TextTable, open_binary
+from fedfair.data.file_kinds import READ_ERRORS, open_binary
+from fedfair.data.reading import TextTable
 from fedfair.errors import DataError
 
 

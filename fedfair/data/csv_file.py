@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.feature_scaling import unit_of
 from fedfair.data.dataset import Dataset
+from fedfair.data.number_texts import NumberForm, form_of
 from fedfair.data.profile import ColumnProfile, case_variants
-from fedfair.data.reading import Faults, TableForm, TextTable, numbers, read_table, require_columns
+from fedfair.data.reading import PLAIN_NUMBERS, Faults, TableForm, TextTable, numbers, read_table, require_columns
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import OTHER, CsvData
 from fedfair.plan.feature_schema import FeatureSchema
@@ -50,12 +51,14 @@ class Advice:
         category: for a missing category.
         range: for a number outside of its range.
         text: for a text where a number should be.
+        fixed: whether the form is that of a saved model, which nobody can change any more.
     """
 
     number: str
     category: str
     range: str
     text: str
+    fixed: bool = False
 
 
 PLAN_ADVICE = Advice(
@@ -142,7 +145,7 @@ def _read(path: Path, spec: CsvData, kept: Collection[str]) -> TextTable:
     """Return the rows that the plan wants, with the columns that it uses."""
     numeric = () if isinstance(spec.numeric, str) else spec.numeric
     used = tuple(dict.fromkeys((spec.label, *numeric, *spec.categorical, *spec.rows, *kept)))
-    form = TableForm(spec.columns, spec.separator, spec.comment)
+    form = TableForm(spec.columns, spec.separator, spec.comment, encoding=spec.encoding)
     if isinstance(spec.numeric, str):
         table = read_table(path, form=form)
         require_columns(path, list(table.columns), used)
@@ -152,7 +155,7 @@ def _read(path: Path, spec: CsvData, kept: Collection[str]) -> TextTable:
         return table
     wanted = np.ones(len(table), np.bool_)
     for column, values in spec.rows.items():
-        wanted &= value_places(table.columns[column], [values]) == 0
+        wanted &= value_places(table.columns[column], [values], form_of(spec, column)) == 0
     if not wanted.any():
         named = ", ".join(f"{column} {list(values)}" for column, values in spec.rows.items())
         raise DataError(f"{path}: none of its {len(table)} rows has {named}", "check rows in the plan's csv")
@@ -172,7 +175,7 @@ def _numeric_columns(table: TextTable, spec: CsvData, kept: Collection[str]) -> 
 def _missing(table: TextTable, column: str, spec: CsvData) -> NDArray[np.bool_]:
     texts, more = table.columns[column], spec.missing_values_of.get(column, ())
     missing: NDArray[np.bool_] = np.isin(texts, spec.missing_values)
-    return missing | (value_places(texts, [more]) == 0) if more else missing
+    return missing | (value_places(texts, [more], form_of(spec, column)) == 0) if more else missing
 
 
 def _numeric(
@@ -181,7 +184,7 @@ def _numeric(
     policy = spec.missing_of.get(column, spec.missing)
     if policy == "refuse":
         faults.add(column, "missing values", missing, advice.number)
-    values = numbers(table, column, missing, faults, advice.text)
+    values = numbers(table, column, missing, faults, advice.text, form_of(spec, column), fixed=advice.fixed)
     if column in spec.ranges:
         least, greatest = spec.ranges[column]
         outside = np.isfinite(values) & ((values < least) | (values > greatest))
@@ -198,7 +201,8 @@ def _category_places(
     if policy == "refuse":
         faults.add(column, "missing values", missing, advice.category)
     values = spec.categorical[column]
-    place = np.where(missing, len(values) + 1, value_places(table.columns[column], [(value,) for value in values]))
+    found = value_places(table.columns[column], [(value,) for value in values], form_of(spec, column))
+    place = np.where(missing, len(values) + 1, found)
     # A text that is none of the values has place -1: the column of all others, which comes after them.
     return np.where(place < 0, len(values), place)
 
@@ -226,10 +230,11 @@ def _class_count(spec: CsvData, classes: int | None) -> int:
 
 def _labels(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDArray[np.int64]:
     if spec.label_above is not None:
-        measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults)
+        form = form_of(spec, spec.label)
+        measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults, form=form)
         return (measured > spec.label_above).astype(np.int64)
     classes = spec.label_classes or tuple((index,) for index in range(count))
-    labels = value_places(table.columns[spec.label], classes)
+    labels = value_places(table.columns[spec.label], classes, form_of(spec, spec.label))
     named = [str(value) for values in classes for value in values]
     remedy = f"the plan allows {', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
     spelt = case_variants(table.columns[spec.label][labels < 0], (value for values in classes for value in values))
@@ -238,28 +243,35 @@ def _labels(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDAr
     return labels
 
 
-def value_places(texts: NDArray[np.str_], groups: Sequence[Sequence[Scalar]]) -> NDArray[np.int64]:
+def value_places(
+    texts: NDArray[np.str_], groups: Sequence[Sequence[Scalar]], form: NumberForm = PLAIN_NUMBERS
+) -> NDArray[np.int64]:
     """Return for every text the number of the first group that has a value which it means; -1 for none.
 
     A text means a value if it is equal as a text, as a number (1 and 1.0), or as true or false in any case.
+
+    Args:
+        texts: array (n,).
+        groups: of values.
+        form: how a text writes a number.
     """
     import pandas as pd  # only who reads a table waits for it
 
     # Hashing finds the distinct texts of a million rows far sooner than sorting does.
     index, distinct = pd.factorize(texts.astype(np.object_))
     places = [
-        next((place for place, values in enumerate(groups) if any(_means(text, value) for value in values)), -1)
+        next(
+            (place for place, values in enumerate(groups) if any(_means(text, value, form) for value in values)),
+            -1,
+        )
         for text in distinct
     ]
     return np.array(places, np.int64)[index]
 
 
-def _means(text: str, value: Scalar) -> bool:
+def _means(text: str, value: Scalar, form: NumberForm) -> bool:
     if isinstance(value, bool):
         return text.lower() == str(value).lower()
     if isinstance(value, str):
         return text == value
-    try:
-        return float(text) == value
-    except ValueError:
-        return False
+    return form.number(text) == value

@@ -212,7 +212,7 @@ def _positions(table: TextTable, key: str) -> dict[str, int]:
 
 def _require(parts: Sequence[_Part], names: Sequence[str]) -> None:
     header = {name for part in parts for name in part.table.columns}
-    require_columns(parts[0].table.path.parent, header, names)
+    require_columns(Path(parts[0].table.path).parent, header, names)
 
 
 def _holder(parts: Sequence[_Part], name: str) -> _Part:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.reading import READ_ERRORS, find_file, open_binary
+from fedfair.data.file_kinds import READ_ERRORS, open_binary
+from fedfair.data.reading import find_file
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 

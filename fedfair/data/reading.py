@@ -10,30 +10,34 @@ from __future__ import annotations
 
 import csv
 import difflib
-import gzip
 import io
 import json
-import math
-import zlib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.data.file_kinds import NUL, READ_ERRORS, encoding_fault, nul_fault, open_binary, refuse_workbook
+from fedfair.data.number_texts import NumberForm, what_was_seen
 from fedfair.errors import DataError
 
 SHOWN_FAULTS = 20
+SHOWN_CHARACTERS = 60
 BLOCK_ROWS = 1 << 16
 SHOWN_COLUMNS = 40
 
-SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "blank"}
+BLANKS = " "
+"""The separator that stands for any run of blanks and tabs."""
 
-GZIP_MAGIC = b"\x1f\x8b"
-READ_ERRORS = (OSError, EOFError, zlib.error)
-"""Exceptions that a missing, unreadable or damaged file raises while it is read, plain or gzip."""
+_BLANKS, _SOME_BLANKS = re.compile(r"[ \t]+"), re.compile(r"[ \t]*")
+_QUOTED, _WORD = re.compile(r'"(?:[^"]|"")*"(?=[ \t]|$)'), re.compile(r"[^ \t]+")
+
+PLAIN_NUMBERS = NumberForm()
 
 FOLDER_REMEDY = "name the folder of the data set: data.root in collaborator.yaml, --data in a simulation"
 
@@ -54,15 +58,22 @@ class TableForm:
 
     Attributes:
         columns: names of all columns, in a file without a header line; None: the first line names them.
-        separator: the character between two fields; blanks after it are ignored.
+        separator: the character between two fields, blanks after it being ignored; or BLANKS.
         comment: what a line begins with that is no row; None: every line is one, or blank.
         fixed: whether the form is that of a saved model, which nobody can change any more.
+        encoding: of its characters; a byte-order mark may precede those of UTF-8.
     """
 
     columns: Sequence[str] | None = None
     separator: str = ","
     comment: str | None = None
     fixed: bool = False
+    encoding: str = "utf-8"
+
+    @property
+    def codec(self) -> str:
+        """Python's name of the encoding; of UTF-8, the one that takes a byte-order mark."""
+        return "utf-8-sig" if self.encoding == "utf-8" else self.encoding
 
 
 COMMA_SEPARATED = TableForm()
@@ -73,16 +84,21 @@ class TextTable:
     """The rows of one file, as text without surrounding blanks.
 
     Attributes:
-        path: the file.
+        path: the file, or the words for another source.
         columns: texts (n,) by the column's name, in the file's order.
         lines: for every row the line of the file where it begins, from 1; int64 array (n,).
         place: what such a number counts: line, or row where there is no file.
+        numbers: columns that the source itself gives as numbers, float64 (n,), NaN where there is none.
+        has_nulls: whether the source tells a missing value from a text, so that one without is missing whatever
+            texts the plan lists; its text is empty.
     """
 
-    path: Path
+    path: Path | str
     columns: Mapping[str, NDArray[np.str_]]
     lines: NDArray[np.int64]
     place: str = "line"
+    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    has_nulls: bool = False
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -90,7 +106,23 @@ class TextTable:
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> TextTable:
         """Return the rows where `rows` (n,) is true, or those of these numbers; they keep their lines."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return TextTable(self.path, columns, self.lines[rows], self.place)
+        numbers = {name: column[rows] for name, column in self.numbers.items()}
+        return TextTable(self.path, columns, self.lines[rows], self.place, numbers, self.has_nulls)
+
+
+@dataclass
+class FaultKind:
+    """One kind of fault in one column.
+
+    Attributes:
+        remedy: what to do about it.
+        shown: place and value of the first rows that have it.
+        count: of all of them.
+    """
+
+    remedy: str
+    shown: list[str] = field(default_factory=list)
+    count: int = 0
 
 
 class Faults:
@@ -98,29 +130,49 @@ class Faults:
 
     Args:
         table: the table, for places and values.
+        kinds: what was found in earlier parts of the same table, to go on with.
     """
 
-    def __init__(self, table: TextTable) -> None:
+    def __init__(self, table: TextTable, kinds: dict[tuple[str, str], FaultKind] | None = None) -> None:
         self._table = table
-        self._kinds: list[str] = []
+        self._kinds = {} if kinds is None else kinds
 
     def add(self, column: str, fault: str, wrong: NDArray[np.bool_], remedy: str) -> None:
         """Note every row where `wrong` (n,) is true; nothing where it never is."""
         rows = np.flatnonzero(wrong)
         if not len(rows):
             return
-        values = self._table.columns[column]
-        place = self._table.place
-        shown = [f"{place} {self._table.lines[row]}: '{values[row]}'" for row in rows[:SHOWN_FAULTS]]
-        more = f" and {len(rows) - SHOWN_FAULTS} more" if len(rows) > SHOWN_FAULTS else ""
-        self._kinds.append(
-            f"column '{column}': {fault} in {counted(len(rows), 'row')} ({', '.join(shown)}{more}); {remedy}"
-        )
+        kind = self._kinds.setdefault((column, fault), FaultKind(remedy))
+        values, place = self._table.columns[column], self._table.place
+        more = rows[: SHOWN_FAULTS - len(kind.shown)]
+        kind.shown += [f"{place} {self._table.lines[row]}: {_in_quotes(values[row])}" for row in more]
+        kind.count += len(rows)
 
     def refuse(self) -> None:
         """Raise one DataError with everything that was noted; return where there is nothing."""
-        if self._kinds:
-            raise DataError("\n  ".join([f"{self._table.path} cannot be used as it is:", *self._kinds]))
+        refuse_kinds(self._table.path, self._kinds)
+
+
+def _in_quotes(value: str) -> str:
+    """Return a value on one line; a long one is cut, and its length told."""
+    line = value.replace("\r", "\\r").replace("\n", "\\n")
+    if len(line) <= SHOWN_CHARACTERS:
+        return f"'{line}'"
+    return f"'{line[:SHOWN_CHARACTERS]}...' ({counted(len(value), 'character')})"
+
+
+def refuse_kinds(path: Path | str, kinds: Mapping[tuple[str, str], FaultKind]) -> None:
+    """Raise one DataError with every fault that was found in a table; return where there is none."""
+    if not kinds:
+        return
+    told = []
+    for (column, fault), kind in kinds.items():
+        more = f" and {kind.count - len(kind.shown)} more" if kind.count > len(kind.shown) else ""
+        told.append(
+            f"column '{column}': {fault} in {counted(kind.count, 'row')} ({', '.join(kind.shown)}{more}); "
+            f"{kind.remedy}"
+        )
+    raise DataError("\n  ".join([f"{path} cannot be used as it is:", *told]))
 
 
 def read_table(path: Path, wanted: Collection[str] | None = None, form: TableForm = COMMA_SEPARATED) -> TextTable:
@@ -134,19 +186,42 @@ def read_table(path: Path, wanted: Collection[str] | None = None, form: TableFor
     Raises:
         DataError: the file is missing, damaged, not such a table, empty, or lacks a column.
     """
+    blocks = list(table_blocks(path, wanted, form))
+    names = blocks[0].columns
+    columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in names}
+    return TextTable(path, columns, np.concatenate([block.lines for block in blocks]))
+
+
+def table_blocks(
+    path: Path, wanted: Collection[str] | None = None, form: TableForm = COMMA_SEPARATED
+) -> Iterator[TextTable]:
+    """Yield the rows of a table in blocks of at most BLOCK_ROWS, at least one block, each of at least one row.
+
+    Args:
+        path: the file, plain or gzip.
+        wanted: columns that must be there, the only ones to keep; None keeps all.
+        form: how the file writes its rows.
+
+    Raises:
+        DataError: as for `read_table`.
+    """
+    refuse_workbook(path)
     try:
-        with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline="") as file:
-            lines = file if form.comment is None else _without_comments(file, form.comment)
-            reader = csv.reader(lines, delimiter=form.separator, skipinitialspace=True, strict=True)
-            return _table(path, reader, form, wanted)
+        with io.TextIOWrapper(open_binary(path), encoding=form.codec, newline="") as file:
+            lines = _numbered(path, file, form)
+            reader = BlankReader(lines) if form.separator == BLANKS else _csv_reader(lines, form)
+            yield from _blocks(path, reader, form, wanted)
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror}", "check the path in the plan or in collaborator.yaml"
         ) from error
-    except (*READ_ERRORS, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeError as error:
+        raise encoding_fault(path, form.encoding, fixed=form.fixed) from error
+    except (*READ_ERRORS, csv.Error) as error:
         raise DataError(
             f"{path} cannot be read as a {SEPARATORS[form.separator]}-separated table: {error}",
-            f"write it as UTF-8 text, one record on each line, with a {SEPARATORS[form.separator]} between fields",
+            f"write it as {form.encoding.upper()} text, one record on each line, with a "
+            f"{SEPARATORS[form.separator]} between fields",
         ) from error
 
 
@@ -156,18 +231,38 @@ def numbers(
     missing: NDArray[np.bool_],
     faults: Faults,
     remedy: str = "correct or declare as missing",
+    form: NumberForm = PLAIN_NUMBERS,
+    *,
+    fixed: bool = False,
 ) -> NDArray[np.float64]:
-    """Return a column as numbers, NaN where `missing` (n,) is true; what is not a finite number is a fault."""
-    texts = np.where(missing, "nan", table.columns[column])
-    try:
-        values = texts.astype(np.float64)
-    except ValueError:
-        values = np.array([_number(text) for text in texts])
-    faults.add(column, "not a finite number", ~np.isfinite(values) & ~missing, remedy)
+    """Return a column as numbers, NaN where `missing` (n,) is true; what is not a finite number is a fault.
+
+    Args:
+        table: the table.
+        column: one of its columns.
+        missing: whether a row has no value, (n,).
+        faults: takes every row with a text that is no number.
+        remedy: what to do about such texts if they look like nothing that is known.
+        form: how the numbers are written.
+        fixed: whether the form is that of a saved model, which nobody can change any more.
+    """
+    if column in table.numbers:
+        values = np.where(missing, np.nan, table.numbers[column])
+        faults.add(column, "not a finite number", ~np.isfinite(values) & ~missing, remedy)
+        return values
+    texts = table.columns[column]
+    values = np.where(missing, np.nan, form.numbers(np.where(missing, "0", texts)))
+    wrong = ~np.isfinite(values) & ~missing
+    if wrong.any():
+        remedy = what_was_seen(texts[wrong][:SHOWN_FAULTS].tolist(), column, form, fixed=fixed) or remedy
+    what = "not a finite number" if form.date is None else f"not a date of the form {form.date}"
+    faults.add(column, what, wrong, remedy)
     return values
 
 
-def require_columns(path: Path, header: Collection[str], wanted: Iterable[str], *, fixed: bool = False) -> None:
+def require_columns(
+    path: Path | str, header: Collection[str], wanted: Iterable[str], *, fixed: bool = False
+) -> None:
     """Raise a DataError that names every column that is not there, with the one that was probably meant.
 
     Args:
@@ -199,50 +294,82 @@ def find_file(folder: Path, *names: str) -> Path:
     raise DataError(f"{folder} holds no {' or '.join(names)} (plain or .gz)", FOLDER_REMEDY)
 
 
-def open_binary(path: Path) -> BinaryIO:
-    """Open a file for reading, unpacking gzip, known by its first two bytes; raises one of READ_ERRORS."""
-    with path.open("rb") as file:
-        packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-    return cast("BinaryIO", gzip.open(path, "rb")) if packed else path.open("rb")
+def _numbered(path: Path, lines: Iterable[str], form: TableForm) -> Iterator[str]:
+    """Yield every line, a blank one for a comment, so that the lines after it keep their numbers.
+
+    Raises:
+        DataError: a line holds a NUL character, which is in no text.
+    """
+    for number, line in enumerate(lines, 1):
+        if NUL in line:
+            raise nul_fault(path, number, line.index(NUL) + 1, form.encoding)
+        yield "\n" if form.comment is not None and line.startswith(form.comment) else line
 
 
-def _without_comments(lines: Iterable[str], comment: str) -> Iterator[str]:
-    """Yield every line, a blank one for a comment, so that the lines after it keep their numbers."""
-    return ("\n" if line.startswith(comment) else line for line in lines)
+def _csv_reader(lines: Iterator[str], form: TableForm) -> CsvReader:
+    return csv.reader(lines, delimiter=form.separator, skipinitialspace=True, strict=True)
 
 
-def _table(path: Path, reader: CsvReader, form: TableForm, wanted: Collection[str] | None) -> TextTable:
+class BlankReader:
+    """Reads rows whose fields any run of blanks and tabs separates; a field with blanks is in double quotes.
+
+    Args:
+        lines: of the file.
+    """
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self.line_num = 0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        """Return the fields of the next line, none of a blank line; raises csv.Error where quotes do not match."""
+        line = next(self._lines).strip(" \t\r\n")
+        self.line_num += 1
+        if '"' not in line:
+            return _BLANKS.split(line) if line else []
+        fields, place = [], 0
+        while place < len(line):
+            found = _QUOTED.match(line, place) if line[place] == '"' else _WORD.match(line, place)
+            if found is None:
+                raise csv.Error(f"line {self.line_num}: a quote is not closed, or no blank follows it")
+            field = found[0]
+            fields.append(field[1:-1].replace('""', '"') if field.startswith('"') else field)
+            place = found.end() + len(cast("re.Match[str]", _SOME_BLANKS.match(line, found.end()))[0])
+        return fields
+
+
+def _blocks(path: Path, reader: CsvReader, form: TableForm, wanted: Collection[str] | None) -> Iterator[TextTable]:
     header = _header(path, reader) if form.columns is None else list(form.columns)
     if wanted is not None:
         require_columns(path, header, wanted, fixed=form.fixed)
     places = {name: place for place, name in enumerate(header) if wanted is None or name in wanted}
-    blocks: dict[str, list[NDArray[np.str_]]] = {name: [] for name in places}
     lines: list[int] = []
     rows: list[list[str]] = []
-    line = reader.line_num + 1
+    is_empty, line = True, reader.line_num + 1
     for row in reader:
         if row:
             _check_row(path, line, row, header, form)
             lines.append(line)
             rows.append(row)
         if len(rows) == BLOCK_ROWS:
-            _add_block(blocks, places, rows)
+            yield _block(path, places, rows, lines)
+            is_empty, rows, lines = False, [], []
         line = reader.line_num + 1
-    if not lines:
+    if rows:
+        yield _block(path, places, rows, lines)
+    elif is_empty:
         found = "is empty" if form.columns is not None else "has a header but no records"
         raise DataError(f"{path} {found}", "name a file with at least one record")
-    _add_block(blocks, places, rows)
-    return TextTable(path, {name: np.concatenate(column) for name, column in blocks.items()}, np.array(lines))
 
 
-def _add_block(
-    blocks: Mapping[str, list[NDArray[np.str_]]], places: Mapping[str, int], rows: list[list[str]]
-) -> None:
-    """Move rows into arrays, which take a fraction of their memory."""
+def _block(path: Path, places: Mapping[str, int], rows: list[list[str]], lines: list[int]) -> TextTable:
+    """Return rows as arrays, which take a fraction of their memory."""
     fields = list(zip(*rows, strict=True))
-    for name, place in places.items():
-        blocks[name].append(np.strings.strip(np.array(fields[place] if fields else (), np.str_)))
-    rows.clear()
+    columns = {name: np.strings.strip(np.array(fields[place], np.str_)) for name, place in places.items()}
+    return TextTable(path, columns, np.array(lines))
 
 
 def _check_row(path: Path, line: int, row: Sequence[str], header: Sequence[str], form: TableForm) -> None:
@@ -251,8 +378,13 @@ def _check_row(path: Path, line: int, row: Sequence[str], header: Sequence[str],
         raise DataError(
             f"{path} line {line} has {counted(len(row), 'field')}, {expected} {len(header)}",
             _other_separator(header if form.columns is None else row, fixed=form.fixed)
-            or f"put a field that holds a {SEPARATORS[form.separator]} in double quotes, and nothing between two "
-            f"{SEPARATORS[form.separator]}s for no value",
+            or _decimal_commas(row, header, form)
+            or f"put a field that holds a {SEPARATORS[form.separator]} in double quotes, and "
+            + (
+                "a mark such as NA for no value"
+                if form.separator == BLANKS
+                else f"nothing between two {SEPARATORS[form.separator]}s for no value"
+            ),
         )
     if form.columns is not None and [field.strip() for field in row] == list(form.columns):
         raise DataError(
@@ -263,7 +395,9 @@ def _check_row(path: Path, line: int, row: Sequence[str], header: Sequence[str],
 
 def _header(path: Path, reader: CsvReader) -> list[str]:
     """Return the names in the first line that is no comment."""
-    row = next((row for row in reader if row), [])
+    row = next((row for row in reader if row), None)
+    if row is None:
+        raise DataError(f"{path} is empty", "name a file with a header and at least one record")
     names = [name.strip() for name in row]
     if not any(names):
         raise DataError(f"{path} has no header in its first line", "name the columns in the first line")
@@ -286,22 +420,27 @@ def _other_separator(fields: Sequence[str], *, fixed: bool) -> str:
     mark = next((mark for mark in SEPARATORS if len(fields) == 1 and mark in fields[0]), None)
     if mark is None:
         return ""
+    seen = "blanks separate" if mark == BLANKS else f"{mark!r} separates"
     if fixed:
-        return f"{mark!r} separates its fields: write the file as the model's plan has it, with points in decimals"
+        return f"{seen} its fields: write the file as the model's plan has it"
     commas = "" if mark == "," else "separate the columns by commas, or "
+    decimal = ', and decimal: "," if its numbers have decimal commas' if mark in {";", "\t", BLANKS} else ""
+    return f"{seen} its fields: {commas}state separator: {json.dumps(mark)} under csv in the plan{decimal}"
+
+
+def _decimal_commas(row: Sequence[str], header: Sequence[str], form: TableForm) -> str:
+    """Return what to do about a row with more fields than columns, if decimal commas make them; else nothing."""
+    if form.separator != "," or len(row) <= len(header):
+        return ""
+    whole = sum(text.strip().lstrip("+-").isdigit() for text in row)
+    if whole < 2 * (len(row) - len(header)):
+        return ""
     return (
-        f"{mark!r} separates its fields: {commas}state separator: {json.dumps(mark)} under csv in the plan, and "
-        "write decimals with a point"
+        'where commas are its decimal marks, separate fields by semicolons, and state separator: ";" and decimal: '
+        '"," under csv in the plan; otherwise put a field that holds a comma in double quotes'
     )
 
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, such as 1 row or 2 rows."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.inf

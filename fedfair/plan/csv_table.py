@@ -7,6 +7,7 @@ description is `fedfair.data.csv_file`'s business.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -38,6 +39,35 @@ CATEGORY_POLICIES = (OTHER, OWN, "refuse")
 ONE_VALUE = "<value>"
 """The branch of a class that one value stands for; angle brackets mark it as no key."""
 
+Encoding = Literal[
+    "utf-8",
+    "utf-16",
+    "latin-1",
+    "iso-8859-2",
+    "iso-8859-5",
+    "iso-8859-7",
+    "iso-8859-9",
+    "iso-8859-15",
+    "cp437",
+    "cp850",
+    "cp1250",
+    "cp1251",
+    "cp1252",
+    "cp1253",
+    "cp1254",
+    "mac-roman",
+    "koi8-r",
+    "gb18030",
+    "big5",
+    "shift_jis",
+    "euc-jp",
+    "euc-kr",
+]
+"""Encodings that Python brings on every machine, so that a plan means the same file everywhere."""
+
+DATE_DIRECTIVES = frozenset("YymdjHMSf%")
+"""Letters that may follow a % in the form of a date; no names of months, which a locale decides, and no zones."""
+
 Range = Annotated[tuple[float, float], Field(strict=False)]
 
 LabelClass = Annotated[
@@ -60,12 +90,23 @@ class CsvData(Section):
     columns: Items[Text] | None = Field(
         default=None, description="names of all columns, for files without a header line; null: line 1 names them"
     )
-    separator: Literal[",", ";", "\t", "|"] = Field(
+    separator: Literal[",", ";", "\t", "|", " "] = Field(
         default=",",
-        description='what stands between two fields: ",", ";", "\\t" or "|"; blanks after it are ignored',
+        description='what stands between two fields: ",", ";", "\\t" or "|", after which blanks are ignored; or '
+        '" ": any run of blanks and tabs',
     )
     comment: Text | None = Field(
         default=None, description="lines that begin with this text are omitted; null: there are none"
+    )
+    encoding: Encoding = Field(
+        default="utf-8", description="how a text file encodes its characters, such as latin-1, cp1252 or utf-16"
+    )
+    decimal: Literal[".", ","] = Field(
+        default=".", description='what stands before the decimals of a number: "." or ","'
+    )
+    thousands: Literal[".", ",", "'", " "] | None = Field(
+        default=None,
+        description='what stands between groups of three digits: ".", ",", "\'" or " "; null: nothing does',
     )
     label: Text = Field(description="column to predict")
     label_values: Items[LabelClass] | None = Field(
@@ -78,6 +119,11 @@ class CsvData(Section):
     )
     numeric: Columns = Field(
         default=(), description="columns used as numbers: a list, or all (every column not named elsewhere)"
+    )
+    dates: dict[Text, Text] = Field(
+        default={},
+        description='numeric columns that hold dates, each with its form, such as {birth: "%d.%m.%Y"}; a date is '
+        "its year with the part of the year that has gone by, 2020-07-02 being 2020.5, and ranges are in years",
     )
     categorical: dict[Text, Items[Scalar]] = Field(
         default={},
@@ -135,7 +181,7 @@ class CsvData(Section):
     @model_validator(mode="after")
     def _check(self) -> CsvData:
         faults = (self._feature_faults(), self._label_faults(), self._column_faults(), self._missing_faults())
-        refuse(self, itertools.chain(*faults, self._range_faults(), self._row_faults()))
+        refuse(self, itertools.chain(*faults, self._range_faults(), self._row_faults(), self._form_faults()))
         return self
 
     def _feature_faults(self) -> Iterator[Fault]:
@@ -221,6 +267,25 @@ class CsvData(Section):
         if self.train_of and (self.train is not None or self.test is not None or self.collaborator is not None):
             message = "names a file of each collaborator beside train, test or collaborator"
             yield Fault(("train_of",), message, "keep one of the two ways to say whose a row is")
+
+    def _form_faults(self) -> Iterator[Fault]:
+        if self.thousands == self.decimal:
+            message = f"is {self.thousands!r}, and so is decimal"
+            yield Fault(("thousands",), message, "state the mark of each")
+        if self.separator == self.thousands == " ":
+            message = "is a blank, and blanks separate the fields"
+            yield Fault(("thousands",), message, "state another separator, or null")
+        for name, form in self.dates.items():
+            if isinstance(self.numeric, str):
+                yield Fault(("dates",), "names columns while numeric is all", "list the numeric columns by name")
+                return
+            if name not in self.numeric:
+                yield Fault(("dates", name), f"column {name!r} is not numeric", "name a column of numeric")
+            used = set(re.findall(r"%(.?)", form, re.DOTALL))
+            if not used & {"Y", "y"} or not used <= DATE_DIRECTIVES:
+                message = f"{form!r} is no form of a date that can be read everywhere"
+                remedy = 'write it like "%Y-%m-%d" or "%d.%m.%Y %H:%M": %Y or %y, and any of %m %d %j %H %M %S %f'
+                yield Fault(("dates", name), message, remedy)
 
     def _is_feature(self, name: str) -> bool:
         """Return whether a column may be one; under numeric: all, whatever has no other role."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
+from fedfair.plan.csv_table import CsvData
 from fedfair.plan.derived import is_masked, is_unevaluated, needs_everybody, quorum, scales_by_ranges, standardises
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
 from fedfair.plan.schedule import schedule_of
@@ -52,11 +53,22 @@ def _federation(plan: Plan) -> str:
 def _task(plan: Plan) -> str:
     task = plan.task
     if isinstance(task.data, CsvSource):
-        data = f"column {task.data.csv.label!r} of each site's CSV file"
+        data = f"column {task.data.csv.label!r} of each site's CSV file{_form(task.data.csv)}"
     else:
         data = task.data if isinstance(task.data, str) else next(iter(type(task.data).model_fields))
     dealt = "" if task.partition is None else f", dealt by scheme {task.partition.scheme}"
     return f"{model_in_words(plan)} on {data}{dealt}{_scaled(plan)}"
+
+
+def _form(table: CsvData) -> str:
+    """Return how the files are written, as far as that is not the usual form."""
+    words = ["with blanks between fields"] if table.separator == " " else []
+    words += [f"as {table.encoding}"] if table.encoding != "utf-8" else []
+    words += [f"with {table.decimal!r} before decimals"] if table.decimal != "." else []
+    words += [f"with {table.thousands!r} between thousands"] if table.thousands is not None else []
+    dates = ", ".join(f"{name} ({form})" for name, form in table.dates.items())
+    written = f" written {' and '.join(words)}" if words else ""
+    return written + (f", dates as years: {dates}" if dates else "")
 
 
 def _scaled(plan: Plan) -> str:

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from fedfair.data.eicu import PATIENT, PREDICTORS, VARIABLES, joined_stays
-from fedfair.data.reading import READ_ERRORS, TableForm, TextTable, counted, open_binary, read_table
+from fedfair.data.file_kinds import READ_ERRORS, open_binary
+from fedfair.data.reading import BLANKS, TableForm, TextTable, counted, read_table
 from fedfair.errors import DataError
 from fedfair.plan.sources import EicuSource, ImageSource, MnistSource
 from fedfair.prediction.raw_rows import RawColumns, RawRows, rows_of_array, rows_of_table
@@ -78,9 +79,10 @@ def _first_fields(path: Path, form: TableForm) -> list[str]:
     try:
         with open_binary(path) as file:
             for raw in file:
-                line = raw.decode("utf-8-sig", errors="replace").strip()
+                line = raw.decode(form.codec, errors="replace").strip()
                 if line and not (form.comment is not None and line.startswith(form.comment)):
-                    return [field.strip().strip('"') for field in line.split(form.separator)]
+                    fields = line.split(None if form.separator == BLANKS else form.separator)
+                    return [field.strip().strip('"') for field in fields]
     except READ_ERRORS as error:
         raise DataError(f"{path} cannot be read: {error}", "give a file that this user may read") from error
     return []

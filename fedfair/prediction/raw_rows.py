@@ -18,6 +18,7 @@ from fedfair.data.acs import FEATURES as ACS_FEATURES
 from fedfair.data.acs import TARGET as ACS_TARGET
 from fedfair.data.csv_file import Advice, coded_features, value_places
 from fedfair.data.eicu import STAY_COLUMNS, stay_features
+from fedfair.data.number_texts import form_of
 from fedfair.data.profile import ColumnProfile
 from fedfair.data.reading import Faults, TableForm, TextTable, counted, numbers, require_columns
 from fedfair.errors import DataError
@@ -31,6 +32,7 @@ MODEL_ADVICE = Advice(
     "fill them in: the model was trained on files without any",
     "correct it: the model was trained on values within the range",
     "correct it",
+    fixed=True,
 )
 """For records that meet a model which is finished."""
 
@@ -78,7 +80,8 @@ class RawColumns:
         """How a file of such records writes its rows."""
         if self.spec is None:
             return TableForm(fixed=True)
-        return TableForm(self.spec.columns, self.spec.separator, self.spec.comment, fixed=True)
+        spec = self.spec
+        return TableForm(spec.columns, spec.separator, spec.comment, fixed=True, encoding=spec.encoding)
 
 
 def raw_columns(source: DataSource, schema: FeatureSchema) -> RawColumns:
@@ -188,18 +191,18 @@ def classes_of_labels(columns: RawColumns, table: TextTable) -> NDArray[np.int64
     spec = columns.spec
     if spec is None or spec.label not in table.columns:
         return None
-    texts = table.columns[spec.label]
+    texts, form = table.columns[spec.label], form_of(spec, spec.label)
     if isinstance(columns.source, AcsEmploymentSource):
         employed: NDArray[np.int64] = (value_places(texts, [(EMPLOYED,)]) == 0).astype(np.int64)
         return employed
     if spec.label_above is not None:
         faults = Faults(table)
-        measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults)
+        measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults, form=form, fixed=True)
         faults.refuse()
         above: NDArray[np.int64] = (measured > spec.label_above).astype(np.int64)
         return above
     classes = spec.label_classes or tuple((index,) for index in range(columns.schema.classes))
-    return value_places(texts, classes)
+    return value_places(texts, classes, form)
 
 
 def _unnamed_rows(columns: RawColumns, table: TextTable, kept: Collection[str]) -> RawRows:
@@ -265,7 +268,7 @@ def _notes(table: TextTable, spec: CsvData, profiles: Sequence[ColumnProfile]) -
             yield f"column '{profile.name}': {values} that training did not name count as other; {profile.words}"
     for column, wanted in spec.rows.items():
         if column in table.columns:
-            outside = int((value_places(table.columns[column], [wanted]) < 0).sum())
+            outside = int((value_places(table.columns[column], [wanted], form_of(spec, column)) < 0).sum())
             named = ", ".join(str(value) for value in wanted)
             if outside:
                 yield f"{counted(outside, 'row')} not with {column} {named}, for which alone the model was trained"

@@ -28,7 +28,9 @@ PARTS = ("architecture", "input", "columns", "label", "source")
 PATHS = frozenset({"train", "test", "train_of", "folder", "attributes"})
 """Keys of `task.data` that name files of a simulation; no model carries them."""
 
-FORM = frozenset({"collaborator", "keep", "columns", "separator", "comment", "rows"})
+FORM = frozenset(
+    {"collaborator", "keep", "columns", "separator", "comment", "encoding", "decimal", "thousands", "rows"}
+)
 """Keys of `task.data` that say how files are written and whose rows count, and nothing of what a value means."""
 
 _STRICT = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)

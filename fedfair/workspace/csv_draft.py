@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedfair.data.number_texts import DATE_FORMS, FORMS, NumberForm, date_form, year_of_text
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import MIN_CLASSES
 from fedfair.plan.fields import Scalar
-from fedfair.workspace.csv_survey import NUMBER, CsvSurvey, SurveyedColumn, survey_csv
+from fedfair.workspace.csv_survey import PLAIN, CsvSurvey, SurveyedColumn, survey_csv
 
 MIN_SHARED = 2
 """Records that share a value of a category before it is written down."""
@@ -30,8 +31,6 @@ MAX_CLASSES = 10
 SMALL_FILE = 100
 MAX_TEXT = 60
 
-_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
-_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}")
 _IDENTIFIER = re.compile(
     r"(^|[_\W])(id|ids|uuid|mrn|key|nr|no|number|index|record|patient|subject)$", re.IGNORECASE
 )
@@ -58,8 +57,10 @@ class SchemaDraft:
 
 @dataclass
 class _Guess:
-    """The guesses so far."""
+    """The guesses so far, with the form of the file's numbers."""
 
+    form: NumberForm = PLAIN
+    dates: dict[str, str] = field(default_factory=dict)
     numeric: dict[str, str] = field(default_factory=dict)
     categorical: dict[str, tuple[list[Scalar], str]] = field(default_factory=dict)
     omitted: dict[str, str] = field(default_factory=dict)
@@ -80,12 +81,13 @@ def draft_schema(path: Path, label: str | None = None) -> SchemaDraft:
         DataError: the file is no table, has no column that could be the label, or none that could be a feature.
     """
     survey = survey_csv(path)
-    guess = _Guess()
+    guess = _Guess(_number_form(survey))
     if not survey.has_header:
         guess.notes.append(
             "line 1 looks like a record, so columns are called column_1, column_2, ...: name them under columns"
         )
-    chosen, doubt = _label(path, survey, label)
+    _note_form(survey, guess)
+    chosen, doubt = _label(path, survey, label, guess.form)
     label_lines = list(_label_lines(path, chosen, doubt, guess))
     for column in survey.columns:
         if column is not chosen:
@@ -105,14 +107,33 @@ def draft_schema(path: Path, label: str | None = None) -> SchemaDraft:
     return SchemaDraft("\n".join(_lines(survey, label_lines, guess)) + "\n", notes)
 
 
-def _label(path: Path, survey: CsvSurvey, wanted: str | None) -> tuple[SurveyedColumn, str]:
+def _number_form(survey: CsvSurvey) -> NumberForm:
+    """Return the form of numbers that most columns have; the plain one, or one with fewer marks, where equal."""
+    return max(FORMS, key=lambda form: (sum(column.has_numbers(form) for column in survey.columns), form is PLAIN))
+
+
+def _note_form(survey: CsvSurvey, guess: _Guess) -> None:
+    """Say what was recognised of how the file is written, and what may be something else."""
+    if survey.encoding != "utf-8":
+        guess.notes.append(f"the text is no UTF-8: it is probably {survey.encoding}, which is stated as encoding")
+    form = guess.form
+    if form == NumberForm(","):
+        grouped = NumberForm(".", ",")
+        columns = [
+            column for column in survey.columns if column.has_numbers(form) and not column.has_numbers(PLAIN)
+        ]
+        if all(column.has_numbers(grouped) for column in columns):
+            guess.notes.append("ambiguous: commas may be decimal marks, as is stated, or marks of thousands")
+
+
+def _label(path: Path, survey: CsvSurvey, wanted: str | None, form: NumberForm) -> tuple[SurveyedColumn, str]:
     """Return the column to predict, and what is doubtful about it; empty where somebody has named it."""
     by_name = {column.name: column for column in survey.columns}
     if wanted is not None:
         if wanted not in by_name:
             raise DataError(f"{path} has no column {wanted!r}", f"its columns are {', '.join(by_name)}")
         return by_name[wanted], ""
-    fitting = [column for column in survey.columns if _is_label(column)]
+    fitting = [column for column in survey.columns if _is_label(column, form)]
     named = [column for column in fitting if _LABEL.fullmatch(column.name)]
     if named:
         return named[-1], "guessed by its name"
@@ -121,15 +142,15 @@ def _label(path: Path, survey: CsvSurvey, wanted: str | None) -> tuple[SurveyedC
     raise DataError(f"{path}: no column is clearly the label", "name the column to predict: --label COLUMN")
 
 
-def _is_label(column: SurveyedColumn) -> bool:
+def _is_label(column: SurveyedColumn, form: NumberForm) -> bool:
     if column.name == "" or column.is_wide or len(column.present) > MAX_CLASSES:
         return False
-    return len(_values(column)) >= MIN_CLASSES
+    return len(_values(column, form)) >= MIN_CLASSES
 
 
 def _label_lines(path: Path, column: SurveyedColumn, doubt: str, guess: _Guess) -> Iterator[str]:
-    values = _values(column)
-    if not _is_label(column):
+    values = _values(column, guess.form)
+    if not _is_label(column, guess.form):
         raise DataError(
             f"{path}: column {column.name!r} cannot be a label: too many values, or no two records share one",
             f"name a column of 2 to {MAX_CLASSES} classes with --label, or write label_above into a plan by hand",
@@ -152,22 +173,26 @@ def _label_lines(path: Path, column: SurveyedColumn, doubt: str, guess: _Guess) 
 def _guess(column: SurveyedColumn, guess: _Guess) -> None:
     """Enter one column where it seems to belong."""
     name, present = column.name, column.present
-    reason = _unusable(column)
+    reason = _unusable(column, guess.form)
     if reason:
         guess.omitted[name or "(no name)"] = reason
         return
-    if all(map(NUMBER.fullmatch, present)) and not column.others:
+    if column.has_numbers(guess.form):
         _guess_number(column, guess)
+        return
+    date = date_form(present)
+    if date is not None:
+        _enter_date(column, date, guess)
         return
     if column.is_distinct:
         guess.omitted[name] = "is like an identifier: all its values are distinct"
     elif column.is_wide or len(present) > min(MAX_CATEGORIES, max(2, column.rows // MIN_RECORDS_EACH)):
-        guess.omitted[name] = _many_texts(column)
+        guess.omitted[name] = _many_texts(column, guess.form)
     else:
         _enter_category(column, "", guess)
 
 
-def _unusable(column: SurveyedColumn) -> str:
+def _unusable(column: SurveyedColumn, form: NumberForm) -> str:
     """Return why a column cannot be a feature, whatever it means; empty where it can."""
     name, present = column.name, column.present
     if not name or not name.isprintable() or len(name) > MAX_TEXT:
@@ -176,23 +201,36 @@ def _unusable(column: SurveyedColumn) -> str:
         return "has no values" if not present else "has one value only"
     if not column.is_wide and any(not text.isprintable() or len(text) > MAX_TEXT for text in present):
         return "holds long or unprintable texts"
-    if all(map(_DATE.fullmatch, present)):
-        return "holds dates: a number, such as an age in years, can be a feature"
-    number = [text for text in present if NUMBER.fullmatch(text) or _DECIMAL_COMMA.fullmatch(text)]
-    if len(number) == len(present) and any("," in text for text in number):
-        return "has decimal commas: write decimals with a point, and draft the schema again"
+    other = next((one for one in FORMS if column.has_numbers(one)), form)
+    if other != form and not column.has_numbers(form):
+        kind = "commas" if other.decimal == "," else "points"
+        return f"has decimal {kind} and other columns have not: write all numbers in one form"
     return ""
 
 
-def _many_texts(column: SurveyedColumn) -> str:
-    texts = [text for text in column.present if not NUMBER.fullmatch(text)]
-    if sum(column.counts[text] for text in texts) < column.rows / 5 and not column.others:
+def _enter_date(column: SurveyedColumn, form: str, guess: _Guess) -> None:
+    other = next((one for _, one in DATE_FORMS if one != form and all(_are_dates(column.present, one))), None)
+    doubt = "" if other is None else f"its dates may be {other} as well"
+    guess.numeric[column.name] = doubt or "a date, as a year with its fraction; or leave it out"
+    guess.dates[column.name] = form
+    _enter_gaps(column, guess)
+    if doubt:
+        guess.notes.append(f"ambiguous: column {column.name!r}: {doubt}")
+
+
+def _are_dates(texts: Sequence[str], form: str) -> Iterator[bool]:
+    return (year_of_text(text, form) is not None for text in texts)
+
+
+def _many_texts(column: SurveyedColumn, form: NumberForm) -> str:
+    texts = [text for text in column.present if not form.fits(text)]
+    if sum(column.counts[text] for text in texts) < column.rows / 5 and not column.is_wide:
         return "holds numbers and a few other texts: declare these in missing_values_of, or correct them"
     return "has too many different texts for a category"
 
 
 def _guess_number(column: SurveyedColumn, guess: _Guess) -> None:
-    name, values = column.name, [float(text) for text in column.present]
+    name, values = column.name, _numbers(column.present, guess.form)
     whole = all(value.is_integer() for value in values)
     distinct = column.is_distinct and column.rows > 1
     codes = sorted(set(values))
@@ -226,7 +264,7 @@ def _counts_up(codes: Sequence[float], records: int) -> bool:
 
 
 def _enter_category(column: SurveyedColumn, doubt: str, guess: _Guess) -> None:
-    values = _values(column)
+    values = _values(column, guess.form)
     rare = len(column.present) - sum(column.counts[text] >= MIN_SHARED for text in column.present)
     if len(values) < 2:
         guess.omitted[column.name] = "has fewer than two values that two records share"
@@ -247,14 +285,18 @@ def _enter_gaps(column: SurveyedColumn, guess: _Guess, *, own: bool = False) -> 
         (guess.own if own else guess.gaps).append(column.name)
 
 
-def _values(column: SurveyedColumn) -> list[Scalar]:
+def _numbers(texts: Sequence[str], form: NumberForm) -> list[float]:
+    """Return texts that are numbers of a form as numbers."""
+    return [number for text in texts if (number := form.number(text)) is not None]
+
+
+def _values(column: SurveyedColumn, form: NumberForm) -> list[Scalar]:
     """Return the values that enough records share, in order; whole numbers as such."""
     shared: dict[str, int] = {}
-    numbers = all(map(NUMBER.fullmatch, column.present)) and all(
-        float(text).is_integer() for text in column.present
-    )
+    fit = all(map(form.fits, column.present))
+    numbers = fit and all(number.is_integer() for number in _numbers(column.present, form))
     for text in column.present:
-        key = str(int(float(text))) if numbers else text
+        key = str(int(_numbers([text], form)[0])) if numbers else text
         shared[key] = shared.get(key, 0) + column.counts[text]
     kept = [text for text, count in shared.items() if count >= MIN_SHARED]
     return sorted(map(int, kept)) if numbers else sorted(kept)
@@ -265,7 +307,7 @@ def _lines(survey: CsvSurvey, label_lines: Sequence[str], guess: _Guess) -> Iter
     yield "  # names its file in its own collaborator.yaml. A simulation needs `train` and `collaborator` too."
     yield "  data:"
     yield "    csv:"
-    body = [*_form_lines(survey), *label_lines, *_feature_lines(guess), *_missing_lines(guess)]
+    body = [*_form_lines(survey, guess.form), *label_lines, *_feature_lines(guess), *_missing_lines(guess)]
     yield from (f"      {line}" for line in body)
     for name, reason in guess.omitted.items():
         yield f"      # left out: {_scalar(name)} {reason}"
@@ -273,7 +315,7 @@ def _lines(survey: CsvSurvey, label_lines: Sequence[str], guess: _Guess) -> Iter
     yield "  validation_fraction: 0.2         # held out too: the run returns the model that does best on them"
 
 
-def _form_lines(survey: CsvSurvey) -> Iterator[str]:
+def _form_lines(survey: CsvSurvey, form: NumberForm) -> Iterator[str]:
     if not survey.has_header:
         names = ", ".join(column.name for column in survey.columns)
         yield f"columns: [{names}]  # ambiguous: line 1 looks like a record; name the columns"
@@ -281,6 +323,12 @@ def _form_lines(survey: CsvSurvey) -> Iterator[str]:
         yield f"separator: {json.dumps(survey.separator)}"
     if survey.comment is not None:
         yield f"comment: {json.dumps(survey.comment)}"
+    if survey.encoding != "utf-8":
+        yield f"encoding: {survey.encoding}"
+    if form.decimal != ".":
+        yield f"decimal: {json.dumps(form.decimal)}"
+    if form.thousands is not None:
+        yield f"thousands: {json.dumps(form.thousands)}"
 
 
 def _feature_lines(guess: _Guess) -> Iterator[str]:
@@ -288,6 +336,10 @@ def _feature_lines(guess: _Guess) -> Iterator[str]:
         yield "numeric:"
     for name, doubt in guess.numeric.items():
         yield f"  - {_scalar(name)}{_remark(doubt)}"
+    if guess.dates:
+        yield "dates:                         # each is its year with its fraction"
+    for name, form in guess.dates.items():
+        yield f"  {_scalar(name)}: {json.dumps(form)}"
     if guess.categorical:
         yield "categorical:                   # others share one more column"
     for name, (values, doubt) in guess.categorical.items():

@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedfair.data.reading import BLOCK_ROWS, READ_ERRORS, SEPARATORS, counted, open_binary
+from fedfair.data.file_kinds import NUL, READ_ERRORS, guessed_encoding, nul_fault, open_binary, refuse_workbook
+from fedfair.data.number_texts import FORMS, NumberForm
+from fedfair.data.reading import BLANKS, BLOCK_ROWS, SEPARATORS, BlankReader, counted
 from fedfair.errors import DataError
 
 MAX_DISTINCT = 100_000
@@ -23,7 +24,7 @@ MAX_DISTINCT = 100_000
 
 SNIFFED_LINES = 200
 MARKS_OF_COMMENTS = ("#", "|", "%")
-NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+PLAIN = FORMS[0]
 MISSING = frozenset(
     ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", ".", "-", "--", "#N/A")
 )
@@ -39,14 +40,14 @@ class SurveyedColumn:
         counts: how often each text occurs; of a wide column, those of its first part.
         rows: records that were counted.
         is_wide: whether there are more texts than are counted.
-        others: whether, beyond the counted part, a text was neither a number nor a missing one.
+        forms: of a wide column, the forms of numbers that all its texts have, the missing ones aside.
     """
 
     name: str
     counts: Counter[str] = field(default_factory=Counter)
     rows: int = 0
     is_wide: bool = False
-    others: bool = False
+    forms: tuple[NumberForm, ...] = FORMS
 
     def add(self, texts: Sequence[str]) -> None:
         """Count the texts of some records."""
@@ -54,8 +55,17 @@ class SurveyedColumn:
         if not self.is_wide:
             self.counts.update(texts)
             self.is_wide = len(self.counts) > MAX_DISTINCT
-        elif not self.others:
-            self.others = any(text not in MISSING and NUMBER.fullmatch(text) is None for text in texts)
+            if self.is_wide:
+                self._narrow(self.present)
+        else:
+            self._narrow([text for text in texts if text not in MISSING])
+
+    def _narrow(self, texts: Sequence[str]) -> None:
+        self.forms = tuple(form for form in self.forms if all(map(form.fits, texts)))
+
+    def has_numbers(self, form: NumberForm) -> bool:
+        """Return whether all texts but the missing ones are numbers of a form."""
+        return form in self.forms if self.is_wide else all(map(form.fits, self.present))
 
     @property
     def present(self) -> list[str]:
@@ -78,13 +88,15 @@ class CsvSurvey:
     """A table, looked over.
 
     Attributes:
-        separator: between two fields.
+        encoding: of the text; utf-8 where there is none.
+        separator: between two fields; a comma where the file is no text.
         comment: what a line begins with that is no record; None where no line does.
         has_header: whether the first line names the columns.
         columns: in the file's order.
         records: how many there are.
     """
 
+    encoding: str
     separator: str
     comment: str | None
     has_header: bool
@@ -98,17 +110,21 @@ def survey_csv(path: Path) -> CsvSurvey:
     Raises:
         DataError: the file cannot be read, is empty, or is no table of at least two columns.
     """
+    refuse_workbook(path)
     try:
-        with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline="") as file:
+        encoding = guessed_encoding(path) or "utf-8"
+        codec = "utf-8-sig" if encoding == "utf-8" else encoding
+        with io.TextIOWrapper(open_binary(path), encoding=codec, newline="") as file:
             first = list(itertools.islice(file, SNIFFED_LINES))
             if not any(line.strip() for line in first):
                 raise DataError(f"{path} is empty", "name a file with a header and records")
             comment = _comment(first)
             separator = _separator(path, [line for line in first if not _is_comment(line, comment)])
-            lines = (line for line in itertools.chain(first, file) if not _is_comment(line, comment))
-            reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
-            rows = ([text.strip() for text in row] for row in reader if row)
-            return _surveyed(path, separator, comment, rows)
+            numbered = enumerate(itertools.chain(first, file), 1)
+            lines = (_text(path, place, line) for place, line in numbered if not _is_comment(line, comment))
+            rows = ([text.strip() for text in row] for row in _reader(lines, separator) if row)
+            columns, has_header, records = _surveyed(path, separator, rows)
+            return CsvSurvey(encoding, separator, comment, has_header, columns, records)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror or error}", "name a CSV file, plain or gzip"
@@ -117,6 +133,18 @@ def survey_csv(path: Path) -> CsvSurvey:
         raise DataError(
             f"{path} cannot be read as a table: {error}", "write it as UTF-8 text, one record on each line"
         ) from error
+
+
+def _text(path: Path, place: int, line: str) -> str:
+    if NUL in line:
+        raise nul_fault(path, place, line.index(NUL) + 1, "utf-8")
+    return line
+
+
+def _reader(lines: Iterator[str], separator: str) -> Iterator[list[str]]:
+    if separator == BLANKS:
+        return BlankReader(lines)
+    return csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
 
 
 def _is_comment(line: str, comment: str | None) -> bool:
@@ -134,8 +162,9 @@ def _comment(lines: Sequence[str]) -> str | None:
 
 def _separator(path: Path, lines: Sequence[str]) -> str:
     """Return the mark that divides the first lines into the most fields, equally many in each."""
-    found: dict[str, int] = {}
-    for mark in SEPARATORS:
+    # A mark that divides every line alike, the header too, goes before one that stands in most of them.
+    found: dict[str, tuple[bool, int]] = {}
+    for mark in (mark for mark in SEPARATORS if mark != BLANKS):
         # The last line may be cut within a quoted field.
         try:
             rows = [row for row in csv.reader(lines, delimiter=mark, skipinitialspace=True) if row]
@@ -144,7 +173,9 @@ def _separator(path: Path, lines: Sequence[str]) -> str:
         widths = Counter(len(row) for row in rows)
         width, times = widths.most_common(1)[0] if widths else (1, 0)
         if width > 1 and times >= 0.9 * len(rows):
-            found[mark] = width
+            found[mark] = (times == len(rows), width)
+    if not any(is_even for is_even, _ in found.values()) and _are_between_blanks(lines):
+        return BLANKS
     if not found:
         marks = ", ".join(SEPARATORS.values())
         raise DataError(
@@ -153,7 +184,18 @@ def _separator(path: Path, lines: Sequence[str]) -> str:
     return max(found, key=lambda mark: found[mark])
 
 
-def _surveyed(path: Path, separator: str, comment: str | None, rows: Iterator[list[str]]) -> CsvSurvey:
+def _are_between_blanks(lines: Sequence[str]) -> bool:
+    """Return whether runs of blanks divide all lines into equally many fields."""
+    try:
+        widths = {len(row) for row in BlankReader(iter(lines)) if row}
+    except csv.Error:
+        return False
+    return len(widths) == 1 and widths != {1}
+
+
+def _surveyed(
+    path: Path, separator: str, rows: Iterator[list[str]]
+) -> tuple[tuple[SurveyedColumn, ...], bool, int]:
     first = next(rows)
     columns = tuple(SurveyedColumn(name) for name in first)
     records = 0
@@ -177,7 +219,7 @@ def _surveyed(path: Path, separator: str, comment: str | None, rows: Iterator[li
         records += 1
     if not records:
         raise DataError(f"{path} has a header but no records", "name a file with at least one record")
-    return CsvSurvey(separator, comment, has_header, columns, records)
+    return columns, has_header, records
 
 
 def _is_record(columns: Sequence[SurveyedColumn]) -> bool:
@@ -186,7 +228,11 @@ def _is_record(columns: Sequence[SurveyedColumn]) -> bool:
     What is taken for names goes into the plan, so a doubt counts as a record.
     """
     again = sum(column.name != "" and column.name in column.counts for column in columns)
-    return any(NUMBER.fullmatch(column.name) for column in columns) or 2 * again >= len(columns)
+    return any(map(_is_number, (column.name for column in columns))) or 2 * again >= len(columns)
+
+
+def _is_number(text: str) -> bool:
+    return any(form.fits(text) for form in FORMS)
 
 
 def _check_header(path: Path, names: Sequence[str]) -> None:

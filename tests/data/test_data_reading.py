@@ -52,10 +52,24 @@ def test_only_the_wanted_columns_are_kept(tmp_path: Path) -> None:
         ("age,sex\n1,2\n\n1,2,3\n", "line 4 has 3 fields, the header has 2", "double quotes"),
         ("age,age\n1,2\n", "two columns called 'age'", "its own name"),
         ("age,sex\n", "a header but no records", "at least one"),
-        ("", "no header in its first line", "first line"),
+        ("", "t.csv is empty", "at least one record"),
+        ("\n , \n1,2\n", "no header in its first line", "first line"),
         ('age,sex\n1,"2\n', "cannot be read as a comma-separated table", "UTF-8"),
-        (b"age,sex\n\xff\xfe,2\n", "cannot be read as a comma-separated table", "UTF-8"),
-        ("age,sex\n1,2\n".encode("utf-16"), "cannot be read as a comma-separated table", "UTF-8"),
+        (
+            b"age,sex\n1,2\n3,\xe4\n",
+            "line 3, character 3: the byte 0xe4, which is no UTF-8 text",
+            "encoding: latin-1",
+        ),
+        (
+            b"\xe0\0\0{weights",
+            "line 1, character 1: the byte 0xe0, and NUL bytes .*: it is no text file",
+            "records",
+        ),
+        (b"age,sex\n\x80,2\n", "line 2, character 1: .*, the file is probably cp1252", "encoding: cp1252"),
+        ("age,sex\n1,2\n".encode("utf-16"), "the file is probably utf-16", "state encoding: utf-16 under csv"),
+        ("age,sex\n1,2\n".encode("utf-32"), "the file is probably utf-32", "write the file as UTF-8 text"),
+        ("age,sex\n1,2\n".encode("utf-16-le"), "line 1, character 2: a NUL, .* utf-16", "encoding: utf-16"),
+        ("age,sex\n1,\x002\n", "line 2, character 3: a NUL character, which no text has", "damaged"),
         (gzip.compress(b"age,sex\n1,2\n", mtime=0)[:-9], "cannot be read as a comma-separated table", "UTF-8"),
     ],
 )
@@ -127,7 +141,8 @@ def test_a_file_of_another_form_is_refused(
 def test_semicolons_and_decimal_commas_are_told_apart_from_a_ragged_row(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line 2 has 2 fields, the header has 1") as caught:
         read_table(write(tmp_path, "age;dose\n1;2,5\n"))
-    assert "decimals with a point" in caught.value.remedy
+    assert 'state separator: ";"' in caught.value.remedy
+    assert 'decimal: "," if its numbers have decimal commas' in caught.value.remedy
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -170,6 +185,18 @@ def test_every_kind_of_fault_is_told_with_its_first_twenty_rows_and_their_count(
     assert "line 21: 'one' and 13 more)" in first
     assert "column 'y': not ok in 30 rows (line 5: 'bad'" in second
     assert "write ok" in second
+
+
+def test_a_long_value_or_one_of_many_lines_is_shown_cut_and_on_one_line(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, f'a\n"{"1" * 400}"\n"one\ntwo"\n'))
+    faults = Faults(table)
+    faults.add("a", "has no number", np.array([True, True]), "write one")
+    with pytest.raises(DataError) as told:
+        faults.refuse()
+    cut = f"line 2: '{'1' * 60}...' (400 characters)"
+    assert told.value.message.endswith(
+        f"\n  column 'a': has no number in 2 rows ({cut}, line 3: 'one\\ntwo'); write one"
+    )
 
 
 def test_words_between_blanks_are_a_table_too(tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ ALL_LEAVES = leaves(Plan.model_validate(VALUES).model_dump(mode="json"))
 WORDS = {
     "heart": "lungs", "malicious": "off", "softplus": "zang", "fedsrcvar": "fedavg", "step": "round",
     "samples": "batch", "bound": "quantile", "last": "best", "auto": "cpu", "fp32": "fp64", "none": "secure",
-    "refuse": "mean", ",": ";", "localhost": "127.0.0.1", "mlp": None, "rcvar": None, 32: 24,
+    "refuse": "mean", ",": ";", ".": ",", "utf-8": "latin-1",
+    "localhost": "127.0.0.1", "mlp": None, "rcvar": None, 32: 24,
     "x25519": "x25519-mlkem768", "histogram": "exact",
     "constant": "linear", "cosine": "linear", "zang": "softplus", "best": "last",
 }  # fmt: skip
@@ -167,7 +168,7 @@ def test_a_change_of_any_value_changes_the_digest() -> None:
     assert {place[-1] for place in unchanged} <= {
         "name", "sample_level", "collaborator_level", "partition", "input_shape", "classes", "loss_bound",
         "local_epochs", "threshold_learning_rate", "loss_range", "train", "test", "label_values", "collaborator",
-        "columns", "comment", "label_above", "server_optimizer", "control_variates",
+        "columns", "comment", "thousands", "label_above", "server_optimizer", "control_variates",
         *OptionsSection.model_fields,
     }  # fmt: skip
 
@@ -248,6 +249,7 @@ TABLE: dict[str, object] = {
     "rows": {"wave": [2], "arm": [1]},
     "missing_of": {"weight": "zero", "age": "mean"},
     "missing_values_of": {"weight": [0], "age": [-1]},
+    "dates": {"weight": "%Y", "age": "%m/%Y"},
     "train_of": {"b": "b.csv", "a": "a.csv", "c": "c.csv"},
 }
 """Every mapping of a table, in another order than that of its names."""

@@ -328,8 +328,8 @@ MISTAKES = [
     ),
     (
         "breast-cancer",
-        "{csv: {label: y, numeric: all, separator: ' '}}",
-        "task.data.csv.separator: must be ',', ';', '\\t' or '|', found ' '",
+        "{csv: {label: y, numeric: all, separator: ':'}}",
+        "task.data.csv.separator: must be ',', ';', '\\t', '|' or ' ', found ':'",
     ),
     (
         "breast-cancer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -117,11 +118,55 @@ def test_a_semicolon_a_byte_order_mark_and_quotes_are_read(tmp_path: Path) -> No
     assert len(read_csv(tmp_path / "own.csv", schema, None, ()).dataset) == 4
 
 
-def test_decimal_commas_are_told_and_left_out(tmp_path: Path) -> None:
+def test_decimal_commas_beside_points_are_told_and_left_out(tmp_path: Path) -> None:
     rows = [(f"{place},5", str(place % 7 + 20.5), str(place % 2)) for place in range(30)]
     schema, _, told = drafted(tmp_path, table(("dose", "age", "died"), *rows, separator=";"))
     assert schema.numeric == ("age",)
-    assert "left out: column 'dose' has decimal commas: write decimals with a point" in told
+    assert "left out: column 'dose' has decimal commas and other columns have not" in told
+
+
+def test_the_form_of_a_file_is_recognised_and_the_draft_reads_it(tmp_path: Path) -> None:
+    def row(place: int) -> tuple[str, ...]:
+        day = f"{place % 28 + 1:02}.0{place % 5 + 1}.1958"
+        return (f"{place % 9 + 20},5", f"{place % 7 + 1}.234,50", day, "ä", "nein")
+
+    rows = [*map(row, range(40)), *[("7", "999,00", "31.12.1960", "ö", "ja")] * 3]
+    text = table(("größe", "kosten", "geboren", "ort", "died"), *rows, separator=";")
+    schema, _, told = drafted(tmp_path, text.encode("latin-1"))
+    assert "it is probably latin-1, which is stated as encoding" in told
+    assert (schema.encoding, schema.separator, schema.decimal, schema.thousands) == ("latin-1", ";", ",", ".")
+    assert schema.dates == {"geboren": "%d.%m.%Y"}
+    features = read_csv(tmp_path / "own.csv", schema, None, ()).dataset.features
+    assert features[-1, :2].tolist() == [7, 999]
+    assert features[0, :2].tolist() == [20.5, 1234.5]
+
+
+def test_blanks_between_fields_are_recognised(tmp_path: Path) -> None:
+    text = "age   died\n" + "".join(f"{place % 13 + 20.5}\t  {place % 2}\n" for place in range(30))
+    schema, _, _ = drafted(tmp_path, text)
+    assert schema.separator == " "
+    assert read_csv(tmp_path / "own.csv", schema, None, ()).dataset.features[:2].tolist() == [[20.5], [21.5]]
+
+
+def test_a_day_that_may_be_a_month_is_pointed_out(tmp_path: Path) -> None:
+    rows = [(f"{place % 12 + 1}/{place % 9 + 1}/1958", str(place % 2)) for place in range(30)]
+    schema, _, told = drafted(tmp_path, table(("born", "died"), *rows))
+    assert schema.dates == {"born": "%d/%m/%Y"}
+    assert "ambiguous: column 'born': its dates may be %m/%d/%Y as well" in told
+
+
+def test_commas_that_may_be_marks_of_thousands_are_pointed_out(tmp_path: Path) -> None:
+    rows = [(f"{place % 12 + 1},500", str(place % 2)) for place in range(30)]
+    schema, _, told = drafted(tmp_path, table(("cost", "died"), *rows, separator=";"))
+    assert schema.decimal == ","
+    assert "ambiguous: commas may be decimal marks, as is stated, or marks of thousands" in told
+
+
+def test_a_workbook_is_refused_in_words(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "own.csv", "w") as archive:
+        archive.writestr("xl/workbook.xml", "")
+    with pytest.raises(DataError, match=r"own\.csv is an Excel workbook \(\.xlsx\), not a text file"):
+        draft_schema(tmp_path / "own.csv")
 
 
 def test_a_file_without_a_header_gets_made_up_names(tmp_path: Path) -> None:
@@ -143,7 +188,7 @@ def test_a_text_only_file_without_a_header_is_seen_too(tmp_path: Path) -> None:
         ("", "is empty"), ("\n\n", "is empty"), ("age,died\n", "has a header but no records"),
         ("age\n1\n2\n", "has one column"), ("age,age,died\n1,2,0\n3,4,1\n", "two columns called 'age'"),
         ("age,died\n1,0\n2,1,7\n3,0\n4,1\n5,1\n6,0\n7,1\n8,1\n9,1\n10,1\n", "has 3 fields"),
-        (b"age,died\n\xff\xfe,1\n2,0\n", "cannot be read as a table"),
+        (b"age,died\n\x00,1\n2,0\n3,1\n", "line 2, character 1: a NUL character"),
         ("age,died\n" + "1,0\n" * 20 + '"2,1\n', "cannot be read as a table"),
         ("age,dose\n1.5,2.5\n3.5,4.5\n", "no column is clearly the label"),
         ("who,died\na,0\nb,1\nc,0\nd,1\n", "no column that could be a feature"),
