@@ -25,6 +25,7 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
         "prometheus_client": "status",
         "mlflow": "mlflow",
         "tensorboard": "tensorboard",
+        "pyarrow": "parquet",
         "ray": "ray",
         "onnx": "onnx",
         "onnxruntime": "onnx",

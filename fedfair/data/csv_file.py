@@ -8,7 +8,7 @@ learnt from the file about its own schema, so that every site's features mean th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,15 @@ from fedfair.aggregation.feature_scaling import unit_of
 from fedfair.data.dataset import Dataset
 from fedfair.data.number_texts import NumberForm, form_of
 from fedfair.data.profile import ColumnProfile, case_variants
-from fedfair.data.reading import PLAIN_NUMBERS, Faults, TableForm, TextTable, numbers, read_table, require_columns
+from fedfair.data.reading import (
+    PLAIN_NUMBERS,
+    Faults,
+    TableForm,
+    TextTable,
+    numbers,
+    table_blocks,
+)
+from fedfair.data.typed_values import marks_as_numbers
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import OTHER, CsvData
 from fedfair.plan.feature_schema import FeatureSchema
@@ -90,30 +98,22 @@ def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> Fe
     )
 
 
-def read_csv(path: Path, spec: CsvData, classes: int | None, extra: Collection[str]) -> CsvRecords:
-    """Return the records of one file, and what was counted in its columns; both in one reading.
-
-    A missing number is NaN where the plan wants a mean.
+def csv_blocks(path: Path, spec: CsvData, extra: Collection[str]) -> Iterator[TextTable]:
+    """Yield the rows of a text file as texts, with the columns that the plan uses.
 
     Args:
         path: the file, plain or gzip.
         spec: the plan's description of it.
-        classes: number of classes that the plan states, if any.
-        extra: columns to keep raw beside those that the plan keeps, such as the one that records are divided by.
+        extra: columns to keep raw beside those that the plan keeps.
 
     Raises:
-        DataError: the file cannot be read or has values that the plan does not allow; all of them are reported.
+        DataError: the file cannot be read, or a column is missing.
     """
-    kept = dict.fromkeys((*spec.keep, *extra))
-    table = _read(path, spec, kept)
-    numeric = _numeric_columns(table, spec, kept)
-    schema = csv_schema(spec, classes, numeric)
-    faults = Faults(table)
-    features, columns = coded_features(table, spec, numeric, faults)
-    labels = _labels(table, spec, schema.classes, faults)
-    faults.refuse()
-    raw = {name: table.columns[name] for name in kept}
-    return CsvRecords(Dataset(features, labels, schema, raw), columns)
+    form = TableForm(spec.columns, spec.separator, spec.comment, encoding=spec.encoding)
+    if isinstance(spec.numeric, str):
+        return table_blocks(path, form=form)
+    used = (spec.label, *spec.numeric, *spec.categorical, *spec.rows, *spec.keep, *extra)
+    return table_blocks(path, tuple(dict.fromkeys(used)), form)
 
 
 def coded_features(
@@ -141,40 +141,52 @@ def coded_features(
     return np.stack(features, axis=1), tuple(columns)
 
 
-def _read(path: Path, spec: CsvData, kept: Collection[str]) -> TextTable:
-    """Return the rows that the plan wants, with the columns that it uses."""
-    numeric = () if isinstance(spec.numeric, str) else spec.numeric
-    used = tuple(dict.fromkeys((spec.label, *numeric, *spec.categorical, *spec.rows, *kept)))
-    form = TableForm(spec.columns, spec.separator, spec.comment, encoding=spec.encoding)
-    if isinstance(spec.numeric, str):
-        table = read_table(path, form=form)
-        require_columns(path, list(table.columns), used)
-    else:
-        table = read_table(path, used, form)
-    if not spec.rows:
-        return table
+def rows_that_count(table: TextTable, spec: CsvData) -> NDArray[np.bool_]:
+    """Return whether the plan takes each row of a table, (n,)."""
     wanted = np.ones(len(table), np.bool_)
     for column, values in spec.rows.items():
         wanted &= value_places(table.columns[column], [values], form_of(spec, column)) == 0
-    if not wanted.any():
-        named = ", ".join(f"{column} {list(values)}" for column, values in spec.rows.items())
-        raise DataError(f"{path}: none of its {len(table)} rows has {named}", "check rows in the plan's csv")
-    return table.take(wanted)
+    return wanted
 
 
-def _numeric_columns(table: TextTable, spec: CsvData, kept: Collection[str]) -> tuple[str, ...]:
+def no_row_counts(where: Path | str, count: int, spec: CsvData) -> DataError:
+    """Return the fault of a table of which the plan takes no row."""
+    named = ", ".join(f"{column} {list(values)}" for column, values in spec.rows.items())
+    return DataError(f"{where}: none of its {count} rows has {named}", "check rows in the plan's csv")
+
+
+def numeric_columns(
+    header: Collection[str], spec: CsvData, kept: Collection[str], where: Path | str
+) -> tuple[str, ...]:
+    """Return the numeric columns in the order of the features.
+
+    Args:
+        header: all columns of the table.
+        spec: the plan's description of it.
+        kept: columns that are kept raw.
+        where: the table, for a fault.
+
+    Raises:
+        DataError: no column is left for `numeric: all`, and the plan has no category.
+    """
     if not isinstance(spec.numeric, str):
         return spec.numeric
     named = {spec.label, spec.collaborator, *spec.categorical, *spec.rows, *kept}
-    columns = tuple(sorted(name for name in table.columns if name not in named))
+    columns = tuple(sorted(name for name in header if name not in named))
     if not columns and not spec.categorical:
-        raise DataError(f"{table.path} has no column left for numeric: all", "check the file's columns")
+        raise DataError(f"{where} has no column left for numeric: all", "check the file's columns")
     return columns
 
 
 def _missing(table: TextTable, column: str, spec: CsvData) -> NDArray[np.bool_]:
-    texts, more = table.columns[column], spec.missing_values_of.get(column, ())
-    missing: NDArray[np.bool_] = np.isin(texts, spec.missing_values)
+    more = spec.missing_values_of.get(column, ())
+    if column in table.numbers:
+        numbers = table.numbers[column]
+        marks = marks_as_numbers((*spec.missing_values, *more))
+        return np.isnan(numbers) | np.isin(numbers, marks)
+    texts = table.columns[column]
+    words = (*spec.missing_values, "") if table.has_nulls else spec.missing_values
+    missing: NDArray[np.bool_] = np.isin(texts, words)
     return missing | (value_places(texts, [more], form_of(spec, column)) == 0) if more else missing
 
 
@@ -228,7 +240,20 @@ def _class_count(spec: CsvData, classes: int | None) -> int:
     return BINARY if spec.label_above is not None else classes or BINARY
 
 
-def _labels(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDArray[np.int64]:
+def measured_answers(spec: CsvData) -> tuple[str, ...]:
+    """Return the columns of the answers that hold numbers, and not names of classes."""
+    return () if spec.label_above is None else (spec.label,)
+
+
+def answers_of(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDArray[np.int64]:
+    """Return the class of each row, int64 (n,).
+
+    Args:
+        table: it has the column of the label.
+        spec: the plan's description of it.
+        count: how many classes there are.
+        faults: takes every value that the plan does not allow.
+    """
     if spec.label_above is not None:
         form = form_of(spec, spec.label)
         measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults, form=form)

@@ -82,7 +82,7 @@ def read_files(  # noqa: PLR0911 - one return for each source
     """
     match task.data:
         case CsvSource(csv=spec):
-            from fedfair.data.csv_file import read_csv
+            from fedfair.data.table_file import read_csv
 
             first = read_csv(_named(paths.train), spec, task.classes, extra)
             if paths.test is None:

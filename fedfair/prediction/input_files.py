@@ -1,9 +1,9 @@
 """Records in a file that a saved model is to predict.
 
-Decides which files a model takes: the table that its plan reads, an array of numbers (.npy), a folder of images or
-of eICU's tables, or an idx file of images. A table may have its label or lack it. A table that the plan reads
-without a header line may have one here, since a file that people make has. What its texts mean is `raw_rows.py`'s
-business.
+Decides which files a model takes: the table that its plan reads, as text or Parquet; an array of numbers (.npy); a
+folder of images or of eICU's tables; or an idx file of images. A table may have its label or lack it. A table that
+the plan reads without a header line may have one here, since a file that people make has. What its texts mean is
+`raw_rows.py`'s business.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from fedfair.data.eicu import PATIENT, PREDICTORS, VARIABLES, joined_stays
-from fedfair.data.file_kinds import READ_ERRORS, open_binary
+from fedfair.data.file_kinds import READ_ERRORS, is_parquet, open_binary
 from fedfair.data.reading import BLANKS, TableForm, TextTable, counted, read_table
 from fedfair.errors import DataError
 from fedfair.plan.sources import EicuSource, ImageSource, MnistSource
 from fedfair.prediction.raw_rows import RawColumns, RawRows, rows_of_array, rows_of_table
+from fedfair.prediction.raw_tables import parquet_table
 
 ARRAY = ".npy"
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -58,6 +59,8 @@ def read_input(
 
         pixels = read_idx(path, FORM)[:, np.newaxis].astype(np.float32)
         return rows_of_array(columns, pixels / np.float32(WHITE))
+    if is_parquet(path):
+        return rows_of_table(columns, parquet_table(path, columns.spec), kept, ignores_unknown=ignores_unknown)
     form = columns.form if columns.spec is None else _form(path, columns.form, columns.spec.label)
     return rows_of_table(columns, read_table(path, form=form), kept, ignores_unknown=ignores_unknown)
 

@@ -166,7 +166,7 @@ class SavedModel:
         """Return records as the model takes them, not yet scaled. Raises DataError as `predict` does."""
         if isinstance(records, np.ndarray | Sequence):
             return rows_of_array(self._raw, np.asarray(records))
-        return rows_of_table(self._raw, table_of(records))
+        return rows_of_table(self._raw, table_of(records, self._raw.spec))
 
     def scaled(self, rows: RawRows) -> NDArray[np.floating]:
         """Return features (n, *input_shape) as the model itself takes them: filled in and scaled.

@@ -25,7 +25,7 @@ from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, DataSource, EicuSource
-from fedfair.prediction.raw_tables import GIVEN, MISSING, named_columns, table_of
+from fedfair.prediction.raw_tables import GIVEN, named_columns, table_of
 
 MODEL_ADVICE = Advice(
     "fill them in: the model was trained on files without any",
@@ -94,7 +94,7 @@ def raw_columns(source: DataSource, schema: FeatureSchema) -> RawColumns:
         case CsvSource(csv=spec):
             return RawColumns(source, schema, spec, (*spec.numeric, *spec.categorical))
         case AcsEmploymentSource():
-            spec = CsvData(label=ACS_TARGET, numeric=ACS_FEATURES, missing="zero", missing_values=(MISSING,))
+            spec = CsvData(label=ACS_TARGET, numeric=ACS_FEATURES, missing="zero", missing_values=("",))
             return RawColumns(source, schema, spec, ACS_FEATURES)
         case EicuSource():
             return RawColumns(source, schema, None, STAY_COLUMNS)
@@ -131,9 +131,6 @@ def _rows(columns: RawColumns, table: TextTable, kept: Collection[str], *, ignor
     spec = columns.spec
     if spec is None:
         raise DataError(f"{table.path} is a table, and the model takes none", "give an array of features")
-    if table.path == GIVEN:
-        # Where there is no file, no text says that a value is missing.
-        spec = spec.model_copy(update={"missing_values": (*spec.missing_values, MISSING)})
     numeric = _numeric(columns, spec, table, kept)
     require_columns(table.path, list(table.columns), (*numeric, *spec.categorical), fixed=True)
     if isinstance(columns.source, CsvSource | str) and not ignores_unknown:
@@ -159,7 +156,7 @@ def rows_of_array(columns: RawColumns, array: NDArray[np.generic]) -> RawRows:
         return _features_as_they_are(columns, array)
     # Numeric columns without names are taken in the order of whatever names they have.
     order = [f"{place:09d}" if place < columns.unnamed else name for place, name in enumerate(columns.names)]
-    return rows_of_table(columns, table_of(named_columns(array, columns.names, order)))
+    return rows_of_table(columns, table_of(named_columns(array, columns.names, order), columns.spec))
 
 
 def _features_as_they_are(columns: RawColumns, array: NDArray[np.generic]) -> RawRows:

@@ -1,12 +1,12 @@
-"""Raw records in memory as the table of texts that a file of them would be.
+"""Raw records in memory, or in a Parquet file, as the table that a text file of them would be.
 
-Decides what a value of a data frame, a mapping or an array is as text: a missing one is none, a whole number has
-no point, and every number reads back exactly. What the texts mean is `raw_rows.py`'s business.
+Decides which columns of a data frame, a mapping or an array are used as numbers. What their values mean is the
+business of `data.typed_values`, and what becomes of them that of `raw_rows.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedfair.data.reading import TextTable
+from fedfair.data.typed_values import typed_table
 from fedfair.errors import DataError
+from fedfair.plan.csv_table import CsvData
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,14 +24,13 @@ if TYPE_CHECKING:
 GIVEN = Path("the records given")
 """The name in faults of records that came from no file."""
 
-MISSING = ""
 
-
-def table_of(records: pd.DataFrame | Mapping[str, ArrayLike]) -> TextTable:
-    """Return records as a table of texts; rows count from 0.
+def table_of(records: pd.DataFrame | Mapping[str, ArrayLike], spec: CsvData | None = None) -> TextTable:
+    """Return records as a table; rows count from 0.
 
     Args:
         records: columns by name, all of one length, at least 1; None and NaN are missing values.
+        spec: how the model's plan describes a table; None where it describes none.
 
     Raises:
         DataError: there are no records, two columns share a name, or columns differ in length.
@@ -46,8 +47,38 @@ def table_of(records: pd.DataFrame | Mapping[str, ArrayLike]) -> TextTable:
         raise DataError(f"{GIVEN} have two columns called '{twice[0]}'", "give every column its own name")
     if not len(frame):
         raise DataError(f"{GIVEN} are none", "give at least one record")
-    columns = {name: _texts(frame.iloc[:, place]) for place, name in enumerate(names)}
-    return TextTable(GIVEN, columns, np.arange(len(frame)), "row")
+    frame = frame.set_axis(names, axis=1)
+    return typed_table(frame, spec, GIVEN, 0, () if spec is None else used_as_numbers(spec, names))
+
+
+def parquet_table(path: Path, spec: CsvData | None) -> TextTable:
+    """Return the records of a Parquet file as a table; rows count from 1.
+
+    Args:
+        path: the file.
+        spec: how the model's plan describes a table; None where it describes none.
+
+    Raises:
+        DataError: the file cannot be read, or has no records.
+    """
+    import pandas as pd  # only who uses a table waits for it
+
+    from fedfair.data.parquet_file import ParquetTable
+
+    table = ParquetTable(path)
+    frames = list(table.frames(table.header))
+    if not table.rows:
+        raise DataError(f"{path} has no records", "name a file with at least one record")
+    frame = pd.concat(frames, ignore_index=True)
+    return typed_table(frame, spec, path, 1, () if spec is None else used_as_numbers(spec, table.header))
+
+
+def used_as_numbers(spec: CsvData, header: Collection[str]) -> tuple[str, ...]:
+    """Return the columns of a table that a plan uses as numbers, as far as they are there."""
+    others = {*spec.categorical, *spec.rows, *spec.keep, spec.collaborator, spec.label}
+    numeric = [name for name in header if name not in others] if isinstance(spec.numeric, str) else spec.numeric
+    measured = () if spec.label_above is None else (spec.label,)
+    return tuple(name for name in (*numeric, *measured) if name in header)
 
 
 def named_columns(
@@ -69,23 +100,3 @@ def named_columns(
             f"give the columns in this order: {', '.join(names)}",
         )
     return {name: array[:, place] for place, name in enumerate(keys)}
-
-
-def _texts(values: pd.Series) -> NDArray[np.str_]:
-    """Return a column as texts (n,) without surrounding blanks."""
-    import pandas as pd
-
-    missing = values.isna().to_numpy(np.bool_)
-    if pd.api.types.is_float_dtype(values.dtype) and not missing.all():
-        # Through 64 bits, whose shortest text reads back exactly.
-        numbers = values.to_numpy(np.float64, na_value=np.nan).astype(np.str_)
-        texts = pd.Series(numbers).str.removesuffix(".0").to_numpy(np.str_)
-    else:
-        texts = np.array([_text(value) for value in values.array], np.str_)
-    return np.where(missing, MISSING, np.strings.strip(texts))
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float | np.floating):
-        return str(float(value)).removesuffix(".0")
-    return str(value)

@@ -14,7 +14,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedfair.data.file_kinds import NUL, READ_ERRORS, guessed_encoding, nul_fault, open_binary, refuse_workbook
+from fedfair.data.file_kinds import (
+    NUL,
+    READ_ERRORS,
+    guessed_encoding,
+    is_parquet,
+    nul_fault,
+    open_binary,
+    refuse_workbook,
+)
 from fedfair.data.number_texts import FORMS, NumberForm
 from fedfair.data.reading import BLANKS, BLOCK_ROWS, SEPARATORS, BlankReader, counted
 from fedfair.errors import DataError
@@ -110,6 +118,8 @@ def survey_csv(path: Path) -> CsvSurvey:
     Raises:
         DataError: the file cannot be read, is empty, or is no table of at least two columns.
     """
+    if is_parquet(path):
+        return _surveyed_parquet(path)
     refuse_workbook(path)
     try:
         encoding = guessed_encoding(path) or "utf-8"
@@ -191,6 +201,21 @@ def _are_between_blanks(lines: Sequence[str]) -> bool:
     except csv.Error:
         return False
     return len(widths) == 1 and widths != {1}
+
+
+def _surveyed_parquet(path: Path) -> CsvSurvey:
+    """Look a table of typed columns over, by the plain texts of its values; lists and records are left out."""
+    from fedfair.data.parquet_file import ParquetTable
+    from fedfair.data.typed_values import texts_of
+
+    table = ParquetTable(path)
+    columns = {name: SurveyedColumn(name) for name in table.flat}
+    for frame in table.frames(table.flat):
+        for name, column in columns.items():
+            column.add(texts_of(frame[name], where=f"{path}, column '{name}'").tolist())
+    if not table.rows:
+        raise DataError(f"{path} has no records", "name a file with at least one record")
+    return CsvSurvey("utf-8", ",", None, True, tuple(columns.values()), table.rows)
 
 
 def _surveyed(

@@ -4,9 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfair.data.csv_file import csv_schema, read_csv
+from fedfair.data.csv_file import csv_schema
 from fedfair.data.dataset import Dataset
 from fedfair.data.reading import BLOCK_ROWS
+from fedfair.data.table_file import read_csv
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 

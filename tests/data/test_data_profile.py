@@ -154,6 +154,7 @@ def test_only_none_is_zero_percent_and_only_all_is_a_hundred(whole: int, fractio
 READERS = {
     "fedfair/data/csv_file.py",
     "fedfair/data/files.py",
+    "fedfair/data/frames.py",
     "fedfair/data/source.py",
     "fedfair/prediction/raw_rows.py",
     "collaborator/data_history.py",

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfair.data.csv_file import read_csv
 from fedfair.data.dataset import Splits
 from fedfair.data.source import load_federation
+from fedfair.data.table_file import read_csv
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.dataset_presets import ACS_INCOME, ADULT, HEART
 from tests import plans

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
@@ -92,6 +93,20 @@ def test_a_simulation_of_sites_with_their_own_files_has_what_each_site_reads(tmp
     for wrong in ({NAMES[0]: "a.csv"}, {**files, "clinic-z": "z.csv"}):
         with pytest.raises(PlanError, match=r"train_of: and .* do not name the same: clinic-"):
             load_federation(plan({"csv": {**TABLE, "train_of": wrong}}), tmp_path)
+
+
+def test_one_site_may_have_parquet_where_others_have_csv(tmp_path: Path) -> None:
+    header, *rows = ALL.splitlines()
+    for name in NAMES:
+        (tmp_path / f"{name}.csv").write_text("\n".join([header, *(row for row in rows if row.endswith(name))]))
+    texts = {name: f"{name}.csv" for name in NAMES}
+    pd.read_csv(tmp_path / texts[NAMES[0]]).to_parquet(tmp_path / "data")
+    files = {**texts, NAMES[0]: "data"}
+    stated = plan({"csv": {**TABLE, "train_of": files}}, test_fraction=0.25)
+    read = load_federation(plan({"csv": {**TABLE, "train_of": texts}}, test_fraction=0.25), tmp_path)
+    for name, splits in load_federation(stated, tmp_path).items():
+        assert same(load_site(stated, site(name, train=files[name]), name, tmp_path), splits)
+        assert same(splits, read[name])
 
 
 def test_missing_values_are_filled_with_the_means_of_the_site_s_own_training_records(tmp_path: Path) -> None:

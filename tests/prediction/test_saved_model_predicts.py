@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import numpy as np
@@ -182,6 +183,34 @@ def test_images_are_predicted_from_a_folder_and_from_an_array(tmp_path: Path) ->
     assert model.classes == ("not Smiling", "Smiling")
     with pytest.raises(DataError, match="the model takes"):
         model.predict(np.zeros((2, 3, 8, 9)))
+
+
+def test_a_saved_model_reads_files_in_the_form_that_its_plan_declares(tmp_path: Path) -> None:
+    days = [dt.date(1950 + place, 1 + place % 12, 3) for place in range(12)]
+    doses = [1234.5 + place for place in range(12)]
+    rows = [f"{day:%d.%m.%Y};1.2{place + 34:02},5;{int(place > 5)};ä" for place, day in enumerate(days)]
+    text = "\n".join(["born;dose;died;ort", *rows]) + "\n"
+    (tmp_path / "all.csv").write_bytes(text.encode("latin-1"))
+    table = {"label": "died", "numeric": ["born", "dose"], "dates": {"born": "%d.%m.%Y"}, "train": "all.csv",
+             "separator": ";", "decimal": ",", "thousands": ".", "encoding": "latin-1"}  # fmt: skip
+    task = {"data": {"csv": table}, "partition": {"scheme": "contiguous"}, "standardize": "secure",
+            "model": {"name": "linear", "init": "random"}}  # fmt: skip
+    run = saved_run(tmp_path, plans.stated(("a",), task=task))
+    model = load_model(run.model)
+    expected = model.judged(read_input(tmp_path / "all.csv", model.raw, ignores_unknown=True))[0]
+    assert len(np.unique(expected)) > 12
+    frame = pd.DataFrame({"dose": doses, "born": pd.to_datetime(days)})
+    assert np.array_equal(model.predict_proba(frame), expected)
+    frame.to_parquet(tmp_path / "new.csv")
+    assert np.array_equal(model.judged(read_input(tmp_path / "new.csv", model.raw))[0], expected)
+    texts = frame.assign(dose=[f"{dose:,}".translate({44: 46, 46: 44}) for dose in doses],
+                         born=[f"{day:%d.%m.%Y}" for day in days])  # fmt: skip
+    assert np.array_equal(model.predict_proba(texts), expected)
+    (tmp_path / "points.csv").write_text("born;dose\n03.01.1950;1234.5\n")
+    with pytest.raises(
+        DataError, match="decimal point: write numbers with ',' before decimals, as the model's plan"
+    ):
+        read_input(tmp_path / "points.csv", model.raw)
 
 
 def test_data_of_many_types_are_read_as_the_texts_of_a_file_are(tmp_path: Path) -> None:

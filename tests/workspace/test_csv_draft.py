@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import random
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from fedfair.data.csv_file import read_csv
+from fedfair.data.table_file import read_csv
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.loading import load_plan
@@ -160,6 +163,22 @@ def test_commas_that_may_be_marks_of_thousands_are_pointed_out(tmp_path: Path) -
     schema, _, told = drafted(tmp_path, table(("cost", "died"), *rows, separator=";"))
     assert schema.decimal == ","
     assert "ambiguous: commas may be decimal marks, as is stated, or marks of thousands" in told
+
+
+def test_a_parquet_file_is_drafted_too(tmp_path: Path) -> None:
+    columns = {
+        "age": [20.5 + place % 13 for place in range(40)],
+        "sex": ["F", "M"] * 20,
+        "seen": [dt.date(2020, 1, 1 + place % 20) for place in range(40)],
+        "died": [place % 2 == 0 for place in range(40)],
+        "notes": [["a"]] * 40,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t")
+    schema, _, _ = drafted(tmp_path, (tmp_path / "t").read_bytes())
+    assert schema.numeric == ("age", "seen")
+    assert schema.dates == {"seen": "%Y-%m-%d"}
+    assert schema.categorical == {"sex": ("F", "M")}
+    assert read_csv(tmp_path / "own.csv", schema, None, ()).dataset.labels[:2].tolist() == [1, 0]
 
 
 def test_a_workbook_is_refused_in_words(tmp_path: Path) -> None:
