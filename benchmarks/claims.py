@@ -27,6 +27,7 @@ from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.pixels import feature_values
 from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.fairness.cvar import cvar
@@ -182,7 +183,12 @@ def standardised(sites: Sites) -> Sites:
     mean, deviation = held.mean(axis=0), held.std(axis=0)
     scaling = FeatureScaling(mean, np.where(deviation > 0, deviation, 1.0))
     return {
-        name: Splits(replace(splits.train, features=scale_columns(splits.train.features, tuple(columns), scaling)))
+        name: Splits(
+            replace(
+                splits.train,
+                features=scale_columns(feature_values(splits.train.features), tuple(columns), scaling),
+            )
+        )
         for name, splits in sites.items()
     }
 

@@ -25,6 +25,7 @@ from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
 from fedfair.data.dataset import Splits
 from fedfair.data.profile import DataProfile
+from fedfair.data.room import RecordRoom
 from fedfair.data.source import SiteRecords, read_site_records
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.identity.certificate import fingerprint
@@ -258,7 +259,14 @@ def read_records(site: PreparedSite) -> SiteRecords:
     Raises:
         DataError: they are missing, unreadable, or not what the plan declares.
     """
-    return read_site_records(site.plan, site.config, site.participant, site.workspace, code=site.code.folder)
+    return read_site_records(
+        site.plan,
+        site.config,
+        site.participant,
+        site.workspace,
+        code=site.code.folder,
+        room=RecordRoom(site.state),
+    )
 
 
 def holder_of(site: PreparedSite, plan_digest: bytes, splits: Splits) -> Holder:

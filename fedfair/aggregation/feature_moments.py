@@ -7,6 +7,7 @@ Decides the layout of the header, and what noise on it comes to; what the sums o
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,19 +35,28 @@ def column_count(header: NDArray[np.float64]) -> int:
     return (len(header) - moments_layout(0).length) // (moments_layout(1).length - moments_layout(0).length)
 
 
-def column_sums(values: NDArray[np.floating], units: tuple[float, ...] = ()) -> NDArray[np.float64]:
-    """Return the header of one site's contribution, as `moments_layout` says.
+def column_sums(
+    columns: Iterable[NDArray[np.floating]], count: int, units: tuple[float, ...] = ()
+) -> NDArray[np.float64]:
+    """Return the header of one site's contribution, as `moments_layout` says, from one column after the other.
 
     Args:
-        values: float array (n, numeric columns) of the site's training records, NaN where missing.
+        columns: float arrays (n,), the numeric columns of the site's training records, NaN where missing.
+        count: how many columns there are.
         units: what each column is counted in; empty for 1.
     """
-    known = ~np.isnan(values)
-    present = np.where(known, values.astype(np.float64, copy=False), 0.0) / units_of(units, values.shape[1])
-    squares = np.einsum("ij,ij->j", present, present)
-    return moments_layout(values.shape[1]).built(
-        records=len(values), counts=known.sum(axis=0), sums=present.sum(axis=0), squares=squares
-    )
+    layout = moments_layout(count)
+    header = layout.zeros()
+    found = layout.read(header)
+    for place, (values, unit) in enumerate(zip(columns, units_of(units, count), strict=True)):
+        found["records"] = len(values)
+        known = ~np.isnan(values)
+        present = np.where(known, values.astype(np.float64, copy=False), 0.0) / unit
+        found["counts"][place], found["sums"][place] = known.sum(), present.sum()
+        # Several columns were once squared together, in another order of addition than one alone.
+        pair = np.stack([present] * min(count, 2)).T
+        found["squares"][place] = np.einsum("ij,ij->j", pair, pair)[0]
+    return header
 
 
 def noise_deviation(released: int, noise_multiplier: float) -> float:
@@ -79,6 +89,11 @@ def possible_sums(header: NDArray[np.float64], deviation: float) -> NDArray[np.f
     least = sums**2 / np.maximum(counts, 1.0) + deviation
     squares = np.maximum(found["squares"], least)
     return layout.built(records=found["records"], counts=counts, sums=sums, squares=squares)
+
+
+def unit_of(least: float, greatest: float) -> float:
+    """Return the power of two that every value of a range fits in: |x| / unit is at most 1."""
+    return math.ldexp(1.0, math.frexp(max(abs(least), abs(greatest)))[1])
 
 
 def units_of(units: tuple[float, ...], columns: int) -> NDArray[np.float64]:

@@ -12,8 +12,6 @@ that a unit changes no bit of a result. A column without a range has the unit 1.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,11 +24,6 @@ MAX_SQUARES = 2.0**54
 
 MIN_VALUE = 2.0**-20
 """In units of the column: below it a square is of the size of the rounding of a masked sum, 2^-56, times 2^16."""
-
-
-def unit_of(least: float, greatest: float) -> float:
-    """Return the power of two that every value of a range fits in: |x| / unit is at most 1."""
-    return math.ldexp(1.0, math.frexp(max(abs(least), abs(greatest)))[1])
 
 
 def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()) -> FeatureScaling:

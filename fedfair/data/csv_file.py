@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.feature_scaling import unit_of
+from fedfair.aggregation.feature_moments import unit_of
 from fedfair.data.dataset import Dataset
 from fedfair.data.number_texts import NumberForm, form_of
 from fedfair.data.profile import ColumnProfile, case_variants

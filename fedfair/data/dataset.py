@@ -7,12 +7,15 @@ Loading is the business of the modules beside this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.data.pixels import Values, are_pixels, feature_values
+from fedfair.data.room import RecordRoom, blocks_of, joined, taken
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 
@@ -25,16 +28,16 @@ class Dataset:
     """Labelled records.
 
     Attributes:
-        features: float array (n, *input_shape), NaN where missing; float64 for tables, float32 from 0 to 1 for
-            images.
-        labels: int64 array (n,), from 0 to classes - 1.
+        features: array (n, *input_shape); floats with NaN where missing, or the bytes of images (`pixels`).
+        labels: the records' answers: int64 array (n,), from 0 to classes - 1; for pixels (n, *targets). Where the
+            schema has no classes float64 array (n, *targets), finite.
         schema: what the features are.
         columns: raw columns (n,) by name, kept for partitions and group reports.
         person_column: the column that says whose record it is, where a person has several; None otherwise.
     """
 
-    features: NDArray[np.floating]
-    labels: NDArray[np.int64]
+    features: Values
+    labels: NDArray[Any]
     schema: FeatureSchema
     columns: Columns = field(default_factory=dict)
     person_column: str | None = None
@@ -49,7 +52,7 @@ class Dataset:
     def take(self, indices: NDArray[np.integer]) -> Dataset:
         """Return the records at `indices` (m,), in that order, as a copy."""
         return Dataset(
-            self.features[indices],
+            taken(self.features, indices),
             self.labels[indices],
             self.schema,
             {name: values[indices] for name, values in self.columns.items()},
@@ -75,6 +78,30 @@ class Splits:
                 )
 
 
+def kept(splits: Splits, room: RecordRoom) -> Splits:
+    """Return the same records with their features where there is room for them.
+
+    Raises:
+        DataError: there is none.
+    """
+
+    def held(part: Dataset) -> Dataset:
+        features = room.kept(part.features)
+        return part if features is part.features else replace(part, features=features)
+
+    return Splits(
+        held(splits.train),
+        None if splits.validation is None else held(splits.validation),
+        None if splits.test is None else held(splits.test),
+    )
+
+
+def pooled_features(parts: Sequence[Dataset]) -> Values:
+    """Return the features of several data sets, at least one, in their order; bytes only where all of them are."""
+    held = [part.features for part in parts]
+    return joined(held if all(map(are_pixels, held)) else [feature_values(features) for features in held])
+
+
 def _differences(found: FeatureSchema, expected: FeatureSchema) -> str:
     names = sorted(set(found.names) ^ set(expected.names))[:5]
     only = f", and only one of them has {', '.join(names)}" if names else ""
@@ -84,9 +111,7 @@ def _differences(found: FeatureSchema, expected: FeatureSchema) -> str:
     )
 
 
-def _check_shapes(
-    features: NDArray[np.floating], labels: NDArray[np.int64], schema: FeatureSchema, columns: Columns
-) -> None:
+def _check_shapes(features: Values, labels: NDArray[Any], schema: FeatureSchema, columns: Columns) -> None:
     expected = (len(labels), *schema.input_shape)
     if labels.ndim != 1 or features.shape != expected:
         raise DataError(
@@ -97,17 +122,39 @@ def _check_shapes(
             raise DataError(f"column '{name}' has shape {values.shape}, the labels have {labels.shape}")
 
 
-def _check_values(features: NDArray[np.floating], labels: NDArray[np.int64], schema: FeatureSchema) -> None:
-    if not np.issubdtype(features.dtype, np.floating) or labels.dtype != np.int64:
-        raise DataError(f"features must be floats and labels int64, not {features.dtype} and {labels.dtype}")
-    infinite = np.isinf(features)
-    if infinite.any():
-        record, *place = (int(i) for i in np.argwhere(infinite)[0])
+def _check_values(features: Values, labels: NDArray[Any], schema: FeatureSchema) -> None:
+    pixels, width = are_pixels(features), np.int64 if schema.classes else np.float64
+    if not (pixels or np.issubdtype(features.dtype, np.floating)) or labels.dtype != width:
+        kind = np.dtype(width).name
+        raise DataError(f"features must be floats and labels {kind}, not {features.dtype} and {labels.dtype}")
+    if pixels and schema.numeric:
         raise DataError(
-            f"{schema.name_of(tuple(place))} of record {record} is infinite", "remove or fill such values"
+            "features of uint8 are the pixels of images, and these have numeric columns",
+            "give the columns as floats",
         )
-    if len(labels) and (labels.min() < 0 or labels.max() >= schema.classes):
+    if not pixels:
+        _refuse_infinite(features, schema)
+    if not schema.classes:
+        wrong = ~np.isfinite(labels)
+        if wrong.any():
+            raise DataError(
+                f"the answer of record {int(np.argwhere(wrong)[0][0])} is not finite", "remove such records"
+            )
+    elif labels.size and (labels.min() < 0 or labels.max() >= schema.classes):
         raise DataError(
             f"labels run from {labels.min()} to {labels.max()}, but there are {schema.classes} classes",
             f"number the classes from 0 to {schema.classes - 1}",
         )
+
+
+def _refuse_infinite(features: Values, schema: FeatureSchema) -> None:
+    before = 0
+    for block in blocks_of(features):
+        infinite = np.isinf(block)
+        if infinite.any():
+            record, *place = (int(i) for i in np.argwhere(infinite)[0])
+            raise DataError(
+                f"{schema.name_of(tuple(place))} of record {before + record} is infinite",
+                "remove or fill such values",
+            )
+        before += len(block)

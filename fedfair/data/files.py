@@ -7,11 +7,12 @@ bring large libraries with them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedfair.data.dataset import Splits
+from fedfair.data.dataset import Splits, kept
 from fedfair.data.profile import ColumnProfile, merged
+from fedfair.data.room import RecordRoom, RecordStore
 from fedfair.errors import DataError
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, EicuSource, ImageSource, MnistSource
 from fedfair.plan.task import TaskSection
@@ -27,12 +28,14 @@ class DataPaths:
         folder: the folder of a data set that has several files.
         train: the file of the training records; for images, the table of attributes.
         test: the file of the test records.
+        room: where features are held; None for memory, whatever there is of them.
     """
 
     workspace: Path
     folder: Path
     train: Path | None
     test: Path | None
+    room: RecordRoom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +70,7 @@ def site_paths(site: SiteConfig, root: Path) -> DataPaths:
     )
 
 
-def read_files(  # noqa: PLR0911 - one return for each source
-    task: TaskSection, paths: DataPaths, extra: tuple[str, ...]
-) -> FileRecords:
+def read_files(task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
     """Return everything that the paths name, whole, and what was counted in its columns.
 
     Args:
@@ -78,16 +79,27 @@ def read_files(  # noqa: PLR0911 - one return for each source
         extra: columns to keep raw beside those that the plan keeps.
 
     Raises:
-        DataError: a file is missing or not what the plan declares.
+        DataError: a file is missing or not what the plan declares, or there is no room for the records.
+    """
+    found = _read(task, paths, extra)
+    return found if paths.room is None else replace(found, splits=kept(found.splits, paths.room))
+
+
+def _read(  # noqa: PLR0911 - one return for each source
+    task: TaskSection, paths: DataPaths, extra: tuple[str, ...]
+) -> FileRecords:
+    """Return what each source reads.
+
+    Arguments and faults are those of `read_files`.
     """
     match task.data:
         case CsvSource(csv=spec):
             from fedfair.data.table_file import read_csv
 
-            first = read_csv(_named(paths.train), spec, task.classes, extra)
+            first = read_csv(_named(paths.train), spec, task.classes, extra, _store(paths.room))
             if paths.test is None:
                 return FileRecords(Splits(first.dataset), first.columns)
-            second = read_csv(paths.test, spec, task.classes, extra)
+            second = read_csv(paths.test, spec, task.classes, extra, _store(paths.room))
             splits = Splits(first.dataset, test=second.dataset)
             # Only files with the same features get past the line above.
             return FileRecords(splits, merged(first.columns, second.columns))
@@ -98,7 +110,7 @@ def read_files(  # noqa: PLR0911 - one return for each source
         case ImageSource(images=spec):
             from fedfair.data.images import load_images
 
-            return FileRecords(load_images(paths.folder, paths.train, spec, extra))
+            return FileRecords(load_images(paths.folder, paths.train, spec, extra, paths.room))
         case AcsEmploymentSource(acs_employment=spec):
             from fedfair.data.acs import load_acs_employment
 
@@ -117,6 +129,10 @@ def read_files(  # noqa: PLR0911 - one return for each source
             from fedfair.data.module import load_module
 
             return FileRecords(load_module(reference, paths.workspace, paths.folder, task.classes))
+
+
+def _store(room: RecordRoom | None) -> RecordStore | None:
+    return None if room is None else RecordStore(room)
 
 
 def _under(root: Path, path: str | None) -> Path | None:

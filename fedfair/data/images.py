@@ -19,6 +19,7 @@ from PIL import Image
 from fedfair.data.blank_separated import read_words
 from fedfair.data.dataset import Columns, Dataset, Splits
 from fedfair.data.reading import Faults, TextTable, find_file, read_table, require_columns
+from fedfair.data.room import RecordRoom, forget
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import ImageData
@@ -27,6 +28,9 @@ ATTRIBUTES = ("list_attr_celeba.txt", "list_attr_celeba.csv", "attributes.csv")
 PARTITION = ("list_eval_partition.txt", "list_eval_partition.csv")
 PARTS = ("0", "1", "2")
 IMAGE_FOLDERS = ("img_align_celeba/img_align_celeba", "img_align_celeba", "")
+
+FORGOTTEN_AFTER = 1000
+"""After so many images, those that are in a file need no memory any more."""
 
 MAX_PIXELS = 1 << 26
 """An image with more pixels than this (64 million) is refused before it is unpacked."""
@@ -39,7 +43,9 @@ def image_schema(spec: ImageData) -> FeatureSchema:
     return FeatureSchema((spec.channels, spec.height, spec.width), 2)
 
 
-def load_images(folder: Path, attributes: Path | None, spec: ImageData, extra: Collection[str]) -> Splits:
+def load_images(
+    folder: Path, attributes: Path | None, spec: ImageData, extra: Collection[str], room: RecordRoom | None = None
+) -> Splits:
     """Return the labelled images, cut as the folder's own partition says, or all for training.
 
     Args:
@@ -47,6 +53,7 @@ def load_images(folder: Path, attributes: Path | None, spec: ImageData, extra: C
         attributes: the table; by default list_attr_celeba or attributes.csv in the folder.
         spec: the plan's description.
         extra: attributes to keep raw beside those that the plan keeps.
+        room: where the images are held; None for memory, whatever there is of them.
 
     Raises:
         DataError: a file is missing or damaged, an attribute is unknown, or a label is not -1, 0 or 1.
@@ -60,7 +67,7 @@ def load_images(folder: Path, attributes: Path | None, spec: ImageData, extra: C
     files = [_image_folder(folder, str(names[0])) / str(name) for name in names]
     columns = {name: table.columns[name] for name in kept}
     parts = _parts(table_path.parent, names)
-    read = [_dataset(files, labels, columns, spec, np.flatnonzero(parts == part)) for part in PARTS]
+    read = [_dataset(files, labels, columns, spec, np.flatnonzero(parts == part), room) for part in PARTS]
     if not read[0]:
         raise DataError(
             f"{table_path} leaves no image for training", "check list_eval_partition: 0 is for training"
@@ -107,11 +114,19 @@ def _image_folder(folder: Path, first: str) -> Path:
 
 
 def _dataset(
-    files: list[Path], labels: NDArray[np.int64], columns: Columns, spec: ImageData, chosen: NDArray[np.int64]
+    files: list[Path],
+    labels: NDArray[np.int64],
+    columns: Columns,
+    spec: ImageData,
+    chosen: NDArray[np.int64],
+    room: RecordRoom | None,
 ) -> Dataset:
-    features = np.empty((len(chosen), spec.channels, spec.height, spec.width), np.float32)
+    shape = (len(chosen), spec.channels, spec.height, spec.width)
+    features = np.empty(shape, np.float32) if room is None else room.empty(shape, np.float32)
     for place, index in enumerate(chosen):
         features[place] = image_pixels(files[index], spec)
+        if place % FORGOTTEN_AFTER == 0:
+            forget(features)
     features /= WHITE
     kept = {name: values[chosen] for name, values in columns.items()}
     return Dataset(features, labels[chosen], image_schema(spec), kept)

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.pixels import are_pixels, feature_values
+from fedfair.data.room import blocks_of, changed
 from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 
@@ -42,7 +44,8 @@ def fill_missing(splits: Splits, filling: Filling, participant: ParticipantId) -
     if filling is Filling.REFUSED:
         for name, part in (("training", train), ("validation", splits.validation), ("test", splits.test)):
             _refuse_missing(part, f"{name} records of {participant}")
-    if filling is not Filling.OWN_MEAN:
+    parts = [part for part in (train, splits.validation, splits.test) if part is not None]
+    if filling is not Filling.OWN_MEAN or all(are_pixels(part.features) for part in parts):
         return splits
     fills = _column_means(train, participant)
     return Splits(
@@ -53,8 +56,7 @@ def fill_missing(splits: Splits, filling: Filling, participant: ParticipantId) -
 
 
 def _column_means(train: Dataset, participant: ParticipantId) -> NDArray[np.float64]:
-    known = ~np.isnan(train.features)
-    counts = known.sum(axis=0)
+    counts, sums = _counts_and_sums(feature_values(train.features))
     if not counts.all():
         place = tuple(int(i) for i in np.argwhere(counts == 0)[0])
         raise DataError(
@@ -63,24 +65,44 @@ def _column_means(train: Dataset, participant: ParticipantId) -> NDArray[np.floa
             "use standardize: secure, which fills in everybody's mean, or missing: zero, or omit the column "
             "from the plan",
         )
-    means: NDArray[np.float64] = np.where(known, train.features, 0.0).sum(axis=0) / counts
+    means: NDArray[np.float64] = sums / counts
     return means
 
 
+def _counts_and_sums(features: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
+    """Return how many values of each column there are, and their sum, added row by row as in memory."""
+    counts, sums = np.zeros(features.shape[1:], np.int64), None
+    for block in blocks_of(features):
+        known = ~np.isnan(block)
+        counts += known.sum(axis=0)
+        present = np.where(known, block, 0.0)
+        sums = (present if sums is None else np.concatenate([sums[np.newaxis], present])).sum(axis=0)
+    return counts, np.zeros(features.shape[1:]) if sums is None else sums
+
+
 def _refuse_missing(part: Dataset | None, whose: str) -> None:
-    if part is None or not np.isnan(part.features).any():
+    if part is None or are_pixels(part.features):
         return
-    missing = np.argwhere(np.isnan(part.features))
-    record, *place = (int(i) for i in missing[0])
-    more = f", and {len(missing) - 1} more values are missing" if len(missing) > 1 else ""
+    first, count, before = None, 0, 0
+    for block in blocks_of(part.features):
+        missing = np.argwhere(np.isnan(block))
+        if len(missing) and first is None:
+            first = (before + int(missing[0][0]), tuple(int(i) for i in missing[0][1:]))
+        count, before = count + len(missing), before + len(block)
+    if first is None:
+        return
+    more = f", and {count - 1} more values are missing" if count > 1 else ""
     raise DataError(
-        f"the {whose}: {part.schema.name_of(tuple(place))} of record {record} is missing{more}",
+        f"the {whose}: {part.schema.name_of(first[1])} of record {first[0]} is missing{more}",
         "fill in or remove such records, or choose another policy for missing values",
     )
 
 
 def _filled(part: Dataset, fills: NDArray[np.float64]) -> Dataset:
-    missing = np.isnan(part.features)
-    if not missing.any():
+    if not any(np.isnan(block).any() for block in blocks_of(part.features)):
         return part
-    return replace(part, features=np.where(missing, fills, part.features).astype(part.features.dtype))
+
+    def filled(block: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.where(np.isnan(block), fills, block).astype(block.dtype)
+
+    return replace(part, features=changed(feature_values(part.features), filled))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.room import blocks_of
 from fedfair.plan.fields import Scalar
 from fedfair.plan.sources import CsvSource
 from fedfair.plan.task import TaskSection
@@ -142,14 +143,14 @@ def merged(first: Sequence[ColumnProfile], second: Sequence[ColumnProfile]) -> t
 def number_columns(splits: Splits) -> tuple[ColumnProfile, ...]:
     """Return the missing numbers of records whose source keeps them as NaN; none for images."""
     schema = splits.train.schema
-    parts = [part.features for part in _parts(splits).values()]
+    parts, missing = list(_parts(splits).values()), np.zeros(len(schema.numeric), np.int64)
+    for part in parts if schema.numeric else ():
+        for block in blocks_of(part.features):
+            missing += [int(np.isnan(block[:, column]).sum()) for column in schema.numeric]
+    records = sum(len(part) for part in parts)
     return tuple(
-        ColumnProfile(
-            schema.names[column] if schema.names else f"feature {column}",
-            sum(len(part) for part in parts),
-            sum(int(np.isnan(part[:, column]).sum()) for part in parts),
-        )
-        for column in schema.numeric
+        ColumnProfile(schema.names[column] if schema.names else f"feature {column}", records, int(count))
+        for column, count in zip(schema.numeric, missing, strict=True)
     )
 
 

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.pixels import feature_values
+from fedfair.data.room import changed
 from fedfair.errors import PlanError
 from fedfair.plan.feature_schema import FeatureSchema
 
@@ -39,7 +41,9 @@ def scaled_by_ranges(splits: Splits) -> Splits:
 
 
 def _scaled(part: Dataset) -> Dataset:
-    return replace(part, features=scaled_features(part.features, part.schema))
+    return replace(
+        part, features=changed(feature_values(part.features), lambda block: scaled_features(block, part.schema))
+    )
 
 
 def scaled_features(features: NDArray[np.floating], schema: FeatureSchema) -> NDArray[np.floating]:

@@ -22,6 +22,7 @@ from fedfair.data.missing import Filling, fill_missing
 from fedfair.data.partition import deal
 from fedfair.data.profile import DataProfile, data_profile, number_columns
 from fedfair.data.ranges import scaled_by_ranges
+from fedfair.data.room import RecordRoom, simulation_room
 from fedfair.data.summable_columns import check_columns
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
@@ -50,29 +51,32 @@ def federation_key(plan: Plan) -> str:
     return json.dumps([task, plan.federation.collaborators, plan.training.seed, by_record])
 
 
-def load_federation(plan: Plan, root: Path) -> dict[ParticipantId, Splits]:
+def load_federation(plan: Plan, root: Path, room: RecordRoom | None = None) -> dict[ParticipantId, Splits]:
     """Return every collaborator's splits, for a simulation.
 
     Args:
         plan: the plan.
         root: the folder that the plan's paths start from.
+        room: where features are held; None for that of a simulation in this folder.
 
     Raises:
         DataError: files are missing or are not what the plan declares.
         PlanError: the plan does not say how to divide the records, or says it wrongly.
     """
-    task = plan.task
+    task, room = plan.task, room or simulation_room(root)
     if isinstance(task.data, CsvSource) and task.data.csv.train_of:
-        return _load_own_files(plan, task.data.csv.train_of, root)
+        return _load_own_files(plan, task.data.csv.train_of, root, room)
     rule = _rule(plan)
     group = plan.training.options.group_column
     extra = _columns_of(rule) if group is None else (*_columns_of(rule), group)
-    parts = read_files(task, simulation_paths(task, root), extra).splits
+    parts = read_files(task, replace(simulation_paths(task, root), room=room), extra).splits
     check_declared(task, parts.train.schema)
     return {name: finished(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
 
 
-def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[ParticipantId, Splits]:
+def _load_own_files(
+    plan: Plan, files: Mapping[str, str], root: Path, room: RecordRoom
+) -> dict[ParticipantId, Splits]:
     """Return everybody's splits where each has a file of its own, as in a deployment."""
     names = plan.federation.collaborators
     if set(files) != set(names):
@@ -83,14 +87,20 @@ def _load_own_files(plan: Plan, files: Mapping[str, str], root: Path) -> dict[Pa
         )
     sites = {}
     for name in names:
-        parts = read_files(plan.task, DataPaths(root, root, root / files[name], None), ()).splits
+        parts = read_files(plan.task, DataPaths(root, root, root / files[name], None, room), ()).splits
         check_declared(plan.task, parts.train.schema)
         sites[ParticipantId(name)] = finished(plan, ParticipantId(name), parts)
     return sites
 
 
 def read_site_records(
-    plan: Plan, site: SiteConfig, participant: ParticipantId, root: Path, *, code: Path | None = None
+    plan: Plan,
+    site: SiteConfig,
+    participant: ParticipantId,
+    root: Path,
+    *,
+    code: Path | None = None,
+    room: RecordRoom | None = None,
 ) -> SiteRecords:
     """Return one site's splits, read from its own files, and their profile.
 
@@ -100,6 +110,7 @@ def read_site_records(
         participant: the site's name in the plan.
         root: the folder that the site's paths start from.
         code: where a "module:function" is looked for; by default in `root`.
+        room: where features are held; None for memory, whatever there is of them.
 
     Raises:
         DataError: files are missing or are not what the plan declares.
@@ -108,7 +119,7 @@ def read_site_records(
     task = plan.task
     built_in = isinstance(task.data, str) and task.data in BUILT_IN
     rule = _rule(plan) if built_in or task.partition is not None else None
-    paths = replace(site_paths(site, root), workspace=code or root)
+    paths = replace(site_paths(site, root), workspace=code or root, room=room)
     read = read_files(task, paths, _columns_of(rule))
     check_declared(task, read.splits.train.schema)
     own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]

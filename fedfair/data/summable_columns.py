@@ -7,6 +7,7 @@ import numpy as np
 from fedfair.aggregation.feature_moments import units_of
 from fedfair.aggregation.feature_scaling import MAX_SQUARES, MIN_VALUE
 from fedfair.data.dataset import Dataset
+from fedfair.data.room import column_of
 from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
@@ -19,9 +20,10 @@ def check_columns(records: Dataset, participant: ParticipantId) -> None:
         DataError: a numeric column has values that are too large, or all of them too small, for its unit.
     """
     schema = records.schema
-    values = np.abs(records.features[:, list(schema.numeric)]) / units_of(schema.units, len(schema.numeric))
-    values[np.isnan(values)] = 0.0
-    for column, size in enumerate(values.T):
+    units = units_of(schema.units, len(schema.numeric))
+    for column, place in enumerate(schema.numeric):
+        size = np.abs(column_of(records.features, place)) / units[column]
+        size[np.isnan(size)] = 0.0
         # A float64 overflows to infinity, which is too large as well.
         with np.errstate(over="ignore"):
             too_large = float(np.sum(size * size)) > MAX_SQUARES

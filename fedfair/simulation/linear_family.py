@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.dataset import Dataset, Splits, pooled_features
+from fedfair.data.pixels import feature_values
 from fedfair.fairness.critical_size import critical_group_size, critical_size_bounds
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
@@ -86,9 +87,8 @@ def scaled(records: Dataset, scaling: tuple[Features, Features]) -> Features:
 
 
 def _flat(records: Dataset) -> Features:
-    return records.features.reshape(len(records), -1).astype(np.float64)
+    return feature_values(records.features).reshape(len(records), -1).astype(np.float64)
 
 
 def _joined(parts: Sequence[Dataset]) -> Dataset:
-    features = np.concatenate([part.features for part in parts])
-    return Dataset(features, np.concatenate([part.labels for part in parts]), parts[0].schema)
+    return Dataset(pooled_features(parts), np.concatenate([part.labels for part in parts]), parts[0].schema)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.evaluation_sums import planned_layout
+from fedfair.aggregation.feature_moments import units_of
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
 from fedfair.aggregation.model_layout import Layout
@@ -65,7 +67,7 @@ from fedfair.training.local_sgd import Batch, Drift, LocalSteps
 from fedfair.training.model_faults import training_faults
 from fedfair.training.own_variates import Correction
 from fedfair.training.site_memory import OwnStart, Remembered
-from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header
+from fedfair.training.statistics import evaluation_header, fill_row, numeric_columns, standardisation_header
 
 FIRST_EVALUATION = RoundNumber(0)
 
@@ -168,11 +170,9 @@ class TrainingClient:
             return self._header_only(standardisation_header(train))
         noise = sample_level_of(self._plan).standardisation_noise_multiplier
         self._protection.record(GaussianRelease("standardisation", noise, 1.0, 1))
-        values, draws = (
-            train.features[:, list(train.schema.numeric)],
-            self._protection.draws("standardisation", attempt),
-        )
-        return self._header_only(noised_column_sums(values, train.schema.units, noise, draws))
+        units = units_of(train.schema.units, len(train.schema.numeric)).tolist()
+        draws = self._protection.draws("standardisation", attempt)
+        return self._header_only(noised_column_sums(numeric_columns(train), len(train), units, noise, draws))
 
     def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
         """Return 32 bytes that stand for what is drawn for a contribution, whatever its values become.
@@ -575,10 +575,11 @@ class TrainingClient:
         return {name: self._records_of(dataset, scaling) for name, dataset in splits if dataset is not None}
 
     def _records_of(self, dataset: Dataset, scaling: FeatureScaling | None) -> SplitRecords:
-        features = dataset.features
-        if scaling is not None:
-            features = scale_columns(features, dataset.schema.numeric, scaling)
-        return SplitRecords.place(features, dataset.labels, self._model.flat.dtype, self._model.flat.device)
+        scaled = (
+            None if scaling is None else partial(scale_columns, numeric=dataset.schema.numeric, scaling=scaling)
+        )
+        flat = self._model.flat
+        return SplitRecords.place(dataset.features, dataset.labels, flat.dtype, flat.device, scaled)
 
 
 def _count_unsound(values: NDArray[np.floating]) -> int:

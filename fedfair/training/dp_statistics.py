@@ -7,6 +7,7 @@ training (`privacy.grid`). The number of records is public and exact.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -75,29 +76,36 @@ def noised_evaluation_header(
 
 
 def noised_column_sums(
-    values: NDArray[np.floating], units: tuple[float, ...], noise_multiplier: float, draws: Draws
+    columns: Iterable[NDArray[np.floating]],
+    records: int,
+    units: Sequence[float],
+    noise_multiplier: float,
+    draws: Draws,
 ) -> NDArray[np.float64]:
     """Return the standardisation header of one site under noise.
 
     Args:
-        values: float array (n, numeric columns) of the site's training records, NaN where missing.
-        units: what each column is counted in, empty for 1; what lies beyond counts as the nearer end.
+        columns: float arrays (n,), the numeric columns of the site's training records, NaN where missing.
+        records: n.
+        units: what each column is counted in; what lies beyond counts as the nearer end.
         noise_multiplier: sigma, above 0.
         draws: this release's own.
     """
-    present = values.astype(np.float64) / (np.array(units) if units else 1.0)
-    known = ~np.isnan(present)
-    columns = [present[known[:, place], place] for place in range(present.shape[1])]
-    sums = [added_up(column) for column in columns]
-    squares = [added_up(column * column) for column in columns]
-    layout = moments_layout(len(columns))
-    counted = layout.built(counts=known.sum(axis=0), sums=np.ravel(sums), squares=np.ravel(squares))
+    counts, sums, squares = [], [], []
+    for values, unit in zip(columns, units, strict=True):
+        present = values.astype(np.float64) / unit
+        present = present[~np.isnan(present)]
+        counts.append(len(present))
+        sums.append(added_up(present))
+        squares.append(added_up(present * present))
+    layout = moments_layout(len(counts))
+    counted = layout.built(counts=np.array(counts), sums=np.ravel(sums), squares=np.ravel(squares))
     is_public = layout.counts(noised=True)
     # One record moves a column's sum and its sum of squares, which are rounded; counts are whole.
     exact = counted[~is_public]
     sensitivity = noise_deviation(len(exact), 1.0)
-    grid = noise_grid(noise_multiplier, sensitivity, 2 * len(columns), largest=1.0)
-    header = layout.built(records=len(values))
+    grid = noise_grid(noise_multiplier, sensitivity, 2 * len(counts), largest=1.0)
+    header = layout.built(records=records)
     header[~is_public] = _released(exact, grid, draws)
     return header
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset
+from fedfair.data.room import blocks_of
 from fedfair.errors import DataError
 from fedfair.plan.known_groups import group_names
 from fedfair.plan.schema import Plan
@@ -58,5 +59,6 @@ def record_groups(plan: Plan, records: Dataset) -> Groups | None:
     if missing:
         raise DataError(f"the records have no feature {', '.join(missing)}, which their groups are read from")
     places = [records.schema.names.index(name) for name in names]
-    groups: Groups = np.argmax(records.features[:, places], axis=1).astype(np.int64)
-    return groups
+    return np.concatenate(
+        [np.argmax(block[:, places], axis=1).astype(np.int64) for block in blocks_of(records.features)]
+    )

@@ -6,6 +6,7 @@ Headers of different sites add up to the header of all their records together. W
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layo
 from fedfair.aggregation.score_histogram import score_sums
 from fedfair.aggregation.site_means import own_values
 from fedfair.data.dataset import Dataset
+from fedfair.data.room import column_of
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import SiteLosses
 
@@ -72,4 +74,10 @@ def fill_row(row: NDArray[Any], losses: SiteLosses, fewest: int) -> None:
 
 def standardisation_header(train: Dataset) -> NDArray[np.float64]:
     """Return the header of a standardisation, over the numeric columns of one site's training records."""
-    return column_sums(train.features[:, list(train.schema.numeric)], train.schema.units)
+    schema = train.schema
+    return column_sums(numeric_columns(train), len(schema.numeric), schema.units)
+
+
+def numeric_columns(train: Dataset) -> Iterator[NDArray[np.floating]]:
+    """Yield the numeric columns, (n,) each, NaN where missing; one is in memory at a time."""
+    return (column_of(train.features, place) for place in train.schema.numeric)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedfair.aggregation.contribution import Contribution
-from fedfair.aggregation.feature_moments import column_sums
-from fedfair.aggregation.feature_scaling import MAX_SQUARES, scale_columns, scaling_from_sums, unit_of
+from fedfair.aggregation.feature_moments import column_sums, unit_of
+from fedfair.aggregation.feature_scaling import MAX_SQUARES, scale_columns, scaling_from_sums
 from fedfair.aggregation.masked_encoding import header_parts, plain_totals, sum_shapes
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.sum_kinds import MAX_INTEGER
@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 
 
 def totals(parts: list[Array], units: tuple[float, ...] = ()) -> Array:
-    return np.sum([column_sums(part, units) for part in parts], axis=0)
+    return np.sum([column_sums(part.T, part.shape[1], units) for part in parts], axis=0)
 
 
 def plan(table: dict[str, object] | None = None, standardize: str = "secure") -> Plan:
@@ -102,10 +102,10 @@ def test_more_values_than_records_are_refused() -> None:
 
 def test_a_constant_column_far_from_zero_is_not_blown_up() -> None:
     column = np.full((1000, 1), 1e8 + 0.1)
-    scaling = scaling_from_sums(column_sums(column))
+    scaling = scaling_from_sums(column_sums(column.T, 1))
     # Its mean is off by at most 1000 roundings of 2^-53; anything but zero after scaling is that.
     assert np.abs(scale_columns(column, (0,), scaling)).max() <= 1000 * 2.0**-53 * 1e8
-    assert scaling_from_sums(column_sums(np.full((1000, 1), 3.3))).scale.tolist() == [1.0]
+    assert scaling_from_sums(column_sums([np.full(1000, 3.3)], 1)).scale.tolist() == [1.0]
 
 
 @pytest.mark.parametrize(("origin", "width"), [(1.7e12, 3.6e6), (1e9, 10.0), (-1e15, 1e7), (1e6, 1.0)])
@@ -114,7 +114,7 @@ def test_a_column_too_far_from_zero_to_be_told_from_a_constant_is_not_left_as_it
 ) -> None:
     """Milliseconds since 1970 within one hour: the sums cannot show how they vary, but they bound by how much."""
     column = origin + width * np.random.default_rng(3).uniform(-0.5, 0.5, (10_000, 1))
-    scaling = scaling_from_sums(column_sums(column))
+    scaling = scaling_from_sums(column_sums(column.T, 1))
     deviation = float(column.std())
     # The mean square carries n = 10^4 roundings of 2^-52 of it, and so does the largest deviation that they hide.
     assert deviation * (1 - 1e-3) <= scaling.scale[0] <= max(1.0, 2 * np.sqrt(1e4 * 2.0**-52) * abs(origin))
@@ -143,7 +143,7 @@ def test_masks_change_the_scaling_by_less_than_their_rounding(seed: int, size: f
     parts_of = header_parts(plan(), schema)[Purpose.STANDARDISATION]
     total = np.zeros(sum(run.length for run in shape.header), np.uint64)
     for part in parts:
-        update = header_update(Contribution(column_sums(part, units), np.zeros(0)), parts_of)
+        update = header_update(Contribution(column_sums(part.T, part.shape[1], units), np.zeros(0)), parts_of)
         total += encode_header(update.header, shape.header, sites)
     opened = OpenedSum(
         "standardisation", (1, 2), sites, sites, decode_header(total, shape.header, sites), np.zeros(0), 0, (), ()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedfair.aggregation import model_file
-from fedfair.aggregation.feature_scaling import unit_of
+from fedfair.aggregation.feature_moments import unit_of
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.data.declared import declared_schema

@@ -262,7 +262,7 @@ def test_columns_with_ranges_are_standardised_under_noise() -> None:
     ages, weights = source.uniform(20, 90, 20_000), source.normal(80, 10, 20_000).clip(0, 250)
     schema = FeatureSchema((2,), 2, (0, 1), units=(128.0, 256.0))
     data = Dataset(np.stack([ages, weights], axis=1), np.zeros(20_000, np.int64), schema)
-    header = column_sums(data.features, schema.units)
+    header = column_sums(data.features.T, data.features.shape[1], schema.units)
     deviation = noise_deviation(6, 20.0)
     assert deviation == pytest.approx(20.0 * np.sqrt(6))
     noise = np.append(0.0, deviation * source.standard_normal(6))
@@ -274,7 +274,7 @@ def test_columns_with_ranges_are_standardised_under_noise() -> None:
 
 
 def test_noise_on_a_column_that_never_varies_does_not_blow_it_up() -> None:
-    header = column_sums(np.full((100, 1), 0.5), (1.0,))
+    header = column_sums([np.full(100, 0.5)], 1, (1.0,))
     deviation = 34.6
     for sign in (-1.0, 1.0):
         possible = possible_sums(header + np.array([0.0, sign, -sign, -sign]) * deviation, deviation)

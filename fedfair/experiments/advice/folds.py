@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.dataset import Dataset, Splits, pooled_features
 from fedfair.data.holdout import hold_out
 from fedfair.data.seeds import derived_seed
 from fedfair.errors import DataError
@@ -24,9 +24,8 @@ def pooled_records(sites: Mapping[ParticipantId, Splits]) -> Dataset:
     held = [part for site in sites.values() for part in _known(site)]
     person, schema = held[0].person_column, held[0].schema
     columns = {} if person is None else {person: np.concatenate([part.columns[person] for part in held])}
-    features = np.concatenate([part.features for part in held])
     labels = np.concatenate([part.labels for part in held])
-    return Dataset(features, labels, schema, columns, person)
+    return Dataset(pooled_features(held), labels, schema, columns, person)
 
 
 def sampled(records: Dataset, most: int, seed: int) -> Dataset:

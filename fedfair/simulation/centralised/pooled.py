@@ -15,7 +15,7 @@ from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.data.dataset import Dataset
+from fedfair.data.dataset import Dataset, pooled_features
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.fairness.simplex import Vector
 from fedfair.ids import ParticipantId, RoundNumber
@@ -28,8 +28,7 @@ POOLED = ParticipantId("pooled")
 def pool(records: Iterable[Dataset]) -> Dataset:
     """Return everybody's records as one data set, in their order, without the raw columns."""
     held = list(records)
-    features = np.concatenate([data.features for data in held])
-    return Dataset(features, np.concatenate([data.labels for data in held]), held[0].schema)
+    return Dataset(pooled_features(held), np.concatenate([data.labels for data in held]), held[0].schema)
 
 
 def pooled_losses(cohort: Clients, model: GlobalModel) -> Vector:

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -66,11 +67,10 @@ def pooled(
     """
     held = [dataset for dataset in datasets if dataset is not None]
     counts = [0 if dataset is None else len(dataset) for dataset in datasets]
-    features = np.concatenate(
-        [np.empty((0, *schema.input_shape), np.float32), *(dataset.features for dataset in held)]
-    )
-    labels = np.concatenate([np.empty(0, np.int64), *(dataset.labels for dataset in held)])
-    if scaling is not None:
-        features = scale_columns(features, schema.numeric, scaling)
-    rows = features.reshape(len(labels), math.prod(schema.input_shape))
-    return Pool(SplitRecords.place(rows, labels, dtype, device), np.cumsum([0, *counts]))
+    columns = math.prod(schema.input_shape)
+    rows = [dataset.features.reshape(len(dataset), columns) for dataset in held]
+    width = next((dataset.labels.dtype for dataset in held), np.dtype(np.int64))
+    labels = np.concatenate([np.empty((0, *schema.targets), width), *(dataset.labels for dataset in held)])
+    scaled = None if scaling is None else partial(scale_columns, numeric=schema.numeric, scaling=scaling)
+    records = SplitRecords.place_joined(rows, (columns,), labels, dtype, device, scaled)
+    return Pool(records, np.cumsum([0, *counts]))
