@@ -181,7 +181,8 @@ def simulate(
     Args:
         source: a plan, the path of one, or the records of each site by its name: `(X, y)`, or a mapping from
             `train`, `validation` and `test` to such pairs. X is an array (records, columns), or (records,
-            channels, height, width), or a DataFrame of numbers. y holds whole numbers or texts.
+            channels, height, width), or a DataFrame of numbers. Images of uint8 stay bytes, and stand for x / 255.
+            y holds whole numbers or texts.
         plan: the plan for arrays, or its path. Its sites and its columns are those of the arrays.
         workspace: the folder from which a plan's paths and its own code start; None for the folder that the plan
             was read from, or else the present one.

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.pixels import feature_values
 from fedfair.data.seeds import derived_seed, generator
 from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
@@ -79,7 +80,10 @@ def _positions(dataset: Dataset, seed: int, participant: ParticipantId, *, by_re
         return drawn[index]
     if by_record:
         records = zip(np.ascontiguousarray(dataset.features), dataset.labels, strict=True)
-        digests = (hashlib.sha256(values.tobytes() + label.tobytes()).hexdigest() for values, label in records)
+        digests = (
+            hashlib.sha256(feature_values(values).tobytes() + label.tobytes()).hexdigest()
+            for values, label in records
+        )
         return np.array([derived_seed(seed, "hold out", participant, digest) / SEED_RANGE for digest in digests])
     order = torch.randperm(len(dataset), generator=generator(seed, "hold out", participant))
     positions: NDArray[np.float64] = (order.double() + 0.5).numpy() / len(dataset)

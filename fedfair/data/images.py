@@ -1,6 +1,6 @@
 """A folder of images with a table of attributes, as CelebA has it.
 
-Decides how images become features (resized, float32 from 0 to 1, channels first) and attributes labels (-1 or 0 is
+Decides how images become features (resized, one byte a value, channels first) and attributes labels (-1 or 0 is
 class 0, 1 is class 1). The table is CelebA's own text (a count, a header, then one line per image, separated by
 blanks) or a CSV with one row per image, whose first column is the file's name. Where `list_eval_partition` lies
 beside the table, it decides which image is for training (0), validation (1) and test (2), as Liu et al. 2015 cut
@@ -34,8 +34,6 @@ FORGOTTEN_AFTER = 1000
 
 MAX_PIXELS = 1 << 26
 """An image with more pixels than this (64 million) is refused before it is unpacked."""
-
-WHITE = 255
 
 
 def image_schema(spec: ImageData) -> FeatureSchema:
@@ -122,12 +120,11 @@ def _dataset(
     room: RecordRoom | None,
 ) -> Dataset:
     shape = (len(chosen), spec.channels, spec.height, spec.width)
-    features = np.empty(shape, np.float32) if room is None else room.empty(shape, np.float32)
+    features = np.empty(shape, np.uint8) if room is None else room.empty(shape, np.uint8)
     for place, index in enumerate(chosen):
         features[place] = image_pixels(files[index], spec)
         if place % FORGOTTEN_AFTER == 0:
             forget(features)
-    features /= WHITE
     kept = {name: values[chosen] for name, values in columns.items()}
     return Dataset(features, labels[chosen], image_schema(spec), kept)
 

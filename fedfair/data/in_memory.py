@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset
+from fedfair.data.pixels import Values, are_pixels, is_image
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar
@@ -24,7 +25,7 @@ MIN_CLASSES = 2
 SHOWN = 5
 
 ArrayPair: TypeAlias = tuple[Any, Any]
-"""Features (n, columns), or (n, channels, height, width), and labels (n,)."""
+"""Features (n, columns), or (n, channels, height, width), and labels (n,). Images of bytes stand for x / 255."""
 
 SiteArrays: TypeAlias = ArrayPair | Mapping[str, ArrayPair]
 """A site's records, all to train on; or by split: train, and validation and test where the site brings them."""
@@ -36,14 +37,14 @@ class RawRecords:
 
     Attributes:
         where: whose they are, for messages.
-        features: float array (n, *input_shape), finite.
-        labels: array (n,) of integers or texts.
+        features: float array (n, *input_shape), finite; or the bytes of images.
+        labels: array (n,) of integers or texts; of other answers than classes float64 array (n, ...).
         names: of the columns; None where the features have none.
         label_name: of the labels; None where they have none.
     """
 
     where: str
-    features: NDArray[np.floating]
+    features: Values
     labels: NDArray[np.generic]
     names: tuple[str, ...] | None
     label_name: str | None
@@ -204,7 +205,7 @@ def dataset_of(raw: RawRecords, coding: LabelCoding, schema: FeatureSchema) -> D
     return Dataset(features, coding.numbers(raw), schema)
 
 
-def _in_order(raw: RawRecords, schema: FeatureSchema) -> NDArray[np.floating]:
+def _in_order(raw: RawRecords, schema: FeatureSchema) -> Values:
     """Return the features in the order of the schema's columns, where both have names."""
     if raw.names is None or not schema.names or raw.names == schema.names:
         return raw.features
@@ -221,7 +222,7 @@ def _column_names(given: object) -> tuple[str, ...] | None:
     return None if columns is None else tuple(str(name) for name in columns)
 
 
-def _features(where: str, given: object, names: tuple[str, ...] | None) -> NDArray[np.floating]:
+def _features(where: str, given: object, names: tuple[str, ...] | None) -> Values:
     if hasattr(given, "toarray"):
         raise DataError(f"{where}: the features are a sparse matrix", "give them dense: X.toarray()")
     if names is not None and hasattr(given, "dtypes"):
@@ -240,8 +241,12 @@ def _features(where: str, given: object, names: tuple[str, ...] | None) -> NDArr
             f"{where}: the features are of type {values.dtype}, not numbers",
             "encode texts and dates as numbers first",
         )
+    if is_image(values):
+        pixels: NDArray[np.uint8] = values.astype(np.uint8, copy=False)
+        return pixels
     keeps = values.dtype == np.float32 and values.ndim > 2
-    return values.astype(np.float32 if keeps else np.float64)
+    numbers: NDArray[np.floating] = values.astype(np.float32 if keeps else np.float64)
+    return numbers
 
 
 def _labels(where: str, given: object) -> NDArray[np.generic]:
@@ -283,7 +288,9 @@ def _array(where: str, what: str, given: object) -> NDArray[np.generic]:
         ) from error
 
 
-def _check_finite(where: str, features: NDArray[np.floating], names: tuple[str, ...] | None) -> None:
+def _check_finite(where: str, features: Values, names: tuple[str, ...] | None) -> None:
+    if are_pixels(features):
+        return
     faulty = ~np.isfinite(features)
     if not faulty.any():
         return

@@ -23,7 +23,6 @@ from fedfair.plan.feature_schema import FeatureSchema
 
 SCHEMA = FeatureSchema((1, 28, 28), 10)
 
-WHITE = 255
 CHUNK = 1 << 20
 REMEDY = "copy the files again; one may have been cut or renamed"
 
@@ -47,7 +46,7 @@ LABELS = IdxForm(2049, "labels", ())
 
 
 def load_mnist(folder: Path) -> Splits:
-    """Return the training and test records, float32 from 0 to 1, with shape (1, 28, 28).
+    """Return the training and test records, bytes with shape (1, 28, 28).
 
     Args:
         folder: holds train-images-idx3-ubyte, train-labels-idx1-ubyte and the same for t10k, plain or .gz.
@@ -100,6 +99,4 @@ def _part(folder: Path, name: str) -> Dataset:
     images, labels = read_idx(images_path, IMAGES), read_idx(labels_path, LABELS)
     if len(images) != len(labels):
         raise DataError(f"{images_path} holds {len(images)} images, {labels_path} {len(labels)} labels", REMEDY)
-    features = images[:, np.newaxis].astype(np.float32)
-    features /= WHITE
-    return Dataset(features, labels.astype(np.int64), SCHEMA)
+    return Dataset(images[:, np.newaxis], labels.astype(np.int64), SCHEMA)

@@ -1,8 +1,9 @@
 """Records from a function of the site's or the workspace's own: "module:function".
 
 The function is called with one folder (where the data are) and returns features and labels, a `Dataset`, or
-`Splits`. What it returns is checked like any file. Whether its code may run at all is the business of the site's
-policy and approval, and finding it that of `fedfair.plan.module_code`.
+`Splits`. Features of bytes with more than one axis a record are images, and a byte x stands for x / 255. What it
+returns is checked like any file. Whether its code may run at all is the business of the site's policy and
+approval, and finding it that of `fedfair.plan.module_code`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.pixels import is_image
 from fedfair.errors import DataError, FedfairError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.module_code import load_callable
@@ -66,5 +68,12 @@ def _from_arrays(reference: str, features: np.ndarray, labels: np.ndarray, class
     count = classes or max(BINARY, int(labels.max(initial=0)) + 1)
     shape = tuple(features.shape[1:])
     numeric = tuple(range(shape[0])) if len(shape) == 1 else ()
-    wide = features if features.dtype == np.float32 else features.astype(np.float64)
+    wide = _wide(features)
     return Dataset(wide, labels.astype(np.int64), FeatureSchema(shape, count, numeric))
+
+
+def _wide(features: np.ndarray) -> np.ndarray:
+    """Return features as a `Dataset` has them: bytes of images and float32 as they are, else float64."""
+    if features.dtype == np.float32 or is_image(features):
+        return features
+    return features.astype(np.float64, copy=False)

@@ -38,6 +38,8 @@ def records(folder):
     loader = {call}
     features = numpy.concatenate([numpy.asarray(loader.X_train), numpy.asarray(loader.X_valid)])
     labels = numpy.concatenate([numpy.asarray(loader.y_train), numpy.asarray(loader.y_valid)])
+    if features.dtype == numpy.uint8:
+        features = features.astype(numpy.float32)  # the numbers as they are: fedfair divides bytes by 255
     return features, labels.astype(numpy.int64)
 '''
 

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.atomic_file import replace_file
+from fedfair.data.pixels import Values, feature_values
 from fedfair.data.seeds import array_generator
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
@@ -114,7 +115,7 @@ class Exported:
     difference: float
 
 
-def export_model(model: SavedModel, form: ExportFormat, features: NDArray[np.floating] | None = None) -> Exported:
+def export_model(model: SavedModel, form: ExportFormat, features: Values | None = None) -> Exported:
     """Return a model in another format, compared with the model itself.
 
     Args:
@@ -126,7 +127,7 @@ def export_model(model: SavedModel, form: ExportFormat, features: NDArray[np.flo
         DataError: a package is not installed, or the export predicts something else.
     """
     made = scaled_model(model)
-    given = _samples(model) if features is None else np.asarray(features, np.float64)
+    given = _samples(model) if features is None else np.asarray(feature_values(features), np.float64)
     expected = model.judged(RawRows(given, None))[0]
     makers: Mapping[ExportFormat, Callable[[ScaledModel, SavedModel, NDArray[np.floating]], _Found]] = {
         "onnx": _onnx,

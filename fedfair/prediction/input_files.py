@@ -55,10 +55,9 @@ def read_input(
         return _array(path, columns)
     if isinstance(columns.source, MnistSource):
         from fedfair.data.mnist import IMAGES as FORM
-        from fedfair.data.mnist import WHITE, read_idx
+        from fedfair.data.mnist import read_idx
 
-        pixels = read_idx(path, FORM)[:, np.newaxis].astype(np.float32)
-        return rows_of_array(columns, pixels / np.float32(WHITE))
+        return rows_of_array(columns, read_idx(path, FORM)[:, np.newaxis])
     if is_parquet(path):
         return rows_of_table(columns, parquet_table(path, columns.spec), kept, ignores_unknown=ignores_unknown)
     form = columns.form if columns.spec is None else _form(path, columns.form, columns.spec.label)
@@ -110,11 +109,11 @@ def _array(path: Path, columns: RawColumns) -> RawRows:
 
 
 def _images(folder: Path, source: ImageSource) -> RawRows:
-    from fedfair.data.images import WHITE, image_pixels
+    from fedfair.data.images import image_pixels
 
     files = sorted(file for file in folder.iterdir() if file.suffix.lower() in IMAGES)
     if not files:
         raise DataError(f"{folder} holds no image", f"images end in {', '.join(IMAGES)}")
-    pixels = np.stack([image_pixels(file, source.images) for file in files]).astype(np.float32)
+    pixels = np.stack([image_pixels(file, source.images) for file in files])
     names = {FILE_COLUMN: np.array([file.name for file in files], np.str_)}
-    return RawRows(pixels / np.float32(WHITE), TextTable(folder, names, np.arange(len(files)), "image"), names)
+    return RawRows(pixels, TextTable(folder, names, np.arange(len(files)), "image"), names)

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch.nn import functional
 
 from fedfair.aggregation.feature_scaling import scale_columns
+from fedfair.data.pixels import Values, are_pixels, feature_values
 from fedfair.data.ranges import scaled_features
 from fedfair.data.reading import Faults, TextTable, counted
 from fedfair.errors import DataError
@@ -168,18 +169,21 @@ class SavedModel:
             return rows_of_array(self._raw, np.asarray(records))
         return rows_of_table(self._raw, table_of(records, self._raw.spec))
 
-    def scaled(self, rows: RawRows) -> NDArray[np.floating]:
-        """Return features (n, *input_shape) as the model itself takes them: filled in and scaled.
+    def scaled(self, rows: RawRows) -> Values:
+        """Return features (n, *input_shape) filled in and scaled, as the model takes them, or bytes of images.
 
         Raises:
             DataError: a value is missing that nothing fills in.
         """
-        described = self._described.saved
+        described, features = self._described.saved, rows.features
+        if are_pixels(features):
+            return features
+        numbers = feature_values(features)
         if described.scaling is not None:
-            return scale_columns(rows.features, self._schema.numeric, described.scaling)
+            return scale_columns(numbers, self._schema.numeric, described.scaling)
         if self.description.input.by_ranges and self._schema.numeric:
-            return scaled_features(rows.features, self._schema)
-        return self._filled(rows)
+            return scaled_features(numbers, self._schema)
+        return self._filled(numbers, rows.table)
 
     def logits(self, rows: RawRows) -> torch.Tensor:
         """Return the logits (n, classes) in float64, computed batch by batch as in an evaluation."""
@@ -214,12 +218,12 @@ class SavedModel:
         if unknown:
             raise DataError(f"'{unknown[0]}' is no numeric column of this model", f"they are {', '.join(numbers)}")
 
-    def _filled(self, rows: RawRows) -> NDArray[np.floating]:
+    def _filled(self, given: NDArray[np.floating], table: TextTable | None) -> NDArray[np.floating]:
         """Return features in which each missing number is what this site filled in, where that was said."""
-        missing = np.isnan(rows.features)
+        missing = np.isnan(given)
         if not missing.any():
-            return rows.features
-        features = rows.features.copy()
+            return given
+        features = given.copy()
         for name, number in self._fills.items():
             place = self._schema.names.index(name)
             features[missing[:, place], place] = number
@@ -229,7 +233,7 @@ class SavedModel:
             name = self._schema.name_of((place,))
             where = [int(row) for row, column in left if column == place]
             raise DataError(
-                f"{_places_of(rows.table, where)}: {name} is missing, and training filled in each site's own "
+                f"{_places_of(table, where)}: {name} is missing, and training filled in each site's own "
                 "mean, which the model's file does not have",
                 f"fill them in, or give this site's own mean with --fill {name.strip(chr(39))}=NUMBER",
             )

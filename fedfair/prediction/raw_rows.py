@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from fedfair.data.acs import TARGET as ACS_TARGET
 from fedfair.data.csv_file import Advice, coded_features, value_places
 from fedfair.data.eicu import STAY_COLUMNS, stay_features
 from fedfair.data.number_texts import form_of
+from fedfair.data.pixels import Values, is_image
 from fedfair.data.profile import ColumnProfile
 from fedfair.data.reading import Faults, TableForm, TextTable, counted, numbers, require_columns
 from fedfair.errors import DataError
@@ -45,13 +47,14 @@ class RawRows:
     """Records as a saved model takes them, before they are scaled.
 
     Attributes:
-        features: float array (n, *input_shape), NaN where the model's own treatment fills in a value.
+        features: float array (n, *input_shape), NaN where the model's own treatment fills in a value; or the bytes
+            of images.
         table: what they were read from; None where that was an array.
         kept: texts (n,) by the name of a column that is kept beside the predictions.
         notes: what somebody should know of them, one sentence each.
     """
 
-    features: NDArray[np.floating]
+    features: Values
     table: TextTable | None
     kept: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -168,6 +171,8 @@ def _features_as_they_are(columns: RawColumns, array: NDArray[np.generic]) -> Ra
         )
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == np.bool_):
         raise DataError(f"{GIVEN} are of {array.dtype}", "give numbers")
+    if is_image(array):
+        return RawRows(cast("Values", array), None)
     width = np.float32 if array.dtype == np.float32 else np.float64
     features: NDArray[np.floating] = array.astype(width)
     wrong = ~np.isfinite(features)

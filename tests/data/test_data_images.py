@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from fedfair.data.images import load_images
+from fedfair.data.pixels import feature_values
 from fedfair.errors import DataError
 from fedfair.plan.sources import ImageData
 
@@ -35,8 +36,13 @@ def test_images_are_resized_with_channels_first_and_labelled_by_an_attribute(
     splits = load_images(write(tmp_path, inner, table, name), None, spec(keep=["Male"]), ())
     train = splits.train
     assert train.features.shape == (4, 3, 6, 4)
-    assert train.features.dtype == np.float32
-    assert train.features.mean(axis=(2, 3)).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]
+    assert train.features.dtype == np.uint8
+    assert feature_values(train.features).mean(axis=(2, 3)).tolist() == [
+        [1, 0, 0],
+        [0, 1, 0],
+        [0, 0, 1],
+        [1, 1, 1],
+    ]
     assert train.labels.tolist() == [1, 0, 1, 0]
     assert train.columns["Male"].tolist() == ["-1", "1", "1", "-1"]
     assert splits.validation is None
@@ -46,7 +52,7 @@ def test_images_are_resized_with_channels_first_and_labelled_by_an_attribute(
 def test_grey_images_have_one_channel(tmp_path: Path) -> None:
     train = load_images(write(tmp_path), None, spec(channels=1), ()).train
     assert train.features.shape == (4, 1, 6, 4)
-    assert train.features[3].min() == 1
+    assert train.features[3].min() == 255
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ def test_training_and_test_records_are_read_plain_or_packed(tmp_path: Path, pack
     write_set(tmp_path, packed)
     splits = load_mnist(tmp_path)
     assert splits.train.features.shape == (2, 1, 28, 28)
-    assert splits.train.features.dtype == np.float32
-    assert splits.train.features[0, 0, 0, :3].tolist() == [0, np.float32(1 / 255), np.float32(2 / 255)]
-    assert splits.train.features.max() == 1
+    assert splits.train.features.dtype == np.uint8
+    assert splits.train.features[0, 0, 0, :3].tolist() == [0, 1, 2]
+    assert splits.train.features.max() == 255
     assert splits.train.labels.tolist() == [3, 9]
     assert splits.test is not None
     assert splits.test.labels.tolist() == [0]
@@ -107,5 +107,5 @@ def test_the_real_set_has_its_published_counts_and_mean(data_root: Path) -> None
     ]
     assert splits.test is not None
     assert np.bincount(splits.test.labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-    # Published to four decimals.
-    assert abs(float(splits.train.features.mean(dtype=np.float64)) - 0.1307) < 5e-5
+    # Published to four decimals, of numbers from 0 to 1.
+    assert abs(float(splits.train.features.mean(dtype=np.float64)) / 255 - 0.1307) < 5e-5
