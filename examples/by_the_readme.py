@@ -87,12 +87,42 @@ def run(
     return folders
 
 
+def run_example(
+    readme: Path, folder: Path, shown: Collection[str], variables: Mapping[str, str] | None = None
+) -> int:
+    """Run all commands in a new folder, and print every line and what the lead holds at the end.
+
+    Args:
+        readme: the page.
+        folder: where the hosts' folders go; it must not exist.
+        shown: names of the lead's files that are printed.
+        variables: environment variables that the commands use, beside FEDFAIR, the folder of this repository.
+
+    Returns:
+        The exit status: 0, or 1 after one error in words.
+    """
+    try:
+        folder.mkdir()
+        folders = run(readme, folder.resolve(), {"FEDFAIR": str(REPOSITORY), **(variables or {})}, say=print)
+    except FileExistsError:
+        print(f"{folder} exists; it was left alone\n  -> name another one with --folder", file=sys.stderr)
+        return 1
+    except CommandFailedError as fault:
+        print(fault, file=sys.stderr)
+        return 1
+    for name in shown:
+        print((folders["lead"] / name).read_text())
+    return 0
+
+
 def _environment(folder: Path, hosts: Mapping[str, Path]) -> dict[str, str]:
     """Make the hosts' folders and the commands that stand for other machines; return where they are found."""
     tools = folder / "bin"
     for path in (tools, *hosts.values()):
         path.mkdir()
-    for name, text in (("scp", _SCP), ("fedfair", f'#!/bin/sh\nexec "{sys.executable}" -m fedfair.cli "$@"\n')):
+    python = f'#!/bin/sh\nexec "{sys.executable}"'
+    shims = {"scp": _SCP, "python": f'{python} "$@"\n', "fedfair": f'{python} -m fedfair.cli "$@"\n'}
+    for name, text in shims.items():
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     path = f"{tools}:{os.environ['PATH']}"

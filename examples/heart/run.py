@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from by_the_readme import REPOSITORY, CommandFailedError, run
+from by_the_readme import run_example
 
 HERE = Path(__file__).resolve().parent
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -33,18 +33,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    try:
-        asked.folder.mkdir()
-        variables = {"FEDFAIR": str(REPOSITORY), "DATA": str(asked.data.resolve())}
-        folders = run(HERE / "README.md", asked.folder.resolve(), variables, say=print)
-    except FileExistsError:
-        print(f"{asked.folder} exists; it was left alone\n  -> name another one with --folder", file=sys.stderr)
-        return 1
-    except CommandFailedError as fault:
-        print(fault, file=sys.stderr)
-        return 1
-    print((folders["lead"] / "report.txt").read_text())
-    return 0
+    return run_example(HERE / "README.md", asked.folder, ["report.txt"], {"DATA": str(asked.data.resolve())})
 
 
 if __name__ == "__main__":
