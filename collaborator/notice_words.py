@@ -32,6 +32,7 @@ from collaborator.notices import (
     ValuesOmitted,
 )
 from fedfair.plan.description import percent
+from fedfair.results.loss_text import loss_text
 from fedfair.results.own_figures import OwnFigures
 from fedfair.tracking.failure import TrackerFailed, tracker_words
 
@@ -120,4 +121,4 @@ def _auc(value: float | None) -> str:
 
 
 def _loss(value: float | None) -> str:
-    return "too few" if value is None else f"{value:7.4f}"
+    return "too few" if value is None else f"{loss_text(value, 4):>7}"

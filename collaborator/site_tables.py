@@ -10,6 +10,7 @@ from rich.table import Table
 from fedfair.plan.description import percent
 from fedfair.report.figure_names import EVERYBODY, UNIFORM_GUESS
 from fedfair.results.document import JsonObject
+from fedfair.results.loss_text import loss_text
 from fedfair.simulation.personalisation import FineTuning, Personalised
 from fedfair.simulation.site_comparison import FEDERATED, SiteComparison
 
@@ -25,7 +26,7 @@ def comparison_table(found: SiteComparison) -> Table:
     table.add_column(UNIFORM_GUESS, justify="right", style="dim")
     guess = f"{found.uniform:.3f}"
     for size in found.group_sizes:
-        worst = [f"{risk.by_group_size[size].worst:.3f}" for risk in found.risks.values()]
+        worst = [loss_text(risk.by_group_size[size].worst) for risk in found.risks.values()]
         table.add_row(f"worst {percent(size)} ({found.records(size)})", *worst, guess)
     table.add_row(EVERYBODY, *(f"{risk.mean:.3f}" for risk in found.risks.values()), guess)
     table.add_row("accuracy", *(f"{risk.accuracy:.1%}" for risk in found.risks.values()), "")
@@ -54,10 +55,10 @@ def comparison_document(found: SiteComparison) -> JsonObject:
 def personalised_lines(found: Personalised, terms: FineTuning, output: Path) -> Iterator[str]:
     """Yield what came of a fine-tuning, in words."""
     for split, worst in found.worst.items():
-        tuned = f", {worst.after:.4f} after round {found.round}" if found.round else ""
+        tuned = f", {loss_text(worst.after, 4)} after round {found.round}" if found.round else ""
         yield (
             f"{split}: the worst {percent(terms.group_size)} ({worst.records} records) have a mean loss of "
-            f"{worst.before:.4f} under the federated model{tuned}"
+            f"{loss_text(worst.before, 4)} under the federated model{tuned}"
         )
     if found.round:
         yield f"written: {output}; it is this site's own and no model of the federation"

@@ -11,8 +11,8 @@ from decimal import ROUND_CEILING, Decimal
 
 from fedfair.certificate.document import Certificate, Statement
 from fedfair.certificate.proof import nearest_statement
+from fedfair.results.loss_text import decimals_for, loss_text
 
-_THOUSANDTH = Decimal("0.001")
 _NOTHING_BELOW = 1.0 - 1e-9
 """A population bound this close to the range is the range: it holds for every model whatsoever."""
 
@@ -33,8 +33,8 @@ def _percent(value: float) -> Decimal:
 
 
 def at_most(value: float) -> str:
-    """Return a loss with three digits, rounded upwards."""
-    return str(Decimal(value).quantize(_THOUSANDTH, ROUND_CEILING))
+    """Return a loss with the decimals of its size, rounded upwards."""
+    return str(Decimal(value).quantize(Decimal(1).scaleb(-decimals_for(value)), ROUND_CEILING))
 
 
 def population_bound(certificate: Certificate, statement: Statement) -> float | None:
@@ -142,7 +142,7 @@ def confidence(certificate: Certificate) -> str:
 
 def range_words(certificate: Certificate) -> str:
     """Return how large losses count in the population statements."""
-    return f"a loss above {certificate.loss_range:.3f} counts as {certificate.loss_range:.3f}"
+    return f"a loss above {loss_text(certificate.loss_range)} counts as {loss_text(certificate.loss_range)}"
 
 
 def limits(certificate: Certificate) -> Iterator[str]:

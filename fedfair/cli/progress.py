@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedfair.plan.description import percent
+from fedfair.results.loss_text import loss_text
 from fedfair.run.training_run import Progress as RoundProgress
 
 
@@ -74,5 +75,5 @@ class RoundsBar:
             self._show(float(train["mean"]), float(train["worst"]))
 
     def _show(self, mean: float, worst: float) -> None:
-        figures = f"mean loss {mean:.3f}, worst {percent(self._worst_group_size)} {worst:.3f}"
+        figures = f"mean loss {loss_text(mean)}, worst {percent(self._worst_group_size)} {loss_text(worst)}"
         self._bar.update(self._task, figures=figures)

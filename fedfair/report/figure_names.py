@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+from fedfair.results.loss_text import loss_text
+
 GROUP_SIZE = "group size"
 WORST_GROUP = "worst group"
 BEST_GROUP = "best group"
@@ -36,4 +38,4 @@ def interval(bound: tuple[float, float] | None) -> str:
     if bound is None:
         return ESTIMATE
     low, high = bound
-    return "exact" if low == high else f"{low:.4f} to {high:.4f}"
+    return "exact" if low == high else f"{loss_text(low, 4, high)} to {loss_text(high, 4)}"

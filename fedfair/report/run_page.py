@@ -130,17 +130,17 @@ def _groups_table(about: Reported) -> Markup:
         f"{about.label}: mean loss by the size of the worst group. {_ABOUT}.",
         BY_GROUP_SIZE,
         (
-            (percent(float(size)), *_cells(group))
+            (percent(float(size)), *_cells(group, risk.mean))
             for size, group in sorted(risk.by_group_size.items(), key=lambda item: float(item[0]))
         ),
     )
 
 
-def _cells(group: ReportedGroupRisk) -> tuple[str, str, str, str]:
+def _cells(group: ReportedGroupRisk, mean: float) -> tuple[str, str, str, str]:
     if group.worst is None:
         return (TOO_FEW, "-", "-", "-")
-    best, disparity = sentences.loss(group.best), sentences.loss(group.disparity)
-    return (sentences.loss(group.worst), interval(group.bound), best, disparity)
+    best, disparity = sentences.loss(group.best, mean), sentences.loss(group.disparity, mean)
+    return (sentences.loss(group.worst, mean), interval(group.bound), best, disparity)
 
 
 def _comparison(results: Sequence[Reported]) -> Markup:

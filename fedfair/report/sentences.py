@@ -13,6 +13,7 @@ from fedfair.plan.description import percent
 from fedfair.report.labels import result_labels
 from fedfair.report.tables import NAMES, SPLIT_WORDS
 from fedfair.results.document import ResultDocument
+from fedfair.results.loss_text import loss_text
 from fedfair.results.risks import PastRisk
 
 NOT_RECORDED = "not recorded: the result was made by an older version"
@@ -69,11 +70,9 @@ def trained_by(document: ResultDocument) -> str:
     return f"{name}, worst {percent(plan.worst_group_size)}, tradeoff {percent(plan.tradeoff)}"
 
 
-def loss(value: float | None) -> str:
-    """Return a loss in thousandths; a dash for none."""
-    if value is None:
-        return "-"
-    return "below 0.001" if 0.0 < value < 0.001 else f"{value:.3f}"
+def loss(value: float | None, beside: float | None = None) -> str:
+    """Return a loss, in thousandths unless it, or the loss beside it, is tiny or huge; a dash for none."""
+    return "-" if value is None else loss_text(value, beside=beside)
 
 
 def part(size: float) -> str:
@@ -126,7 +125,7 @@ def nats(floor: float) -> str:
         "A loss says how wrong a prediction is, in nats. If the model gave a probability p to the outcome that "
         "came true, the loss is ln(1/p): 0 for certainty, 0.105 for 90 %, 0.693 for 50 %, 2.303 for 10 %, and "
         "without limit towards 0 %. Guessing, which gives every outcome the same probability, costs everybody "
-        f"{floor:.3f}."
+        f"{loss_text(floor)}."
     )
 
 

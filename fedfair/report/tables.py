@@ -23,6 +23,7 @@ from fedfair.report.figure_names import (
     interval,
 )
 from fedfair.results.document import ResultDocument
+from fedfair.results.loss_text import loss_text
 from fedfair.results.risks import SplitRisk
 from fedfair.results.scores import SplitScores
 
@@ -84,10 +85,10 @@ def by_group_size(result: ResultDocument, label: str = "") -> Table:
             continue
         table.add_row(
             percent(float(size)),
-            f"{group.worst:.4f}",
+            loss_text(group.worst, 4, risk.mean),
             interval(group.bound),
-            "-" if group.best is None else f"{group.best:.4f}",
-            "-" if group.disparity is None else f"{group.disparity:.4f}",
+            "-" if group.best is None else loss_text(group.best, 4, risk.mean),
+            "-" if group.disparity is None else loss_text(group.disparity, 4, risk.mean),
         )
     floor = f"{result.uniform_floor:.4f}"
     table.caption = "\n".join(

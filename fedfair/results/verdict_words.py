@@ -14,6 +14,7 @@ from fedfair.plan.derived import learns_threshold
 from fedfair.plan.description import percent
 from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of, server_rate
 from fedfair.plan.schema import Plan
+from fedfair.results.loss_text import loss_text
 from fedfair.results.served_groups import served_sentence
 from fedfair.results.verdict import (
     Comparison,
@@ -37,7 +38,6 @@ _RECORDS = {"train": "training records", "test": "test records"}
 _TIMES_LARGER, _TIMES_SLOWER = 3.0, 10.0
 """How many times larger a group and how many times smaller a rate are worth a try, where no figure names one."""
 
-_UNTIL = 1000.0
 """Losses from here on are shown with three digits in all."""
 
 
@@ -130,9 +130,9 @@ def _figure(fault: FoundFault, size: float) -> str:
         case "accuracy":
             return f"The accuracy over {records} is {100 * fault.value:.1f} %, below"
         case "objective":
-            return f"The plan's objective over {records} is {_loss(fault.value)}, above"
+            return f"The plan's objective over {records} is {loss_text(fault.value)}, above"
         case _:
-            return f"The worst {percent(size)} of {records} have a mean loss of {_loss(fault.value)}, above"
+            return f"The worst {percent(size)} of {records} have a mean loss of {loss_text(fault.value)}, above"
 
 
 def _reference(fault: FoundFault) -> str:
@@ -140,11 +140,11 @@ def _reference(fault: FoundFault) -> str:
         case "start" if fault.subject == "training":
             return "the model before training is returned"
         case "start":
-            return f"the {_loss(fault.limit)} before training"
+            return f"the {loss_text(fault.limit)} before training"
         case "uniform_guess":
-            return f"the {_loss(fault.limit)} of the uniform guess"
+            return f"the {loss_text(fault.limit)} of the uniform guess"
         case "best_constant":
-            return f"the {_loss(fault.limit)} of the best constant prediction"
+            return f"the {loss_text(fault.limit)} of the best constant prediction"
         case "majority":
             return f"the {100 * fault.limit:.1f} % of always naming the most frequent class"
         case "finite":
@@ -216,7 +216,3 @@ def _larger_size(comparison: Comparison, plan: Plan) -> tuple[str, str, str] | N
 
 def _listed(words: Sequence[str], joint: str = "or") -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {joint} {words[-1]}"
-
-
-def _loss(value: float) -> str:
-    return f"{value:.3f}" if value < _UNTIL else f"{value:.3g}"

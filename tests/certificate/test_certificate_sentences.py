@@ -19,6 +19,7 @@ from fedfair.certificate.sentences import (
     sample_sentence,
     share,
 )
+from fedfair.results.loss_text import decimals_for
 from tests.certificate.certificate_makers import (
     NOW,
     make_certificate,
@@ -32,7 +33,7 @@ from tests.certificate.certificate_makers import (
 @given(st.floats(0.0, 1e6))
 def test_a_number_in_words_is_never_below_the_proven_one(value: float) -> None:
     shown = Decimal(at_most(value))
-    assert Decimal(value) <= shown <= Decimal(value) + Decimal("0.001")
+    assert Decimal(value) <= shown <= Decimal(value) + Decimal(1).scaleb(-decimals_for(value))
 
 
 @pytest.mark.parametrize(("value", "words"), [(0.1, "10%"), (1.0, "100%"), (0.3, "30%"), (0.005, "0.5%")])
