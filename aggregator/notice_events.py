@@ -86,8 +86,8 @@ def sum_events(progress: Progress, rounds_total: int, worst_group_size: float) -
         name: {
             "mean": split.mean,
             "worst": split.by_group_size[worst_group_size].worst,
-            "accuracy": split.accuracy,
         }
+        | ({} if split.accuracy is None else {"accuracy": split.accuracy})
         for name, split in progress.evaluation.splits.items()
     }
     figures = json_value({"threshold": progress.threshold, "worst_group_size": worst_group_size, "splits": splits})

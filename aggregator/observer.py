@@ -138,7 +138,8 @@ def summary(progress: Progress, worst_group_size: float) -> str:
     if progress.evaluation is not None:
         words += [
             f"{name}: mean {split.mean:.4g}, worst {worst_group_size:.0%} "
-            f"{split.by_group_size[worst_group_size].worst:.4g}, accuracy {split.accuracy:.1%}"
+            f"{split.by_group_size[worst_group_size].worst:.4g}"
+            + ("" if split.accuracy is None else f", accuracy {split.accuracy:.1%}")
             for name, split in progress.evaluation.splits.items()
         ]
     return "; ".join(words)

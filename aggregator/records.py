@@ -396,11 +396,8 @@ class RunRecords:
         return log_line(datetime.now(UTC), self.run_id, fields)
 
     def _split_figures(self, split: SplitSummary) -> dict[str, float]:
-        return {
-            "mean": split.mean,
-            "worst": split.by_group_size[self._worst_group_size].worst,
-            "accuracy": split.accuracy,
-        }
+        told = {"mean": split.mean, "worst": split.by_group_size[self._worst_group_size].worst}
+        return told if split.accuracy is None else told | {"accuracy": split.accuracy}
 
     def write_result(self, result: ResultDocument | UnfinishedResult) -> None:
         """Write `result.json` in one step: a reader sees the older file or the new one."""

@@ -104,16 +104,19 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
 
 
 def _own_lines(figures: OwnFigures) -> Iterator[str]:
-    """Yield one line for each split, with the same figures in the same places; losses in nats."""
+    """Yield one line for each split, with the same figures in the same places; losses in the plan's unit."""
     group = f"worst {percent(figures.group_size)}"
     for name, own in figures.own.items():
         everybody = figures.everybody[name]
         records = f"records {own.records:>7} / {everybody.records:<7}"
         mean = f"mean loss {_loss(own.mean)} / {_loss(everybody.mean)}"
         worst = f"{group} {_loss(own.worst)} / {_loss(everybody.worst)} ({own.worst_records} here)"
-        accuracy = f"accuracy {100 * own.accuracy:5.1f} / {100 * everybody.accuracy:5.1f} %"
+        accuracy = ""
+        if own.accuracy is not None and everybody.accuracy is not None:
+            accuracy = f"accuracy {100 * own.accuracy:5.1f} / {100 * everybody.accuracy:5.1f} %"
         auc = "" if own.auc is None and everybody.auc is None else f"  AUC {_auc(own.auc)} / {_auc(everybody.auc)}"
-        yield f"round {figures.round}, {name:<10} here / everybody: {records} {mean}  {worst}  {accuracy}{auc}"
+        line = f"round {figures.round}, {name:<10} here / everybody: {records} {mean}  {worst}  {accuracy}{auc}"
+        yield line.rstrip()
 
 
 def _auc(value: float | None) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from fedfair.plan.description import percent
 from fedfair.report.figure_names import EVERYBODY, UNIFORM_GUESS
+from fedfair.report.tables import share
 from fedfair.results.document import JsonObject
 from fedfair.results.loss_text import loss_text
 from fedfair.simulation.personalisation import FineTuning, Personalised
@@ -16,20 +17,21 @@ from fedfair.simulation.site_comparison import FEDERATED, SiteComparison
 
 
 def comparison_table(found: SiteComparison) -> Table:
-    """Return one row for everybody and for each worst group, one column for each model; mean losses in nats."""
+    """Return one row for everybody and for each worst group, one column for each model; mean losses."""
     first = found.risks[FEDERATED]
-    title = f"Mean loss (nats), {first.count} {found.split} records of {found.participant}"
+    title = f"Mean loss ({found.loss_unit}), {first.count} {found.split} records of {found.participant}"
     table = Table(title=title, title_justify="left")
     table.add_column("who", no_wrap=True)
     for name in found.risks:
         table.add_column(name, justify="right")
     table.add_column(UNIFORM_GUESS, justify="right", style="dim")
-    guess = f"{found.uniform:.3f}"
+    guess = "-" if found.uniform is None else loss_text(found.uniform)
     for size in found.group_sizes:
         worst = [loss_text(risk.by_group_size[size].worst) for risk in found.risks.values()]
         table.add_row(f"worst {percent(size)} ({found.records(size)})", *worst, guess)
-    table.add_row(EVERYBODY, *(f"{risk.mean:.3f}" for risk in found.risks.values()), guess)
-    table.add_row("accuracy", *(f"{risk.accuracy:.1%}" for risk in found.risks.values()), "")
+    table.add_row(EVERYBODY, *(loss_text(risk.mean) for risk in found.risks.values()), guess)
+    if all(risk.accuracy is not None for risk in found.risks.values()):
+        table.add_row("accuracy", *(share(risk.accuracy) for risk in found.risks.values()), "")
     return table
 
 
@@ -39,6 +41,7 @@ def comparison_document(found: SiteComparison) -> JsonObject:
         "collaborator": str(found.participant),
         "split": found.split,
         "records": found.risks[FEDERATED].count,
+        "loss_unit": found.loss_unit,
         "uniform_floor": found.uniform,
         "models": {
             name: {

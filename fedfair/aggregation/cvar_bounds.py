@@ -24,12 +24,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.loss_histogram import HistogramSpec, block_layout
+from fedfair.aggregation.loss_metrics import Metrics
 from fedfair.errors import PlanError, RemoteProtocolError
 from fedfair.fairness.cvar import tail_count
 
@@ -99,16 +100,20 @@ class SplitSummary:
     Attributes:
         n: number of records, at least 1.
         mean: mean loss.
-        accuracy: share classified correctly, in [0, 1].
+        accuracy: share classified correctly, in [0, 1]; None where there are no classes.
         smoothed: mean of the smoothed objective f~ at the broadcast threshold.
         by_group_size: the risks for each group size (rho) asked for.
+        metrics: of a task without classes, as `loss_metrics.py` has them.
+        above: how many losses are in the open bin, from the end of the range on.
     """
 
     n: int
     mean: float
-    accuracy: float
+    accuracy: float | None
     smoothed: float
     by_group_size: Mapping[float, GroupBound]
+    metrics: Metrics = field(default_factory=dict)
+    above: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class _Histogram:
     """A block in its parts, from the worst bin to the best; arrays (bins + 1,); `others` as in `Cores`."""
 
     records: int
-    correct: int
+    correct: int | None
     smoothed: float
     counts: NDArray[np.float64]
     sums: NDArray[np.float64]
@@ -146,7 +151,9 @@ def summarise(block: NDArray[np.float64], group_sizes: Iterable[float], spec: Hi
     histogram = _parse(block, spec)
     records, mean = histogram.records, histogram.mean
     risks = {size: group_bound(_cvar_bound(histogram, size), size, records, mean) for size in group_sizes}
-    return SplitSummary(records, mean, histogram.correct / records, histogram.smoothed / records, risks)
+    accuracy = None if histogram.correct is None else histogram.correct / records
+    above = int(histogram.counts[0])
+    return SplitSummary(records, mean, accuracy, histogram.smoothed / records, risks, above=above)
 
 
 def cvar_bounds(block: NDArray[np.float64], group_sizes: Iterable[float], spec: HistogramSpec) -> list[Interval]:
@@ -334,9 +341,9 @@ def _parse(block: NDArray[np.float64], spec: HistogramSpec) -> _Histogram:
     if (whole < 0.0).any() or (whole != np.floor(whole)).any():
         raise RemoteProtocolError("the block of a split counts a negative or fractional number of records")
     found = layout.read(block)
-    records, correct = int(found["records"]), int(found["correct"])
+    records, correct = int(found["records"]), int(found["correct"]) if spec.has_classes else None
     counts, sums = found["counts"], found["losses"]
-    if records < 1 or correct > records or counts.sum() != records:
+    if records < 1 or (correct or 0) > records or counts.sum() != records:
         raise RemoteProtocolError(
             f"the block of a split says {records} records, {correct} correct, and {counts.sum():g} in bins"
         )
@@ -347,7 +354,7 @@ def _parse(block: NDArray[np.float64], spec: HistogramSpec) -> _Histogram:
 
 def _from_worst(
     records: int,
-    correct: int,
+    correct: int | None,
     smoothed: float,
     lower_edges: NDArray[np.float64],
     counts: NDArray[np.float64],

@@ -68,7 +68,7 @@ def evaluation_units(spec: HistogramSpec, classes: int, greatest_smoothed: float
 def split_units(
     losses: NDArray[np.float64],
     smoothed: NDArray[np.float64],
-    correct: int,
+    correct: int | None,
     matrix: NDArray[np.float64],
     greatest_smoothed: float,
     spec: HistogramSpec,
@@ -78,7 +78,7 @@ def split_units(
     Args:
         losses: float64 array (n,) of clamped losses, at least one.
         smoothed: float64 array (n,), their smoothed objectives.
-        correct: how many records are classified correctly.
+        correct: how many records are classified correctly; None where there are no classes.
         matrix: float64 array (classes, classes) of counts, or (0, 0).
         greatest_smoothed: the smoothed objective of a record whose loss is the end of the range.
         spec: the histogram of the plan.
@@ -91,7 +91,7 @@ def split_units(
     bins = np.searchsorted(spec.edges, losses, side="right") - 1
     offsets = np.where(bins < spec.bins, (losses - spec.edges[bins]) / width, 0.0)
     return Header(*block_fields(spec), Field("confusion", Number.COUNT, matrix.shape)).built(
-        correct=0.0 if matrix.size else correct,
+        correct=0.0 if matrix.size or correct is None else correct,
         smoothed=added_up(smoothed / greatest_smoothed)[0],
         counts=np.bincount(bins, minlength=length),
         losses=added_up(offsets, bins, length),
@@ -170,7 +170,8 @@ def _make_possible(block: np.void, records: int, spec: HistogramSpec) -> None:
     counts[:] = _whole_counts(counts, records)
     most = np.append(np.full(spec.bins, width), 0.0) * counts
     sums[:] = spec.edges * counts + np.clip(offsets, 0.0, most)
-    block["correct"] = min(max(round(block["correct"]), 0), records)
+    if spec.has_classes:
+        block["correct"] = min(max(round(block["correct"]), 0), records)
     block["smoothed"] = max(float(block["smoothed"]), 0.0) if records else 0.0
 
 

@@ -60,7 +60,7 @@ class SplitSums(BaseModel):
 
     Attributes:
         n: number of records, at least 1.
-        correct: how many were classified correctly.
+        correct: how many were classified correctly; None where there are no classes.
         smoothed: sum of the smoothed objective f~ at the threshold that was broadcast with the model; that is the
             record's, except in round 0 of `threshold_init: quantile`, which learns its threshold from these sums.
         counts: (bins + 1,), how many losses each bin holds; the last bin holds those from `loss_range` on.
@@ -71,18 +71,20 @@ class SplitSums(BaseModel):
             publish the means of single sites.
         scores: the histograms of scores, as `score_histogram.scored_classes` lists the classes; None, and not in
             the file, unless the plan asks for them.
+        figures: the sums of `loss_metrics.py`; None, and not in the file, where there are none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     n: Annotated[int, Field(ge=1, le=MAX_COUNT)]
-    correct: Summed
+    correct: Summed | None
     smoothed: Finite
     counts: tuple[Summed, ...]
     sums: tuple[Finite, ...]
     confusion: tuple[tuple[Summed, ...], ...] | None = None
     sites: dict[str, Annotated[int, Field(ge=1, le=MAX_COUNT)]] | None = None
     scores: tuple[ScoreSums, ...] | None = None
+    figures: tuple[Finite, ...] | None = None
 
 
 class EvaluationRecord(BaseModel):
@@ -95,7 +97,10 @@ class EvaluationRecord(BaseModel):
         round: training rounds that the model has behind it.
         threshold: its threshold (c), in units of the loss.
         participants: how many sites contributed.
-        classes: how many the model tells apart; guessing among them costs everybody log(classes).
+        classes: how many the model tells apart; None where records are not classified.
+        loss: its name and unit in words; None, and not in the file, for cross-entropy in nats.
+        guess: the loss of guessing; None, and not in the file, for cross-entropy, where it is log(classes), and
+            where guessing has no meaning.
         masked: whether nobody, not even the aggregator, saw the contribution of one site.
         bins: equal bins over [0, loss_range].
         loss_range: where the overflow bin begins, in units of the loss.
@@ -112,17 +117,19 @@ class EvaluationRecord(BaseModel):
     round: Count
     threshold: Finite
     participants: Annotated[int, Field(ge=1)]
-    classes: Annotated[int, Field(ge=2)]
+    classes: Annotated[int, Field(ge=2)] | None
     masked: bool
     bins: Annotated[int, Field(ge=1)]
     loss_range: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
     splits: dict[Split, SplitSums]
     replaced: Summed = 0
+    loss: Annotated[str, Field(pattern=r"^[ -~]{1,1000}$")] | None = None
+    guess: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
 
     @property
     def spec(self) -> HistogramSpec:
         """Return the histogram whose bins these are."""
-        return HistogramSpec(self.bins, self.loss_range)
+        return HistogramSpec(self.bins, self.loss_range, self.classes is not None)
 
     def block(self, split: Split) -> NDArray[np.float64]:
         """Return one split's sums as the block that `cvar_bounds.py` reads: float64 array.
@@ -144,7 +151,11 @@ class EvaluationRecord(BaseModel):
                 "it was edited or damaged; give the save/evaluation.json of a run as it was written",
             )
         return block_layout(self.spec).built(
-            records=sums.n, correct=sums.correct, smoothed=sums.smoothed, counts=sums.counts, losses=sums.sums
+            records=sums.n,
+            correct=() if sums.correct is None else sums.correct,
+            smoothed=sums.smoothed,
+            counts=sums.counts,
+            losses=sums.sums,
         )
 
 
@@ -162,31 +173,37 @@ def split_sums(
     sums = layout.read(header)
     names: tuple[Split, ...] = SPLITS
     told = dict(zip(sites, site_means(sums["sites"], sums["splits"]["records"], fewest), strict=True))
-    found = zip(names, sums["splits"], sums["confusion"], sums["scores"], strict=True)
+    found = zip(names, sums["splits"], sums["confusion"], sums["scores"], sums["figures"], strict=True)
     return {
         split: _split_sums(
             block,
             matrix,
             scores,
+            figures,
             {site: means[split].n for site, means in told.items() if split in means} if sites else None,
         )
-        for split, block, matrix, scores in found
+        for split, block, matrix, scores, figures in found
         if block["records"] > 0
     }
 
 
 def _split_sums(
-    block: np.void, matrix: NDArray[np.float64], scores: NDArray[Any], sites: dict[str, int] | None
+    block: np.void,
+    matrix: NDArray[np.float64],
+    scores: NDArray[Any],
+    figures: NDArray[np.float64],
+    sites: dict[str, int] | None,
 ) -> SplitSums:
     return SplitSums(
         n=int(block["records"]),
-        correct=int(block["correct"]),
+        correct=int(block["correct"]) if block["correct"].ndim == 0 else None,
         smoothed=float(block["smoothed"]),
         counts=tuple(int(count) for count in block["counts"]),
         sums=tuple(float(value) for value in block["losses"]),
         confusion=tuple(tuple(int(cell) for cell in row) for row in matrix) if matrix.size else None,
         sites=sites,
         scores=tuple(_score_sums(column) for column in scores) if scores.size else None,
+        figures=tuple(figures.tolist()) if figures.size else None,
     )
 
 
@@ -201,9 +218,11 @@ def _score_sums(column: np.void) -> ScoreSums:
 
 def to_text(record: EvaluationRecord) -> str:
     """Return the file's text; every float is spelt so that it reads back as the same number."""
-    # A file without scores is written as it was before there were any.
-    asked = any(split.scores is not None for split in record.splits.values())
-    return record.model_dump_json(exclude=None if asked else {"splits": {"__all__": {"scores"}}}) + "\n"
+    # What a file does not have is written as it was before there was any such thing.
+    splits = record.splits.values()
+    parts = {part for part in ("scores", "figures") if all(getattr(split, part) is None for split in splits)}
+    unsaid: dict[str, Any] = {name: True for name in ("loss", "guess") if getattr(record, name) is None}
+    return record.model_dump_json(exclude=unsaid | {"splits": {"__all__": parts}}) + "\n"
 
 
 def parse_evaluation(text: str | bytes, place: str) -> EvaluationRecord:

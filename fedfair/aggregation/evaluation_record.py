@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.evaluation_file import EvaluationRecord, split_sums
-from fedfair.aggregation.evaluation_sums import planned_layout
+from fedfair.aggregation.evaluation_sums import confused_classes, planned_layout
 from fedfair.aggregation.requests import histogram_spec
-from fedfair.plan.derived import published_sites
+from fedfair.plan.derived import guess_loss, published_sites
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.plan.schema import Plan
 
 
@@ -53,14 +54,15 @@ def evaluation_record(
         evaluated: the sums.
         masked: whether the contributions were masked on their way.
     """
-    spec = histogram_spec(plan, schema)
+    spec, loss = histogram_spec(plan, schema), plan.task.loss
+    is_usual = loss == CROSS_ENTROPY
     return EvaluationRecord(
         plan_digest=format_digest(plan_digest),
         model_digest=format_digest(evaluated.vector_sha256),
         round=evaluated.round,
         threshold=evaluated.threshold,
         participants=evaluated.contributors,
-        classes=schema.classes,
+        classes=confused_classes(plan, schema) or None,
         masked=masked,
         bins=spec.bins,
         loss_range=spec.loss_range,
@@ -68,4 +70,6 @@ def evaluation_record(
             evaluated.header, planned_layout(plan, schema), published_sites(plan), plan.evaluation.min_group
         ),
         replaced=evaluated.replaced,
+        loss=None if is_usual else loss_in_words(loss),
+        guess=None if is_usual else guess_loss(plan, schema.classes),
     )

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.header import Field, Group, Header, Number
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_fields
+from fedfair.aggregation.loss_metrics import figure_count
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.score_histogram import score_group
-from fedfair.aggregation.site_means import ROW_FIELDS
-from fedfair.plan.derived import published_sites, score_columns
+from fedfair.aggregation.site_means import row_fields
+from fedfair.plan.derived import predicts_classes, protects_records, published_sites, score_columns
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 
@@ -25,32 +26,47 @@ MAX_CLASSES = 64
 """With more classes an evaluation has no confusion matrices."""
 
 
-def evaluation_layout(spec: HistogramSpec, classes: int, sites: int = 0, columns: int = 0) -> Header:
+def evaluation_layout(
+    spec: HistogramSpec, classes: int, sites: int = 0, columns: int = 0, figures: int = 0
+) -> Header:
     """Return the layout of an evaluation header.
 
     Args:
         spec: the histogram of the plan.
-        classes: how many there are.
+        classes: how many there are; 0 where records are not classified.
         sites: of how many the plan publishes the means.
         columns: how many histograms of scores each split has.
+        figures: how many sums of `loss_metrics.py` each split has.
 
     Returns:
         "splits", of `loss_histogram.block_fields`, (3,); "confusion", (3, classes, classes), without values where
-        there are too many classes; "sites", of `site_means.ROW_FIELDS`, (sites, 3); "scores", of
-        `score_histogram.score_group`, (3, columns).
+        there are too many classes; "sites", of `site_means.row_fields`, (sites, 3); "scores", of
+        `score_histogram.score_group`, (3, columns); "figures", (3, figures).
     """
     return Header(
         Group("splits", block_fields(spec), (len(SPLITS),)),
         Field("confusion", Number.COUNT, (len(SPLITS), *matrix_shape(classes))),
-        Group("sites", ROW_FIELDS, (sites, len(SPLITS))),
+        Group("sites", row_fields(has_classes=spec.has_classes), (sites, len(SPLITS))),
         score_group(columns),
+        Field("figures", Number.REAL, (len(SPLITS), figures)),
     )
 
 
 def planned_layout(plan: Plan, schema: FeatureSchema) -> Header:
     """Return the layout of an evaluation header under a plan."""
     sites, columns = len(published_sites(plan)), score_columns(plan, schema.classes)
-    return evaluation_layout(histogram_spec(plan, schema), schema.classes, sites, columns)
+    spec, figures = histogram_spec(plan, schema), planned_figures(plan, schema)
+    return evaluation_layout(spec, confused_classes(plan, schema), sites, columns, figures)
+
+
+def planned_figures(plan: Plan, schema: FeatureSchema) -> int:
+    """Return how many sums of `loss_metrics.py` a plan's evaluations have; noise for records covers none."""
+    return 0 if protects_records(plan) else figure_count(plan.task.loss, schema)
+
+
+def confused_classes(plan: Plan, schema: FeatureSchema) -> int:
+    """Return how many classes a confusion matrix tells apart; 0 where a record's answer is no class."""
+    return schema.classes if predicts_classes(plan) else 0
 
 
 def matrix_shape(classes: int) -> tuple[int, int]:

@@ -22,8 +22,9 @@ from fedfair.aggregation.cvar_bounds import (
     quantile,
     summarise,
 )
-from fedfair.aggregation.evaluation_sums import evaluation_layout
+from fedfair.aggregation.evaluation_sums import confused_classes, evaluation_layout, planned_figures
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
+from fedfair.aggregation.loss_metrics import metrics_of
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.ranking import ClassRanking, check_score_sums, class_rankings
 from fedfair.aggregation.requests import histogram_spec
@@ -32,6 +33,7 @@ from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import minimises_objective, published_sites, reported_group_sizes, score_columns
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import CROSS_ENTROPY, Loss
 from fedfair.plan.schema import Plan
 
 Confusion: TypeAlias = tuple[tuple[int, ...], ...]
@@ -74,10 +76,12 @@ class Evaluator:
         group_sizes: the group sizes (rho) that are reported.
         worst_group_size: the group size of the objective.
         tradeoff: the weight of the mean in the objective (epsilon in the paper).
-        classes: how many there are.
+        classes: how many a confusion matrix tells apart; 0 where records are not classified.
         sites: whose own means the plan publishes, in the order of their rows.
         min_group: fewest records that a site tells of.
         by_objective: whether models are compared by the plan's objective, and not by the mean loss.
+        loss: of single records.
+        figures: how many sums of `loss_metrics.py` each split has.
         columns: how many histograms of scores each split has.
     """
 
@@ -90,6 +94,8 @@ class Evaluator:
     min_group: int
     columns: int = 0
     by_objective: bool = True
+    loss: Loss = CROSS_ENTROPY
+    figures: int = 0
 
     @classmethod
     def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Evaluator:
@@ -99,11 +105,13 @@ class Evaluator:
             reported_group_sizes(plan),
             plan.objective.worst_group_size,
             plan.objective.tradeoff,
-            schema.classes,
+            confused_classes(plan, schema),
             published_sites(plan),
             plan.evaluation.min_group,
             score_columns(plan, schema.classes),
             minimises_objective(plan),
+            plan.task.loss,
+            planned_figures(plan, schema),
         )
 
     def compared(self, evaluation: Evaluation) -> Interval:
@@ -143,12 +151,23 @@ class Evaluator:
         _check_confusion(sums)
         check_site_sums(sums["sites"], sums["splits"], self.min_group)
         check_score_sums(sums["scores"], sums["splits"], sums["confusion"])
-        splits = {name: summarise(block, self.group_sizes, self.spec) for name, block in blocks.items()}
+        figures = dict(zip(SPLITS, sums["figures"], strict=True))
+        splits = {
+            name: self._with_metrics(summarise(block, self.group_sizes, self.spec), figures[name])
+            for name, block in blocks.items()
+        }
         objectives = {
             name: objective_bounds(block, self.worst_group_size, self.tradeoff, self.spec)
             for name, block in blocks.items()
         }
         return Evaluation(rounds_done, threshold, splits, objectives)
+
+    def _with_metrics(self, summary: SplitSummary, figures: NDArray[np.float64]) -> SplitSummary:
+        """Return a summary with the metrics that belong to the task, where there are any."""
+        if not self.figures:
+            return summary
+        told = metrics_of(self.loss, figures, summary.n, self.spec.loss_range, self.min_group)
+        return replace(summary, metrics=told)
 
     def threshold(self, header: NDArray[np.float64]) -> float:
         """Return about the loss that a share worst_group_size of all training records exceeds: the best c."""
@@ -207,7 +226,8 @@ class Evaluator:
         return dict(zip(self.sites, means, strict=True))
 
     def _sums(self, header: NDArray[np.float64]) -> NDArray[Any]:
-        return evaluation_layout(self.spec, self.classes, len(self.sites), self.columns).read(header)
+        layout = evaluation_layout(self.spec, self.classes, len(self.sites), self.columns, self.figures)
+        return layout.read(header)
 
     def _blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Return the block of each split that has records, as `cvar_bounds.py` reads it."""

@@ -36,10 +36,12 @@ class HistogramSpec:
     Attributes:
         bins: number of equal bins, at least 1.
         loss_range: where the overflow bin begins, positive and finite, in units of the loss.
+        has_classes: whether records are classified, so that correct classifications are counted.
     """
 
     bins: int
     loss_range: float
+    has_classes: bool = True
 
     def __post_init__(self) -> None:
         if self.bins < 1 or not (self.loss_range > 0.0 and math.isfinite(self.loss_range)):
@@ -83,7 +85,7 @@ def block_fields(spec: HistogramSpec) -> tuple[Field, ...]:
     bins = (spec.bins + 1,)
     return (
         Field("records", Number.PUBLIC_COUNT),
-        Field("correct", Number.COUNT),
+        Field("correct", Number.COUNT, () if spec.has_classes else (0,)),
         Field("smoothed", Number.REAL),
         Field("counts", Number.COUNT, bins),
         Field("losses", Number.REAL, bins),
@@ -96,13 +98,13 @@ def block_layout(spec: HistogramSpec) -> Header:
 
 
 def loss_block(
-    losses: NDArray[np.floating], correct: NDArray[np.bool_], smoothed_sum: float, spec: HistogramSpec
+    losses: NDArray[np.floating], correct: NDArray[np.bool_] | None, smoothed_sum: float, spec: HistogramSpec
 ) -> NDArray[np.float64]:
     """Return one site's block for one split.
 
     Args:
         losses: array (n,), finite and not negative; n may be 0.
-        correct: bool array (n,), True where the record was classified correctly.
+        correct: bool array (n,), True where the record was classified correctly; None where there are no classes.
         smoothed_sum: sum of f~ over these records at the broadcast threshold. Where it is infinite, whatever sends
             the block refuses it, or replaces and counts it.
         spec: the histogram of the plan.
@@ -115,10 +117,9 @@ def loss_block(
         TrainingError: a loss is negative, NaN or infinite.
     """
     values = np.asarray(losses, np.float64)
-    if values.ndim != 1 or correct.shape != values.shape:
-        raise LocalProtocolError(
-            f"losses have shape {values.shape}, `correct` has {correct.shape}; both must be (n,)"
-        )
+    if values.ndim != 1 or (correct is not None and correct.shape != values.shape):
+        other = None if correct is None else correct.shape
+        raise LocalProtocolError(f"losses have shape {values.shape}, `correct` has {other}; both must be (n,)")
     bad = ~(np.isfinite(values) & (values >= 0.0))
     if bad.any():
         raise TrainingError(
@@ -129,6 +130,7 @@ def loss_block(
     bin_of = np.searchsorted(spec.edges, values, side="right") - 1
     counts = np.bincount(bin_of, minlength=spec.bins + 1)
     sums = np.bincount(bin_of, weights=values, minlength=spec.bins + 1)
+    right = () if correct is None else np.count_nonzero(correct)
     return block_layout(spec).built(
-        records=len(values), correct=np.count_nonzero(correct), smoothed=smoothed_sum, counts=counts, losses=sums
+        records=len(values), correct=right, smoothed=smoothed_sum, counts=counts, losses=sums
     )

@@ -24,6 +24,7 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import (
     planned_loss_range,
+    predicts_classes,
 )
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
@@ -127,7 +128,7 @@ class SumRequest:
 
 def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:
     """Return the loss histogram that the plan declares."""
-    return HistogramSpec(plan.evaluation.bins, planned_loss_range(plan, schema.classes))
+    return HistogramSpec(plan.evaluation.bins, planned_loss_range(plan, schema.classes), predicts_classes(plan))
 
 
 def check_totals(totals: Totals, request: SumRequest) -> None:

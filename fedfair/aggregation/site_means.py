@@ -28,6 +28,11 @@ ROW_FIELDS = (Field("records", Number.COUNT), Field("correct", Number.COUNT), Fi
 """The figures of one site about one split; the losses are their sum."""
 
 
+def row_fields(*, has_classes: bool) -> tuple[Field, ...]:
+    """Return the figures of a task; without classes nothing counts as correct."""
+    return tuple(field for field in ROW_FIELDS if has_classes or field.name != "correct")
+
+
 @dataclass(frozen=True, slots=True)
 class SplitMeans:
     """The means of one site's records of one split.
@@ -35,32 +40,33 @@ class SplitMeans:
     Attributes:
         n: number of records, at least 1.
         mean: of their losses, in nats.
-        accuracy: share that was classified correctly, 0 to 1.
+        accuracy: share that was classified correctly, 0 to 1; None where there are no classes.
     """
 
     n: int
     mean: float
-    accuracy: float
+    accuracy: float | None
 
 
-def own_values(losses: NDArray[np.float64], correct: NDArray[np.bool_], fewest: int) -> tuple[float, float, float]:
-    """Return one site's values for one split, in the order of `ROW_FIELDS`.
+def own_values(losses: NDArray[np.float64], correct: NDArray[np.bool_] | None, fewest: int) -> tuple[float, ...]:
+    """Return one site's values for one split, in the order of `row_fields`.
 
     Args:
         losses: array (n,), finite and not negative.
-        correct: bool array (n,).
+        correct: bool array (n,); None where there are no classes.
         fewest: below so many records nothing is published.
     """
+    right = () if correct is None else (float(np.count_nonzero(correct)),)
     if len(losses) < fewest:
-        return 0.0, 0.0, 0.0
-    return float(len(losses)), float(np.count_nonzero(correct)), float(losses.sum())
+        return (0.0,) * (2 + len(right))
+    return float(len(losses)), *right, float(losses.sum())
 
 
 def check_site_sums(rows: NDArray[Any], splits: NDArray[Any], fewest: int) -> None:
     """Refuse rows that no records have.
 
     Args:
-        rows: array (sites, splits) of `ROW_FIELDS`, summed over the sites.
+        rows: array (sites, splits) of `row_fields`, summed over the sites.
         splits: array (splits,) of `loss_histogram.block_fields`, summed over the same sites.
         fewest: as in `own_values`.
 
@@ -68,10 +74,11 @@ def check_site_sums(rows: NDArray[Any], splits: NDArray[Any], fewest: int) -> No
         RemoteProtocolError: a row counts more correct records than records, or fewer records than any honest
             site tells of, or the rows count more than everybody's records.
     """
-    records, correct = rows["records"], rows["correct"]
+    records, counts_correct = rows["records"], "correct" in (rows.dtype.names or ())
+    correct = rows["correct"] if counts_correct else np.zeros_like(records)
     possible = (correct >= 0.0) & (correct <= records) & ((records == 0.0) | (records >= fewest))
     untold = splits["records"] - records.sum(axis=0)
-    untold_correct = splits["correct"] - correct.sum(axis=0)
+    untold_correct = splits["correct"] - correct.sum(axis=0) if counts_correct else np.zeros_like(untold)
     if not (possible.all() and ((untold_correct >= 0.0) & (untold_correct <= untold)).all()):
         raise RemoteProtocolError(
             "the rows of the sites in an evaluation do not fit the records of its histograms",
@@ -89,7 +96,7 @@ def site_means(
     it has `fewest` records or more, and so have those that are left over together.
 
     Args:
-        rows: array (sites, splits) of `ROW_FIELDS` that `check_site_sums` has passed.
+        rows: array (sites, splits) of `row_fields` that `check_site_sums` has passed.
         records: array (splits,), everybody's records.
         fewest: the fewest records of a group about which anything is published.
     """
@@ -100,10 +107,12 @@ def site_means(
         if 0 < untold < fewest and told[:, split].any():
             told[np.argmin(own), split] = False
     return tuple(
-        {name: _means(*row[place].item()) for place, name in enumerate(SPLITS) if seen[place]}
+        {name: _means(row[place]) for place, name in enumerate(SPLITS) if seen[place]}
         for row, seen in zip(rows, told, strict=True)
     )
 
 
-def _means(records: float, correct: float, losses: float) -> SplitMeans:
-    return SplitMeans(int(records), losses / records, correct / records)
+def _means(row: np.void) -> SplitMeans:
+    told = dict(zip(row.dtype.names or (), row.item(), strict=True))
+    records, correct = told["records"], told.get("correct")
+    return SplitMeans(int(records), told["losses"] / records, None if correct is None else correct / records)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedfair.aggregation.dp_histogram import possible_header
-from fedfair.aggregation.evaluation_sums import planned_layout
+from fedfair.aggregation.evaluation_sums import confused_classes, planned_layout
 from fedfair.aggregation.feature_moments import moments_layout, noise_deviation, possible_sums
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.model_layout import Layout
@@ -158,7 +158,8 @@ def _evaluation_header(plan: Plan, schema: FeatureSchema) -> Header:
 
 
 def _possible_evaluation(totals: Totals, plan: Plan, schema: FeatureSchema) -> Totals:
-    return replace(totals, header=possible_header(totals.header, histogram_spec(plan, schema), schema.classes))
+    spec, classes = histogram_spec(plan, schema), confused_classes(plan, schema)
+    return replace(totals, header=possible_header(totals.header, spec, classes))
 
 
 def _moments_header(_plan: Plan, schema: FeatureSchema) -> Header:

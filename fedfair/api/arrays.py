@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from pydantic import TypeAdapter, ValidationError
+
 from fedfair.data.dataset import Splits
 from fedfair.data.declared import check_declared, declared_schema
+from fedfair.data.files import for_loss
 from fedfair.data.in_memory import (
     SPLIT_NAMES,
     LabelCoding,
@@ -28,8 +31,10 @@ from fedfair.errors import DataError, PlanError
 from fedfair.ids import ParticipantId, parse_participant_id
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Section
+from fedfair.plan.losses import CROSS_ENTROPY, LOSSES, Loss, LossSpec, SegmentationLoss, takes_classes
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
+from fedfair.plan.task_outputs import with_outputs
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import Document, Spot, Value
 
@@ -37,6 +42,9 @@ Stated = Mapping[str, Mapping[str, object] | Section]
 """Sections of a plan by their names."""
 
 LABEL = "label"
+
+NUMBERS = LabelCoding(None, 0)
+"""The coding of answers that are no classes."""
 
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "federation": {"name": "simulation"},
@@ -80,14 +88,16 @@ def federation_of(arrays: Mapping[str, SiteArrays], plan: Plan | None, sections:
         DataError: the arrays are no records of one kind.
         PlanError: the sections break the plan's rules, or the plan is for other sites or other records.
     """
-    raw = _read(arrays)
+    loss = _stated_loss(sections) if plan is None else plan.task.loss
+    classified = takes_classes(loss, _stated_classes(sections) if plan is None else plan.task.classes)
+    raw = _read(arrays, classes=classified)
     everything = [part for parts in raw.values() for part in parts.values()]
     check_alike(everything)
     own_test = any("test" in parts for parts in raw.values())
     if plan is None:
-        coding = coding_of(everything, _stated_classes(sections))
+        coding = coding_of(everything, _stated_classes(sections)) if classified else NUMBERS
         schema = _schema(everything, coding)
-        plan = _plan(raw, schema, coding, everything[0].label_name or LABEL, sections)
+        plan = _plan(raw, schema, coding, everything[0].label_name or LABEL, sections, loss)
     else:
         if sections:
             raise PlanError(
@@ -96,19 +106,45 @@ def federation_of(arrays: Mapping[str, SiteArrays], plan: Plan | None, sections:
             )
         _check_names(plan, arrays)
         declared = declared_schema(plan)
-        coding = _planned_coding(plan, everything, declared)
+        coding = _planned_coding(plan, everything, declared) if classified else NUMBERS
         schema = declared or _schema(everything, coding)
+    schema = with_outputs(plan.task.loss, schema)
     check_declared(plan.task, schema)
     if own_test and plan.task.test_fraction > 0:
         raise PlanError(
             f"task.test_fraction is {plan.task.test_fraction}, and a site brings its own test records",
             "omit test_fraction",
         )
-    sites = {ParticipantId(name): _splits(parts, coding, schema) for name, parts in raw.items()}
+    sites = {
+        ParticipantId(name): for_loss(plan.task.loss, _splits(parts, coding, schema))
+        for name, parts in raw.items()
+    }
     return ArrayFederation(plan, {name: finished(plan, name, own) for name, own in sites.items()}, coding)
 
 
-def _read(arrays: object) -> dict[str, dict[str, RawRecords]]:
+def _stated_loss(sections: Stated) -> Loss:
+    """Return the loss that the sections state, checked as the plan will be.
+
+    Raises:
+        PlanError: there is no such loss, or none whose answers arrays can be.
+    """
+    task = sections.get("task", {})
+    stated = task.get("loss") if isinstance(task, Mapping) else getattr(task, "loss", None)
+    if stated is None:
+        return CROSS_ENTROPY
+    try:
+        loss: Loss = TypeAdapter[Loss](LossSpec).validate_python(stated)
+    except ValidationError as error:
+        raise PlanError(f"task.loss: {error.errors()[0]['msg']}", f"name one of {', '.join(LOSSES)}") from error
+    if isinstance(loss, SegmentationLoss):
+        raise PlanError(
+            "task.loss: segmentation of arrays has no plan of its own",
+            'let a "module:function" in the plan return images and masks',
+        )
+    return loss
+
+
+def _read(arrays: object, *, classes: bool) -> dict[str, dict[str, RawRecords]]:
     if not isinstance(arrays, Mapping):
         raise DataError(
             f"the records are {type(arrays).__name__}, not a plan and not a mapping from sites to their records",
@@ -127,7 +163,8 @@ def _read(arrays: object) -> dict[str, dict[str, RawRecords]]:
             fault = f"{unknown[0]!r} is no split" if unknown else "there are no training records"
             raise DataError(f"{name}: {fault}", f"the splits are {', '.join(SPLIT_NAMES)}, and train is needed")
         found[name] = {
-            part: read_pair(name if part == "train" else f"{name}, {part}", pair) for part, pair in parts.items()
+            part: read_pair(name if part == "train" else f"{name}, {part}", pair, classes=classes)
+            for part, pair in parts.items()
         }
     return found
 
@@ -139,17 +176,21 @@ def _stated_classes(sections: Stated) -> int | None:
 
 
 def _schema(parts: list[RawRecords], coding: LabelCoding) -> FeatureSchema:
-    shape = parts[0].features.shape[1:]
+    shape, targets = parts[0].features.shape[1:], parts[0].labels.shape[1:]
     if len(shape) > 1:
-        return FeatureSchema(shape, coding.count)
+        return FeatureSchema(shape, coding.count, targets=targets)
     named = next((part.names for part in parts if part.names is not None), None)
-    return FeatureSchema(
-        shape, coding.count, tuple(range(shape[0])), named or tuple(f"x{place}" for place in range(shape[0]))
-    )
+    names = named or tuple(f"x{place}" for place in range(shape[0]))
+    return FeatureSchema(shape, coding.count, tuple(range(shape[0])), names, targets=targets)
 
 
 def _plan(
-    raw: Mapping[str, object], schema: FeatureSchema, coding: LabelCoding, label: str, sections: Stated
+    raw: Mapping[str, object],
+    schema: FeatureSchema,
+    coding: LabelCoding,
+    label: str,
+    sections: Stated,
+    loss: Loss,
 ) -> Plan:
     unknown = [name for name in sections if name not in Plan.model_fields]
     if unknown:
@@ -166,23 +207,38 @@ def _plan(
             raise PlanError(f"{key} is stated, and the arrays say it already", f"omit {key}")
     table = len(schema.input_shape) == 1
     federation["collaborators"] = list(raw)
-    task["data"] = {"csv": _table(schema, coding, label)}
+    task["data"] = {"csv": _table(schema, coding, label, loss)}
     task.setdefault("standardize", "secure" if table else "none")
     task.setdefault("input_shape", list(schema.input_shape))
-    task.setdefault("classes", schema.classes)
+    if schema.classes:
+        task.setdefault("classes", schema.classes)
     # Plain values or not: validation checks them.
     values = cast("dict[str, Value]", stated)
     return validated(Plan, Document(Path("simulate"), values, {(): Spot(Path("simulate"), 0)}))
 
 
-def _table(schema: FeatureSchema, coding: LabelCoding, label: str) -> dict[str, object]:
+def _table(schema: FeatureSchema, coding: LabelCoding, label: str, loss: Loss) -> dict[str, object]:
     columns: object = list(schema.names) if schema.names else "all"
     while label in schema.names:
         label += "_"
+    if not coding.count:
+        return {**_answer_keys(schema, label, loss), "numeric": columns}
     found: dict[str, object] = {"label": label, "numeric": columns}
     if coding.values is not None:
         found["label_values"] = [list(values) for values in coding.values]
     return found
+
+
+def _answer_keys(schema: FeatureSchema, label: str, loss: Loss) -> dict[str, object]:
+    """Return the keys of a table that name the columns of answers without classes."""
+    match loss.answers:
+        case "labels":
+            count = schema.targets[0] if schema.targets else 1
+            return {"labels": [f"{label}{place}" for place in range(count)]}
+        case "time":
+            return {"time": f"{label}_time", "event": f"{label}_event"}
+        case _:
+            return {"target": label}
 
 
 def _check_names(plan: Plan, arrays: Mapping[str, SiteArrays]) -> None:

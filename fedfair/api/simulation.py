@@ -17,7 +17,7 @@ import torch
 
 from fedfair.api.arrays import ArrayFederation, federation_of
 from fedfair.data.dataset import Splits
-from fedfair.data.in_memory import LabelCoding, SiteArrays, dataset_of, read_labels, read_pair
+from fedfair.data.in_memory import LabelCoding, RawRecords, SiteArrays, dataset_of, read_labels, read_pair
 from fedfair.data.ranges import scaled_by_ranges
 from fedfair.data.source import load_federation
 from fedfair.errors import DataError, PlanError
@@ -139,21 +139,23 @@ class SimulatedFederation:
         predicted = np.array([places[value] for value in model.predict(columns).tolist()], np.int64)
         return Losses(values, numbers, predicted)
 
+    def _pair(self, features: object, labels: object) -> RawRecords:
+        return read_pair("evaluate", (features, labels), classes=bool(self._federation.coding.count))
+
     def _held_out(self) -> Losses:
         found = list(self._simulated.losses.values())
         split = "test" if any("test" in site for site in found) else "train"
         held = [site[split] for site in found if split in site]
-        fields = ("values", "labels", "predictions", "scores")
-        return Losses(*(np.concatenate([getattr(losses, field) for losses in held]) for field in fields))
+        return Losses.joined(held)
 
     def _losses(self, features: object, labels: object) -> Losses:
         if labels is None:
             raise DataError("there are features without labels, and a loss needs both", "give evaluate(X, y)")
         data = self.plan.task.data
         if isinstance(data, CsvSource) and data.csv.categorical and hasattr(features, "columns"):
-            return self._losses_of_table(features, labels, data.csv.label)
+            return self._losses_of_table(features, labels, data.csv.label or "")
         schema = self._schema
-        splits = Splits(dataset_of(read_pair("evaluate", (features, labels)), self._federation.coding, schema))
+        splits = Splits(dataset_of(self._pair(features, labels), self._federation.coding, schema))
         plan, scaling = without_noise(self.plan), self._simulated.scaling
         if scales_by_ranges(plan):
             splits = scaled_by_ranges(splits)

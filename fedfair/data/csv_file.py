@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +96,19 @@ def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> Fe
         names,
         units if spec.ranges else (),
         tuple(spec.ranges[name] for name in numeric) if set(numeric) <= set(spec.ranges) else (),
+        targets=_target_shape(spec),
     )
+
+
+def _target_shape(spec: CsvData) -> tuple[int, ...]:
+    """Return the shape of one record's answer: () for a class or a number."""
+    match spec.answers:
+        case "labels":
+            return (len(spec.labels),)
+        case "time":
+            return (2,)
+        case _:
+            return ()
 
 
 def csv_blocks(path: Path, spec: CsvData, extra: Collection[str]) -> Iterator[TextTable]:
@@ -112,7 +125,7 @@ def csv_blocks(path: Path, spec: CsvData, extra: Collection[str]) -> Iterator[Te
     form = TableForm(spec.columns, spec.separator, spec.comment, encoding=spec.encoding)
     if isinstance(spec.numeric, str):
         return table_blocks(path, form=form)
-    used = (spec.label, *spec.numeric, *spec.categorical, *spec.rows, *spec.keep, *extra)
+    used = (*spec.answer_columns, *spec.numeric, *spec.categorical, *spec.rows, *spec.keep, *extra)
     return table_blocks(path, tuple(dict.fromkeys(used)), form)
 
 
@@ -171,7 +184,7 @@ def numeric_columns(
     """
     if not isinstance(spec.numeric, str):
         return spec.numeric
-    named = {spec.label, spec.collaborator, *spec.categorical, *spec.rows, *kept}
+    named = {*spec.answer_columns, spec.collaborator, *spec.categorical, *spec.rows, *kept}
     columns = tuple(sorted(name for name in header if name not in named))
     if not columns and not spec.categorical:
         raise DataError(f"{where} has no column left for numeric: all", "check the file's columns")
@@ -235,6 +248,8 @@ def _category_profile(table: TextTable, column: str, spec: CsvData, place: NDArr
 
 
 def _class_count(spec: CsvData, classes: int | None) -> int:
+    if spec.answers != "class":
+        return 0
     if spec.label_values is not None:
         return len(spec.label_values)
     return BINARY if spec.label_above is not None else classes or BINARY
@@ -242,29 +257,51 @@ def _class_count(spec: CsvData, classes: int | None) -> int:
 
 def measured_answers(spec: CsvData) -> tuple[str, ...]:
     """Return the columns of the answers that hold numbers, and not names of classes."""
-    return () if spec.label_above is None else (spec.label,)
+    is_named = spec.label is not None and spec.label_above is None
+    return () if is_named else spec.answer_columns
 
 
-def answers_of(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDArray[np.int64]:
-    """Return the class of each row, int64 (n,).
+def answers_of(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDArray[Any]:
+    """Return the answers of the rows: classes int64 (n,), numbers float64 (n,), labels (n, labels), or (n, 2).
 
     Args:
-        table: it has the column of the label.
+        table: it has every column of the answers.
         spec: the plan's description of it.
-        count: how many classes there are.
+        count: how many classes there are; 0 where the answers are none.
         faults: takes every value that the plan does not allow.
     """
+    columns = {
+        name: _measured(table, spec, name, faults)
+        for name in (spec.target, *spec.labels, spec.time, spec.event)
+        if name
+    }
+    for name in (*spec.labels, spec.event):
+        if name is not None:
+            wrong = ~np.isin(columns[name], (0.0, 1.0))
+            faults.add(name, "neither 0 nor 1", wrong, "code what was not seen as 0 and what was as 1")
+    if spec.time is not None:
+        faults.add(spec.time, "a time before 0", columns[spec.time] < 0.0, "count time from each record's start")
+    if spec.label is None:
+        found = list(columns.values())
+        return found[0] if spec.target is not None else np.stack(found, axis=1)
+    return _labels(table, spec, spec.label, count, faults)
+
+
+def _measured(table: TextTable, spec: CsvData, column: str, faults: Faults) -> NDArray[np.float64]:
+    """Return a column of numbers in which nothing may be missing."""
+    return numbers(table, column, np.zeros(len(table), np.bool_), faults, form=form_of(spec, column))
+
+
+def _labels(table: TextTable, spec: CsvData, column: str, count: int, faults: Faults) -> NDArray[np.int64]:
     if spec.label_above is not None:
-        form = form_of(spec, spec.label)
-        measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults, form=form)
-        return (measured > spec.label_above).astype(np.int64)
+        return (_measured(table, spec, column, faults) > spec.label_above).astype(np.int64)
     classes = spec.label_classes or tuple((index,) for index in range(count))
-    labels = value_places(table.columns[spec.label], classes, form_of(spec, spec.label))
+    labels = value_places(table.columns[column], classes, form_of(spec, column))
     named = [str(value) for values in classes for value in values]
     remedy = f"the plan allows {', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
-    spelt = case_variants(table.columns[spec.label][labels < 0], (value for values in classes for value in values))
+    spelt = case_variants(table.columns[column][labels < 0], (value for values in classes for value in values))
     case = "".join(f"; '{one.found}' differs only in case from '{one.named}'" for one in spelt[:SHOWN_LABELS])
-    faults.add(spec.label, "a label that the plan does not name", labels < 0, f"{remedy} (label_values){case}")
+    faults.add(column, "a label that the plan does not name", labels < 0, f"{remedy} (label_values){case}")
     return labels
 
 

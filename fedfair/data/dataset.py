@@ -113,12 +113,12 @@ def _differences(found: FeatureSchema, expected: FeatureSchema) -> str:
 
 def _check_shapes(features: Values, labels: NDArray[Any], schema: FeatureSchema, columns: Columns) -> None:
     expected = (len(labels), *schema.input_shape)
-    if labels.ndim != 1 or features.shape != expected:
+    if labels.ndim < 1 or labels.shape[1:] != schema.targets or features.shape != expected:
         raise DataError(
             f"features of shape {features.shape} and labels of shape {labels.shape} do not match {expected}"
         )
     for name, values in columns.items():
-        if values.shape != labels.shape:
+        if values.shape != labels.shape[:1]:
             raise DataError(f"column '{name}' has shape {values.shape}, the labels have {labels.shape}")
 
 

@@ -12,6 +12,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, EicuSource, ImageSource, MnistSource
 from fedfair.plan.task import TaskSection
+from fedfair.plan.task_outputs import planned_targets, with_outputs
 
 
 def declared_schema(plan: Plan) -> FeatureSchema | None:
@@ -23,10 +24,11 @@ def declared_schema(plan: Plan) -> FeatureSchema | None:
     schema = _source_schema(task)
     if schema is not None:
         check_declared(task, schema)
-        return schema
-    if task.input_shape is None or (task.classes is None and not isinstance(task.data, CsvSource)):
+        return with_outputs(task.loss, schema)
+    if task.input_shape is None:
         return None
-    return _stated_schema(task, task.input_shape)
+    stated = _stated_schema(task, task.input_shape)
+    return None if stated is None else with_outputs(task.loss, stated)
 
 
 def check_declared(task: TaskSection, schema: FeatureSchema) -> None:
@@ -75,11 +77,14 @@ def _source_schema(  # noqa: PLR0911 - one return for each source
     return None
 
 
-def _stated_schema(task: TaskSection, input_shape: tuple[int, ...]) -> FeatureSchema:
-    """Return the schema of `numeric: all` or of a function's records, as the plan states it."""
+def _stated_schema(task: TaskSection, input_shape: tuple[int, ...]) -> FeatureSchema | None:
+    """Return the schema of `numeric: all` or of a function's records; None where the plan does not state it."""
     if not isinstance(task.data, CsvSource):
         columns = input_shape[0] if len(input_shape) == 1 else 0
-        return FeatureSchema(input_shape, task.classes or 0, tuple(range(columns)))
+        targets = planned_targets(task.loss, input_shape)
+        if targets is None or (task.loss.answers in {"class", "pixels"} and task.classes is None):
+            return None
+        return FeatureSchema(input_shape, task.classes or 0, tuple(range(columns)), targets=targets)
     from fedfair.data.csv_file import csv_schema
 
     declared = csv_schema(task.data.csv, task.classes, ())
@@ -89,4 +94,4 @@ def _stated_schema(task: TaskSection, input_shape: tuple[int, ...]) -> FeatureSc
             f"task.input_shape: {list(input_shape)} cannot hold {declared.input_shape[0]} columns of categories",
             "state [numeric columns + all columns of categories]",
         )
-    return FeatureSchema(input_shape, declared.classes, tuple(range(numeric)))
+    return FeatureSchema(input_shape, declared.classes, tuple(range(numeric)), targets=declared.targets)

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedfair.data.dataset import Splits, kept
 from fedfair.data.profile import ColumnProfile, merged
 from fedfair.data.room import RecordRoom, RecordStore
 from fedfair.errors import DataError
+from fedfair.plan.losses import HuberLoss, Loss, PinballLoss, SquaredLoss
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, EicuSource, ImageSource, MnistSource
 from fedfair.plan.task import TaskSection
+from fedfair.plan.task_outputs import with_outputs
 from fedfair.policy.site_config import SiteConfig
 
 
@@ -80,18 +86,49 @@ def read_files(task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> F
 
     Raises:
         DataError: a file is missing or not what the plan declares, or there is no room for the records.
+        PlanError: the records have other answers than the plan's loss takes.
     """
     found = _read(task, paths, extra)
-    return found if paths.room is None else replace(found, splits=kept(found.splits, paths.room))
+    answered = replace(found, splits=for_loss(task.loss, found.splits))
+    return answered if paths.room is None else replace(answered, splits=kept(answered.splits, paths.room))
+
+
+def for_loss(loss: Loss, splits: Splits) -> Splits:
+    """Return records whose schema says what the loss makes of it; unchanged under cross-entropy.
+
+    Raises:
+        DataError: an answer is outside of the range that the loss declares.
+        PlanError: the answers are others than the loss takes.
+    """
+    schema = with_outputs(loss, splits.train.schema)
+    parts = (splits.train, splits.validation, splits.test)
+    if isinstance(loss, SquaredLoss | HuberLoss | PinballLoss) and loss.target_range is not None:
+        for part in parts:
+            if part is not None:
+                _check_range(part.labels, loss.target_range)
+    if schema == splits.train.schema:
+        return splits
+    train, *others = (None if part is None else replace(part, schema=schema) for part in parts)
+    validation, test = others
+    return Splits(train or splits.train, validation, test)
+
+
+def _check_range(answers: NDArray[Any], target_range: tuple[float, float]) -> None:
+    least, greatest = target_range
+    outside = (answers < least) | (answers > greatest)
+    if outside.any():
+        record = int(np.argmax(outside))
+        raise DataError(
+            f"{int(outside.sum())} targets are outside of task.loss.target_range [{least:g}, {greatest:g}], the "
+            f"first is {answers[record]:g} of record {record}",
+            "correct them, or have the plan's range changed",
+        )
 
 
 def _read(  # noqa: PLR0911 - one return for each source
     task: TaskSection, paths: DataPaths, extra: tuple[str, ...]
 ) -> FileRecords:
-    """Return what each source reads.
-
-    Arguments and faults are those of `read_files`.
-    """
+    """Return what each source reads, before the loss says what it makes of the answers."""
     match task.data:
         case CsvSource(csv=spec):
             from fedfair.data.table_file import read_csv
@@ -128,7 +165,7 @@ def _read(  # noqa: PLR0911 - one return for each source
         case reference:
             from fedfair.data.module import load_module
 
-            return FileRecords(load_module(reference, paths.workspace, paths.folder, task.classes))
+            return FileRecords(load_module(reference, paths.workspace, paths.folder, task.classes, task.loss))
 
 
 def _store(room: RecordRoom | None) -> RecordStore | None:

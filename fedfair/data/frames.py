@@ -125,7 +125,7 @@ def needed_columns(spec: CsvData, header: Sequence[str], extra: Collection[str] 
     if isinstance(spec.numeric, str):
         spare = {spec.collaborator} - {None, *spec.rows, *spec.keep, *extra}
         return tuple(name for name in header if name not in spare)
-    used = {spec.label, *spec.numeric, *spec.categorical, *spec.rows, *spec.keep, *extra}
+    used = {*spec.answer_columns, *spec.numeric, *spec.categorical, *spec.rows, *spec.keep, *extra}
     return tuple(name for name in header if name in used)
 
 
@@ -195,7 +195,7 @@ class BlockReader:
         require_columns(
             where,
             header,
-            dict.fromkeys((spec.label, *listed, *spec.categorical, *spec.rows, *self._kept)),
+            dict.fromkeys((*spec.answer_columns, *listed, *spec.categorical, *spec.rows, *self._kept)),
         )
         self._spec = spec
         self._has_nulls = has_nulls

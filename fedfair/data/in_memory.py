@@ -56,18 +56,20 @@ class LabelCoding:
 
     Attributes:
         values: the values of each class, in the order of the classes; None where they are 0 to count - 1.
-        count: how many classes there are, at least 2.
+        count: how many classes there are, at least 2; 0 where the answers are numbers.
     """
 
     values: tuple[tuple[Scalar, ...], ...] | None
     count: int
 
-    def numbers(self, raw: RawRecords) -> NDArray[np.int64]:
-        """Return the class of each record: int64 array (n,).
+    def numbers(self, raw: RawRecords) -> NDArray[Any]:
+        """Return the class of each record, int64 array (n,); or its answer as it is where there are no classes.
 
         Raises:
             DataError: a label is of no class.
         """
+        if not self.count:
+            return raw.labels
         if self.values is None:
             return self._counted(raw)
         places = {value: number for number, values in enumerate(self.values) for value in values}
@@ -94,12 +96,13 @@ class LabelCoding:
         return raw.labels.astype(np.int64)
 
 
-def read_pair(where: str, pair: object) -> RawRecords:
+def read_pair(where: str, pair: object, *, classes: bool = True) -> RawRecords:
     """Return a pair of features and labels as arrays.
 
     Args:
         where: whose records these are, for messages.
         pair: (features, labels).
+        classes: whether labels are classes, and not numbers.
 
     Raises:
         DataError: it is no such pair, the shapes do not fit, there are no records, or a value is not finite.
@@ -110,13 +113,14 @@ def read_pair(where: str, pair: object) -> RawRecords:
         )
     given, answers = pair
     names = _column_names(given)
-    features, labels = _features(where, given, names), _labels(where, answers)
+    features = _features(where, given, names)
+    labels = _labels(where, answers) if classes else _answers(where, answers)
     if features.ndim < 2:
         raise DataError(
             f"{where}: the features have shape {features.shape}, not one row for each record",
             "give an array (records, columns); a single column is reshape(-1, 1)",
         )
-    if labels.ndim != 1 or len(labels) != len(features):
+    if not labels.ndim or (classes and labels.ndim != 1) or len(labels) != len(features):
         raise DataError(
             f"{where}: the features have shape {features.shape} and the labels {labels.shape}",
             "give one label for each record, as an array (records,)",
@@ -128,6 +132,13 @@ def read_pair(where: str, pair: object) -> RawRecords:
     _check_finite(where, features, names)
     name = getattr(answers, "name", None)
     return RawRecords(where, features, labels, names, name if isinstance(name, str) else None)
+
+
+def _answers(where: str, given: object) -> NDArray[np.float64]:
+    values = _array(where, "answers", given)
+    if values.dtype.kind not in "fiub" or not np.isfinite(values).all():
+        raise DataError(f"{where}: the answers are not all finite numbers", "give numbers as task.loss takes them")
+    return values.astype(np.float64)
 
 
 def read_labels(where: str, answers: object) -> RawRecords:

@@ -16,12 +16,15 @@ from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.pixels import is_image
 from fedfair.errors import DataError, FedfairError
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import CROSS_ENTROPY, Loss, takes_classes
 from fedfair.plan.module_code import load_callable
 
 BINARY = 2
 
 
-def load_module(reference: str, workspace: Path, folder: Path, classes: int | None) -> Splits:
+def load_module(
+    reference: str, workspace: Path, folder: Path, classes: int | None, loss: Loss = CROSS_ENTROPY
+) -> Splits:
     """Return the records of a function.
 
     Args:
@@ -29,6 +32,7 @@ def load_module(reference: str, workspace: Path, folder: Path, classes: int | No
         workspace: where the module is.
         folder: what the function is called with.
         classes: number of classes that the plan states; without it, one more than the largest label.
+        loss: the plan's, which says whether labels are classes.
 
     Raises:
         DataError: what it returns is no data set, or it raises.
@@ -49,13 +53,17 @@ def load_module(reference: str, workspace: Path, folder: Path, classes: int | No
         case Dataset():
             return Splits(returned)
         case (features, labels):
-            return Splits(_from_arrays(reference, np.asarray(features), np.asarray(labels), classes))
+            return Splits(_from_arrays(reference, np.asarray(features), np.asarray(labels), classes, loss))
     raise DataError(
         f"{reference} returned {type(returned).__name__}", "return (features, labels), a Dataset, or Splits"
     )
 
 
-def _from_arrays(reference: str, features: np.ndarray, labels: np.ndarray, classes: int | None) -> Dataset:
+def _from_arrays(
+    reference: str, features: np.ndarray, labels: np.ndarray, classes: int | None, loss: Loss
+) -> Dataset:
+    if not takes_classes(loss, classes):
+        return _with_numbers(reference, features, labels)
     if not np.issubdtype(labels.dtype, np.integer) or not (
         np.issubdtype(features.dtype, np.floating) or np.issubdtype(features.dtype, np.integer)
     ):
@@ -69,7 +77,23 @@ def _from_arrays(reference: str, features: np.ndarray, labels: np.ndarray, class
     shape = tuple(features.shape[1:])
     numeric = tuple(range(shape[0])) if len(shape) == 1 else ()
     wide = _wide(features)
-    return Dataset(wide, labels.astype(np.int64), FeatureSchema(shape, count, numeric))
+    return Dataset(wide, labels.astype(np.int64), FeatureSchema(shape, count, numeric, targets=labels.shape[1:]))
+
+
+def _with_numbers(reference: str, features: np.ndarray, answers: np.ndarray) -> Dataset:
+    """Return records whose answers are numbers, of whatever shape the loss takes."""
+    kinds = [kind for kind in (features.dtype, answers.dtype) if kind.kind not in "fiub"]
+    if kinds or features.ndim < 2 or not answers.ndim:
+        raise DataError(
+            f"{reference} returned features of {features.dtype} {features.shape} and answers of {answers.dtype} "
+            f"{answers.shape}",
+            "return numbers: features (records, columns), and an answer for each record as task.loss takes it",
+        )
+    shape = tuple(features.shape[1:])
+    numeric = tuple(range(shape[0])) if len(shape) == 1 else ()
+    wide = _wide(features)
+    schema = FeatureSchema(shape, 0, numeric, targets=tuple(answers.shape[1:]))
+    return Dataset(wide, answers.astype(np.float64), schema)
 
 
 def _wide(features: np.ndarray) -> np.ndarray:

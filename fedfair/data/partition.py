@@ -75,6 +75,11 @@ def _owners(
 ) -> list[Owners]:
     if rule.scheme == "column":
         return _by_column([_column(part, rule.column) for part in parts], rule.column or "", participants)
+    if rule.scheme in {"label", "dirichlet"} and (not parts[0].schema.classes or parts[0].labels.ndim > 1):
+        raise PlanError(
+            f"task.partition: scheme {rule.scheme} deals classes, and these records have none",
+            "use random, contiguous or column",
+        )
     if rule.scheme == "label":
         return [_by_label(part.labels, part.schema.classes, count) for part in parts]
     if rule.scheme == "dirichlet":

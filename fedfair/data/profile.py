@@ -163,6 +163,8 @@ def data_profile(task: TaskSection, splits: Splits, columns: tuple[ColumnProfile
         columns: what was counted where the values were still known.
     """
     parts, classes = _parts(splits), splits.train.schema.classes
+    if not classes or splits.train.labels.ndim > 1:
+        return DataProfile({name: len(part) for name, part in parts.items()}, columns, {})
     counts = sum(np.bincount(part.labels, minlength=classes) for part in parts.values())
     labels = dict(zip(_class_names(task, classes), np.asarray(counts).tolist(), strict=True))
     return DataProfile({name: len(part) for name, part in parts.items()}, columns, labels)

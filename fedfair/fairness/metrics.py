@@ -39,13 +39,13 @@ class RiskSummary:
     Attributes:
         count: number of records (n), at least 1.
         mean: mean loss; the paper calls it utility.
-        accuracy: share of records that were classified correctly, in [0, 1].
+        accuracy: share of records that were classified correctly, in [0, 1]; None where there are no classes.
         by_group_size: the risks for each group size (rho) asked for.
     """
 
     count: int
     mean: float
-    accuracy: float
+    accuracy: float | None
     by_group_size: Mapping[float, GroupRisk]
 
 
@@ -55,13 +55,13 @@ def group_risk(losses: NDArray[np.floating], group_size: float) -> GroupRisk:
 
 
 def summarise_losses(
-    losses: NDArray[np.floating], correct: NDArray[np.bool_], group_sizes: Iterable[float]
+    losses: NDArray[np.floating], correct: NDArray[np.bool_] | None, group_sizes: Iterable[float]
 ) -> RiskSummary:
     """Return everything that is reported about one set of records.
 
     Args:
         losses: array (n,), n >= 1, finite and not negative.
-        correct: bool array (n,), True where the record was classified correctly.
+        correct: bool array (n,), True where the record was classified correctly; None where there are no classes.
         group_sizes: shares (rho) in (0, 1].
 
     Raises:
@@ -69,10 +69,11 @@ def summarise_losses(
         PlanError: a group size is outside (0, 1].
     """
     ordered = descending(losses)
-    if correct.shape != ordered.shape:
+    if correct is not None and correct.shape != ordered.shape:
         raise DataError(f"there are {len(ordered)} losses, but `correct` has shape {correct.shape}")
     risks = {size: _group_risk(ordered, size) for size in group_sizes}
-    return RiskSummary(len(ordered), float(ordered.mean()), float(correct.mean()), risks)
+    accuracy = None if correct is None else float(correct.mean())
+    return RiskSummary(len(ordered), float(ordered.mean()), accuracy, risks)
 
 
 def uniform_classifier_loss(classes: int) -> float:

@@ -1,10 +1,10 @@
-"""The losses of single records by split, with the class of each record and the class it was taken for."""
+"""The losses of single records by split, with the answer of each record and what was predicted for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +14,58 @@ def _no_scores() -> NDArray[np.float64]:
     return np.zeros((0, 0))
 
 
+Answers: TypeAlias = NDArray[Any]
+"""One answer for each record: classes (n,), or numbers (n, ...)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Losses:
     """The losses of one split at one collaborator; a value that only a simulation has.
 
     Attributes:
-        values: float64 array (n,), in nats.
-        labels: the class of each record, int64 array (n,).
-        predictions: the class that it was taken for, int64 array (n,).
+        values: float64 array (n,), in units of the loss.
+        labels: the class of each record, int64 array (n,); or its answer, float64 or int64 array (n, ...).
+        predictions: the class that it was taken for, int64 array (n,); or what was predicted, array (n, ...).
         scores: the probabilities that the model gives, float64 array (n, columns): that of class 1 where there
             are two classes, else one for each class. No columns where nobody asked for them.
+        figures: what of each record is summed beside its loss, float64 array (n, figures); no columns for classes.
+        has_classes: whether a record's answer is one class.
     """
 
     values: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    predictions: NDArray[np.int64]
+    labels: Answers
+    predictions: Answers
     scores: NDArray[np.float64] = field(default_factory=_no_scores)
+    figures: NDArray[np.float64] = field(default_factory=_no_scores)
+    has_classes: bool = True
 
     @property
-    def correct(self) -> NDArray[np.bool_]:
-        """Return which records were classified correctly: bool array (n,)."""
-        return np.equal(self.labels, self.predictions)
+    def correct(self) -> NDArray[np.bool_] | None:
+        """Return which records were classified correctly: bool array (n,); None where there are no classes."""
+        return np.equal(self.labels, self.predictions) if self.has_classes else None
+
+    def part(self, start: int, end: int) -> Losses:
+        """Return the losses of the records from `start` to before `end`, as views."""
+        return Losses(
+            self.values[start:end],
+            self.labels[start:end],
+            self.predictions[start:end],
+            self.scores[start:end],
+            self.figures[start:end],
+            self.has_classes,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Losses]) -> Losses:
+        """Return the losses of several sites together; at least one."""
+        return cls(
+            np.concatenate([one.values for one in parts]),
+            np.concatenate([one.labels for one in parts]),
+            np.concatenate([one.predictions for one in parts]),
+            np.concatenate([one.scores for one in parts]),
+            np.concatenate([one.figures for one in parts]),
+            parts[0].has_classes,
+        )
 
 
 SiteLosses: TypeAlias = Mapping[str, Losses]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from fedfair.plan.fields import (
     LIST,
@@ -25,6 +25,7 @@ from fedfair.plan.fields import (
     refuse,
     repeated,
 )
+from fedfair.plan.losses import Answers
 
 Columns = Annotated[
     Annotated[Items[Text], Tag(LIST)] | Annotated[Literal["all"], Tag(LIST_WORD)], Discriminator(list_or_word)
@@ -76,8 +77,15 @@ LabelClass = Annotated[
 ]
 
 
+def _needs_no_label(schema: dict[str, Any]) -> None:
+    """Let an editor take a table whose answers are not in one column of classes."""
+    schema["required"] = [name for name in schema["required"] if name != "label"]
+
+
 class CsvData(Section):
     """A table: one record on each line."""
+
+    model_config = ConfigDict(json_schema_extra=_needs_no_label)
 
     train: Text | None = Field(
         default=None, description="file with the training rows, for a simulation; a path inside the workspace"
@@ -108,7 +116,21 @@ class CsvData(Section):
         default=None,
         description='what stands between groups of three digits: ".", ",", "\'" or " "; null: nothing does',
     )
-    label: Text = Field(description="column to predict")
+    label: Text | None = Field(
+        description="column to predict, a class; or state target, labels, or time and event, as task.loss needs"
+    )
+    target: Text | None = Field(
+        default=None, description="column to predict, a number, for task.loss squared, huber, pinball or its own"
+    )
+    labels: Items[Text] = Field(
+        default=(), description="columns to predict, each 0 or 1, for task.loss multi_label"
+    )
+    time: Text | None = Field(
+        default=None, description="column with the time until the event or until the last look, for survival"
+    )
+    event: Text | None = Field(
+        default=None, description="column that is 1 where the event happened at that time, 0 where it was not seen"
+    )
     label_values: Items[LabelClass] | None = Field(
         default=None,
         description="the label's values in the order of their classes, at least 2; several values of one class "
@@ -158,6 +180,29 @@ class CsvData(Section):
         default=(), description="columns kept for partitions and group reports; never features by themselves"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_label(cls, values: Any) -> Any:  # noqa: ANN401 - whatever a file says
+        """Take a table of other answers without a label, which else must be stated."""
+        others = {"target", "labels", "time", "event"}
+        if isinstance(values, Mapping) and "label" not in values and others & values.keys():
+            return {**values, "label": None}
+        return values
+
+    @property
+    def answer_columns(self) -> tuple[str, ...]:
+        """The columns that are predicted: one class, one number, several labels, or a time and its event."""
+        return tuple(name for name in (self.label, self.target, *self.labels, self.time, self.event) if name)
+
+    @property
+    def answers(self) -> Answers:
+        """The kind of a record's answer."""
+        if self.target is not None:
+            return "number"
+        if self.time is not None or self.event is not None:
+            return "time"
+        return "labels" if self.labels else "class"
+
     @property
     def label_classes(self) -> tuple[tuple[Scalar, ...], ...] | None:
         """The values of every class; None where the plan does not list them."""
@@ -180,7 +225,13 @@ class CsvData(Section):
 
     @model_validator(mode="after")
     def _check(self) -> CsvData:
-        faults = (self._feature_faults(), self._label_faults(), self._column_faults(), self._missing_faults())
+        faults = (
+            self._answer_faults(),
+            self._feature_faults(),
+            self._label_faults(),
+            self._column_faults(),
+            self._missing_faults(),
+        )
         refuse(self, itertools.chain(*faults, self._range_faults(), self._row_faults(), self._form_faults()))
         return self
 
@@ -193,16 +244,40 @@ class CsvData(Section):
         for index, name in enumerate(numeric):
             if name in self.categorical:
                 yield Fault(("numeric", index), f"column {name!r} is both numeric and categorical", "choose one")
-            if name == self.label:
+            if name in self.answer_columns:
                 yield Fault(("numeric", index), f"the label {name!r} is also a feature", "remove it from numeric")
-        if self.label in self.categorical:
-            place = ("categorical", self.label)
-            yield Fault(place, f"the label {self.label!r} is also a feature", "remove it from categorical")
         for name, values in self.categorical.items():
             if not values:
                 yield Fault(("categorical", name), "has no values", "list at least 1")
             for index, value in repeated(values):
                 yield _listed_twice(("categorical", name, index), value)
+
+    def _answer_faults(self) -> Iterator[Fault]:
+        """Yield a fault where no column is predicted, or columns of two kinds are."""
+        for name in self.answer_columns:
+            if name in self.categorical:
+                place = ("categorical", name)
+                yield Fault(place, f"the label {name!r} is also a feature", "remove it from categorical")
+        stated = {
+            "label": self.label is not None,
+            "target": self.target is not None,
+            "labels": bool(self.labels),
+            "time and event": self.time is not None or self.event is not None,
+        }
+        named = [name for name, is_stated in stated.items() if is_stated]
+        if not named:
+            remedy = "name the column to predict, or state target, labels, or time and event"
+            yield Fault(("label",), "is null", remedy)
+        if len(named) > 1:
+            yield Fault((), f"states {' and '.join(named)}, and a record has one answer", "keep one of them")
+        if (self.time is None) != (self.event is None):
+            lacking = "time" if self.time is None else "event"
+            yield Fault((lacking,), "is missing; survival needs time and event", "name the column")
+        for index, column in repeated(self.labels):
+            yield Fault(("labels", index), f"column {column!r} is listed twice", "remove one of them")
+        for key, value in (("label_values", self.label_values), ("label_above", self.label_above)):
+            if value is not None and self.label is None and named:
+                yield Fault((key,), f"has no meaning with {named[0]}", "remove it")
 
     def _label_faults(self) -> Iterator[Fault]:
         if self.label_values is not None and self.label_above is not None:
@@ -227,7 +302,9 @@ class CsvData(Section):
             yield Fault(("columns", index), f"column {name!r} is listed twice", "give every column its own name")
         numeric = () if isinstance(self.numeric, str) else self.numeric
         owner = () if self.collaborator is None else (self.collaborator,)
-        for name in dict.fromkeys((self.label, *numeric, *self.categorical, *owner, *self.rows, *self.keep)):
+        for name in dict.fromkeys(
+            (*self.answer_columns, *numeric, *self.categorical, *owner, *self.rows, *self.keep)
+        ):
             if name not in self.columns:
                 message = f"does not list column {name!r}, which the plan uses"
                 yield Fault(("columns",), message, "name every column of the file, in the file's order")
@@ -290,7 +367,7 @@ class CsvData(Section):
     def _is_feature(self, name: str) -> bool:
         """Return whether a column may be one; under numeric: all, whatever has no other role."""
         if isinstance(self.numeric, str):
-            return name not in {self.label, self.collaborator, *self.keep}
+            return name not in {*self.answer_columns, self.collaborator, *self.keep}
         return name in self.categorical or name in self.numeric
 
 

@@ -6,14 +6,19 @@ Functions of a plan that passed its schema; no file, no data. Which sums a run m
 from __future__ import annotations
 
 import enum
-import math
 
+from fedfair.errors import PlanError
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.losses import (
+    NO_LOSS_RANGE,
+    MultiLabelLoss,
+    guessing_costs,
+    has_classes,
+    loss_range_remedy,
+    natural_range,
+)
 from fedfair.plan.schema import Plan
-
-LOSS_RANGE_IN_UNIFORM_LOSSES = 8.0
-"""The histogram reaches to this many times log(classes), the loss of the uniform classifier."""
-
+from fedfair.plan.sources import CsvSource
 
 # ------------------------------------------------------------------ who is in a sum
 
@@ -164,10 +169,40 @@ def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
     return tuple(sorted({*plan.evaluation.group_sizes, plan.objective.worst_group_size}))
 
 
+def label_count(plan: Plan) -> int:
+    """Return how many labels a record has, as far as the plan tells; 0 where its answer is another."""
+    data, loss = plan.task.data, plan.task.loss
+    if not isinstance(loss, MultiLabelLoss):
+        return 0
+    if isinstance(data, CsvSource):
+        return len(data.csv.labels)
+    return loss.labels or 0
+
+
+def predicts_classes(plan: Plan) -> bool:
+    """Return whether a record's answer is one class, so that there are accuracy, confusion and scores."""
+    return has_classes(plan.task.loss)
+
+
+def guess_loss(plan: Plan, classes: int) -> float | None:
+    """Return the loss of the uniform guess, log(classes) in nats; None where guessing has no meaning."""
+    return guessing_costs(plan.task.loss, classes, label_count(plan))
+
+
 def planned_loss_range(plan: Plan, classes: int) -> float:
-    """Return where the plan's open bin begins, in nats; 8 log(classes) where the plan does not say."""
+    """Return where the plan's open bin begins, in units of the loss.
+
+    Where the plan does not say, it is 8 times the loss of guessing, or the loss of the greatest error that the
+    declared range of the target allows.
+
+    Raises:
+        PlanError: nothing tells how large a loss can be.
+    """
     stated = plan.evaluation.loss_range
-    return LOSS_RANGE_IN_UNIFORM_LOSSES * math.log(classes) if stated is None else stated
+    found = natural_range(plan.task.loss, classes, label_count(plan)) if stated is None else stated
+    if found is None:
+        raise PlanError(f"evaluation.loss_range: {NO_LOSS_RANGE}", loss_range_remedy(plan.task.loss))
+    return found
 
 
 def threshold_limit(plan: Plan, classes: int) -> float:

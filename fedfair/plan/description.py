@@ -10,8 +10,18 @@ from collections.abc import Iterator, Mapping
 
 from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
 from fedfair.plan.csv_table import CsvData
-from fedfair.plan.derived import is_masked, is_unevaluated, needs_everybody, quorum, scales_by_ranges, standardises
+from fedfair.plan.derived import (
+    is_masked,
+    is_unevaluated,
+    needs_everybody,
+    predicts_classes,
+    protects_records,
+    quorum,
+    scales_by_ranges,
+    standardises,
+)
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
+from fedfair.plan.losses import CROSS_ENTROPY, Answers, loss_in_words
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import LinearModel, MlpModel, Plan, ResnetModel
 from fedfair.plan.sources import CsvSource
@@ -53,11 +63,14 @@ def _federation(plan: Plan) -> str:
 def _task(plan: Plan) -> str:
     task = plan.task
     if isinstance(task.data, CsvSource):
-        data = f"column {task.data.csv.label!r} of each site's CSV file{_form(task.data.csv)}"
+        names = task.data.csv.answer_columns
+        listed = f"column{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
+        data = f"{listed} of each site's CSV file{_form(task.data.csv)}"
     else:
         data = task.data if isinstance(task.data, str) else next(iter(type(task.data).model_fields))
     dealt = "" if task.partition is None else f", dealt by scheme {task.partition.scheme}"
-    return f"{model_in_words(plan)} on {data}{dealt}{_scaled(plan)}"
+    loss = "" if task.loss == CROSS_ENTROPY else f"; loss: {loss_in_words(task.loss)}"
+    return f"{model_in_words(plan)} on {data}{dealt}{_scaled(plan)}{loss}"
 
 
 def _form(table: CsvData) -> str:
@@ -138,7 +151,8 @@ def _evaluation(plan: Plan) -> str:
     population = f"; a certificate speaks of a population with the sites' shares {mixed}" if weights else ""
     scores = "; AUC, Brier score and calibration" if plan.evaluation.scores else ""
     every = schedule_of(plan).every
-    said = f"every {every} rounds: mean, accuracy and the worst risk of groups of {sizes}{scores}"
+    beside = ", accuracy" if predicts_classes(plan) else ""
+    said = f"every {every} rounds: mean{beside} and the worst risk of groups of {sizes}{scores}"
     return said + population
 
 
@@ -177,6 +191,15 @@ _ROUND_EGRESS: Mapping[AlgorithmName, str] = {
 """The words for what a site sends in a round of an algorithm that does not send the weighted change alone."""
 
 
+_FIGURES: Mapping[Answers, str] = {
+    "number": "the sums of squared and absolute errors, of the targets and of their squares",
+    "labels": "of each label how many records are found, falsely found and missed",
+    "time": "of each interval how many are at risk, how many events there are, and how many the model expects",
+    "pixels": "the shares of correct pixels, and of each class those in common and in either mask",
+}
+"""The words for what a site sums beside its losses, by what a record's answer is."""
+
+
 def _egress(plan: Plan) -> Iterator[str]:
     if standardises(plan):
         yield "once, how many values each numeric column has, their sum and their sum of squares"
@@ -191,6 +214,8 @@ def _egress(plan: Plan) -> Iterator[str]:
     if plan.training.control_variates:
         yield "in its first round, its weight again: how much of a sum control variates count for the first time"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
+    if plan.task.loss.answers in _FIGURES and not protects_records(plan):
+        yield f"each evaluation, by split, {_FIGURES[plan.task.loss.answers]}"
     if plan.evaluation.scores:
         yield (
             "each evaluation, by split and class, two histograms of the probabilities that the model gives: of "

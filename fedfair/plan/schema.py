@@ -20,6 +20,7 @@ from fedfair.plan.fields import (
     Section,
     refuse,
 )
+from fedfair.plan.losses import NO_LOSS_RANGE, has_classes, has_natural_range, loss_range_remedy
 from fedfair.plan.privacy import CollaboratorLevelSection, PrivacySection, SampleLevelSection, privacy_faults
 from fedfair.plan.sections import (
     MAX_SITE_MEANS,
@@ -149,6 +150,7 @@ class Plan(Section):
                 f"is {init}, above objective.loss_bound {bound}",
                 f"use a number from 0 to {bound}, or bound",
             )
+        yield from self._answer_faults()
         colluders = self.secure_aggregation.colluders
         if colluders and colluders > count - 2:
             yield Fault(
@@ -160,3 +162,20 @@ class Plan(Section):
         yield from collaborator_level_faults(
             self.privacy, self.training, self.task, self.evaluation, self.secure_aggregation
         )
+
+    def _answer_faults(self) -> Iterator[Fault]:
+        """Yield what only makes sense for classes, where a record's answer is none."""
+        loss = self.task.loss
+        if has_classes(loss):
+            return
+        if self.evaluation.loss_range is None and not has_natural_range(loss):
+            yield Fault(("evaluation", "loss_range"), NO_LOSS_RANGE, loss_range_remedy(loss))
+        if self.evaluation.scores:
+            message = f"is true, and {loss.name} gives no probabilities of classes"
+            yield Fault(("evaluation", "scores"), message, "set scores: false")
+        if self.training.algorithm == "fedminmax" and self.training.options.group_column is None:
+            yield Fault(
+                ("training", "options", "group_column"),
+                f"is not stated, and {loss.name} has no classes that could be the groups",
+                "name a categorical column, or choose another algorithm",
+            )

@@ -373,7 +373,8 @@ class EvaluationSection(Section):
     bins: int = Field(default=256, ge=8, le=4096, description="bins of the loss histogram, 8 to 4096")
     loss_range: PositiveFloat | None = Field(
         default=None,
-        description="losses above it share one bin, in units of the loss; null means 8 log(classes)",
+        description="losses above it share one bin, in units of the loss; null means 8 log(classes), 8 times the "
+        "loss of guessing of other tasks, or what task.loss.target_range allows",
     )
 
     @model_validator(mode="after")

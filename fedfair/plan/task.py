@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from fedfair.plan.fields import Fault, Fraction, Items, PositiveInt, Reference, Section, is_reference, refuse
+from fedfair.plan.losses import CROSS_ENTROPY, Answers, LossSpec
 from fedfair.plan.sources import (
     BUILT_IN,
     AcsEmploymentSource,
@@ -24,6 +25,25 @@ from fedfair.plan.sources import (
 
 FOLD_TOLERANCE = 1e-3
 """How far folds may reach beyond all records: a third may be written 0.3333 or 0.334."""
+
+
+ANSWER_WORDS: Mapping[Answers, str] = {
+    "class": "a class",
+    "number": "a number",
+    "labels": "several labels",
+    "time": "a time with an event",
+    "pixels": "a class for each pixel",
+    "any": "whatever the data give",
+}
+"""Answers in words."""
+
+ANSWER_KEYS: Mapping[Answers, str] = {
+    "class": "label",
+    "number": "target",
+    "labels": "labels",
+    "time": "time and event",
+}
+"""The keys of a table that name the columns of an answer."""
 
 
 class LinearModel(Section):
@@ -108,6 +128,11 @@ class TaskSection(Section):
         description="{name: linear, init: zeros}, {name: mlp, hidden: [512]}, {name: resnet18, norm: group} "
         "or module:function"
     )
+    loss: LossSpec = Field(
+        default=CROSS_ENTROPY,
+        description="cross_entropy, binary, multi_label, ordinal, squared, huber, pinball, survival, segmentation "
+        "or module:function, or a mapping with that name, such as {name: huber, delta: 1.0}",
+    )
     input_shape: Items[PositiveInt] | None = Field(
         default=None,
         min_length=1,
@@ -169,7 +194,8 @@ class TaskSection(Section):
     @property
     def references(self) -> tuple[str, ...]:
         """Every "module:function" of the plan, sorted, each once."""
-        named = {text for text in (self.data, self.model) if isinstance(text, str) and is_reference(text)}
+        stated = (self.data, self.model, self.loss.name)
+        named = {text for text in stated if isinstance(text, str) and is_reference(text)}
         return tuple(sorted(named))
 
     @model_validator(mode="after")
@@ -207,7 +233,37 @@ class TaskSection(Section):
                 f"is ranges, but the range of {columns} is not declared",
                 "declare [least, greatest] for each under task.data.csv.ranges, or use secure or none",
             )
+        yield from self._loss_faults()
         yield from self._test_faults()
+
+    def _loss_faults(self) -> Iterator[Fault]:
+        """Yield a fault where the loss, the data's answers and the partition do not fit together."""
+        wanted = self.loss.answers
+        if isinstance(self.data, CsvSource):
+            given = self.data.csv.answers
+            if wanted not in {given, "any"}:
+                keys = ANSWER_KEYS.get(wanted)
+                remedy = "use a module:function as data" if keys is None else f"state {keys} under task.data.csv"
+                message = f"{self.loss.name} predicts {ANSWER_WORDS[wanted]}, the csv has {ANSWER_WORDS[given]}"
+                yield Fault(("loss",), message, remedy)
+        elif wanted not in {"class", "any"} and not (isinstance(self.data, str) and is_reference(self.data)):
+            yield Fault(
+                ("loss",),
+                f"{self.loss.name} predicts {ANSWER_WORDS[wanted]}, and these data have classes",
+                "use cross_entropy, or other data",
+            )
+        if wanted in {"number", "labels", "time"} and self.classes is not None:
+            yield Fault(("classes",), f"is {self.classes}, and {self.loss.name} has no classes", "remove it")
+        if (
+            wanted not in {"class", "any"}
+            and self.partition is not None
+            and self.partition.scheme in {"label", "dirichlet"}
+        ):
+            yield Fault(
+                ("partition", "scheme"),
+                f"is {self.partition.scheme}, which deals classes, and {self.loss.name} has none",
+                "use random, contiguous or column",
+            )
 
     def _test_faults(self) -> Iterator[Fault]:
         match self.data:

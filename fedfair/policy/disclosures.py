@@ -17,7 +17,8 @@ from fedfair.plan.schema import Plan
 
 MEANING: Mapping[Disclosure, str] = {
     "update-sums": "sums over everybody of weighted changes of the model and the threshold, and of weights",
-    "loss-sums": "sums over everybody of losses, of loss histograms and of what a confusion matrix counts",
+    "loss-sums": "sums over everybody of losses, of loss histograms, and of what a confusion matrix or a task's "
+    "metrics count",
     "loss-quantiles": "the loss at each group size's quantile, exactly: that of one record, of whichever site",
     "feature-sums": "sums over everybody of the values of each column, and of their squares",
     "score-sums": "sums over everybody of how many records of each class get which score, and of the scores",

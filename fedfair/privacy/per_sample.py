@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, Protocol
 
@@ -188,7 +188,21 @@ def per_sample_gradients(module: nn.Module, way: Way) -> PerSample:
     return GhostGradients(module) if way == "ghost" else HookGradients(module)
 
 
-def check_by_trial(module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor) -> None:
+LossOfRecords = Callable[[Tensor, Tensor], Tensor]
+"""From a model's outputs and the records' answers to their losses (batch,)."""
+
+
+def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, labels, reduction="none")
+
+
+def check_by_trial(
+    module: nn.Module,
+    gradients: PerSample,
+    features: Tensor,
+    labels: Tensor,
+    loss: LossOfRecords = _cross_entropy,
+) -> None:
     """Refuse a module whose norms are not those of its records alone, found on a trial batch.
 
     That is what every promise rests on, and what no list of layers can prove: a module may mix records, keep
@@ -198,7 +212,8 @@ def check_by_trial(module: nn.Module, gradients: PerSample, features: Tensor, la
         module: watched by `gradients`, in training mode.
         gradients: of that module.
         features: tensor (batch, *input_shape), at least 2 records.
-        labels: int64 tensor (batch,).
+        labels: the records' answers, tensor (batch, ...).
+        loss: of each record.
 
     Raises:
         PlanError: the norms differ, a buffer changed, or the module fails.
@@ -208,9 +223,9 @@ def check_by_trial(module: nn.Module, gradients: PerSample, features: Tensor, la
     try:
         for layer in resting:
             layer.eval()
-        together = _trial_norms(module, gradients, features, labels)
+        together = _trial_norms(module, gradients, features, labels, loss)
         single = zip(torch.split(features, 1), torch.split(labels, 1), strict=True)
-        alone = torch.cat([_norm_alone(module, gradients, *record) for record in single])
+        alone = torch.cat([_norm_alone(module, gradients, *record, loss) for record in single])
         gradients.reset()
     except FedfairError:
         raise
@@ -238,19 +253,22 @@ def check_by_trial(module: nn.Module, gradients: PerSample, features: Tensor, la
         )
 
 
-def _trial_norms(module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor) -> Tensor:
+def _trial_norms(
+    module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor, loss: LossOfRecords
+) -> Tensor:
     gradients.reset()
-    losses = nn.functional.cross_entropy(module(features), labels, reduction="none")
-    return gradients.norms(losses).detach()
+    return gradients.norms(loss(module(features), labels)).detach()
 
 
-def _norm_alone(module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor) -> Tensor:
+def _norm_alone(
+    module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor, loss: LossOfRecords
+) -> Tensor:
     """Return, without anything of Opacus's, the norm (1,) of the gradient of one record."""
     gradients.reset()
     parameters = list(_trainable(module))
-    loss = nn.functional.cross_entropy(module(features), labels)
+    own = loss(module(features), labels).sum()
     with _first_layer_in_silence():
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        found = torch.autograd.grad(own, parameters, allow_unused=True)
     squares = [gradient.square().sum() for gradient in found if gradient is not None]
     return torch.stack(squares).sum().sqrt().reshape(1)
 

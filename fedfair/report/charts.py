@@ -16,6 +16,7 @@ from fedfair.report.figure_names import UNIFORM_GUESS
 from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw, group_size_chart
 from fedfair.report.sentences import Reported, algorithm_name, before_training, part
 from fedfair.results.document import ResultDocument
+from fedfair.results.loss_text import loss_text
 from fedfair.results.risks import PastRisk, SplitRisk
 
 MAX_CURVES = 6
@@ -35,12 +36,17 @@ def group_sizes(results: Sequence[Reported]) -> Markup:
     if past is None or not past.by_group_size:
         words += " The curve before training was not recorded."
     picture = draw(
-        [group_size_chart(curves, [Level(f"{UNIFORM_GUESS}: {floor:.3f}", floor)])],
+        [group_size_chart(curves, _guess(floor), unit=first.document.loss_unit)],
         "group-sizes",
         "Mean loss of the worst group against its size",
         f"{words} The table below has the numbers.",
     )
     return figure(picture, words)
+
+
+def _guess(floor: float | None) -> list[Level]:
+    """Return the level of the uniform guess; none where guessing has no meaning."""
+    return [] if floor is None else [Level(f"{UNIFORM_GUESS}: {loss_text(floor)}", floor)]
 
 
 def _by_size(label: str, risk: SplitRisk | PastRisk) -> Series:
@@ -61,7 +67,8 @@ def risk_over_rounds(results: Sequence[Reported]) -> Markup:
     ]
     series.append(_history(results[0], f"{results[0].label}: everybody", lambda moment, _: moment.mean))
     words = f"The mean loss of the worst-off {part(size)}, and of everybody, while the model learnt."
-    chart = Chart(_ROUNDS, ChartAxis(f"mean loss (nats), worst {percent(size)} or everybody"), series)
+    unit = results[0].document.loss_unit
+    chart = Chart(_ROUNDS, ChartAxis(f"mean loss ({unit}), worst {percent(size)} or everybody"), series)
     return figure(draw([chart], "risk", "Mean loss over the rounds", words), words)
 
 
@@ -76,7 +83,7 @@ def threshold_over_rounds(results: Sequence[Reported]) -> Markup:
         "The threshold c that all sites share: training attends to losses above it. It is drawn towards the loss "
         f"that only the worst-off {part(size)} exceed."
     )
-    chart = Chart(_ROUNDS, ChartAxis("threshold c (nats)"), series)
+    chart = Chart(_ROUNDS, ChartAxis(f"threshold c ({results[0].document.loss_unit})"), series)
     return figure(draw([chart], "threshold", "The threshold over the rounds", words), words)
 
 
@@ -108,9 +115,10 @@ def trade_off(results: Sequence[Reported]) -> Markup:
         f"{part(size)} fare. Down and to the left is better for all; along the lower left edge, one is had only "
         "at the price of the other."
     )
+    unit = results[0].document.loss_unit
     chart = Chart(
-        ChartAxis("mean loss of everybody (nats)"),
-        ChartAxis(f"mean loss of the worst {percent(size)} (nats)", zero=False),
+        ChartAxis(f"mean loss of everybody ({unit})"),
+        ChartAxis(f"mean loss of the worst {percent(size)} ({unit})", zero=False),
         series,
     )
     return figure(draw([chart], "trade-off", "The worst group against everybody", words), words)
@@ -134,12 +142,12 @@ def models_on_the_way(result: Reported) -> Markup | None:
         "Each line is one group size, each bend one model that this run evaluated, from the first to the last. "
         "Down is better for the worst-off, left is better for everybody."
     )
-    floor = document.uniform_floor
+    unit = document.loss_unit
     chart = Chart(
-        ChartAxis("mean loss of everybody (nats)", zero=False),
-        ChartAxis("mean loss of the worst group of that size (nats)", zero=False),
+        ChartAxis(f"mean loss of everybody ({unit})", zero=False),
+        ChartAxis(f"mean loss of the worst group of that size ({unit})", zero=False),
         series,
-        [Level(f"{UNIFORM_GUESS}: {floor:.3f}", floor)],
+        _guess(document.uniform_floor),
     )
     return figure(draw([chart], "on-the-way", "The worst group against everybody, on the way", words), words)
 

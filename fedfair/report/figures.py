@@ -158,17 +158,20 @@ def draw(panels: Sequence[Chart], name: str, title: str, description: str, *, co
     return inlined(buffer.getvalue(), name, title, description)
 
 
-def group_size_chart(curves: Sequence[Series], levels: Sequence[Level] = (), title: str = "") -> Chart:
+def group_size_chart(
+    curves: Sequence[Series], levels: Sequence[Level] = (), title: str = "", unit: str = "nats"
+) -> Chart:
     """Return a chart of the mean loss of the worst group against its size.
 
     Args:
-        curves: x are sizes as shares of all people, y mean losses in nats; intervals become bands.
+        curves: x are sizes as shares of all people, y mean losses; intervals become bands.
         levels: losses to compare with, such as that of the uniform guess.
         title: of the panel.
+        unit: of the losses.
     """
     return Chart(
         ChartAxis("size of the group, as a share of everybody", share=True),
-        ChartAxis("mean loss of the worst group (nats)"),
+        ChartAxis(f"mean loss of the worst group ({unit})"),
         curves,
         levels,
         title,

@@ -27,8 +27,9 @@ from fedfair.plan.digest import format_digest
 from fedfair.report import sentences
 from fedfair.report.figure_names import EVERYBODY, TOO_FEW, UNIFORM_GUESS, interval
 from fedfair.report.model_facts import column_facts, model_facts
-from fedfair.report.tables import SPLIT_WORDS
+from fedfair.report.tables import SPLIT_WORDS, metric_rows
 from fedfair.results.document import ResultDocument
+from fedfair.results.loss_text import loss_text
 from fedfair.results.risks import ReportedGroupRisk
 from fedfair.run.saved_model import DescribedModel
 
@@ -117,11 +118,16 @@ def _fairness(result: ResultDocument) -> Iterator[str]:
     others = [(key, group) for key, group in risk.by_group_size.items() if float(key) != size]
     rows = [_group(float(key), group) for key, group in first]
     rows += [_group(float(key), group) for key, group in sorted(others, key=lambda item: float(item[0]))]
-    rows.append((EVERYBODY, f"{risk.mean:.4f}", ""))
-    rows.append((UNIFORM_GUESS, f"{result.uniform_floor:.4f}", ""))
-    yield from _table(("who", "mean loss (nats)", "proven interval"), rows)
+    rows.append((EVERYBODY, loss_text(risk.mean, 4), ""))
+    if result.uniform_floor is not None:
+        rows.append((UNIFORM_GUESS, loss_text(result.uniform_floor, 4), ""))
+    yield from _table(("who", f"mean loss ({result.loss_unit})", "proven interval"), rows)
     yield ""
-    yield f"Accuracy: {risk.accuracy:.1%}. {sentences.nats(result.uniform_floor)}"
+    if risk.metrics:
+        yield from _table(("metric", "value"), [(row[0], ", ".join(row[1:])) for row in metric_rows(risk.metrics)])
+        yield ""
+    accuracy = "" if risk.accuracy is None else f"Accuracy: {risk.accuracy:.1%}. "
+    yield f"{accuracy}{sentences.about_the_loss(result)}"
     yield ""
     yield _whose(result)
 
@@ -139,7 +145,7 @@ def _group(size: float, group: ReportedGroupRisk) -> tuple[str, str, str]:
     if group.worst is None:
         return whom, TOO_FEW, ""
     between = interval(group.bound)
-    return whom, f"{group.worst:.4f}", between
+    return whom, loss_text(group.worst, 4), between
 
 
 def _certified(certificate: Certificate, place: str) -> Iterator[str]:

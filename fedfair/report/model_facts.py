@@ -11,8 +11,16 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from fedfair.plan.csv_table import OTHER, OWN
+from fedfair.plan.losses import has_classes, loss_in_words
 from fedfair.plan.sources import AcsEmploymentSource, DataSource, EicuSource
-from fedfair.run.model_description import CategoryColumn, Column, IndicatorColumn, NumberColumn, source_of
+from fedfair.run.model_description import (
+    CategoryColumn,
+    Column,
+    IndicatorColumn,
+    ModelDescription,
+    NumberColumn,
+    source_of,
+)
 from fedfair.run.saved_model import DescribedModel
 
 MAX_VALUES = 12
@@ -38,9 +46,16 @@ def model_facts(model: DescribedModel) -> tuple[tuple[str, str], ...]:
         ("architecture", f"{architecture}; {model.layout.dimension} values of {model.layout.dtype.name}"),
         ("takes", _shape(said.input.shape)),
         ("scaling", _scaling(model)),
-        ("predicts", f"{predicted}: {', '.join(str(each) for each in label.labels)}"),
+        ("predicts", _predicts(said, predicted)),
         ("threshold", f"{saved.model.threshold:.6g}"),
     )
+
+
+def _predicts(said: ModelDescription, predicted: str) -> str:
+    if has_classes(said.record_loss):
+        return f"{predicted}: {', '.join(str(each) for each in said.label.labels)}"
+    names = f" ({', '.join(said.label.names)})" if said.label.names else ""
+    return f"{predicted}{names}, by the {loss_in_words(said.record_loss)}"
 
 
 def column_facts(model: DescribedModel) -> Iterator[tuple[str, str, str]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedfair.plan import csv_table, schema, sources, task
+from fedfair.plan import csv_table, losses, schema, sources, task
 from fedfair.policy import site_config
 
 INTRODUCTION = """# The plan and the site's own file, key by key
@@ -48,6 +48,12 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("task.model: {name: linear}", task.LinearModel),
     ("task.model: {name: mlp}", task.MlpModel),
     ("task.model: {name: resnet18}", task.ResnetModel),
+    ("task.loss: {name: multi_label}", losses.MultiLabelLoss),
+    ("task.loss: {name: squared}", losses.SquaredLoss),
+    ("task.loss: {name: huber}", losses.HuberLoss),
+    ("task.loss: {name: pinball}", losses.PinballLoss),
+    ("task.loss: {name: survival}", losses.SurvivalLoss),
+    ('task.loss: {name: "module:function"}', losses.OwnLoss),
     ("plan.yaml: objective", schema.ObjectiveSection),
     ("objective.smoothing", schema.SmoothingSection),
     ("plan.yaml: training", schema.TrainingSection),

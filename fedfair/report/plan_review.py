@@ -22,6 +22,7 @@ from fedfair.plan.derived import (
 )
 from fedfair.plan.description import percent
 from fedfair.plan.learning_rates import adapts_steps
+from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.planned_releases import planned_releases
@@ -169,7 +170,8 @@ def _objective(plan: Plan) -> Iterator[str]:
     objective, training = plan.objective, plan.training
     if training.algorithm == "fedsrcvar" and (objective.tradeoff == 1 or objective.worst_group_size == 1):
         yield "tradeoff or worst_group_size is 1: this is plain averaging (fedavg) under another name"
-    if learns_threshold(plan) and objective.worst_group_size < SMALL_GROUP:
+    is_log_loss = plan.task.loss == CROSS_ENTROPY
+    if is_log_loss and learns_threshold(plan) and objective.worst_group_size < SMALL_GROUP:
         yield (
             f"worst_group_size is {percent(objective.worst_group_size)}: by log-loss and with noisy labels, the "
             "best model for so small a group is often the uniform guess, which serves everybody badly (the "

@@ -26,16 +26,17 @@ from fedfair.report.figure_names import (
 from fedfair.report.html import PageSection, page
 from fedfair.report.score_section import score_parts
 from fedfair.report.sentences import Reported
+from fedfair.report.tables import above_range_lines, metric_rows, share
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import ReportedGroupRisk
 from fedfair.results.served_groups import served_groups, served_sentence
 from fedfair.results.verdict import RunVerdict
 
 _PREFERRED = "fedsrcvar"
-_ABOUT = "Losses in nats, smaller is better"
 _OTHER_TRADEOFFS = (
-    "Another tradeoff between the two takes another run. The command fedfair plan advise simulates a grid of "
-    "them, and fedfair report shows the results of several runs beside each other."
+    "Another tradeoff between the two takes another run. Where a record's answer is a class, the command "
+    "fedfair plan advise simulates a grid of them. fedfair report shows the results of several runs beside "
+    "each other."
 )
 
 
@@ -97,7 +98,7 @@ def _summary(results: Sequence[Reported]) -> Markup:
         paragraph(sentences.headline(about, others), "lead"),
         paragraph(sentences.second_line(about, others)),
         paragraph(sentences.setting_sentence(document), "soft"),
-        paragraph(sentences.nats(document.uniform_floor), "card"),
+        paragraph(sentences.about_the_loss(document), "card"),
     ]
     if document.verdict is not None:
         parts.insert(2, _verdict(document.verdict))
@@ -120,14 +121,43 @@ def _verdict(verdict: RunVerdict) -> Markup:
 def _groups(results: Sequence[Reported]) -> Markup:
     """Return the picture, the size from which on the model beats guessing, and the figures."""
     document = results[0].document
-    served = served_groups(document.shown[1], document.uniform_floor)
-    return charts.group_sizes(results) + paragraph(served_sentence(served)) + _groups_table(results[0])
+    parts = [charts.group_sizes(results)]
+    if document.uniform_floor is not None:
+        served = served_groups(document.shown[1], document.uniform_floor)
+        parts.append(paragraph(served_sentence(served)))
+    return Markup("").join([*parts, _groups_table(results[0]), _metrics(document), _above_range(document)])
+
+
+def _metrics(document: ResultDocument) -> Markup:
+    """Return the metrics of a task without classes as tables: of all records, and of each label or interval."""
+    metrics = document.shown[1].metrics
+    if not metrics:
+        return Markup("")
+    numbers = [row for row in metric_rows(metrics) if len(row) == 2]
+    parts = [table("What else the sums tell.", ("metric", "value"), numbers)] if numbers else []
+    listed = {name: values for name, values in metrics.items() if isinstance(values, tuple)}
+    if listed:
+        names = [name.replace("_", " ") for name in listed]
+        rows = [
+            (str(place), *(sentences.loss(value) for value in values))
+            for place, values in enumerate(zip(*listed.values(), strict=True), start=1)
+        ]
+        parts.append(table("One row for each, in the order of the plan.", ("number", *names), rows))
+    return Markup("").join(parts)
+
+
+def _above_range(document: ResultDocument) -> Markup:
+    return Markup("").join(paragraph(f"{line.capitalize()}.") for line in above_range_lines(document.shown[1]))
+
+
+def _about(document: ResultDocument) -> str:
+    return f"Losses in {document.loss_unit}, smaller is better"
 
 
 def _groups_table(about: Reported) -> Markup:
     _, risk = about.document.shown
     return table(
-        f"{about.label}: mean loss by the size of the worst group. {_ABOUT}.",
+        f"{about.label}: mean loss by the size of the worst group. {_about(about.document)}.",
         BY_GROUP_SIZE,
         (
             (percent(float(size)), *_cells(group, risk.mean))
@@ -154,15 +184,18 @@ def _comparison(results: Sequence[Reported]) -> Markup:
                 f"{number}. {each.label}",
                 sentences.trained_by(each.document),
                 sentences.loss(risk.mean),
-                sentences.loss(None if worst is None else worst.worst),
-                sentences.loss(None if worst is None else worst.disparity),
-                f"{risk.accuracy:.1%}",
+                sentences.loss(None if worst is None else worst.worst, risk.mean),
+                sentences.loss(None if worst is None else worst.disparity, risk.mean),
+                share(risk.accuracy),
             )
         )
-    floor = sentences.loss(results[0].document.uniform_floor)
-    rows.append((UNIFORM_GUESS, "-", floor, floor, sentences.loss(0.0), "-"))
+    if results[0].document.uniform_floor is not None:
+        floor = sentences.loss(results[0].document.uniform_floor)
+        rows.append(
+            (UNIFORM_GUESS, "-", floor, floor, sentences.loss(0.0, results[0].document.uniform_floor), "-")
+        )
     headings = ("model", "trained by", EVERYBODY, f"worst {percent(size)}", DISPARITY, ACCURACY)
-    return table(f"{_ABOUT}.", headings, rows)
+    return table(f"{_about(results[0].document)}.", headings, rows)
 
 
 def _training(results: Sequence[Reported]) -> Markup:

@@ -113,10 +113,21 @@ def second_line(shown: Reported, others: Sequence[Reported]) -> str:
     compared = [f"{other.label}: {loss(other.document.shown[1].mean)}" for other in others[:_MAX_OTHERS]]
     beside = f" ({'; '.join(compared)})" if compared else ""
     algorithm, rounds = algorithm_name(shown.document), shown.document.rounds
+    right = "" if risk.accuracy is None else f", and {risk.accuracy:.1%} of the predictions are right"
     return (
-        f"Over all of the {risk.n} {SPLIT_WORDS[split]} it is {loss(risk.mean)}{beside}, and {risk.accuracy:.1%} "
-        f"of the predictions are right. The model was trained by {algorithm} in {rounds} rounds."
+        f"Over all of the {risk.n} {SPLIT_WORDS[split]} it is {loss(risk.mean)}{beside}{right}. "
+        f"The model was trained by {algorithm} in {rounds} rounds."
     )
+
+
+def about_the_loss(document: ResultDocument) -> str:
+    """Return what the loss of a result is, and what guessing costs where that has a meaning."""
+    plan, floor = document.plan, document.uniform_floor
+    if floor is not None and (plan is None or plan.loss is None):
+        return nats(floor)
+    words = "loss" if plan is None or plan.loss is None else plan.loss
+    guess = "" if floor is None else f" Guessing costs everybody {loss_text(floor)}."
+    return f"A loss says how wrong a prediction is: here it is the {words}, and 0 is best.{guess}"
 
 
 def nats(floor: float) -> str:
@@ -274,8 +285,9 @@ def byte_count(count: float) -> str:
 def limits(results: Sequence[Reported]) -> Iterator[str]:
     """Yield what the page does not show."""
     document = results[0].document
+    beside = "" if document.shown[1].accuracy is None else ", not about accuracy"
     yield (
-        "It is about a loss, not about accuracy and not about harm: a group can have a small loss and still be "
+        f"It is about a loss{beside} and not about harm: a group can have a small loss and still be "
         "harmed by the mistakes that are left."
     )
     yield (

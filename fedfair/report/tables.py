@@ -40,7 +40,8 @@ def comparison(labelled: Mapping[str, ResultDocument], group_sizes: Sequence[flo
     """
     results = [*labelled.values()]
     split, first = results[0].shown
-    table = Table(title=f"Mean loss (nats), {first.n} {SPLIT_WORDS[split]}", title_justify="left")
+    title = f"Mean loss ({results[0].loss_unit}), {first.n} {SPLIT_WORDS[split]}"
+    table = Table(title=title, title_justify="left")
     table.add_column("model", no_wrap=True)
     table.add_column(EVERYBODY, justify="right")
     for size in group_sizes:
@@ -49,9 +50,22 @@ def comparison(labelled: Mapping[str, ResultDocument], group_sizes: Sequence[flo
     table.add_column(ACCURACY, justify="right")
     for label, result in labelled.items():
         table.add_row(escape(label), *_cells(result.shown[1], group_sizes))
-    floor = f"{results[0].uniform_floor:.3f}"
-    table.add_row(UNIFORM_GUESS, floor, *[floor] * len(group_sizes), "0.000", "", style="dim")
+    if results[0].uniform_floor is not None:
+        floor = loss_text(results[0].uniform_floor)
+        table.add_row(UNIFORM_GUESS, floor, *[floor] * len(group_sizes), "0.000", "", style="dim")
     return table
+
+
+def share(value: float | None) -> str:
+    """Return an accuracy in percent; a dash where nothing was classified."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def metric_rows(metrics: Mapping[str, float | tuple[float | None, ...] | None]) -> Iterator[tuple[str, ...]]:
+    """Yield the name of each metric with its value, or with those of each label, interval or class."""
+    for name, found in metrics.items():
+        values = found if isinstance(found, tuple) else (found,)
+        yield (name.replace("_", " "), *("-" if value is None else f"{value:.4g}" for value in values))
 
 
 def _cells(risk: SplitRisk, group_sizes: Sequence[float]) -> list[str]:
@@ -59,10 +73,13 @@ def _cells(risk: SplitRisk, group_sizes: Sequence[float]) -> list[str]:
     first = worst[0]
     disparity = None if first is None else first.disparity
     return [
-        f"{risk.mean:.3f}",
-        *("-" if group is None or group.worst is None else f"{group.worst:.3f}" for group in worst),
-        "-" if disparity is None else f"{disparity:.3f}",
-        f"{risk.accuracy:.1%}",
+        loss_text(risk.mean),
+        *(
+            "-" if group is None or group.worst is None else loss_text(group.worst, beside=risk.mean)
+            for group in worst
+        ),
+        "-" if disparity is None else loss_text(disparity, beside=risk.mean),
+        share(risk.accuracy),
     ]
 
 
@@ -75,7 +92,7 @@ def by_group_size(result: ResultDocument, label: str = "") -> Table:
     """
     split, risk = result.shown
     name = label or NAMES.get(result.algorithm, result.algorithm)
-    title = f"{escape(name)}: mean loss (nats), {risk.n} {SPLIT_WORDS[split]}"
+    title = f"{escape(name)}: mean loss ({result.loss_unit}), {risk.n} {SPLIT_WORDS[split]}"
     table = Table(title=title, title_justify="left")
     for heading in BY_GROUP_SIZE:
         table.add_column(heading, justify="right")
@@ -90,15 +107,24 @@ def by_group_size(result: ResultDocument, label: str = "") -> Table:
             "-" if group.best is None else loss_text(group.best, 4, risk.mean),
             "-" if group.disparity is None else loss_text(group.disparity, 4, risk.mean),
         )
-    floor = f"{result.uniform_floor:.4f}"
+    accuracy = "" if risk.accuracy is None else f", {ACCURACY} {risk.accuracy:.1%}"
+    guess = "" if result.uniform_floor is None else f"; {UNIFORM_GUESS} {loss_text(result.uniform_floor, 4)}"
     table.caption = "\n".join(
         (
-            f"{EVERYBODY} {risk.mean:.4f}, {ACCURACY} {risk.accuracy:.1%}; {UNIFORM_GUESS} {floor}",
+            f"{EVERYBODY} {loss_text(risk.mean, 4)}{accuracy}{guess}",
             *score_lines(risk.scores),
+            *(f"{name} {', '.join(values)}" for name, *values in metric_rows(risk.metrics or {})),
+            *above_range_lines(risk),
         )
     )
     table.caption_justify = "left"
     return table
+
+
+def above_range_lines(risk: SplitRisk) -> Iterator[str]:
+    """Yield how many losses are above the range of the histogram, where it is enough people to be told."""
+    if risk.above_range is not None:
+        yield f"losses at or above evaluation.loss_range {risk.above_range:.1%}"
 
 
 def score_lines(scores: SplitScores | None) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, Field
 
 from fedfair.errors import LocalProtocolError
+from fedfair.plan.losses import NATS
 from fedfair.results.parts import (
     Departure,
     EvaluationWords,
@@ -56,7 +57,11 @@ class ResultDocument(BaseModel):
     rounds: int = Field(description="training rounds done")
     threshold: float = Field(description="the threshold of the output model")
     objective: ObjectiveFigures | None = Field(default=None, description="what the plan minimises")
-    uniform_floor: float = Field(description="the loss of guessing, which gives every class the same probability")
+    uniform_floor: float | None = Field(
+        default=None,
+        description="the loss of guessing, which gives every class the same probability; omitted where guessing "
+        "has no meaning",
+    )
     train: SplitRisk | None = Field(description="risks over training records; null where nothing was evaluated")
     validation: SplitRisk | None = Field(default=None, description="risks over validation records")
     test: SplitRisk | None = Field(description="risks over test records; null where there are none")
@@ -84,6 +89,18 @@ class ResultDocument(BaseModel):
     late: tuple[LateSite, ...] = Field(
         default=(), description="whom sums went on without, because it was too slow; omitted where nobody was"
     )
+
+    @property
+    def loss_title(self) -> str:
+        """Return what the loss is called, without its unit."""
+        words = None if self.plan is None else self.plan.loss
+        return "loss" if words is None else words.rpartition(" in ")[0]
+
+    @property
+    def loss_unit(self) -> str:
+        """Return the unit of every loss in the result."""
+        words = None if self.plan is None else self.plan.loss
+        return NATS if words is None else words.rpartition(" in ")[2]
 
     @property
     def shown(self) -> tuple[str, SplitRisk]:

@@ -19,6 +19,6 @@ def result_schema() -> JsonObject:
     return {
         "$schema": DIALECT,
         "title": FORMAT,
-        "description": "The result of a run of fedfair; losses are in nats.",
+        "description": "The result of a run of fedfair; losses are in nats, or as plan.loss says.",
         **shapes.json_schema(),
     }

@@ -33,7 +33,7 @@ class SplitFigures:
         mean: mean loss, in nats.
         worst: mean loss of the worst group; None where it has fewer people than the plan lets be told.
         worst_records: how many records the worst group has, rounded up.
-        accuracy: share of records that were classified correctly, 0 to 1.
+        accuracy: share of records that were classified correctly, 0 to 1; None where there are no classes.
         auc: how well the scores rank, 0 to 1, the mean over the classes; None unless the plan has
             `evaluation.scores`, and where a class has too few records for it.
     """
@@ -42,7 +42,7 @@ class SplitFigures:
     mean: float
     worst: float | None
     worst_records: int
-    accuracy: float
+    accuracy: float | None
     auc: float | None = None
 
 

@@ -24,6 +24,9 @@ class PlanWords(BaseModel):
     collaborators: int = Field(description="how many")
     worst_group_size: float = Field(description="objective.worst_group_size of the plan")
     tradeoff: float = Field(description="objective.tradeoff of the plan")
+    loss: str | None = Field(
+        default=None, description="the loss and its unit in words; omitted for cross-entropy in nats"
+    )
     summary: tuple[tuple[str, str], ...] = Field(description="the whole plan as headings and sentences")
 
 

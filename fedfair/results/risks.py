@@ -1,7 +1,7 @@
 """The figures about people in a result: risks over splits, over groups of a size, and at moments of the run.
 
-Losses are in nats. What would tell of too few people is None. Part of the model in `document.py`, whose header
-says what it means that a field is not set.
+Losses are in the unit of the plan's loss, nats unless it says otherwise. What would tell of too few people is
+None. Part of the model in `document.py`, whose header says what it means that a field is not set.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class SplitRisk(BaseModel):
 
     n: int = Field(description="number of records")
     mean: float = Field(description="mean loss")
-    accuracy: float = Field(description="share of records that were classified correctly, 0 to 1")
+    accuracy: float | None = Field(
+        default=None,
+        description="share of records that were classified correctly, 0 to 1; omitted without classes",
+    )
     by_group_size: Annotated[dict[Size, ReportedGroupRisk], Field(min_length=1)] = Field(
         description="risks of the worst group, by its share of all people, above 0 to 1"
     )
@@ -62,6 +65,17 @@ class SplitRisk(BaseModel):
     scores: SplitScores | None = Field(
         default=None,
         description="how well the predicted probabilities rank and fit; omitted unless the plan sums them",
+    )
+
+    metrics: dict[str, float | tuple[float | None, ...] | None] | None = Field(
+        default=None,
+        description="what else is told of a task without classes, by name: a number, or one for each label, "
+        "interval or class; omitted where there is nothing",
+    )
+    above_range: float | None = Field(
+        default=None,
+        description="share of records whose loss is evaluation.loss_range or more; omitted where they are fewer "
+        "than evaluation.min_group",
     )
 
     def worst(self, group_size: float) -> ReportedGroupRisk | None:
@@ -92,6 +106,9 @@ class PastRisk(BaseModel):
     worst: float | None = Field(description="mean loss of the worst group of the plan's size")
     accuracy: float | None = Field(default=None, description="share that was classified correctly, 0 to 1")
     by_group_size: dict[Size, ReportedGroupRisk] = Field(default={}, description="as at the end")
+    metrics: dict[str, float | tuple[float | None, ...] | None] | None = Field(
+        default=None, description="as at the end; omitted where there is nothing"
+    )
 
 
 class Moment(BaseModel):
@@ -126,7 +143,9 @@ class MeanRisk(BaseModel):
 
     n: int | None = Field(description="number of records")
     mean: float | None = Field(description="mean loss")
-    accuracy: float | None = Field(description="share that was classified correctly, 0 to 1")
+    accuracy: float | None = Field(
+        default=None, description="share that was classified correctly, 0 to 1; omitted without classes"
+    )
 
 
 class CollaboratorRisk(MeanRisk):

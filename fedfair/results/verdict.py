@@ -168,7 +168,9 @@ class Comparison:
         compared: whether the objective or the worst group was compared with anything.
         estimated: whether a figure that was compared is an estimate.
         better_than_guess_from: as in `RunVerdict`.
-        served: which group sizes are served better than by guessing, also between the reported ones.
+        served: which group sizes are served better than by guessing, also between the reported ones; None where
+            guessing has no meaning.
+        has_classes: whether a constant class was compared too.
     """
 
     faults: tuple[FoundFault, ...]
@@ -176,17 +178,18 @@ class Comparison:
     compared: bool
     estimated: bool
     better_than_guess_from: float | None
-    served: ServedGroups
+    served: ServedGroups | None
+    has_classes: bool = True
 
 
 def compare(
-    aim: Aim, uniform_floor: float, start: StartEvaluation | None, returned: ReturnedEvaluation
+    aim: Aim, uniform_floor: float | None, start: StartEvaluation | None, returned: ReturnedEvaluation
 ) -> Comparison:
     """Compare the model that a run returned with what could be had without it.
 
     Args:
         aim: of the plan.
-        uniform_floor: loss of the uniform guess, log(classes), in nats.
+        uniform_floor: loss of the uniform guess, log(classes) in nats; None where guessing has no meaning.
         start: the evaluation of round 0; None where there was none.
         returned: the evaluation of the model.
     """
@@ -215,8 +218,9 @@ def compare(
         omissions=tuple(dict.fromkeys(omissions)),
         compared=bool(figures),
         estimated=returned.counts_noised or not all(figure.proved for figure in figures),
-        better_than_guess_from=_better_from(risk, uniform_floor),
-        served=served_groups(risk, uniform_floor),
+        better_than_guess_from=None if uniform_floor is None else _better_from(risk, uniform_floor),
+        served=None if uniform_floor is None else served_groups(risk, uniform_floor),
+        has_classes=not _has_no_classes(returned),
     )
 
 
@@ -248,17 +252,30 @@ class _Range:
 
 
 def _references(
-    mixture: Aim, uniform_floor: float, start: StartEvaluation | None, returned: ReturnedEvaluation, split: Split
+    mixture: Aim,
+    uniform_floor: float | None,
+    start: StartEvaluation | None,
+    returned: ReturnedEvaluation,
+    split: Split,
 ) -> Iterator[tuple[ReferenceName, _Range | Omission]]:
     """Yield what a mixture of the worst group's risk and the mean is compared with."""
     yield "start", _start(mixture, start, split)
+    if uniform_floor is None:
+        return
     yield "uniform_guess", _Range(uniform_floor, uniform_floor, uniform_floor)
+    if _has_no_classes(returned):
+        return
     counts = returned.class_counts.get(split)
     if counts is None:
         yield "best_constant", Omission(split, OmissionReason.NO_CLASS_COUNTS)
         return
     least = best_constant_risk(counts, mixture.group_size, mixture.tradeoff)
     yield "best_constant", _Range(least, least, least, proved=not returned.counts_noised)
+
+
+def _has_no_classes(returned: ReturnedEvaluation) -> bool:
+    """Return whether the evaluated records have no classes, so that no constant class is a reference."""
+    return returned.train.accuracy is None
 
 
 def _start(mixture: Aim, start: StartEvaluation | None, split: Split) -> _Range | Omission:
@@ -285,7 +302,7 @@ def _accuracy_faults(returned: ReturnedEvaluation) -> Iterator[FoundFault]:
     split, risk = returned.shown
     counts = returned.class_counts.get(split)
     share = 0.0 if counts is None else majority_share(counts)
-    if risk.accuracy < share - MARGIN:
+    if risk.accuracy is not None and risk.accuracy < share - MARGIN:
         certain = not returned.counts_noised
         yield FoundFault("accuracy", split, risk.n, risk.accuracy, "majority", share, certain)
 

@@ -58,7 +58,8 @@ def worded(comparison: Comparison, plan: Plan, family: FamilyLimit | None = None
     sentences = [_opening(comparison, plan), *_fault_sentences(comparison, size)]
     if any((fault.subject, fault.reference) == ("worst_group", "uniform_guess") for fault in comparison.faults):
         lowest = None if family is None else family()
-        sentences.append(served_sentence(comparison.served, group_size=size, family_lowest=lowest))
+        if comparison.served is not None:
+            sentences.append(served_sentence(comparison.served, group_size=size, family_lowest=lowest))
     sentences += dict.fromkeys(_omission(omission, size) for omission in comparison.omissions)
     return RunVerdict(
         state=state_of(comparison),
@@ -81,16 +82,18 @@ def _opening(comparison: Comparison, plan: Plan) -> str:
             return "The figures are estimates: they show no fault of this model, and prove nothing."
         case "unknown":
             return "Too few people were evaluated to say whether this model is worse than guessing."
+        case "fine" if not _compared(comparison):
+            return "The model was compared with no other, so nothing shows it worse than one."
         case "fine":
             return f"No evaluation shows this model worse than {_compared(comparison)}."
 
 
 def _compared(comparison: Comparison) -> str:
     reasons = {omission.why for omission in comparison.omissions}
-    words = ["the uniform guess"]
+    words = [] if comparison.served is None else ["the uniform guess"]
     if not reasons & {OmissionReason.NOT_EVALUATED, OmissionReason.OTHER_RECORDS}:
         words.insert(0, "before training")
-    if OmissionReason.NO_CLASS_COUNTS not in reasons:
+    if comparison.has_classes and OmissionReason.NO_CLASS_COUNTS not in reasons:
         words += ["the best constant prediction", "the most frequent class"]
     return _listed(words)
 
@@ -215,4 +218,4 @@ def _larger_size(comparison: Comparison, plan: Plan) -> tuple[str, str, str] | N
 
 
 def _listed(words: Sequence[str], joint: str = "or") -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {joint} {words[-1]}"
+    return "".join(words) if len(words) < 2 else f"{', '.join(words[:-1])} {joint} {words[-1]}"

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fedfair.plan.losses import PinballLoss
 from fedfair.results.document import ResultDocument
+
+MANY_ABOVE = 0.01
+"""From this share of losses above the range on, the operator is told of it."""
 
 
 def result_warnings(result: ResultDocument) -> tuple[str, ...]:
     """Return warnings about a result; none for one without surprises."""
     verdict = result.verdict
     faults = _worse(result) if verdict is None else iter(verdict.sentences if verdict.findings else ())
-    return (*_replaced(result), *faults)
+    return (*_replaced(result), *_above_range(result), *_below_mean(result), *faults)
 
 
 def reassurance(result: ResultDocument) -> tuple[str, ...]:
@@ -33,12 +37,35 @@ def _replaced(result: ResultDocument) -> Iterator[str]:
         )
 
 
+def _above_range(result: ResultDocument) -> Iterator[str]:
+    split, risk = result.shown
+    share = risk.above_range
+    if share is not None and share >= MANY_ABOVE:
+        yield (
+            f"{share:.1%} of the {split} losses are at or above evaluation.loss_range: deployed, the intervals of "
+            "the worst groups are wide, and a certificate counts such losses as the range; raise "
+            "evaluation.loss_range, look for extreme values in the data, or train for longer"
+        )
+
+
+def _below_mean(result: ResultDocument) -> Iterator[str]:
+    """Yield that a model of a mean explains less than the mean; one of a quantile is not meant to be near it."""
+    split, risk = result.shown
+    found = (risk.metrics or {}).get("r_squared")
+    if isinstance(found, float) and found < 0.0 and not result.loss_title.startswith(PinballLoss.title):
+        yield (
+            f"the model's squared error is larger than that of naming the mean target for everybody (R² over the "
+            f"{split} records is {found:.2g}); train for more rounds, raise training.learning_rate, or choose a "
+            "unit in which targets are near 1"
+        )
+
+
 def _worse(result: ResultDocument) -> Iterator[str]:
     """Yield what an older result, which has no verdict, lets suspect."""
     if result.train is None:
         return
     mean, floor = result.train.mean, result.uniform_floor
-    if mean > floor:
+    if floor is not None and mean > floor:
         yield (
             f"the model is worse than guessing: its mean training loss is {mean:.3g}, that of the uniform guess "
             f"{floor:.3g}; lower training.learning_rate, or train for more rounds"

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,17 +21,27 @@ from fedfair.aggregation.cvar_bounds import GroupBound, Interval, SplitSummary
 from fedfair.aggregation.distributed_dp import DistributedDp
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.loss_metrics import Metrics, metrics_of
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.cvar import rcvar, tail_count
-from fedfair.fairness.metrics import RiskSummary, summarise_losses, uniform_classifier_loss
+from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import evaluates_exactly, is_masked, protects_records, reported_group_sizes
+from fedfair.plan.derived import (
+    evaluates_exactly,
+    guess_loss,
+    is_masked,
+    planned_loss_range,
+    predicts_classes,
+    protects_records,
+    reported_group_sizes,
+)
 from fedfair.plan.description import summary
+from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.plan.schema import Plan
 from fedfair.results.costs import Basis, SumCost, rounds_summary, traffic_summary
 from fedfair.results.document import FORMAT, ResultDocument
@@ -132,7 +142,12 @@ def simulated_result(
         name: None
         if split is None
         else _scored(
-            _exact_split(summarise_losses(split.values, split.correct, sizes), fewest, _matrix(run, name)),
+            _told(
+                _exact_split(summarise_losses(split.values, split.correct, sizes), fewest, _matrix(run, name)),
+                _exact_metrics(plan, split, classes),
+                int(np.count_nonzero(split.values >= planned_loss_range(plan, classes))),
+                fewest,
+            ),
             run.rankings.get(name, ()),
             fewest,
             exact_aucs(split),
@@ -147,7 +162,7 @@ def simulated_result(
     counts = {
         name: np.bincount(split.labels, minlength=classes).tolist()
         for name, split in pooled.items()
-        if split is not None and name in run.confusion
+        if split is not None and predicts_classes(plan) and name in run.confusion
     }
     return _result(frame, objective, splits, counts).model_copy(update={"collaborators": collaborators})
 
@@ -183,7 +198,12 @@ def _bounded_figures(plan: Plan, run: RunResult) -> tuple[ObjectiveFigures, Risk
     fewest = plan.evaluation.min_group
     splits = {
         name: _scored(
-            _bounded_split(evaluation.splits[name], fewest, _matrix(run, name), proved=proved),
+            _told(
+                _bounded_split(evaluation.splits[name], fewest, _matrix(run, name), proved=proved),
+                evaluation.splits[name].metrics,
+                evaluation.splits[name].above,
+                fewest,
+            ),
             run.rankings.get(name, ()),
             fewest,
             {},
@@ -234,6 +254,8 @@ def _result(
 ) -> ResultDocument:
     plan, run = frame.plan, frame.run
     basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
+    guess = guess_loss(plan, frame.classes)
+    floor: dict[str, Any] = {} if guess is None else {"uniform_floor": guess}
     return ResultDocument(
         format=FORMAT,
         setting=frame.setting.value,
@@ -244,7 +266,7 @@ def _result(
         rounds=run.rounds,
         threshold=run.threshold,
         objective=objective,
-        uniform_floor=uniform_classifier_loss(frame.classes),
+        **floor,
         train=splits["train"],
         validation=splits["validation"],
         test=splits["test"],
@@ -270,12 +292,18 @@ def _timing(frame: _Frame) -> Timing | None:
 
 
 def _plan_in_words(plan: Plan) -> PlanWords:
-    return PlanWords(
+    words = PlanWords(
         federation=plan.federation.name,
         collaborators=len(plan.federation.collaborators),
         worst_group_size=plan.objective.worst_group_size,
         tradeoff=plan.objective.tradeoff,
         summary=tuple((heading, sentence) for heading, sentence in summary(plan)),
+    )
+    # A result of cross-entropy is written as it was before there were other losses.
+    return (
+        words
+        if plan.task.loss == CROSS_ENTROPY
+        else words.model_copy(update={"loss": loss_in_words(plan.task.loss)})
     )
 
 
@@ -344,13 +372,35 @@ def _exact_split(summary: RiskSummary, fewest: int, confusion: Matrix | None) ->
         size: (risk.worst, risk.best, risk.disparity, (risk.worst, risk.worst))
         for size, risk in summary.by_group_size.items()
     }
-    return SplitRisk(
-        n=summary.count,
-        mean=summary.mean,
-        accuracy=summary.accuracy,
-        by_group_size=_groups(groups, summary.count, fewest),
-        confusion=confusion,
-    )
+    groups_told = _groups(groups, summary.count, fewest)
+    return _split_risk(summary.count, summary.mean, summary.accuracy, groups_told, confusion)
+
+
+def _split_risk(
+    records: int,
+    mean: float,
+    accuracy: float | None,
+    groups: dict[str, ReportedGroupRisk],
+    confusion: Matrix | None,
+) -> SplitRisk:
+    """Return the risks of a split; what only classes have is not in it where there are none."""
+    if accuracy is None:
+        return SplitRisk(n=records, mean=mean, by_group_size=groups)
+    return SplitRisk(n=records, mean=mean, accuracy=accuracy, by_group_size=groups, confusion=confusion)
+
+
+def _told(risk: SplitRisk, metrics: Metrics, above: int, fewest: int) -> SplitRisk:
+    """Return the risks of a split with the metrics of its task, and how many losses are above the range."""
+    told: dict[str, object] = {"metrics": dict(metrics)} if metrics else {}
+    if above and above >= fewest:
+        told["above_range"] = above / risk.n
+    return risk.model_copy(update=told) if told else risk
+
+
+def _exact_metrics(plan: Plan, losses: Losses, classes: int) -> Metrics:
+    """Return the metrics of a split of which every record is known."""
+    sums, end = losses.figures.sum(axis=0), planned_loss_range(plan, classes)
+    return metrics_of(plan.task.loss, sums, len(losses.values), end, plan.evaluation.min_group)
 
 
 def _bounded_split(summary: SplitSummary, fewest: int, confusion: Matrix | None, *, proved: bool) -> SplitRisk:
@@ -362,9 +412,7 @@ def _bounded_split(summary: SplitSummary, fewest: int, confusion: Matrix | None,
             size: risk.model_copy(update={"at_least": exact[size] if risk.worst is not None else None})
             for size, risk in groups.items()
         }
-    return SplitRisk(
-        n=summary.n, mean=summary.mean, accuracy=summary.accuracy, by_group_size=groups, confusion=confusion
-    )
+    return _split_risk(summary.n, summary.mean, summary.accuracy, groups, confusion)
 
 
 def _bounded_groups(summary: SplitSummary, *, proved: bool) -> Groups:
@@ -410,7 +458,7 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
         same = {name: past.n == held.get(name) for name, past in first.splits.items()}
         start = StartEvaluation(past_moment(first, frame.plan, frame.setting), same)
     aim = Aim(plan.objective.worst_group_size, plan.objective.tradeoff)
-    comparison = compare(aim, uniform_classifier_loss(frame.classes), start, returned)
+    comparison = compare(aim, guess_loss(plan, frame.classes), start, returned)
     return worded(comparison, plan, frame.family)
 
 
@@ -447,15 +495,17 @@ def past_moment(evaluation: Evaluation, plan: Plan, setting: Setting) -> Moment:
     """Return an evaluation on the way as the history of the result has it."""
     proved = not _is_noised(plan, setting) and not evaluation.replaced
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
-    splits = {
-        name: PastRisk(
-            mean=summary.mean,
-            worst=None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst,
-            accuracy=summary.accuracy,
-            by_group_size=_groups(_bounded_groups(summary, proved=proved), summary.n, fewest),
+    splits = {}
+    for name, found in evaluation.splits.items():
+        accuracy: dict[str, Any] = {} if found.accuracy is None else {"accuracy": found.accuracy}
+        metrics: dict[str, Any] = {"metrics": dict(found.metrics)} if found.metrics else {}
+        splits[name] = PastRisk(
+            mean=found.mean,
+            worst=None if is_suppressed(found.n, size, fewest) else found.by_group_size[size].worst,
+            **accuracy,
+            by_group_size=_groups(_bounded_groups(found, proved=proved), found.n, fewest),
+            **metrics,
         )
-        for name, summary in evaluation.splits.items()
-    }
     moment = Moment(round=evaluation.round, threshold=evaluation.threshold, train=splits.pop("train"))
     return moment.model_copy(update=splits)
 
@@ -467,7 +517,11 @@ def _told_sites(run: RunResult) -> Sites:
 
 def _means(site: SiteLosses) -> dict[str, SplitMeans]:
     return {
-        name: SplitMeans(len(split.values), float(split.values.mean()), float(split.correct.mean()))
+        name: SplitMeans(
+            len(split.values),
+            float(split.values.mean()),
+            None if split.correct is None else float(split.correct.mean()),
+        )
         for name, split in site.items()
     }
 
@@ -480,7 +534,7 @@ def _site(site: Mapping[str, SplitMeans], untold: int | None) -> CollaboratorRis
         untold: the number of training records where these are not.
     """
     others = {
-        name: MeanRisk(n=split.n, mean=split.mean, accuracy=split.accuracy)
+        name: MeanRisk(n=split.n, mean=split.mean, **_accuracy_of(split))
         for name, split in site.items()
         if name != "train"
     }
@@ -488,21 +542,21 @@ def _site(site: Mapping[str, SplitMeans], untold: int | None) -> CollaboratorRis
     own = (
         CollaboratorRisk(n=untold, mean=None, accuracy=None)
         if train is None
-        else CollaboratorRisk(n=train.n, mean=train.mean, accuracy=train.accuracy)
+        else CollaboratorRisk(n=train.n, mean=train.mean, **_accuracy_of(train))
     )
     return own.model_copy(update=others)
+
+
+def _accuracy_of(means: SplitMeans) -> dict[str, Any]:
+    """Return the accuracy by its name, where there is one."""
+    return {} if means.accuracy is None else {"accuracy": means.accuracy}
 
 
 def _pooled(sites: Iterable[SiteLosses], split: str) -> Losses | None:
     held = [site[split] for site in sites if split in site]
     if not held:
         return None
-    return Losses(
-        np.concatenate([losses.values for losses in held]),
-        np.concatenate([losses.labels for losses in held]),
-        np.concatenate([losses.predictions for losses in held]),
-        np.concatenate([losses.scores for losses in held]),
-    )
+    return Losses.joined(held)
 
 
 def _number(value: float) -> float | None:

@@ -15,12 +15,15 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from fedfair.errors import PlanError
 from fedfair.plan.csv_table import OTHER, CsvData
 from fedfair.plan.derived import is_by_ranges, is_by_sums
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar, is_reference
+from fedfair.plan.losses import CROSS_ENTROPY, Loss, LossSpec
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import AcsEmploymentSource, CsvSource, DataSource, EicuSource, ImageSource
+from fedfair.plan.task_outputs import planned_targets, with_outputs
 
 PARTS = ("architecture", "input", "columns", "label", "source")
 """The keys of a file's metadata that describe its model; each is a JSON text."""
@@ -124,8 +127,8 @@ class LabelDescription(BaseModel):
 
     Attributes:
         column: what is predicted; None where only the data can tell.
-        classes: how many there are.
-        names: of the classes, in order; empty where they are 0, 1, ...
+        classes: how many there are; 0 where a record's answer is no class.
+        names: of the classes, or of several labels, in order; empty where they are 0, 1, ...
         values: the values of each class, in order; empty where they are 0, 1, ..., and with `above`.
         above: a label above this number is class 1; None where labels are values.
     """
@@ -133,7 +136,7 @@ class LabelDescription(BaseModel):
     model_config = _STRICT
 
     column: str | None
-    classes: Annotated[int, Field(ge=2)]
+    classes: Annotated[int, Field(ge=0)]
     names: tuple[str, ...] = ()
     values: tuple[tuple[Scalar, ...], ...] = ()
     above: float | None = None
@@ -155,6 +158,7 @@ class ModelDescription(BaseModel):
         columns: in the order of the features; empty for images.
         label: of the classes.
         source: task.data of the plan without its paths: how raw records are read. `source_of` parses it.
+        loss: task.loss of the plan; None, and not in the file, for cross-entropy.
     """
 
     model_config = _STRICT
@@ -164,10 +168,24 @@ class ModelDescription(BaseModel):
     columns: tuple[Column, ...]
     label: LabelDescription
     source: str | dict[str, JsonValue]
+    loss: dict[str, JsonValue] | None = None
+
+    @property
+    def record_loss(self) -> Loss:
+        """The loss that the model was trained by.
+
+        Raises:
+            ValueError: the description holds something else; the text says what.
+        """
+        if self.loss is None:
+            return CROSS_ENTROPY
+        found: Loss = _parsed(TypeAdapter(LossSpec), json.dumps(self.loss), "loss")
+        return found
 
     def words(self) -> dict[str, str]:
         """Return the description as strings for the metadata of a file; `read_description` reads them back."""
-        return {name: _compact(value) for name, value in self.model_dump(mode="json").items()}
+        values = self.model_dump(mode="json", exclude={"loss"} if self.loss is None else None)
+        return {name: _compact(value) for name, value in values.items()}
 
 
 def describe_model(plan: Plan, schema: FeatureSchema) -> ModelDescription:
@@ -184,6 +202,7 @@ def describe_model(plan: Plan, schema: FeatureSchema) -> ModelDescription:
         columns=tuple(_columns(plan, schema)),
         label=_label(plan, schema.classes),
         source=_source(plan),
+        loss=None if plan.task.loss == CROSS_ENTROPY else plan.task.loss.model_dump(mode="json"),
     )
 
 
@@ -217,14 +236,21 @@ def schema_of(description: ModelDescription) -> FeatureSchema:
                 names.append(name)
                 place += 1
     ranges = tuple(column.range for column in numbers if column.range is not None)
-    return FeatureSchema(
+    loss = description.record_loss
+    targets = planned_targets(loss, description.input.shape)
+    schema = FeatureSchema(
         description.input.shape,
         description.label.classes,
         tuple(numeric),
         () if unnamed else tuple(names),
         tuple(column.unit for column in numbers),
         ranges if len(ranges) == len(numbers) else (),
+        targets=(len(description.label.names),) if targets is None else targets,
     )
+    try:
+        return with_outputs(loss, schema)
+    except PlanError as error:
+        raise ValueError(error.message) from error
 
 
 def read_description(words: Mapping[str, str]) -> ModelDescription:
@@ -237,11 +263,12 @@ def read_description(words: Mapping[str, str]) -> ModelDescription:
     if missing:
         raise ValueError(f"it does not say its {missing[0]}")
     try:
-        values = {name: json.loads(words[name]) for name in PARTS}
+        values = {name: json.loads(words[name]) for name in (*PARTS, *({"loss"} & words.keys()))}
     except RecursionError as error:
         raise ValueError("its description is nested too deeply") from error
     description = _parsed(TypeAdapter(ModelDescription), json.dumps(values), "its description")
     source_of(description)
+    schema_of(description)
     return description
 
 
@@ -267,10 +294,10 @@ def difference(found: ModelDescription, expected: ModelDescription) -> str:
         if _compact(read.get(key)) != _compact(planned_reading.get(key)):
             told = f"{key} {_compact(read.get(key))}, the plan's with {_compact(planned_reading.get(key))}"
             return f"its records are read with {told}"
-    if theirs["architecture"] == ours["architecture"]:
-        return ""
-    architecture, planned = _compact(theirs["architecture"]), _compact(ours["architecture"])
-    return f"its architecture is {architecture}, the plan's is {planned}"
+    for part in ("architecture", "loss"):
+        if theirs[part] != ours[part]:
+            return f"its {part} is {_compact(theirs[part])}, the plan's is {_compact(ours[part])}"
+    return ""
 
 
 def _column_difference(found: ModelDescription, expected: ModelDescription) -> str:
@@ -392,6 +419,8 @@ def _label(plan: Plan, classes: int) -> LabelDescription:
 
 
 def _table_label(table: CsvData, classes: int) -> LabelDescription:
+    if table.label is None:
+        return LabelDescription(column=table.target or table.time, classes=0, names=table.labels)
     if table.label_above is not None:
         bound = f"{table.label_above:g}"
         either = (f"at most {bound}", f"above {bound}")

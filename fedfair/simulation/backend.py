@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from fedfair.errors import PlanError
 from fedfair.plan.derived import is_unevaluated
+from fedfair.plan.losses import OrdinalLoss, OwnLoss, SegmentationLoss
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel, MlpModel
 
@@ -30,11 +31,17 @@ def chosen_engine(plan: Plan, engine: Engine) -> Literal["loop", "vectorised"]:
     return "vectorised"
 
 
-def obstacle(plan: Plan) -> str | None:
+def obstacle(plan: Plan) -> str | None:  # noqa: PLR0911 - one return for each reason
     """Return in words why all collaborators cannot be computed at once; None where they can."""
     training = plan.training
     if not isinstance(plan.task.model, LinearModel | MlpModel):
         return "task.model is neither linear nor mlp, and only their gradient is written down"
+    if isinstance(plan.task.loss, OwnLoss):
+        return f"task.loss {plan.task.loss.name} is called with the records of one collaborator at a time"
+    if isinstance(plan.task.loss, OrdinalLoss):
+        return "task.loss ordinal learns borders between classes, and only linear layers are written down"
+    if isinstance(plan.task.loss, SegmentationLoss):
+        return "task.loss segmentation gives the outputs a shape, and only rows of outputs are written down"
     if training.precision not in {"fp32", "fp64"}:
         return f"training.precision is {training.precision}, not fp32 or fp64"
     if is_unevaluated(plan):

@@ -16,6 +16,7 @@ from fedfair.data.dataset import Dataset, Splits, pooled_features
 from fedfair.data.pixels import feature_values
 from fedfair.fairness.critical_size import critical_group_size, critical_size_bounds
 from fedfair.ids import ParticipantId
+from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel
 
@@ -36,9 +37,10 @@ def least_served_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> floa
         sites: everybody's records. Without test records the training records are asked about.
 
     Returns:
-        A share in [0, 1]; None where the model is not linear, or there are too many records to ask.
+        A share in [0, 1]; None where the model is not linear, the loss is not cross-entropy, or there are too many
+        records to ask.
     """
-    if not isinstance(plan.task.model, LinearModel):
+    if not isinstance(plan.task.model, LinearModel) or plan.task.loss != CROSS_ENTROPY:
         return None
     train = _joined([site.train for site in sites.values()])
     held_out = [site.test for site in sites.values() if site.test is not None]

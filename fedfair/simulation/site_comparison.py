@@ -22,7 +22,7 @@ from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import OptionsSection
-from fedfair.plan.derived import reported_group_sizes
+from fedfair.plan.derived import guess_loss, predicts_classes, reported_group_sizes
 from fedfair.plan.schema import Plan
 from fedfair.run.saved_model import without_noise
 from fedfair.simulation.evaluate import evaluate_sites
@@ -48,7 +48,8 @@ class SiteComparison:
         group_sizes: of the worst groups, as shares, ascending.
         risks: of each model, by its name.
         omitted: why a model is not among them, one sentence each.
-        uniform: the loss of the uniform guess.
+        uniform: the loss of the uniform guess; None where guessing has no meaning.
+        loss_unit: of every loss here.
     """
 
     participant: ParticipantId
@@ -56,7 +57,8 @@ class SiteComparison:
     group_sizes: tuple[float, ...]
     risks: Mapping[str, RiskSummary]
     omitted: tuple[str, ...]
-    uniform: float
+    uniform: float | None
+    loss_unit: str
 
     def records(self, group_size: float) -> int:
         """Return how many records the worst group of a size has, rounded up."""
@@ -88,11 +90,15 @@ def compare_at_site(
         LOCAL: summarise_losses(alone.values, alone.correct, sizes),
     }
     omitted: tuple[str, ...] = ()
+    guess = guess_loss(plan, splits.train.schema.classes)
+    if not predicts_classes(plan):
+        omitted = (f"no logistic regression: the plan's loss is the {plan.task.loss.title}",)
+        return SiteComparison(participant, split, sizes, risks, omitted, guess, plan.task.loss.unit)
     if len(np.unique(splits.train.labels)) > 1:
         risks[LOGISTIC] = summarise_losses(*logistic_losses(splits.train, held_out), sizes)
     else:
         omitted = ("no logistic regression: all training records of this site are of one class",)
-    return SiteComparison(participant, split, sizes, risks, omitted, math.log(splits.train.schema.classes))
+    return SiteComparison(participant, split, sizes, risks, omitted, guess, plan.task.loss.unit)
 
 
 def local_plan(plan: Plan, participant: ParticipantId) -> Plan:

@@ -12,7 +12,7 @@ import torch
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.plan.derived import answers_batches, learns_threshold
+from fedfair.plan.derived import answers_batches, learns_threshold, planned_loss_range, protects_records
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import FIRST_ROUND, local_rates
 from fedfair.plan.schema import Plan, SampleLevelSection
@@ -28,6 +28,7 @@ from fedfair.training.loss_weightings.best_response import best_response
 from fedfair.training.loss_weightings.fedavg import equal_coefficients
 from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
 from fedfair.training.models import build_model
+from fedfair.training.record_loss import RecordLoss, record_loss
 
 
 def objective_of(plan: Plan) -> Objective:
@@ -48,7 +49,13 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
     """
     dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
     module = build_model(plan.task.model, schema, plan.training.seed, dtype, workspace)
-    return FlatModel(module, dtype, device)
+    return FlatModel(module, dtype, device, loss_of(plan, schema, workspace))
+
+
+def loss_of(plan: Plan, schema: FeatureSchema, workspace: Path) -> RecordLoss:
+    """Return the plan's loss of single records; arguments and faults as in `flat_model`."""
+    end = planned_loss_range(plan, schema.classes)
+    return record_loss(plan.task.loss, schema, end, workspace, singly=protects_records(plan))
 
 
 def loss_weighting(plan: Plan) -> LossWeighting:
@@ -70,7 +77,7 @@ def local_steps(plan: Plan, model: FlatModel, schema: FeatureSchema) -> LocalSte
     losses = loss_function(model, training.precision, compiled=training.compile)
     rates = local_rates(plan, FIRST_ROUND)
     if asked is not None:
-        gradients = watched(plan, model, schema.input_shape, schema.classes)
+        gradients = watched(plan, model, schema)
         mechanism, trainable = mechanism_of(plan, asked), trainable_entries(model)
         return PrivateStepping(model, losses, gradients, mechanism, rates, trainable)
     return LocalSteps(model, losses, loss_weighting(plan), rates, scaled=training.precision == "fp16")

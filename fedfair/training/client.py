@@ -22,10 +22,11 @@ from torch import Tensor
 
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.distributed_dp import distributed_dp
-from fedfair.aggregation.evaluation_sums import planned_layout
+from fedfair.aggregation.evaluation_sums import confused_classes, planned_layout
 from fedfair.aggregation.feature_moments import units_of
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
+from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
@@ -409,7 +410,7 @@ class TrainingClient:
             self._protection.record(GaussianRelease("evaluation", noise, 1.0, 1))
         draws = self._protection.draws("evaluation", int(round_number), attempt)
         about = (self.last_losses, self._objective, model.threshold, self._histogram)
-        classes = self._splits.train.schema.classes
+        classes = confused_classes(self._plan, self._splits.train.schema)
         return self._header_only(noised_evaluation_header(*about, classes, noise, draws))
 
     def exact_contribution(self, model: GlobalModel, step: QueryStep) -> Contribution:
@@ -450,12 +451,14 @@ class TrainingClient:
             return self.losses(model, splits), 0
         self._model.load(model.vector)
         found: dict[str, Losses] = {}
-        replaced, classes = 0, self._splits.train.schema.classes
+        replaced, schema = 0, self._splits.train.schema
+        count = figure_count(self._plan.task.loss, schema)
         for name, records in self._held(splits):
-            losses, fault = evaluate_or_nan(self._model, records, classes, self._columns)
+            losses, fault = evaluate_or_nan(self._model, records, schema.classes, self._columns, count)
             values, beyond = bounded_losses(losses.values, self._histogram)
-            scores = bounded_scores(losses.scores)
-            found[name], replaced = replace(losses, values=values, scores=scores), replaced + beyond
+            scores, (figures, unsummed) = bounded_scores(losses.scores), bounded_figures(losses.figures)
+            found[name] = replace(losses, values=values, scores=scores, figures=figures)
+            replaced += max(beyond, unsummed)
             self.last_fault = self.last_fault or fault
         if replaced and not self.last_fault:
             self.last_fault = (

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedfair.data.seeds import derived_seed
 from fedfair.ids import ParticipantId
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import LearningRates
 from fedfair.plan.local_rounds import round_length
 from fedfair.plan.schema import Plan, TrainingSection
@@ -28,6 +29,7 @@ from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import Batch, LossFunction
+from fedfair.training.record_loss import trial_targets
 
 TRIAL_RECORDS = 3
 
@@ -125,7 +127,7 @@ class PrivateStepping:
         )
 
 
-def watched(plan: Plan, model: FlatModel, input_shape: tuple[int, ...], classes: int) -> PerSample:
+def watched(plan: Plan, model: FlatModel, schema: FeatureSchema) -> PerSample:
     """Return the gradients of single records of the plan's model, after a trial that proves them.
 
     Raises:
@@ -134,9 +136,10 @@ def watched(plan: Plan, model: FlatModel, input_shape: tuple[int, ...], classes:
     model.train()
     gradients = per_sample_gradients(model.module, sample_level_of(plan).gradients)
     source = torch.Generator().manual_seed(derived_seed(plan.training.seed, "privacy", "trial"))
-    features = torch.randn(TRIAL_RECORDS, *input_shape, generator=source).to(model.flat)
-    labels = torch.arange(TRIAL_RECORDS, device=model.flat.device) % classes
-    check_by_trial(model.module, gradients, features, labels)
+    features = torch.randn(TRIAL_RECORDS, *schema.input_shape, generator=source).to(model.flat)
+    labels = trial_targets(plan.task.loss, schema, TRIAL_RECORDS)
+    labels = labels.to(model.flat) if labels.is_floating_point() else labels.to(model.flat.device)
+    check_by_trial(model.module, gradients, features, labels, model.record_loss.per_record)
     return gradients
 
 

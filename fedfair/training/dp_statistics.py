@@ -47,7 +47,7 @@ def noised_evaluation_header(
         objective: whose smoothed values are summed.
         threshold: at which they are taken, at least 0.
         histogram: of the plan.
-        classes: number of classes.
+        classes: how many a confusion matrix tells apart; 0 where records are not classified.
         noise_multiplier: sigma, above 0.
         draws: this release's own.
     """
@@ -65,7 +65,7 @@ def noised_evaluation_header(
         matrix = np.zeros(matrix_shape(classes))
         if matrix.size:
             matrix = confusion_matrix(found.labels, found.predictions, classes)
-        correct = int(np.count_nonzero(found.correct))
+        correct = None if found.correct is None else int(np.count_nonzero(found.correct))
         exact = split_units(found.values, smoothed, correct, matrix, greatest, histogram)
         noised = _released(exact, grid, draws)
         released = noised_split(len(found.values), noised, units, histogram, classes)

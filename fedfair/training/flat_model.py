@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.errors import LocalProtocolError
 from fedfair.training.device import host_memory
+from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
 
 ARRAY_WIDTHS: dict[torch.dtype, np.dtype[np.floating]] = {
     torch.float32: np.dtype(np.float32),
@@ -52,13 +53,21 @@ class FlatModel(nn.Module):
         layout: where each tensor lies.
         flat: float tensor (d,) on the device, the model itself; a change of it changes the model.
         gradient: float tensor (d,), what backward() adds to; always zero at entries that are not trainable.
+        record_loss: what its outputs for a record cost.
     """
 
     flat: Tensor
     gradient: Tensor
 
-    def __init__(self, module: nn.Module, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        record_loss: RecordLoss = CROSS_ENTROPY,
+    ) -> None:
         super().__init__()
+        self.record_loss = record_loss
         self.layout = layout_of(module, dtype)
         self.module = module.to(device)
         tensors = _distinct_tensors(module)
@@ -83,7 +92,7 @@ class FlatModel(nn.Module):
                 self._untrained.append((place, self.flat[place].clone()))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return the logits (batch, classes) of features (batch, *input_shape)."""
+        """Return the outputs (batch, *outputs) of features (batch, *input_shape): of classes, their logits."""
         logits: Tensor = self.module(features)
         return logits
 

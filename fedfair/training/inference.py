@@ -7,20 +7,21 @@ figures that are reported are those of the model that is saved.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedfair.errors import TrainingError
 from fedfair.fairness.record_losses import Losses
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.model_faults import training_faults
+from fedfair.training.record_loss import RecordLoss
 
 
 def evaluate(model: FlatModel, records: SplitRecords, columns: int) -> Losses:
-    """Return the cross-entropy of each record, its label, the class with the largest logit, and its scores.
+    """Return the loss of each record, its class, the likeliest class, its scores, and its other figures.
 
     Args:
         model: the model.
@@ -28,13 +29,19 @@ def evaluate(model: FlatModel, records: SplitRecords, columns: int) -> Losses:
         columns: of how many classes the scores are asked for, as `plan.derived.score_columns` says.
     """
 
-    def judged(model: FlatModel, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def judged(model: FlatModel, features: Tensor, labels: Tensor) -> _Found:
         return _judged(model, features, labels, columns)
 
     return _evaluated(model, records, columns, judged)
 
 
-def evaluate_or_nan(model: FlatModel, records: SplitRecords, classes: int, columns: int) -> tuple[Losses, str]:
+def evaluate_or_nan(
+    model: FlatModel,
+    records: SplitRecords,
+    classes: int,
+    columns: int,
+    figures: int = 0,
+) -> tuple[Losses, str]:
     """Return the same; of a batch that the model fails on, NaN for all losses and scores, no correct prediction.
 
     Args:
@@ -42,59 +49,83 @@ def evaluate_or_nan(model: FlatModel, records: SplitRecords, classes: int, colum
         records: on its device.
         classes: how many there are; a model that returns another number of logits has failed.
         columns: as for `evaluate`.
+        figures: how many further figures a record has.
 
     Returns:
         The losses, and what the first failure was, for this site's operator alone; empty where there was none.
     """
     faults: list[str] = []
 
-    def judged(model: FlatModel, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    classified = model.record_loss.has_classes
+
+    def judged(model: FlatModel, features: Tensor, labels: Tensor) -> _Found:
+        count = len(labels)
         try:
             with training_faults():
-                losses, predictions, scores = _judged(model, features, labels, columns)
-            shapes = losses.shape == predictions.shape == labels.shape and scores.shape == (len(labels), columns)
-            if shapes and bool((predictions < classes).all()):
-                return losses, predictions, scores
+                found = _judged(model, features, labels, columns)
+            named = (count,) if classified else (count, 0)
+            shapes = found.losses.shape == (count,) and found.predictions.shape == named
+            shapes = shapes and found.scores.shape == (count, columns) and found.figures.shape == (count, figures)
+            if shapes and (not classified or bool((found.predictions < classes).all())):
+                return found
             faults.append("the model does not return one logit for each class of each record")
         except TrainingError as fault:
             faults.append(fault.diagnostics())
-        nothing = torch.full((len(labels), 1 + columns), torch.nan, dtype=torch.float64)
-        return nothing[:, 0], (labels.cpu() + 1) % classes, nothing[:, 1:]
+        nothing = torch.full((count, 1 + columns + figures), torch.nan, dtype=torch.float64)
+        wrong = (labels.cpu() + 1) % classes if classified else nothing[:, :0]
+        return _Found(nothing[:, 0], wrong, nothing[:, 1 : 1 + columns], nothing[:, 1 + columns :])
 
     found = _evaluated(model, records, columns, judged)
     return found, next(iter(faults), "")
 
 
-_Judged = Callable[[FlatModel, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""From a batch to its losses, predictions and scores, on the CPU."""
+class _Found(NamedTuple):
+    """The losses, predictions, scores and figures of a batch, on the CPU."""
+
+    losses: Tensor
+    predictions: Tensor
+    scores: Tensor
+    figures: Tensor
 
 
-def _judged(model: FlatModel, features: Tensor, labels: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
-    logits = model(features).cpu().double()
-    losses = functional.cross_entropy(logits, labels.cpu(), reduction="none")
-    return losses, logits.argmax(dim=1), _scores(logits, columns)
+_Judged = Callable[[FlatModel, Tensor, Tensor], _Found]
+"""From a batch to what is found of it."""
 
 
-def _scores(logits: Tensor, columns: int) -> Tensor:
+def _judged(model: FlatModel, features: Tensor, labels: Tensor, columns: int) -> _Found:
+    loss, answers = model.record_loss, labels.cpu()
+    outputs = model(features).cpu().double()
+    losses = loss.per_record(outputs, answers)
+    figures = loss.figures_of(outputs, answers)
+    return _Found(losses, loss.classes_of(outputs), _scores(loss, outputs, columns), figures)
+
+
+def _scores(loss: RecordLoss, outputs: Tensor, columns: int) -> Tensor:
     """Return the probabilities that are asked for; of two classes, that of the second."""
-    if not columns:
-        return logits.new_zeros(len(logits), 0)
-    chances = functional.softmax(logits, dim=1)
+    if not columns or loss.chances is None:
+        return outputs.new_zeros(len(outputs), 0)
+    chances = loss.chances(outputs)
     return chances[:, 1:] if columns == 1 else chances
 
 
 def _evaluated(model: FlatModel, records: SplitRecords, columns: int, judged: _Judged) -> Losses:
     if model.training:
         model.eval()
-    values, none = [torch.zeros(0, dtype=torch.float64)], torch.zeros(0, dtype=torch.int64)
-    truths, predictions = [none], [none]
-    scores = [torch.zeros(0, columns, dtype=torch.float64)]
+    classified = model.record_loss.has_classes
+    none, no_figures = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0, dtype=torch.float64)
+    no_losses, no_scores = torch.zeros(0, dtype=torch.float64), torch.zeros(0, columns, dtype=torch.float64)
+    held = [no_losses, none, none, no_scores, no_figures]
+    done = 0
     with torch.inference_mode(), plain_arithmetic():
         for features, labels in records.in_order():
-            losses, taken_for, found = judged(model, features, labels)
-            values.append(losses)
-            truths.append(labels.cpu())
-            predictions.append(taken_for)
-            scores.append(found)
-    parts = (torch.cat(part).numpy() for part in (values, truths, predictions, scores))
-    return Losses(*parts)
+            came = judged(model, features, labels)
+            classes = labels.cpu() if classified else came.predictions
+            batch = (came.losses, classes, came.predictions, came.scores, came.figures)
+            if not done:
+                # Filled batch by batch: to join them at the end would take twice the memory.
+                held = [part.new_empty((len(records), *part.shape[1:])) for part in batch]
+            for whole, part in zip(held, batch, strict=True):
+                whole[done : done + len(labels)].copy_(part)
+            done += len(labels)
+    losses, true, named, scores, figures = (whole.numpy() for whole in held)
+    return Losses(losses, true, named, scores, figures, classified)

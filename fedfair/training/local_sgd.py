@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedfair.errors import PlanError, TrainingError
 from fedfair.plan.learning_rates import LearningRates
@@ -25,7 +24,7 @@ class Batch(NamedTuple):
 
     Attributes:
         features: tensor (batch, *input_shape) on the model's device.
-        labels: int64 tensor (batch,), beside the features.
+        labels: the records' answers, tensor (batch, *targets), beside the features.
         weights: tensor (batch,): by how much each record's coefficient is multiplied; None for not at all.
     """
 
@@ -47,7 +46,7 @@ class Drift(NamedTuple):
 
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
-"""From features (batch, *input_shape) and labels (batch,) to per-sample losses (batch,)."""
+"""From features (batch, *input_shape) and answers (batch, *targets) to per-sample losses (batch,)."""
 
 LossWeighting = Callable[[Tensor, Tensor], Tensor]
 """From detached losses (..., batch) and thresholds (..., 1) to the coefficients (..., batch) of the gradients.
@@ -61,7 +60,7 @@ FIRST_LOSS_SCALE = 2.0**15
 
 
 def loss_function(model: FlatModel, precision: str, *, compiled: bool) -> LossFunction:
-    """Return the cross-entropy of each record, in nats, as a function of a batch.
+    """Return the loss of each record as a function of a batch: by default its cross-entropy, in nats.
 
     Args:
         model: the model; its weights stay in their own width.
@@ -69,14 +68,15 @@ def loss_function(model: FlatModel, precision: str, *, compiled: bool) -> LossFu
             losses in float32.
         compiled: let torch.compile fuse the computation.
     """
+    per_record = model.record_loss.per_record
 
     def losses(features: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(model(features), labels, reduction="none")
+        return per_record(model(features), labels)
 
     def mixed_losses(features: Tensor, labels: Tensor) -> Tensor:
         with torch.autocast(features.device.type, AUTOCAST[precision]):
             logits = model(features)
-        return functional.cross_entropy(logits.float(), labels, reduction="none")
+        return per_record(logits.float(), labels)
 
     chosen = mixed_losses if precision in AUTOCAST else losses
     return _compiled(chosen, model.flat.device) if compiled else chosen

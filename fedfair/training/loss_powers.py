@@ -14,12 +14,13 @@ so that p_k stands in the sums.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.plan.derived import guess_loss, planned_loss_range
+from fedfair.plan.losses import RANGE_IN_GUESSES
 from fedfair.plan.schema import Plan
 
 MIN_LOSS = 1e-10
@@ -37,7 +38,7 @@ class LossPowers:
 
     Attributes:
         power: q, at least 0.
-        unit: log(classes), the loss of the uniform guess in nats.
+        unit: the loss of the uniform guess, log(classes) in nats; an eighth of the histogram where there is none.
     """
 
     power: float
@@ -49,7 +50,9 @@ class LossPowers:
         if plan.training.algorithm != "qffl":
             return None
         stated = plan.training.options.loss_power
-        return cls(1.0 if stated is None else stated, math.log(classes))
+        guess = guess_loss(plan, classes)
+        unit = planned_loss_range(plan, classes) / RANGE_IN_GUESSES if guess is None else guess
+        return cls(1.0 if stated is None else stated, unit)
 
     def factors(self, losses: _Vector) -> _Vector:
         """Return F^q: float64 array (sites,), at most `MAX_POWER`.

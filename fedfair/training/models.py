@@ -2,11 +2,12 @@
 
 Decides architecture and initial weights, which are a function of the plan's seed and nothing else: the global
 random generators are left as they were. Every model takes features (batch, *input_shape) and returns logits
-(batch, classes), also with two classes. Training is `local_sgd.py`'s business.
+(batch, classes), also with two classes, or what else the plan's loss takes. Training is `local_sgd.py`'s business.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def build_model(
     return model
 
 
-def linear(columns: int, classes: int, init: str) -> nn.Module:
+def linear(columns: int, classes: int, init: str) -> nn.Sequential:
     """Return one linear layer with bias; with `zeros` it starts as the uniform classifier."""
     model = mlp(columns, (), classes)
     if init == "zeros":
@@ -55,7 +56,7 @@ def linear(columns: int, classes: int, init: str) -> nn.Module:
     return model
 
 
-def mlp(columns: int, hidden: Sequence[int], classes: int) -> nn.Module:
+def mlp(columns: int, hidden: Sequence[int], classes: int) -> nn.Sequential:
     """Return a multi-layer perceptron with ReLU; without hidden layers, one linear layer.
 
     Args:
@@ -75,15 +76,51 @@ def mlp(columns: int, hidden: Sequence[int], classes: int) -> nn.Module:
 
 def _architecture(spec: ModelSpec, schema: FeatureSchema, workspace: Path) -> nn.Module:
     columns = torch.Size(schema.input_shape).numel()
+    outputs = 1 if schema.ordered else torch.Size(schema.output_shape).numel()
     match spec:
         case LinearModel(init=init):
-            return linear(columns, schema.classes, init)
+            model = linear(columns, outputs, init)
+            if schema.ordered and init == "zeros":
+                nn.init.constant_(model.get_parameter("output.bias"), math.log(schema.classes - 1))
+            return _shaped(model, schema)
         case MlpModel(hidden=hidden):
-            return mlp(columns, hidden, schema.classes)
+            return _shaped(mlp(columns, hidden, outputs), schema)
         case ResnetModel(norm=norm):
-            return resnet18(*_image_shape(schema), schema.classes, norm)
+            return _shaped(resnet18(*_image_shape(schema), outputs, norm), schema)
         case _:
             return _from_module(spec, schema, workspace)
+
+
+class OrderedBorders(nn.Module):
+    """Makes cumulative logits of one score: each class' border lies above the last by a gap that is learnt.
+
+    z_1 is the score, the logit of being above the first class, and z_k+1 = z_k - log(1 + exp(gap_k)). One slope
+    for all borders: proportional odds (McCullagh 1980, "Regression models for ordinal data"). A model of zeros
+    with these gaps gives every class the same chance.
+
+    Args:
+        classes: how many there are, at least 3.
+    """
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        above = torch.arange(classes - 1, 0, -1, dtype=torch.float64)
+        logits = torch.log(above / (classes - above))
+        self.gaps = nn.Parameter(torch.log(torch.expm1(logits[:-1] - logits[1:])).float())
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """Return cumulative logits (batch, classes - 1) of scores (batch, 1)."""
+        falls = nn.functional.softplus(self.gaps).cumsum(0)
+        return torch.cat([scores, scores - falls], dim=1)
+
+
+def _shaped(model: nn.Sequential, schema: FeatureSchema) -> nn.Module:
+    """Return a model whose row of outputs gets the shape that the loss takes; a row stays one."""
+    if schema.ordered and schema.classes > 2:
+        model.add_module("borders", OrderedBorders(schema.classes))
+    if len(schema.output_shape) > 1:
+        model.add_module("shaped", nn.Unflatten(1, schema.output_shape))
+    return model
 
 
 def _image_shape(schema: FeatureSchema) -> tuple[int, int]:
@@ -129,10 +166,13 @@ def _check_logits(model: nn.Module, spec: ModelSpec, schema: FeatureSchema, dtyp
             f"{type(error).__name__}: {error}"
         ) from error
     model.train(was_training)
-    expected = (TRIAL_BATCH, schema.classes)
+    expected = (TRIAL_BATCH, *schema.output_shape)
     if not isinstance(logits, Tensor) or tuple(logits.shape) != expected:
+        kind, remedy = "logits", "return one logit for each class, also with two classes"
+        if schema.outputs:
+            kind, remedy = "outputs", "return what task.loss takes for each record"
         found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise PlanError(
-            f"task.model: {spec} returns {found} for {TRIAL_BATCH} records, expected logits {expected}",
-            "return one logit for each class, also with two classes",
+            f"task.model: {spec} returns {found} for {TRIAL_BATCH} records, expected {kind} {expected}",
+            remedy,
         )

@@ -52,6 +52,9 @@ def evaluation_header(
         confusion = sums["confusion"][place]
         if confusion.size:
             confusion[:] = confusion_matrix(found.labels, found.predictions, len(confusion))
+        figures = sums["figures"][place]
+        if figures.size:
+            figures[:] = found.figures.sum(axis=0)
         block = sums["scores"][place]
         if block.size:
             for field, values in score_sums(found.scores, found.labels, len(block)).items():
@@ -63,7 +66,7 @@ def fill_row(row: NDArray[Any], losses: SiteLosses, fewest: int) -> None:
     """Write one site's own means to its row of an evaluation.
 
     Args:
-        row: array (splits,) of `site_means.ROW_FIELDS`, zeros before.
+        row: array (splits,) of `site_means.row_fields`, zeros before.
         losses: by split, for the splits that have records.
         fewest: a split of fewer records leaves zeros.
     """

@@ -344,6 +344,8 @@ def test_a_model_that_fails_on_a_batch_is_one_fault_that_quotes_no_record(tmp_pa
     plan, train = make_plan(model="normed_model:build", batch_size=1), records(4)
     flat = flat_model(plan, train.schema, torch.device("cpu"), tmp_path)
     task = TrainingClient(plan, NAME, Splits(train), flat)
-    with pytest.raises(TrainingError, match=r"^the model fails on a batch of records: ValueError$") as fault:
+    with pytest.raises(
+        TrainingError, match=r"^the model or its loss fails on a batch of records: ValueError$"
+    ) as fault:
         task.training_contribution(GlobalModel(flat.vector(), 1.0), FIRST, 1)
     assert "Expected more than 1 value per channel" in fault.value.remedy

@@ -75,9 +75,13 @@ def standard_error(terms: NDArray[np.float64]) -> float:
     return float(terms.std(ddof=1)) / math.sqrt(len(terms)) if len(terms) > 1 else 0.0
 
 
+def _correct(losses: Losses) -> NDArray[np.bool_]:
+    return np.equal(losses.labels, losses.predictions)
+
+
 def _held_out_figures(fitted: FittedModel, sizes: Sequence[float]) -> AdvisedFigures:
     losses = fitted.held_out
-    correct = np.concatenate([fold.held_out.correct for fold in fitted.folds])
+    correct = np.concatenate([_correct(fold.held_out) for fold in fitted.folds])
     groups = [
         AdvisedGroup(size=size, worst=cvar(losses, size), error=standard_error(worst_terms(losses, size)))
         for size in sizes
@@ -104,6 +108,6 @@ def _train_figures(fitted: FittedModel, sizes: Sequence[float]) -> AdvisedFigure
     return AdvisedFigures(
         mean=float(np.mean([one.values.mean() for one in each])),
         error=float(np.mean([standard_error(one.values) for one in each])),
-        accuracy=float(np.mean([one.correct.mean() for one in each])),
+        accuracy=float(np.mean([_correct(one).mean() for one in each])),
         groups=tuple(groups),
     )

@@ -32,6 +32,7 @@ from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.fairness.served_size import smallest_served_size
 from fedfair.ids import ParticipantId
 from fedfair.plan.description import model_in_words
+from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel
 from fedfair.simulation.linear_family import (
@@ -97,6 +98,11 @@ def advise_sites(
 ) -> AdviceDocument:
     """Return advice from records that are in memory already; otherwise as `advise`."""
     began = time.perf_counter()
+    if plan.task.loss != CROSS_ENTROPY:
+        raise PlanError(
+            f"task.loss: is {plan.task.loss.name}, and advice on the group size compares with guessing a class",
+            "look at group sizes with fedfair sweep",
+        )
     every = pooled_records(sites)
     solved = isinstance(plan.task.model, LinearModel)
     if solved and grid.rounds is not None:

@@ -9,6 +9,7 @@ never filled in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -116,7 +117,7 @@ def _mark(cell: Cell, candidates: Sequence[Candidate], results: Results, study: 
         return None
     settings = tuple(one.candidate.settings for one in chosen)
     points = tuple(one.candidate.points[place] for place, one in enumerate(chosen))
-    return Mark(cell, settings, points, own, train, test, own[0].uniform_floor)
+    return Mark(cell, settings, points, own, train, test, own[0].uniform_floor or math.nan)
 
 
 def _best(judged: Sequence[_Judged], repetition: int) -> _Judged:

@@ -257,7 +257,8 @@ class VectorisedClients:
 
     def _descent(self, number: RoundNumber) -> Descent:
         """Return the steps of a round."""
-        return Descent(self._model.layout, self._rule, local_rates(self._plan, number))
+        rates = local_rates(self._plan, number)
+        return Descent(self._model.layout, self._rule, rates, self._model.record_loss)
 
     def _evaluation_header(self, model: GlobalModel) -> NDArray[np.float64]:
         """Return the blocks of everybody's records together, which are the sums of everybody's blocks."""

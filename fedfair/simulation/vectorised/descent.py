@@ -22,8 +22,9 @@ from torch import Tensor
 from fedfair.aggregation.model_layout import Layout
 from fedfair.plan.learning_rates import LearningRates
 from fedfair.simulation.vectorised.group_batch import GroupBatch
-from fedfair.simulation.vectorised.layers import Layers, backward, cross_entropy, forward, layers_in
+from fedfair.simulation.vectorised.layers import Layers, backward, forward, layers_in, losses_and_errors
 from fedfair.training.local_sgd import Drift, LossWeighting
+from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,13 @@ class Descent:
         layout: where the tensors of the model lie.
         rule: what the algorithm makes of losses.
         rates: of the round.
+        loss: of each record.
     """
 
     layout: Layout
     rule: LossWeighting
     rates: LearningRates
+    loss: RecordLoss = CROSS_ENTROPY
 
     def walk(self, start: Tensor, thresholds: Tensor, batches: Iterable[GroupBatch]) -> tuple[Tensor, Tensor]:
         """Make one step for each batch.
@@ -109,7 +112,7 @@ class Descent:
         self, layers: Layers, batch: GroupBatch, thresholds: Tensor, moved: Layers, weights: Tensor | None = None
     ) -> Tensor:
         inputs, logits = forward(layers, batch.features)
-        losses, error = cross_entropy(logits, batch.labels)
+        losses, error = losses_and_errors(self.loss, logits, batch.labels)
         coefficients = self.rule(losses, thresholds)
         if batch.factors is not None:
             coefficients = coefficients * batch.factors

@@ -32,7 +32,7 @@ class GroupBatch:
 
     Attributes:
         features: tensor (k, b, columns) on the device.
-        labels: int64 tensor (k, b).
+        labels: the records' answers, tensor (k, b, *targets).
         factors: tensor (k, b) by which coefficients are multiplied, 0 for padding; None for 1 everywhere.
         active: tensor (k, 1): 0 for those who have made all their steps, else 1; None for 1 everywhere.
     """
@@ -101,7 +101,8 @@ def _gather(
     if record_weights is not None:
         weights = record_weights.gather(1, table.to(record_weights.device))
         factors = weights if factors is None else factors * weights
-    return GroupBatch(features.view(*table.shape, -1), labels.view(table.shape), factors, active)
+    answers = labels.view(*table.shape, *labels.shape[1:])
+    return GroupBatch(features.view(*table.shape, -1), answers, factors, active)
 
 
 def _padding(sizes: Tensor, width: int, like: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfair.aggregation.model_layout import Layout
+from fedfair.training.record_loss import RecordLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,23 @@ def backward(layers: Layers, inputs: Sequence[Tensor], error: Tensor, moved: Lay
         moved[place].descend(error, inputs[place], rate)
         if pulled is not None:
             error = torch.ops.aten.threshold_backward.grad_input(pulled, inputs[place], 0, grad_input=pulled)
+
+
+def losses_and_errors(loss: RecordLoss, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the losses (k, b) and their gradients in the outputs (k, b, outputs), both without a graph.
+
+    Args:
+        loss: of each record, which depends on its own outputs alone.
+        logits: tensor (k, b, outputs).
+        labels: tensor (k, b, *targets).
+    """
+    if loss.is_cross_entropy:
+        return cross_entropy(logits, labels)
+    outputs = logits.detach().flatten(0, 1).requires_grad_()
+    with torch.enable_grad():
+        losses = loss.per_record(outputs, labels.flatten(0, 1))
+        (gradient,) = torch.autograd.grad(losses.sum(), outputs)
+    return losses.detach().view(labels.shape[:2]), gradient.view_as(logits).contiguous()
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,15 +38,7 @@ class Pool:
     def of_each(self, losses: Losses) -> list[Losses]:
         """Return everybody's own part of the losses of all records, as views."""
         ends = self.starts.tolist()
-        return [
-            Losses(
-                losses.values[start:end],
-                losses.labels[start:end],
-                losses.predictions[start:end],
-                losses.scores[start:end],
-            )
-            for start, end in itertools.pairwise(ends)
-        ]
+        return [losses.part(start, end) for start, end in itertools.pairwise(ends)]
 
 
 def pooled(

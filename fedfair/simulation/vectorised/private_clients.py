@@ -170,7 +170,8 @@ class PrivateClients:
         )
         expected = [stated_batch_size(training, count) for count in counts]
         noise = [protection.draws("noise", *words) for protection in protections]
-        descent = PrivateDescent(self._model.layout, self._mechanism, local_rates(self._plan, request.round))
+        rates, loss = local_rates(self._plan, request.round), self._model.record_loss
+        descent = PrivateDescent(self._model.layout, self._mechanism, rates, loss)
         return descent.walk(self._model.flat, first, samples, expected, noise)
 
     def _grouped(self, budget: int) -> list[Members]:

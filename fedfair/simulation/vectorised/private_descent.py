@@ -23,8 +23,9 @@ from fedfair.privacy.grid import Grid
 from fedfair.privacy.linear_layers import joint_norms, most_summed, outer_length, widened
 from fedfair.privacy.noise import Draws, whole_cells, with_noise
 from fedfair.privacy.sample_level import Mechanism
-from fedfair.simulation.vectorised.layers import Layers, cross_entropy, errors_of, forward, layers_in
+from fedfair.simulation.vectorised.layers import Layers, errors_of, forward, layers_in, losses_and_errors
 from fedfair.training.device import SplitRecords
+from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class GroupSample:
 
     Attributes:
         features: tensor (k, b, columns) on the device; b is the size of the largest sample, perhaps 0.
-        labels: int64 tensor (k, b).
+        labels: the records' answers, tensor (k, b, *targets).
         present: bool tensor (k, b): False for padding.
         active: for each of the k whether it still makes steps; its sample may be empty all the same.
     """
@@ -62,7 +63,8 @@ def group_samples(
         sizes = torch.tensor([len(one) for one in indices])
         present = (torch.arange(table.shape[1]) < sizes[:, None]).to(features.device)
         rows = features.reshape(*table.shape, records.features.shape[1])
-        yield GroupSample(rows, labels.view(table.shape), present, [one is not None for one in drawn])
+        answers = labels.view(*table.shape, *labels.shape[1:])
+        yield GroupSample(rows, answers, present, [one is not None for one in drawn])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,13 @@ class PrivateDescent:
         layout: where the tensors of the model lie.
         mechanism: clipping, weights and noise.
         rates: of the round.
+        loss: of each record.
     """
 
     layout: Layout
     mechanism: Mechanism
     rates: LearningRates
+    loss: RecordLoss = CROSS_ENTROPY
 
     def walk(
         self,
@@ -130,7 +134,7 @@ class PrivateDescent:
             grid: of the sums.
         """
         inputs, logits = forward(layers, sample.features)
-        losses, error = cross_entropy(logits, sample.labels)
+        losses, error = losses_and_errors(self.loss, logits, sample.labels)
         errors = errors_of(layers, inputs, error)
         norms = joint_norms([outer_length(*factors) for factors in zip(errors, inputs, strict=True)])
         counted = sample.present & torch.isfinite(norms) & torch.isfinite(losses)
