@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from fedfair.certificate.document import Certificate
 from fedfair.certificate.issue import privacy_statement, speaks_for_others
 from fedfair.certificate.proof import mean_loss, nearest_statement, statements
-from fedfair.certificate.verdict import certified_verdict, few_people
+from fedfair.certificate.verdict import certified_verdict, few_people, guess_of
 from fedfair.errors import CertificateError, FedfairError
-from fedfair.fairness.metrics import uniform_classifier_loss
-from fedfair.plan.derived import is_masked, planned_loss_range, published_sites
+from fedfair.plan.derived import guess_loss, is_masked, planned_loss_range, predicts_classes, published_sites
+from fedfair.plan.losses import loss_in_words
 from fedfair.plan.schema import Plan
 
 RELATIVE = 1e-9
@@ -55,13 +55,16 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
             f"the certificate is about the plan {certificate.plan_digest}, this plan is {plan_digest}"
         )
     stated, objective = certificate.training, plan.objective
+    _check_loss(certificate, plan)
+    classes = certificate.classes or plan.task.classes or 0
     expected = {
         "federation": (certificate.federation, plan.federation.name),
         "algorithm": (stated.algorithm, plan.training.algorithm),
         "worst_group_size": (stated.worst_group_size, objective.worst_group_size),
         "tradeoff": (stated.tradeoff, objective.tradeoff),
         "bins": (certificate.histogram.bins, plan.evaluation.bins),
-        "loss_range": (certificate.loss_range, planned_loss_range(plan, certificate.classes)),
+        "loss_range": (certificate.loss_range, planned_loss_range(plan, classes)),
+        "uniform_floor": (certificate.uniform_floor, guess_loss(plan, classes)),
         "privacy": (certificate.privacy, privacy_statement(plan)),
     }
     for name, (found, planned) in expected.items():
@@ -86,6 +89,17 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
         raise CertificateError(
             f"the certificate speaks of the population, but the run chose the model by the {certificate.split} "
             "records themselves"
+        )
+
+
+def _check_loss(certificate: Certificate, plan: Plan) -> None:
+    words = loss_in_words(plan.task.loss)
+    if certificate.loss != words:
+        raise CertificateError(f"the certificate is about the {certificate.loss}, the plan's loss is the {words}")
+    if predicts_classes(plan) != (certificate.classes is not None):
+        raise CertificateError(
+            f"the certificate says that there are {certificate.classes or 'no'} classes, and the plan's model "
+            f"{'tells classes apart' if predicts_classes(plan) else 'has none'}"
         )
 
 
@@ -133,8 +147,8 @@ def _faults(certificate: Certificate) -> Iterator[str]:
         yield f"n is {certificate.n}, the histogram holds {histogram.records} losses"
     if not _same(certificate.mean, mean_loss(histogram)):
         yield f"mean is {certificate.mean}, the histogram gives {mean_loss(histogram)}"
-    floor = uniform_classifier_loss(certificate.classes)
-    if not _same(certificate.uniform_floor, floor):
+    told, floor = certificate.uniform_floor, guess_of(certificate.classes, certificate.uniform_floor)
+    if (floor is None) != (told is None) or not _same(told or 0.0, floor or 0.0):
         yield f"uniform_floor is {certificate.uniform_floor}, guessing among {certificate.classes} costs {floor}"
     enough = min(published.fewest, certificate.n)
     if any(0 < count < enough for count in published.counts):
@@ -179,13 +193,15 @@ def _verdict_faults(certificate: Certificate) -> Iterator[str]:
         if few_people(outcomes, fewest):
             yield f"the outcomes tell of fewer than {fewest} people"
     if verdict is None:
-        if {"verdict", "outcomes"} & certificate.model_fields_set:
+        compared = certificate.uniform_floor is not None
+        if compared and {"verdict", "outcomes"} & certificate.model_fields_set:
             yield "the verdict was left out"
         return
     proven = nearest_statement(certificate.statements, certificate.training.worst_group_size)
     true = certified_verdict(proven, certificate.uniform_floor, outcomes)
     if verdict != true:
-        yield f"the verdict is {verdict.state}, its figures give {true.state}, or other faults"
+        proved = "none" if true is None else true.state
+        yield f"the verdict is {verdict.state}, its figures give {proved}, or other faults"
 
 
 def _same(left: float, right: float) -> bool:

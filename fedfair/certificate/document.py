@@ -148,7 +148,7 @@ class CertifiedVerdict(_Part):
 
 
 class Certificate(_Part):
-    """A fairness certificate; losses in nats.
+    """A fairness certificate; losses in the unit that `loss` states.
 
     Attributes:
         format: the name of this format.
@@ -166,16 +166,18 @@ class Certificate(_Part):
         n: how many.
         sites: how many of each site that has enough of them; null where the plan does not publish that.
         mean: their mean loss.
-        classes: how many the model tells apart.
-        uniform_floor: log(classes), the loss of guessing, for everybody alike.
-        loss: which loss.
+        classes: how many the model tells apart; null where records are not classified.
+        uniform_floor: the loss of guessing, for everybody alike: log(classes) under cross-entropy; null where
+            guessing has no meaning.
+        loss: which loss, in which unit.
         loss_range: L; the population statements are about min(loss, L).
         population: what the population bounds rest on; null where nothing is claimed.
         statements: by increasing group size.
         histogram: what proves them.
         outcomes: the numbers of records of each class; null where they tell of too few people. Older files have
             neither this nor a verdict.
-        verdict: on the group size that the model was trained for, or the nearest one.
+        verdict: on the group size that the model was trained for, or the nearest one; null where guessing has no
+            meaning, so that there is nothing to compare with.
         signature: base64, over everything else; null for an unsigned one.
     """
 
@@ -194,9 +196,9 @@ class Certificate(_Part):
     n: Annotated[int, Field(ge=1)]
     sites: dict[Name, Annotated[int, Field(ge=1)]] | None
     mean: Finite
-    classes: Annotated[int, Field(ge=2)]
-    uniform_floor: Finite
-    loss: Literal["cross-entropy in nats"]
+    classes: Annotated[int, Field(ge=2)] | None
+    uniform_floor: Finite | None
+    loss: Words
     loss_range: Positive
     population: Population | None
     statements: Annotated[tuple[Statement, ...], Field(min_length=1, max_length=MAX_STATEMENTS)]

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from fedfair.aggregation.evaluation_file import EvaluationRecord, Split
 from fedfair.certificate.document import FORMAT, MAX_STATEMENTS, Certificate, Histogram, Population, Training
 from fedfair.certificate.proof import mean_loss, nearest_statement, statements
-from fedfair.certificate.verdict import certified_verdict, published_outcomes
+from fedfair.certificate.verdict import certified_verdict, guess_of, published_outcomes
 from fedfair.errors import CertificateError, PlanError
-from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.fairness.population_bounds import (
     MAX_DELTA,
     METHODS,
@@ -29,6 +28,7 @@ from fedfair.fairness.population_bounds import (
     join_small_bins,
 )
 from fedfair.plan.derived import is_noised
+from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.plan.schema import Plan
 from fedfair.results.writing import is_suppressed
 
@@ -116,7 +116,8 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
     objective = plan.objective
     sizes = _told(terms.group_sizes, published.records, plan)
     proven = statements(published, sizes, population, sums.sites)
-    floor, outcomes = uniform_classifier_loss(record.classes), published_outcomes(sums, fewest)
+    words = record.loss or loss_in_words(CROSS_ENTROPY)
+    floor, outcomes = guess_of(record.classes, record.guess), published_outcomes(sums, fewest)
     return Certificate(
         format=FORMAT,
         federation=plan.federation.name,
@@ -139,7 +140,7 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         mean=mean_loss(published),
         classes=record.classes,
         uniform_floor=floor,
-        loss="cross-entropy in nats",
+        loss=words,
         loss_range=record.loss_range,
         population=population,
         statements=proven,

@@ -18,7 +18,9 @@ from fedfair.certificate.sentences import (
     at_most,
     confidence,
     guess_sentence,
+    guess_words,
     limits,
+    loss_unit,
     main_statement,
     mixture_sentences,
     population_bound,
@@ -31,6 +33,7 @@ from fedfair.report.blocks import bullets, facts, figure, paragraph, table
 from fedfair.report.figure_names import UNIFORM_GUESS
 from fedfair.report.figures import Level, Series, draw, group_size_chart
 from fedfair.report.html import PageSection, page
+from fedfair.results.loss_text import loss_text
 
 CURVE_POINTS = 100
 
@@ -85,14 +88,15 @@ def _curve(certificate: Certificate) -> Markup:
             ", and above it the bound for the population. Where that line ends, nothing is proven; it comes down "
             "as more people are evaluated"
         )
-    levels = [Level(f"{UNIFORM_GUESS}: {certificate.uniform_floor:.3f}", certificate.uniform_floor)]
+    floor = certificate.uniform_floor
+    levels = [] if floor is None else [Level(f"{UNIFORM_GUESS}: {loss_text(floor)}", floor)]
     picture = draw(
-        [group_size_chart(curves, levels)],
+        [group_size_chart(curves, levels, unit=loss_unit(certificate))],
         "group-sizes",
         "Mean loss of the worst group against its size",
-        f"{words}. The mean over everybody is {certificate.mean:.3f}, at the right end.",
+        f"{words}. The mean over everybody is {loss_text(certificate.mean)}, at the right end.",
     )
-    return figure(picture, f"{words}. At 100% it is the mean over everybody, {certificate.mean:.3f}.")
+    return figure(picture, f"{words}. At 100% it is the mean over everybody, {loss_text(certificate.mean)}.")
 
 
 def _sample_curve(sizes: Sequence[float], points: Sequence[Statement]) -> Series:
@@ -107,12 +111,13 @@ def _or_nan(value: float | None) -> float:
 
 def _table(certificate: Certificate) -> Markup:
     bounds = table(
-        "The mean loss of any group of at least this size is at most (nats; rounded upwards)",
+        f"The mean loss of any group of at least this size is at most ({loss_unit(certificate)}; rounded upwards)",
         ("size", "evaluated people", "population"),
         (_row(certificate, statement) for statement in certificate.statements),
     )
-    guess = f"Everybody: {certificate.mean:.3f}. Guessing: {certificate.uniform_floor:.3f}."
-    return bounds + paragraph(guess, "soft")
+    guessing = guess_words(certificate)
+    beside = f" Guessing: {guessing}." if guessing else ""
+    return bounds + paragraph(f"Everybody: {loss_text(certificate.mean)}.{beside}", "soft")
 
 
 def _row(certificate: Certificate, statement: Statement) -> tuple[str, str, str]:

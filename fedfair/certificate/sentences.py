@@ -11,8 +11,10 @@ from decimal import ROUND_CEILING, Decimal
 
 from fedfair.certificate.document import Certificate, Statement
 from fedfair.certificate.proof import nearest_statement
+from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.results.loss_text import decimals_for, loss_text
 
+_USUAL = loss_in_words(CROSS_ENTROPY)
 _NOTHING_BELOW = 1.0 - 1e-9
 """A population bound this close to the range is the range: it holds for every model whatsoever."""
 
@@ -48,11 +50,27 @@ def main_statement(certificate: Certificate) -> Statement:
     return nearest_statement(certificate.statements, certificate.training.worst_group_size)
 
 
+def loss_title(certificate: Certificate) -> str:
+    """Return what the loss is called in a sentence: just that for cross-entropy, which the limits explain."""
+    return "loss" if certificate.loss == _USUAL else certificate.loss.rpartition(" in ")[0]
+
+
+def loss_unit(certificate: Certificate) -> str:
+    """Return the unit of every loss of a certificate."""
+    return certificate.loss.rpartition(" in ")[2]
+
+
+def unit_words(certificate: Certificate) -> str:
+    """Return the unit behind a number; nothing for cross-entropy, whose unit the limits explain."""
+    return "" if certificate.loss == _USUAL else f" {loss_unit(certificate)}"
+
+
 def sample_sentence(certificate: Certificate, statement: Statement) -> str:
     """Return what holds for the evaluated people."""
     return (
         f"No group making up at least {share(statement.group_size)} of the {certificate.n} evaluated people, "
-        f"{PEOPLE[certificate.split]}, has a mean loss above {at_most(statement.sample[1])}."
+        f"{PEOPLE[certificate.split]}, has a mean {loss_title(certificate)} above "
+        f"{at_most(statement.sample[1])}{unit_words(certificate)}."
     )
 
 
@@ -71,8 +89,9 @@ def population_sentence(certificate: Certificate, statement: Statement) -> str:
     if certificate.population.weights is not None:
         whom = "the population that the plan's site weights make up"
     return (
-        f"With {confidence(certificate)} confidence, no group making up at least {size} of {whom} has a mean loss "
-        f"above {at_most(bound)}, where {range_words(certificate)}."
+        f"With {confidence(certificate)} confidence, no group making up at least {size} of {whom} has a mean "
+        f"{loss_title(certificate)} above {at_most(bound)}{unit_words(certificate)}, "
+        f"where {range_words(certificate)}."
     )
 
 
@@ -102,11 +121,20 @@ def _shares_sentence(certificate: Certificate) -> str:
     return f"The evaluated records are from: {', '.join(shares)}."
 
 
+def guess_words(certificate: Certificate) -> str:
+    """Return what guessing costs in a caption; nothing where guessing has no meaning."""
+    return "" if certificate.uniform_floor is None else loss_text(certificate.uniform_floor)
+
+
 def guess_sentence(certificate: Certificate) -> str:
     """Return what to compare a loss with."""
     worst = main_statement(certificate)
     floor = certificate.uniform_floor
-    against = f"Guessing among the {certificate.classes} outcomes costs everybody {floor:.3f}"
+    if floor is None:
+        mean = f"{loss_text(certificate.mean)}{unit_words(certificate)}"
+        return f"Everybody's mean {loss_title(certificate)} is {mean}."
+    among = "" if certificate.classes is None else f" among the {certificate.classes} outcomes"
+    against = f"Guessing{among} costs everybody {loss_text(floor)}"
     if worst.sample[1] <= floor:
         return f"{against}: each of those groups of evaluated people is served better than that."
     if worst.sample[0] > floor:
@@ -117,6 +145,8 @@ def guess_sentence(certificate: Certificate) -> str:
 def verdict_sentence(certificate: Certificate) -> str:
     """Return whether the evaluated people are served worse than without a model; older files do not say."""
     verdict = certificate.verdict
+    if verdict is None and certificate.uniform_floor is None:
+        return "This certificate carries no verdict: there is no guess to compare with, only a bound to judge."
     if verdict is None:
         return "This certificate carries no verdict: an older version made it."
     clauses = []
@@ -147,11 +177,7 @@ def range_words(certificate: Certificate) -> str:
 
 def limits(certificate: Certificate) -> Iterator[str]:
     """Yield what the certificate does not mean."""
-    yield (
-        "It is about a loss, not about accuracy and not about harm. The loss is the cross-entropy in nats: 0 for "
-        f"a sure and right answer, {certificate.uniform_floor:.3f} for a guess, without limit for a sure and "
-        "wrong one."
-    )
+    yield _about_the_loss(certificate)
     yield (
         "It names no group, and holds for all of the stated size at once. A smaller group can fare worse than any "
         "bound here."
@@ -169,6 +195,17 @@ def limits(certificate: Certificate) -> Iterator[str]:
             f"Its figures carry no differential privacy. It tells how many losses lie in each of {len(held)} "
             f"ranges and what they add up to; each range holds at least {min(held)}."
         )
+
+
+def _about_the_loss(certificate: Certificate) -> str:
+    floor = certificate.uniform_floor
+    if certificate.loss != _USUAL or floor is None:
+        guess = "" if floor is None else f"; guessing costs {loss_text(floor)}"
+        return f"It is about a loss and not about harm. The loss is the {certificate.loss}: 0 is best{guess}."
+    return (
+        "It is about a loss, not about accuracy and not about harm. The loss is the cross-entropy in nats: 0 for "
+        f"a sure and right answer, {loss_text(floor)} for a guess, without limit for a sure and wrong one."
+    )
 
 
 def _split_limit(certificate: Certificate) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from fedfair.aggregation.evaluation_file import SplitSums
 from fedfair.certificate.document import CertifiedVerdict, Outcomes, Statement
 from fedfair.fairness.constant_prediction import best_constant_risk, majority_share
+from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.results.verdict import MARGIN
 
 
@@ -25,8 +26,20 @@ def published_outcomes(sums: SplitSums, fewest: int) -> Outcomes | None:
         fewest: people that a published number tells of at least, unless it is 0.
     """
     counts = [] if sums.confusion is None else [sum(row) for row in sums.confusion]
+    if sums.correct is None:
+        return None
     outcomes = Outcomes(counts=tuple(counts), correct=sums.correct)
     return outcomes if sum(counts) == sums.n and not few_people(outcomes, fewest) else None
+
+
+def guess_of(classes: int | None, told: float | None) -> float | None:
+    """Return what guessing costs everybody; None where it has no meaning.
+
+    Args:
+        classes: how many the model tells apart; None where records are not classified.
+        told: what the evaluation says where there are no classes, which only the plan can prove.
+    """
+    return told if classes is None else uniform_classifier_loss(classes)
 
 
 def few_people(outcomes: Outcomes, fewest: int) -> bool:
@@ -35,14 +48,18 @@ def few_people(outcomes: Outcomes, fewest: int) -> bool:
     return any(0 < count < fewest for count in (*outcomes.counts, outcomes.correct, wrong))
 
 
-def certified_verdict(statement: Statement, uniform_floor: float, outcomes: Outcomes | None) -> CertifiedVerdict:
-    """Return the verdict that a certificate's figures prove.
+def certified_verdict(
+    statement: Statement, uniform_floor: float | None, outcomes: Outcomes | None
+) -> CertifiedVerdict | None:
+    """Return the verdict that a certificate's figures prove; None where there is nothing to compare with.
 
     Args:
         statement: about the group size that the model was trained for.
-        uniform_floor: log(classes).
+        uniform_floor: the loss of guessing; None where it has no meaning.
         outcomes: the numbers of records of each class; None where they are not published.
     """
+    if uniform_floor is None:
+        return None
     surely, size = statement.sample[0], statement.group_size
     above_constant = below_majority = None
     if outcomes is not None:

@@ -16,6 +16,7 @@ from fedfair.errors import CertificateError, IdentityError
 from fedfair.ids import AGGREGATOR
 from fedfair.plan.loading import load_plan
 from fedfair.process.terminal import console, error_console
+from fedfair.results.loss_text import loss_text
 
 if TYPE_CHECKING:
     from fedfair.aggregation.evaluation_file import EvaluationRecord
@@ -257,9 +258,10 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
 
 
 def _table(certificate: Certificate) -> Table:
-    from fedfair.certificate.sentences import at_most, confidence, population_bound, share
+    from fedfair.certificate.sentences import at_most, confidence, guess_words, loss_unit, population_bound, share
 
-    table = Table(title="Mean loss of any group of at least this size, at most (nats)", title_justify="left")
+    title = f"Mean loss of any group of at least this size, at most ({loss_unit(certificate)})"
+    table = Table(title=title, title_justify="left")
     table.add_column("group size", justify="right")
     table.add_column(f"{certificate.n} evaluated", justify="right")
     if certificate.population is not None:
@@ -268,6 +270,9 @@ def _table(certificate: Certificate) -> Table:
         bound = population_bound(certificate, statement)
         claimed = () if certificate.population is None else ("nothing" if bound is None else at_most(bound),)
         table.add_row(share(statement.group_size), at_most(statement.sample[1]), *claimed)
-    table.caption = f"everybody {certificate.mean:.3f}; uniform guess {certificate.uniform_floor:.3f}"
+    guessing = guess_words(certificate)
+    table.caption = f"everybody {loss_text(certificate.mean)}" + (
+        f"; uniform guess {guessing}" if guessing else ""
+    )
     table.caption_justify = "left"
     return table

@@ -41,7 +41,13 @@ def predict_command(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
 ) -> None:
     """Predict records with a saved model. Its file is enough; no plan is needed."""
-    from fedfair.prediction.prediction_file import check_prediction_place, prediction_text, write_predictions
+    from fedfair.prediction.prediction_file import (
+        answer_text,
+        check_prediction_place,
+        prediction_columns,
+        prediction_text,
+        write_predictions,
+    )
 
     fills = dict(_fill(words) for words in fill)
     if not data.exists():
@@ -52,11 +58,15 @@ def predict_command(
 
     model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
     shown = str(output) == STANDARD
+    columns = prediction_columns(model.classes) if model.has_classes else model.answer_columns
     if not shown:
-        check_prediction_place(output, keep, model.classes, replace=replace)
+        check_prediction_place(output, keep, columns, replace=replace)
     rows = read_input(data, model.raw, keep, ignores_unknown=ignore_unknown)
-    chances, places = model.judged(rows)
-    text = prediction_text(chances, places, model.classes, rows.kept)
+    if model.has_classes:
+        chances, places = model.judged(rows)
+        text = prediction_text(chances, places, model.classes, rows.kept)
+    else:
+        text = answer_text(columns, model.answers(rows), rows.kept)
     if shown:
         sys.stdout.write(printable(text, keep="\n") if sys.stdout.isatty() else text)
     else:
@@ -66,7 +76,7 @@ def predict_command(
     for note in rows.notes:
         error_console.print(Text(note, style="yellow"), soft_wrap=True)
     if not shown:
-        error_console.print(Text(f"{len(places)} records predicted: {output}"), soft_wrap=True)
+        error_console.print(Text(f"{len(rows.features)} records predicted: {output}"), soft_wrap=True)
 
 
 def _fill(words: str) -> tuple[str, float]:

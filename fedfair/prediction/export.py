@@ -35,13 +35,14 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.prediction.loaded_model import SavedModel
 from fedfair.prediction.raw_rows import RawRows
 from fedfair.run.model_description import schema_of
+from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
 
 ExportFormat = Literal["onnx", "torchscript", "state-dict"]
 
 INPUT, PREDICTED, PROBABILITIES = "features", "predicted", "probabilities"
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-5
-"""The greatest difference of a probability; other libraries add up in another order."""
+"""The greatest difference of a probability, or of an output by its size; others add up in another order."""
 
 SAMPLES = 64
 METADATA = "fedfair.json"
@@ -71,8 +72,10 @@ class ScaledModel(nn.Module):
         *,
         by_ranges: bool,
         dtype: torch.dtype,
+        loss: RecordLoss = CROSS_ENTROPY,
     ) -> None:
         super().__init__()
+        self.chances, self.by_logits = loss.chances, loss.is_cross_entropy
         self.module = module
         self.dtype = dtype
         self.scaled = scaling is not None or by_ranges
@@ -90,14 +93,20 @@ class ScaledModel(nn.Module):
             self.register_buffer(name, torch.from_numpy(values))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the likeliest class, int64 (n,), and the probabilities, float64 (n, classes), of raw features."""
+        """Return the likeliest class, int64 (n,), and the probabilities, float64 (n, classes), of raw features.
+
+        A model without classes returns its outputs twice, float64 (n, *outputs).
+        """
         if self.scaled:
             features = torch.minimum(
                 torch.maximum((features - self.shift) / self.scale, self.least), self.greatest
             )
             features = torch.where(torch.isnan(features), torch.zeros_like(features), features)
         logits = self.module(features.to(self.dtype)).double()
-        return logits.argmax(dim=1), torch.softmax(logits, dim=1)
+        if self.chances is None:
+            return logits, logits
+        chances = self.chances(logits)
+        return (logits if self.by_logits else chances).argmax(dim=1), chances
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,7 @@ class Exported:
     Attributes:
         content: of the file.
         checked: how many records were compared with the model's own predictions.
-        difference: the greatest difference of a probability over them.
+        difference: the greatest difference of a probability over them, or of an output by its size.
     """
 
     content: bytes
@@ -128,17 +137,20 @@ def export_model(model: SavedModel, form: ExportFormat, features: Values | None 
     """
     made = scaled_model(model)
     given = _samples(model) if features is None else np.asarray(feature_values(features), np.float64)
-    expected = model.judged(RawRows(given, None))[0]
+    rows = RawRows(given, None)
+    expected = model.judged(rows)[0] if model.has_classes else model.logits(rows).numpy()
     makers: Mapping[ExportFormat, Callable[[ScaledModel, SavedModel, NDArray[np.floating]], _Found]] = {
         "onnx": _onnx,
         "torchscript": _torchscript,
         "state-dict": _state_dict,
     }
     content, found = makers[form](made, model, given)
-    difference = float(np.abs(found - expected).max())
+    # A probability is at most 1; an output has any size, and is no nearer than its own rounding.
+    difference = float((np.abs(found - expected) / np.maximum(np.abs(expected), 1.0)).max())
     if not difference <= TOLERANCE:
+        what = "a probability" if model.has_classes else "an output, by its own size,"
         raise DataError(
-            f"the {form} file predicts something else: a probability differs by {difference:g}",
+            f"the {form} file predicts something else: {what} differs by {difference:g}",
             "export another format, and report this model's architecture",
         )
     return Exported(content, len(given), difference)
@@ -169,7 +181,8 @@ def scaled_model(model: SavedModel) -> ScaledModel:
         buffer.data = buffer.data.clone()
     schema, scaling = schema_of(model.description), model.described.saved.scaling
     ranges = model.description.input.by_ranges and bool(schema.numeric)
-    return ScaledModel(module, schema, scaling, by_ranges=ranges, dtype=model.module.flat.dtype).eval()
+    dtype, loss = model.module.flat.dtype, model.module.record_loss
+    return ScaledModel(module, schema, scaling, by_ranges=ranges, dtype=dtype, loss=loss).eval()
 
 
 def export_metadata(model: SavedModel) -> dict[str, str]:

@@ -8,7 +8,7 @@ the plan reads without a header line may have one here, since a file that people
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,19 +60,19 @@ def read_input(
         return rows_of_array(columns, read_idx(path, FORM)[:, np.newaxis])
     if is_parquet(path):
         return rows_of_table(columns, parquet_table(path, columns.spec), kept, ignores_unknown=ignores_unknown)
-    form = columns.form if columns.spec is None else _form(path, columns.form, columns.spec.label)
+    form = columns.form if columns.spec is None else _form(path, columns.form, columns.spec.answer_columns)
     return rows_of_table(columns, read_table(path, form=form), kept, ignores_unknown=ignores_unknown)
 
 
-def _form(path: Path, form: TableForm, label: str) -> TableForm:
-    """Return how this file writes its rows: as the plan says, with a header line, or without the label."""
+def _form(path: Path, form: TableForm, answers: Collection[str]) -> TableForm:
+    """Return how this file writes its rows: as the plan says, with a header line, or without the answers."""
     if form.columns is None:
         return form
     first = _first_fields(path, form)
     # Half of the names are enough: one that is misspelt is named when the columns are looked for.
     if first and 2 * len(set(first) & set(form.columns)) >= len(first):
         return replace(form, columns=None)
-    without = [name for name in form.columns if name != label]
+    without = [name for name in form.columns if name not in answers]
     return replace(form, columns=without) if len(first) == len(without) else form
 
 

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter, ValidationError
-from torch.nn import functional
 
 from fedfair.aggregation.feature_scaling import scale_columns
+from fedfair.data.csv_file import answers_of
 from fedfair.data.pixels import Values, are_pixels, feature_values
 from fedfair.data.ranges import scaled_features
 from fedfair.data.reading import Faults, TextTable, counted
 from fedfair.errors import DataError
 from fedfair.plan.fields import Scalar, is_reference
+from fedfair.plan.losses import Loss, has_classes
 from fedfair.plan.task import ModelSpec
+from fedfair.prediction.answers import answer_names, answer_table, answers
 from fedfair.prediction.own_code import OwnCode, checked_code
 from fedfair.prediction.raw_rows import (
     RawColumns,
@@ -40,6 +42,7 @@ from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
 from fedfair.training.models import build_model
+from fedfair.training.record_loss import record_loss
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,18 +77,29 @@ class SavedModel:
         self._check_fills()
 
     def __repr__(self) -> str:
-        described, classes = self._described, ", ".join(str(label) for label in self.classes)
+        described, told = self._described, ", ".join(str(label) for label in self.classes)
+        told = told if self.has_classes else self.loss.title
         rounds = counted(int(described.saved.round), "round")
-        return f"SavedModel({described.origin.federation!r}, {self._schema.input_shape} to {classes}, {rounds})"
+        return f"SavedModel({described.origin.federation!r}, {self._schema.input_shape} to {told}, {rounds})"
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of single records that the model was trained by."""
+        return self.description.record_loss
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether it predicts one class for a record."""
+        return has_classes(self.loss)
 
     @property
     def classes(self) -> tuple[Scalar, ...]:
-        """The classes in the order of the probabilities.
+        """The classes in the order of the probabilities; none where the model predicts no class.
 
         A class is the label that stands for it. It is its name where several labels do, or where the plan states
         none, and its number from 0 where it has no name.
         """
-        return self.description.label.labels
+        return self.description.label.labels if self.has_classes else ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -112,7 +126,7 @@ class SavedModel:
 
     @property
     def module(self) -> FlatModel:
-        """The model itself: from scaled features (batch, *input_shape) to logits (batch, classes)."""
+        """The model itself: from scaled features (batch, *input_shape) to outputs, of classes their logits."""
         return self._module
 
     @property
@@ -121,7 +135,10 @@ class SavedModel:
         return self._described.saved.plan_digest
 
     def predict(self, records: Records) -> NDArray[np.generic]:
-        """Return the predicted class of each record, array (n,) of `classes`.
+        """Return the predicted class of each record, array (n,) of `classes`, or what else the task predicts.
+
+        That is a number (n,), labels of 0 or 1 (n, labels), the chance of being past each interval of time
+        (n, intervals), or a mask (n, height, width).
 
         Args:
             records: a DataFrame or a mapping with the raw columns by name, or an array in the order of `columns`.
@@ -129,7 +146,10 @@ class SavedModel:
         Raises:
             DataError: a column is missing or unknown, or a value is one that training would have refused.
         """
-        return np.array(self.classes)[self.judged(self.rows(records))[1]]
+        rows = self.rows(records)
+        if not self.has_classes:
+            return answers(self.loss, self.logits(rows))
+        return np.array(self.classes)[self.judged(rows)[1]]
 
     def predict_proba(self, records: Records) -> NDArray[np.float64]:
         """Return the probability of each class, array (n, classes); each row sums to 1.
@@ -142,8 +162,26 @@ class SavedModel:
         """
         return self.judged(self.rows(records))[0]
 
+    @property
+    def answer_columns(self) -> tuple[str, ...]:
+        """The names of the numbers that a model without classes says of each record.
+
+        Raises:
+            DataError: the answers are masks.
+        """
+        count = int(np.prod(self._schema.output_shape))
+        return answer_names(self.loss, self.description.label.names, count)
+
+    def answers(self, rows: RawRows) -> NDArray[np.float64]:
+        """Return what a model without classes says of each record: array (n, `answer_columns`).
+
+        Raises:
+            DataError: a value is missing that nothing fills in.
+        """
+        return answer_table(self.loss, self.logits(rows))
+
     def losses(self, records: Records) -> NDArray[np.float64]:
-        """Return the cross-entropy of each record in nats, array (n,), as an evaluation of the model has it.
+        """Return the loss of each record, array (n,), as an evaluation of the model has it: cross-entropy in nats.
 
         Args:
             records: a DataFrame or a mapping that has the label among its columns.
@@ -152,6 +190,8 @@ class SavedModel:
             DataError: as for `predict`, or the label is missing, or is none that the plan names.
         """
         rows = self.rows(records)
+        if not self.has_classes:
+            return self._losses_of_numbers(rows)
         labels = None if rows.table is None else classes_of_labels(self._raw, rows.table)
         if rows.table is None or labels is None:
             column = self.description.label.column
@@ -159,8 +199,23 @@ class SavedModel:
         faults, column = Faults(rows.table), str(self._raw.spec and self._raw.spec.label)
         faults.add(column, "a label that the model does not know", labels < 0, f"it knows {self.classes}")
         faults.refuse()
-        found = functional.cross_entropy(self.logits(rows), torch.from_numpy(labels), reduction="none")
-        losses: NDArray[np.float64] = found.numpy()
+        return self._losses_of(rows, labels)
+
+    def _losses_of_numbers(self, rows: RawRows) -> NDArray[np.float64]:
+        spec, table = self._raw.spec, rows.table
+        wanted = () if spec is None else spec.answer_columns
+        missing = [name for name in wanted if table is None or name not in table.columns]
+        if spec is None or table is None or missing:
+            named = f" {missing[0]}" if missing else ""
+            raise DataError(f"{GIVEN} have no answer{named}", "give it as one more column")
+        faults = Faults(table)
+        found = answers_of(table, spec, 0, faults)
+        faults.refuse()
+        return self._losses_of(rows, found)
+
+    def _losses_of(self, rows: RawRows, given: NDArray[Any]) -> NDArray[np.float64]:
+        found = self._module.record_loss.per_record(self.logits(rows), torch.from_numpy(given))
+        losses: NDArray[np.float64] = found.detach().numpy()
         return losses
 
     def rows(self, records: Records) -> RawRows:
@@ -186,16 +241,23 @@ class SavedModel:
         return self._filled(numbers, rows.table)
 
     def logits(self, rows: RawRows) -> torch.Tensor:
-        """Return the logits (n, classes) in float64, computed batch by batch as in an evaluation."""
+        """Return the outputs (n, *outputs) in float64, computed batch by batch as in an evaluation."""
         labels = np.zeros(len(rows.features), np.int64)
         placed = SplitRecords.place(self.scaled(rows), labels, self._module.flat.dtype, self._module.flat.device)
         with torch.inference_mode(), plain_arithmetic():
             return torch.cat([self._module(features).cpu().double() for features, _ in placed.in_order()])
 
     def judged(self, rows: RawRows) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return the probability of each class, (n, classes), and the number of the likeliest, (n,)."""
+        """Return the probability of each class, (n, classes), and the number of the likeliest, (n,).
+
+        Raises:
+            DataError: the model predicts no class, or a value is missing that nothing fills in.
+        """
+        loss = self._module.record_loss
+        if loss.chances is None:
+            raise DataError(f"this model predicts no class; its loss is the {self.loss.title}", "use predict")
         logits = self.logits(rows)
-        return functional.softmax(logits, dim=1).numpy(), logits.argmax(dim=1).numpy()
+        return loss.chances(logits).numpy(), loss.classes_of(logits).numpy()
 
     def _check_scaling(self) -> None:
         """Refuse a model that was saved before the features were scaled: its figures would be another's."""
@@ -297,7 +359,10 @@ def _module(own: OwnCode) -> FlatModel:
         folder, seed = checked_code(own, spec)
     widths = {width: dtype for dtype, width in ARRAY_WIDTHS.items()}
     dtype = widths[described.layout.dtype]
-    module = FlatModel(build_model(spec, schema, seed, dtype, folder), dtype)
+    loss = described.origin.description.record_loss
+    # The unit of further figures, of which nothing is summed here.
+    cost = record_loss(loss, schema, 1.0, folder)
+    module = FlatModel(build_model(spec, schema, seed, dtype, folder), dtype, record_loss=cost)
     if module.layout.digest != described.layout.digest:
         raise DataError(
             f"{path} holds {described.layout.dimension} values in {len(described.layout.entries)} tensors, its "

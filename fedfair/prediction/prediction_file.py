@@ -1,4 +1,4 @@
-"""Predictions as a table: `predicted` and one column `probability_<class>` for each class.
+"""Predictions as a table: `predicted` and one column `probability_<class>` for each class, or numbers.
 
 Decides the columns, that each number reads back exactly, and that a file appears whole or not at all. A file that
 is there already is replaced only where that was asked for.
@@ -30,8 +30,14 @@ def prediction_columns(classes: Sequence[Scalar]) -> tuple[str, ...]:
     return (PREDICTED, *(f"{PROBABILITY}{text}" for text in texts))
 
 
-def check_prediction_place(path: Path, kept: Sequence[str], classes: Sequence[Scalar], *, replace: bool) -> None:
+def check_prediction_place(path: Path, kept: Sequence[str], columns: Sequence[str], *, replace: bool) -> None:
     """Refuse, before the work, a place or a column that predictions may not have.
+
+    Args:
+        path: of the output.
+        kept: names of columns that are kept beside the predictions.
+        columns: names of those that are made.
+        replace: whether a file that is there may be replaced.
 
     Raises:
         DataError: the folder does not exist, the file exists and is not to be replaced, or a column that is kept
@@ -43,7 +49,7 @@ def check_prediction_place(path: Path, kept: Sequence[str], classes: Sequence[Sc
         raise DataError(f"{path} is a folder", "name a file in it")
     if path.is_file() and not replace:
         raise DataError(f"{path} exists", "name another file, or replace this one with --replace")
-    taken = [name for name in kept if name in prediction_columns(classes)]
+    taken = [name for name in kept if name in columns]
     if taken:
         raise DataError(f"--keep {taken[0]}: predictions have a column of that name", "rename it in the data")
 
@@ -68,6 +74,23 @@ def prediction_text(
     before = zip(*kept.values(), strict=True) if kept else (() for _ in predicted)
     for own, place, chances in zip(before, predicted.tolist(), probabilities.tolist(), strict=True):
         table.writerow([*own, classes[place], *chances])
+    return text.getvalue()
+
+
+def answer_text(names: Sequence[str], values: NDArray[np.float64], kept: Mapping[str, NDArray[np.str_]]) -> str:
+    """Return the answers of a model without classes as comma-separated text with a header line.
+
+    Args:
+        names: of the columns.
+        values: (n, columns).
+        kept: texts (n,) by the name of a column to put before them.
+    """
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*kept, *names])
+    before = zip(*kept.values(), strict=True) if kept else (() for _ in values)
+    for own, row in zip(before, values.tolist(), strict=True):
+        table.writerow([*own, *row])
     return text.getvalue()
 
 

@@ -191,7 +191,7 @@ def classes_of_labels(columns: RawColumns, table: TextTable) -> NDArray[np.int64
     None where the table has no label, or the source says nothing of labels.
     """
     spec = columns.spec
-    if spec is None or spec.label not in table.columns:
+    if spec is None or spec.label is None or spec.label not in table.columns:
         return None
     texts, form = table.columns[spec.label], form_of(spec, spec.label)
     if isinstance(columns.source, AcsEmploymentSource):
@@ -231,7 +231,7 @@ def _unnamed_rows(columns: RawColumns, table: TextTable, kept: Collection[str]) 
 def _others(spec: CsvData) -> tuple[str, ...]:
     """Return the columns that the plan names and that are no features."""
     owner = () if spec.collaborator is None else (spec.collaborator,)
-    return tuple(dict.fromkeys((spec.label, *owner, *spec.rows, *spec.keep)))
+    return tuple(dict.fromkeys((*spec.answer_columns, *owner, *spec.rows, *spec.keep)))
 
 
 def _numeric(columns: RawColumns, spec: CsvData, table: TextTable, kept: Collection[str]) -> Sequence[str]:
