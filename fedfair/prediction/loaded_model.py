@@ -24,7 +24,7 @@ from fedfair.data.ranges import scaled_features
 from fedfair.data.reading import Faults, TextTable, counted
 from fedfair.errors import DataError
 from fedfair.plan.fields import Scalar, is_reference
-from fedfair.plan.losses import Loss, has_classes
+from fedfair.plan.losses import Loss, OwnLoss, has_classes
 from fedfair.plan.task import ModelSpec
 from fedfair.prediction.answers import answer_names, answer_table, answers
 from fedfair.prediction.own_code import OwnCode, checked_code
@@ -360,6 +360,8 @@ def _module(own: OwnCode) -> FlatModel:
     widths = {width: dtype for dtype, width in ARRAY_WIDTHS.items()}
     dtype = widths[described.layout.dtype]
     loss = described.origin.description.record_loss
+    if isinstance(loss, OwnLoss):
+        folder, seed = checked_code(own, loss.name)
     # The unit of further figures, of which nothing is summed here.
     cost = record_loss(loss, schema, 1.0, folder)
     module = FlatModel(build_model(spec, schema, seed, dtype, folder), dtype, record_loss=cost)

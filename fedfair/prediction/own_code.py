@@ -15,6 +15,7 @@ from fedfair.plan.digest import code_digest, format_digest, parse_digest
 from fedfair.plan.loading import PLAN_FOLDER, load_plan
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
+from fedfair.plan.task import ModelSpec
 from fedfair.run.model_description import schema_of
 from fedfair.run.model_provenance import digest_with
 from fedfair.run.saved_model import DescribedModel
@@ -59,10 +60,10 @@ def checked_code(own: OwnCode, reference: str) -> tuple[Path, int]:
             "name the workspace that has the plan and the code, with --workspace; that code is run here",
         )
     plan = load_plan(own.workspace / PLAN_FOLDER / PLAN_FILE)
-    if plan.task.model != reference:
+    if reference not in (plan.task.model, plan.task.loss.name):
         raise DataError(
             f"{own.path} holds a model of {reference}, the plan in {own.workspace} states task.model "
-            f"{plan.task.model}",
+            f"{_in_words(plan.task.model)} and task.loss {plan.task.loss.name}",
             "name the workspace of the run that trained it, unchanged",
         )
     folder = _folder(plan, own.workspace, reference)
@@ -78,6 +79,10 @@ def checked_code(own: OwnCode, reference: str) -> tuple[Path, int]:
             "name the workspace of the run that trained it, unchanged",
         )
     return folder, plan.training.seed
+
+
+def _in_words(model: ModelSpec) -> str:
+    return model if isinstance(model, str) else model.name
 
 
 def _folder(plan: Plan, workspace: Path, reference: str) -> Path:

@@ -37,6 +37,13 @@ def load(folder):
 
 def model(schema):
     return nn.Linear(3, 2)
+
+def amounts(folder):
+    features, _ = load(folder)
+    return features, features @ [1.0, -2.0, 0.5]
+
+def cost(outputs, targets):
+    return (outputs[:, 0] - targets).abs()
 """
 
 
@@ -135,3 +142,21 @@ def test_a_model_that_this_process_has_loaded_before_is_loaded_again(run: SavedR
     first = load_model(run.model, workspace=run.workspace).predict_proba(features)
     again = load_model(run.model, workspace=run.workspace).predict_proba(features)
     assert np.array_equal(first, again)
+
+
+def test_a_model_whose_loss_alone_is_own_code_predicts_and_is_exported(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    source_in(tmp_path).write_text(CODE.format(place=str(tmp_path)))
+    task = {"data": f"{MODULE}:amounts", "loss": f"{MODULE}:cost", "model": {"name": "linear"},
+            "partition": {"scheme": "contiguous"}, "input_shape": [3]}  # fmt: skip
+    run = saved_run(tmp_path, plans.stated(("a",), task=task, evaluation={"loss_range": 50.0}))
+    np.save(tmp_path / "new.npy", np.eye(3))
+    forget(run)
+    try:
+        assert command(run, "predict") is None
+        assert command(run, "export") is None
+        assert load_model(run.model, workspace=tmp_path).predict(np.eye(3)).shape == (3, 1)
+        run.plan_file.write_text(run.plan_file.read_text().replace(f"{MODULE}:cost", f"{MODULE}:other"))
+        assert "states task.model linear and task.loss" in str(command(run, "predict"))
+    finally:
+        forget(run)
