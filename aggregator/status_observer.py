@@ -25,6 +25,7 @@ def initial_status(run: Run, now: datetime) -> RunStatus:
         federation=run.plan.federation.name,
         rounds_total=0 if run.training_run.evaluation_only else run.plan.training.rounds,
         worst_group_size=run.plan.objective.worst_group_size,
+        loss_unit=run.plan.task.loss.unit,
         sites=tuple(run.plan.federation.collaborators),
         started=now,
         run_id=run.records.run_id,

@@ -22,6 +22,7 @@ def site_status(ready: Readiness, now: datetime) -> RunStatus:
         federation=site.plan.federation.name,
         rounds_total=site.plan.training.rounds,
         worst_group_size=site.plan.objective.worst_group_size,
+        loss_unit=site.plan.task.loss.unit,
         sites=(AGGREGATOR,),
         started=now,
         awaited={AGGREGATOR: now},

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from fedfair.errors import FedfairError, RemoteProtocolError, UnreachableError
 from fedfair.plan.description import percent
+from fedfair.plan.losses import NATS
 from fedfair.process.terminal import console, host_and_port
 
 DEFAULT_PLACE = "localhost:9464"
@@ -111,10 +112,12 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"the median site answers in {document['median_answer_seconds']:.3g} s"
     if document["evaluation"] is not None:
         group = f"worst {percent(document['worst_group_size'])}"
+        # A process of an earlier version states no unit: it has losses in nats alone.
+        unit = document.get("loss_unit", NATS)
         for name, split in document["evaluation"]["splits"].items():
             yield (
                 f"after round {document['evaluation']['round']}, {name}: everybody {_loss(split['mean'])}, "
-                f"{group} {_loss(split['worst'])} nats"
+                f"{group} {_loss(split['worst'])} {unit}"
             )
     if document["certificate_days_left"] is not None:
         yield f"the certificate ends in {document['certificate_days_left']} days"

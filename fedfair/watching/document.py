@@ -1,6 +1,6 @@
 """The status of a run as JSON, `fedfair/status/1`: what `/healthz` answers and `fedfair status` reads.
 
-Times are ISO 8601 in UTC, losses in nats. A reader takes what it knows and looks at nothing else.
+Times are ISO 8601 in UTC, losses in `loss_unit`. A reader takes what it knows and looks at nothing else.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
         "awaited_until": _stamp(status.until),
         "waiting": status.waiting_words,
         "worst_group_size": status.worst_group_size,
+        "loss_unit": status.loss_unit,
         "evaluation": None
         if status.evaluation is None
         else {

@@ -58,7 +58,9 @@ COUNTERS: Mapping[str, MetricKind] = {
 """Counters that folds raise, by their names without prefix and suffix."""
 
 GAUGES: Mapping[str, MetricKind] = {
-    "run_info": MetricKind("What is watched; always 1.", ("role", "name", "federation", "run_id", "version")),
+    "run_info": MetricKind(
+        "What is watched; always 1.", ("role", "name", "federation", "run_id", "version", "loss_unit")
+    ),
     "run_state": MetricKind("1 for the state in which the run is, 0 for the others.", ("state",)),
     "planned_rounds": MetricKind("Training rounds of the plan."),
     "planned_sites": MetricKind("Sites of the plan; at a site, the aggregator alone."),
@@ -76,7 +78,9 @@ GAUGES: Mapping[str, MetricKind] = {
         "When the certificate of this side ends, in seconds since 1970."
     ),
     "process_start_timestamp_seconds": MetricKind("When this process began, in seconds since 1970."),
-    "loss_nats": MetricKind("Loss of the last evaluation over all sites together.", ("split", "group")),
+    "loss": MetricKind(
+        "Loss of the last evaluation over all sites together, in the unit that run_info names.", ("split", "group")
+    ),
     "accuracy_ratio": MetricKind("Share of all sites' records that are classified rightly.", ("split",)),
 }  # fmt: skip
 """Gauges, by their names without prefix."""
@@ -133,7 +137,7 @@ def _family(name: str, kind: MetricKind, values: Mapping[tuple[str, ...], float]
 
 
 def _gauges(status: RunStatus) -> Mapping[str, Series]:
-    about = (status.role, status.name, status.federation, status.run_id, __version__)
+    about = (status.role, status.name, status.federation, status.run_id, __version__, status.loss_unit)
     times = {
         "awaited_deadline_timestamp_seconds": status.until,
         "last_round_timestamp_seconds": status.round_ends[-1] if status.round_ends else None,
@@ -161,6 +165,6 @@ def _gauges(status: RunStatus) -> Mapping[str, Series]:
         "median_answer_seconds": {} if median is None else {(): median},
         "site_left_behind": {(name,): float(name in status.behind) for name in status.sites},
         **{name: {} if at is None else {(): at.timestamp()} for name, at in times.items()},
-        "loss_nats": losses,
+        "loss": losses,
         "accuracy_ratio": accuracies,
     }

@@ -21,6 +21,7 @@ from fedfair.process.printable import printable
 from fedfair.report.blocks import table
 from fedfair.report.html import render
 from fedfair.report.svg import palette_css
+from fedfair.results.loss_text import loss_text
 from fedfair.version import __version__
 from fedfair.watching.run_status import NO_SUM, RunStatus, WatchedState
 
@@ -212,11 +213,11 @@ def _losses(status: RunStatus) -> Markup | str:
         (name, _loss(split.mean), _loss(split.worst), "—" if split.accuracy is None else f"{split.accuracy:.1%}")
         for name, split in status.evaluation.splits.items()
     ]
-    return table("Losses in nats over all sites together, smaller is better", headings, rows)
+    return table(f"Losses in {status.loss_unit} over all sites together, smaller is better", headings, rows)
 
 
 def _loss(value: float | None) -> str:
-    return "too few" if value is None else f"{value:.4f}"
+    return "too few" if value is None else loss_text(value, 4)
 
 
 def _chart(status: RunStatus) -> Markup | str:

@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from fedfair.plan.losses import NATS
+
 MAX_NOTES = 30
 """Notes that are shown; all of them are in the log."""
 
@@ -78,7 +80,7 @@ class RecentNote:
 
 @dataclass(frozen=True, slots=True)
 class PooledFigures:
-    """The figures of one split over all sites together; losses in nats, accuracy in [0, 1]; None for too few."""
+    """The figures of one split over all sites together; accuracy in [0, 1]; None for too few."""
 
     mean: float | None
     worst: float | None
@@ -116,6 +118,7 @@ class RunStatus:
         federation: its name.
         rounds_total: training rounds of the plan; 0 where it trains nothing.
         worst_group_size: the group size of the objective, in (0, 1].
+        loss_unit: of the losses, as the plan's `task.loss` has it.
         sites: whose connection is shown: the collaborators, or at a site the aggregator alone.
         started: when this process began, with a time zone.
         run_id: names the run; empty before it is known.
@@ -149,6 +152,7 @@ class RunStatus:
     worst_group_size: float
     sites: tuple[str, ...]
     started: datetime
+    loss_unit: str = NATS
     run_id: str = ""
     state: WatchedState = WatchedState.STARTING
     rounds_done: int = 0

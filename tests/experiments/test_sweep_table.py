@@ -126,6 +126,36 @@ def test_points_that_could_not_be_compared_are_refused_before_they_run() -> None
     check_comparable(points, base, Rule(per=("worst_group_size",)))
 
 
+NUMBERS = (
+    PLAN.replace("data: breast-cancer", "data: {csv: {target: y, numeric: [x], train: t.csv}}")
+    .replace("{scheme: dirichlet, alpha: 0.5}", "{scheme: random}")
+    .replace("  model:", "  loss: {name: huber, delta: 1.0, target_range: [0, 9]}\n  model:")
+)
+"""The same plan, which predicts a number."""
+
+
+def test_losses_that_are_different_measures_are_not_compared() -> None:
+    base = validated(Plan, document(NUMBERS))
+    points = grid("task.loss.delta=0.5,2", "learning_rate=0.1,0.2", text=NUMBERS)
+    with pytest.raises(PlanError, match=r"Huber loss with delta 0\.5 .*; Huber loss with delta 2 ") as refusal:
+        check_comparable(points, base, Rule())
+    assert "--per" in refusal.value.remedy
+    check_comparable(points, base, Rule(per=("task.loss.delta",)))
+    check_comparable(points[:2], base, Rule())
+
+
+def test_two_losses_of_a_class_are_one_measure() -> None:
+    points = grid("task.loss=cross_entropy,binary")
+    check_comparable(points, BASE, Rule())
+
+
+def test_a_table_names_the_unit_of_its_losses() -> None:
+    points = grid("learning_rate=0.1,0.2", text=NUMBERS)
+    held = {point.id: result(split(1, 2)) for point in points}
+    table = tabulate(points, held, validated(Plan, document(NUMBERS)), Rule())
+    assert str(sweep_drawing(table, 9).title).startswith("Mean loss (squared units of the target) of everybody")
+
+
 def test_without_validation_records_nothing_is_selected_and_the_remedy_is_told() -> None:
     table = table_of(grid("learning_rate=0.1,0.2"), [result(None, split(2, 2)), result(None, split(1, 1))])
     assert selected(table) == []

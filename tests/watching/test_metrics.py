@@ -51,7 +51,7 @@ ALLOWED = {
     "fedfair_site_awaited_seconds_total": {"site", "phase"},
     "fedfair_notices_total": {"event"},
     # the run
-    "fedfair_run_info": {"role", "name", "federation", "run_id", "version"},
+    "fedfair_run_info": {"role", "name", "federation", "run_id", "version", "loss_unit"},
     "fedfair_run_state": {"state"},
     "fedfair_planned_rounds": set(),
     "fedfair_planned_sites": set(),
@@ -66,7 +66,7 @@ ALLOWED = {
     "fedfair_certificate_expiry_timestamp_seconds": set(),
     "fedfair_process_start_timestamp_seconds": set(),
     # figures over all sites together, as in result.json
-    "fedfair_loss_nats": {"split", "group"},
+    "fedfair_loss": {"split", "group"},
     "fedfair_accuracy_ratio": {"split"},
 }
 """Every series that may ever be served, with its labels. Of one site, only waiting and connections are told."""
@@ -113,7 +113,7 @@ def test_no_figure_of_learning_is_told_of_one_site_or_one_record() -> None:
         "fedfair_run_info", "fedfair_site_connected", "fedfair_site_awaited_seconds_total",
         "fedfair_site_answer_seconds", "fedfair_site_left_behind", "fedfair_left_behind_answers_total",
     }  # fmt: skip
-    losses = series(full_status())["fedfair_loss_nats"]
+    losses = series(full_status())["fedfair_loss"]
     assert {tuple(sorted(labels.items())) for labels in losses} == {
         (("group", group), ("split", split)) for group in ("everybody", "worst") for split in ("train", "test")
     }
@@ -134,7 +134,7 @@ def test_values_are_those_of_the_status() -> None:
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert float(lines["fedfair_rounds_total"]) == 2
     assert float(lines['fedfair_phase_seconds_total{phase="uploads",purpose="training"}']) == 4
-    assert float(lines['fedfair_loss_nats{group="worst",split="test"}']) == 0.8
+    assert float(lines['fedfair_loss{group="worst",split="test"}']) == 0.8
     assert float(lines['fedfair_site_answer_seconds{site="clinic-a"}']) == 0.25
     assert float(lines['fedfair_site_left_behind{site="clinic-a"}']) == 0
     assert float(lines["fedfair_median_answer_seconds"]) == 0.5
@@ -158,7 +158,7 @@ def _counters(status: RunStatus, now: datetime) -> dict[str, float]:
 def test_at_the_beginning_what_is_not_known_has_no_line() -> None:
     start = replace(START, sites=("clinic-a",))
     assert "fedfair_last_round_timestamp_seconds" not in series(start)
-    assert "fedfair_loss_nats" not in series(start)
+    assert "fedfair_loss" not in series(start)
 
 
 def test_names_have_base_units_and_helps() -> None:

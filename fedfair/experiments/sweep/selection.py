@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fedfair.errors import PlanError
 from fedfair.experiments.sweep.figures import WORST, Figures, figure_name
 from fedfair.plan.derived import reported_group_sizes
+from fedfair.plan.losses import Loss, has_classes, loss_in_words
 from fedfair.plan.schema import Plan
 
 
@@ -41,7 +42,7 @@ class Yardstick:
     tradeoff: float
 
     def score(self, validation: Figures) -> float | None:
-        """Return what is to be small, in nats; None where the figures do not have it."""
+        """Return what is to be small, in the unit of the loss; None where the figures do not have it."""
         mean, worst = validation.get("mean"), validation.get(figure_name(WORST, self.group_size))
         if self.criterion is Criterion.MEAN:
             return None if mean is None else mean.mean
@@ -58,8 +59,14 @@ def yardstick_of(criterion: Criterion, plans: Sequence[Plan], base: Plan) -> Yar
     By the group size and the trade-off that they share; where they share none, by those of the base plan.
 
     Raises:
-        PlanError: a plan does not report the group size.
+        PlanError: the losses of the plans are different measures, or a plan does not report the group size.
     """
+    if any(_measure(plan.task.loss) != _measure(plans[0].task.loss) for plan in plans):
+        losses = dict.fromkeys(loss_in_words(plan.task.loss) for plan in plans)
+        raise PlanError(
+            f"points are compared by their loss, and these losses are different measures: {'; '.join(losses)}",
+            "compare --per the key of task.loss that the grid varies",
+        )
     sizes = {plan.objective.worst_group_size for plan in plans}
     tradeoffs = {plan.objective.tradeoff for plan in plans}
     size = sizes.pop() if len(sizes) == 1 else base.objective.worst_group_size
@@ -70,6 +77,12 @@ def yardstick_of(criterion: Criterion, plans: Sequence[Plan], base: Plan) -> Yar
             f"add {size} to evaluation.group_sizes, or compare --per worst_group_size",
         )
     return Yardstick(criterion, size, tradeoff)
+
+
+def _measure(loss: Loss) -> object:
+    """Return what is the same for losses whose numbers can be compared."""
+    # Of a class each is the negative logarithm of its probability, whatever the outputs are.
+    return "a class" if has_classes(loss) else loss.model_dump(exclude={"target_range"})
 
 
 def best_of(candidates: Sequence[Figures | None], yardstick: Yardstick) -> int | None:

@@ -76,6 +76,7 @@ class SweepTable:
         rule: how they were compared.
         averaged: whether the seed is an axis.
         notes: for each class in which nothing is selected, why, with a remedy.
+        loss_unit: of the losses; several where the rows have several.
     """
 
     axes: tuple[str, ...]
@@ -83,6 +84,7 @@ class SweepTable:
     rule: Rule
     averaged: bool
     notes: tuple[str, ...]
+    loss_unit: str
 
 
 def classes_of(points: Sequence[Point], rule: Rule) -> list[list[Point]]:
@@ -125,7 +127,8 @@ def tabulate(points: Sequence[Point], results: Mapping[str, ResultDocument], bas
             place = in_words({name: judged[0].settings[name] for name in rule.per})
             notes.append(f"{place}{': ' if place else ''}nothing is selected: {_reason(judged)}")
     axes = tuple(name for name in points[0].settings if name != SEED)
-    return SweepTable(axes, tuple(rows), rule, SEED in points[0].settings, tuple(notes))
+    unit = " or ".join(dict.fromkeys(point.plan.task.loss.unit for point in points))
+    return SweepTable(axes, tuple(rows), rule, SEED in points[0].settings, tuple(notes), unit)
 
 
 def _reason(rows: Sequence[SweepRow]) -> str:
