@@ -40,7 +40,7 @@ from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import Clients
-from fedfair.simulation.simulate import cohort_of
+from fedfair.simulation.cohort import cohort_of
 from fedfair.training.assembly import flat_model
 
 FLOWER = "flwr[simulation]==1.41.0"

@@ -47,6 +47,7 @@ OTHERS: Mapping[str, tuple[str, str, str]] = {
     ),
     "run_ended": ("info", "The run is finished.", "`state`, `rounds_done`"),
     "result_doubted": ("warning", "What to bear in mind about the result.", ""),
+    "worker_lost": ("warning", "A worker of a simulation on Ray was lost and is replaced.", ""),
     "start_warned": ("warning", "What to bear in mind before a site takes part.", ""),
     "library_warned": ("warning", "A library has warned.", "`category`, `place`"),
     "command_failed": ("error", "A fault ends the process.", "`fault`, `remedy`, `status` (of the exit)"),

@@ -212,15 +212,14 @@ def rounds_after(
     Raises:
         RemoteProtocolError: there is none, or one is no collaborator of the plan.
     """
-    unknown = sorted(set(members) - set(names))
+    counted = set(members)
+    unknown = sorted(counted - set(names))
     if unknown or not members:
         raise RemoteProtocolError(
             f"the sum of round {number} names {unknown or 'nobody'} among its members, but what sites keep is "
             "counted for the collaborators of the plan"
         )
-    return tuple(
-        int(number) if name in set(members) else earlier for name, earlier in zip(names, rounds, strict=True)
-    )
+    return tuple(int(number) if name in counted else earlier for name, earlier in zip(names, rounds, strict=True))
 
 
 def round_of(counted: CountedVariates, names: Sequence[str], who: str) -> RoundNumber:

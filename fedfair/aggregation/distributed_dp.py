@@ -7,7 +7,6 @@ a vector becomes whole numbers with noise is `privacy.collaborator_level`'s. No 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,18 +75,17 @@ class DistributedDp:
             return Totals(np.array([float(contributors), 0.0]), body, contributors)
         return Totals(np.array([float(contributors), float(body[-1])]), body[:-1], contributors)
 
-    def simulated_totals(self, contributions: Iterable[NDArray[np.int64]], dtype: np.dtype[np.floating]) -> Totals:
-        """Return what a masked sum of these contributions opens to, modulo the ring, without any mask.
+    def opened_totals(self, numbers: NDArray[np.int64], contributors: int, dtype: np.dtype[np.floating]) -> Totals:
+        """Return what a masked sum opens to, modulo the ring, without any mask.
 
         Args:
-            contributions: of everybody, int64 (length,).
+            numbers: int64 array (length,), the sum of everybody's whole numbers.
+            contributors: how many took part.
             dtype: float32 or float64.
         """
-        numbers = list(contributions)
-        words: NDArray[np.uint32] = np.add.reduce(numbers).astype(np.uint32)
         shape = self.shape()
         code = BodyCode(self.ring_bits, self.members, 1, shape.groups, (self.sums.clip,), shape.unit)
-        return self.totals(decode_body(words, code, dtype), len(numbers))
+        return self.totals(decode_body(numbers.astype(np.uint32), code, dtype), contributors)
 
 
 def distributed_dp(plan: Plan, dimension: int) -> DistributedDp | None:

@@ -35,7 +35,7 @@ from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
 from fedfair.run.saved_model import DescribedModel, ModelOrigin, TrainedModel, save_model, without_noise
 from fedfair.run.training_run import Progress
-from fedfair.simulation.backend import Engine
+from fedfair.simulation.backend import Engine, RayCluster
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
@@ -172,6 +172,8 @@ def simulate(
     *,
     workspace: str | os.PathLike[str] | None = None,
     engine: Engine = "auto",
+    workers: int | None = None,
+    address: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     **sections: Mapping[str, object] | Section,
 ) -> SimulatedFederation:
@@ -188,7 +190,11 @@ def simulate(
         plan: the plan for arrays, or its path. Its sites and its columns are those of the arrays.
         workspace: the folder from which a plan's paths and its own code start; None for the folder that the plan
             was read from, or else the present one.
-        engine: loop (one site after the other), vectorised (all at once), or auto.
+        engine: loop (one site after the other), vectorised (all at once), auto, or ray (many workers, each with a
+            share of the sites).
+        workers: of `ray`; None for one on every free processor.
+        address: of a running Ray cluster: auto, HOST:PORT or ray://HOST:PORT. None takes the one that this program
+            has started, or starts Ray on this machine until the end of the simulation.
         on_progress: called after every sum.
         sections: sections of a plan, for arrays without one: task, objective, training, evaluation, privacy,
             secure_aggregation and federation, each a mapping with the keys of `plan.yaml`.
@@ -227,7 +233,8 @@ def simulate(
         root = _root(read, workspace)
         sites = load_federation(read, root)
         made = ArrayFederation(read, sites, _coding(read, sites))
-    done = simulate_sites(made.plan, made.sites, root, engine=engine, on_progress=on_progress)
+    cluster = RayCluster(address, workers)
+    done = simulate_sites(made.plan, made.sites, root, engine=engine, cluster=cluster, on_progress=on_progress)
     if len(made.schema.input_shape) > 1 and plan is None and isinstance(source, Mapping):
         done = replace(done, origin=_of_images(done.origin))
     return SimulatedFederation(made.plan, done.result, done, made, root)

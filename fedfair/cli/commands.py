@@ -22,7 +22,7 @@ class Commands(LazyGroup):
         "simulate": Entry(
             "fedfair.cli.simulate",
             "simulate_command",
-            "Simulate the plan in one process, with the draws, sums and model of the deployed federation.",
+            "Simulate the plan on one machine or a cluster, with the draws, sums and model of a deployment.",
         ),
         "evaluate": Entry(
             "fedfair.cli.evaluate",

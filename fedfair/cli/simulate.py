@@ -13,7 +13,7 @@ from fedfair.aggregation.evaluation_file import to_text as evaluation_text
 from fedfair.atomic_file import write_whole
 from fedfair.cli.progress import RoundsBar
 from fedfair.cli.simulation_watch import SimulationWatch
-from fedfair.errors import DataError
+from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
 from fedfair.plan.loading import load_plan
 from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
@@ -24,7 +24,7 @@ from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
 from fedfair.results.warnings import reassurance, result_warnings
-from fedfair.simulation.backend import Engine, chosen_engine
+from fedfair.simulation.backend import Engine, RayCluster, chosen_engine
 from fedfair.tracking.targets import Track, track_targets
 
 if TYPE_CHECKING:
@@ -42,19 +42,29 @@ def simulate_command(
     engine: Engine = typer.Option(
         "auto",
         "--engine",
-        help="Simulate collaborators one by one (loop) or together (vectorised; linear and mlp models).",
+        help="Simulate collaborators one by one (loop), together (vectorised; linear and mlp models), or on the "
+        "workers of a Ray cluster (ray).",
+    ),
+    workers: int = typer.Option(
+        None, "--workers", "-w", min=1, help="With --engine ray: number of workers.", show_default="the processors"
+    ),
+    address: str = typer.Option(
+        None,
+        "--address",
+        help="With --engine ray: a running cluster: auto, HOST:PORT or ray://HOST:PORT. Omitted, Ray starts here.",
     ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     track: Track = None,
 ) -> None:
-    """Simulate the plan in one process, with the draws, sums and model of the deployed federation."""
+    """Simulate the plan on one machine or a cluster, with the draws, sums and model of a deployment."""
     choice = LogChoice(log_format, log_level)
     log, targets = json_log(choice), track_targets(track)
     plan = load_plan(plan_file)
     _check_places(output, model_file, save_folder)
     chosen_engine(plan, engine)
+    cluster = _cluster(engine, workers, address)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.plan.loading import workspace_of
     from fedfair.simulation.simulate import simulate
@@ -62,7 +72,14 @@ def simulate_command(
     seen = SimulationWatch(plan, log, targets, shown=not quiet)
     hidden = quiet or choice.is_json
     with RoundsBar(seen.rounds, seen.worst_group_size, error_console, quiet=hidden) as bar:
-        outcome = simulate(plan, workspace_of(plan_file), engine=engine, on_progress=seen.together(bar.progressed))
+        outcome = simulate(
+            plan,
+            workspace_of(plan_file),
+            engine=engine,
+            cluster=cluster,
+            on_progress=seen.together(bar.progressed),
+            on_loss=seen.lost,
+        )
     for words in seen.ended(outcome.result):
         error_console.print(Text(words, style="yellow"), soft_wrap=True)
     _write(outcome, output, model_file)
@@ -79,6 +96,14 @@ def simulate_command(
             log.doubt("result_doubted", doubt)
         elif choice.level.includes(LogLevel.WARNING):
             error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
+
+
+def _cluster(engine: Engine, workers: int | None, address: str | None) -> RayCluster:
+    """Return the workers that are asked for; refuse to be told of workers that nobody uses."""
+    given = "--workers" if workers is not None else "--address" if address is not None else None
+    if given is not None and engine != "ray":
+        raise PlanError(f"{given} is for --engine ray, and the engine is {engine}", "add --engine ray, or omit it")
+    return RayCluster(address, workers)
 
 
 def _write(outcome: SimulationOutcome, output: Path | None, model_file: Path | None) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 
+from rich.text import Text
+
 from aggregator.notice_events import sum_events
 from fedfair.plan.schema import Plan
 from fedfair.process.event_log import JsonLog
 from fedfair.process.events import LoggedEvent, LogLevel, notice_event
+from fedfair.process.terminal import error_console
 from fedfair.results.document import Json, ResultDocument
 from fedfair.results.writing import Setting, past_moment
 from fedfair.run.training_run import Progress
@@ -58,6 +61,14 @@ class SimulationWatch:
         if progress.evaluation is not None:
             moment = past_moment(progress.evaluation, self._plan, Setting.SIMULATION)
             self._trackers.figures(moment.round, moment_figures(moment))
+
+    def lost(self, worker: int, reason: str) -> None:
+        """Take the loss of a worker, which is replaced."""
+        words = f"worker {worker + 1} was lost and is replaced: {reason}"
+        if self._log is not None:
+            self._log.doubt("worker_lost", words)
+        elif self._shown:
+            error_console.print(Text(words, style="yellow"), soft_wrap=True)
 
     def ended(self, result: ResultDocument) -> list[str]:
         """Take the end of the run; return what people have to be told of trackers."""

@@ -32,7 +32,15 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, CsvSource, EicuSource, Partition
 from fedfair.policy.site_config import SiteConfig
 
-__all__ = ["SiteRecords", "declared_schema", "federation_key", "load_federation", "read_site_records"]
+__all__ = [
+    "SiteRecords",
+    "declared_schema",
+    "federation_key",
+    "load_federation",
+    "own_file",
+    "own_files",
+    "read_site_records",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +72,9 @@ def load_federation(plan: Plan, root: Path, room: RecordRoom | None = None) -> d
         PlanError: the plan does not say how to divide the records, or says it wrongly.
     """
     task, room = plan.task, room or simulation_room(root)
-    if isinstance(task.data, CsvSource) and task.data.csv.train_of:
-        return _load_own_files(plan, task.data.csv.train_of, root, room)
+    files = own_files(plan)
+    if files is not None:
+        return {name: own_file(plan, name, file, root, room) for name, file in files.items()}
     rule = _rule(plan)
     group = plan.training.options.group_column
     extra = _columns_of(rule) if group is None else (*_columns_of(rule), group)
@@ -74,23 +83,38 @@ def load_federation(plan: Plan, root: Path, room: RecordRoom | None = None) -> d
     return {name: finished(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
 
 
-def _load_own_files(
-    plan: Plan, files: Mapping[str, str], root: Path, room: RecordRoom
-) -> dict[ParticipantId, Splits]:
-    """Return everybody's splits where each has a file of its own, as in a deployment."""
-    names = plan.federation.collaborators
+def own_files(plan: Plan) -> dict[ParticipantId, str] | None:
+    """Return everybody's file, in the order of the plan, where each has one as in a deployment; None where not.
+
+    Raises:
+        PlanError: the plan does not name one file for each collaborator.
+    """
+    data, names = plan.task.data, plan.federation.collaborators
+    if not isinstance(data, CsvSource) or not data.csv.train_of:
+        return None
+    files = data.csv.train_of
     if set(files) != set(names):
         raise PlanError(
             f"task.data.csv.train_of: and federation.collaborators do not name the same: "
             f"{', '.join(sorted(set(files) ^ set(names)))}",
             "name one file for each collaborator",
         )
-    sites = {}
-    for name in names:
-        parts = read_files(plan.task, DataPaths(root, root, root / files[name], None, room), ()).splits
-        check_declared(plan.task, parts.train.schema)
-        sites[ParticipantId(name)] = finished(plan, ParticipantId(name), parts)
-    return sites
+    return {ParticipantId(name): files[name] for name in names}
+
+
+def own_file(
+    plan: Plan, participant: ParticipantId, file: str, root: Path, room: RecordRoom | None = None
+) -> Splits:
+    """Return a collaborator's splits from a file that holds its records alone.
+
+    Raises:
+        DataError: it is missing or is not what the plan declares.
+    """
+    parts = read_files(
+        plan.task, DataPaths(root, root, root / file, None, room or simulation_room(root)), ()
+    ).splits
+    check_declared(plan.task, parts.train.schema)
+    return finished(plan, participant, parts)
 
 
 def read_site_records(

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedfair.plan.algorithms import (
     ALGORITHMS,
@@ -36,6 +36,7 @@ from fedfair.plan.fields import (
     refuse,
     repeated,
 )
+from fedfair.plan.name_ranges import written_out
 from fedfair.plan.public_keys import parse_public_key
 
 MAX_EXACT_SIZES = 19
@@ -86,7 +87,7 @@ class FederationSection(Section):
     collaborators: Items[ParticipantName] = Field(
         min_length=1,
         max_length=MAX_COLLABORATORS,
-        description="names of the collaborators, each once, 1 to 100000",
+        description='names of the collaborators, each once, 1 to 100000; "site-{1..1000}" stands for 1000 of them',
     )
     roster: dict[str, str] = Field(
         default={},
@@ -110,6 +111,11 @@ class FederationSection(Section):
     max_attempts: PositiveInt = Field(
         default=3, le=100, description="how often a sum is tried before the run is given up, 1 to 100"
     )
+
+    @field_validator("collaborators", mode="before")
+    @classmethod
+    def _write_out(cls, names: object) -> object:
+        return written_out(names, MAX_COLLABORATORS)
 
     @model_validator(mode="after")
     def _check(self) -> FederationSection:

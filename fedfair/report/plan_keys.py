@@ -22,7 +22,7 @@ error suggests the nearest key. `required` keys have no default. A value that eq
 the plan's digest. So a version with new keys voids no approval, and a default that was released never changes.
 
 Every file (`plan.yaml`, `roster.yaml`, `collaborator.yaml`) has at most 64 KiB, because the parser takes up to a
-second for that. That is room for some 8,000 names of collaborators or 900 keys of a roster.
+second for that. That is room for some 8,000 names of collaborators, written out, or 900 keys of a roster.
 
 A declared `task.partition` means that one data set is divided: a deployed site then takes its own part of whatever
 it reads. Omit it where every site reads only its own records.

@@ -89,6 +89,9 @@ class ResultDocument(BaseModel):
     late: tuple[LateSite, ...] = Field(
         default=(), description="whom sums went on without, because it was too slow; omitted where nobody was"
     )
+    engine: Literal["loop", "vectorised", "ray"] | None = Field(
+        default=None, description="which engine computed a simulation; omitted where none was computed"
+    )
 
     @property
     def loss_title(self) -> str:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -115,6 +115,7 @@ def simulated_result(
     costs: Sequence[SumCost],
     privacy: PrivacyWords = NO_PRIVACY,
     family: FamilyLimit | None = None,
+    engine: Literal["loop", "vectorised", "ray"] | None = None,
 ) -> ResultDocument:
     """Return the result of a simulation.
 
@@ -129,6 +130,7 @@ def simulated_result(
         costs: what every sum cost, in order.
         privacy: from `privacy_words.simulated_privacy`.
         family: as `verdict_words.worded`; None where nobody can tell.
+        engine: which engine computed it; None where a saved model was evaluated.
     """
     stated, sizes = plan.objective, reported_group_sizes(plan)
     pooled = {split: _pooled(losses.values(), split) for split in SPLITS}
@@ -164,7 +166,10 @@ def simulated_result(
         for name, split in pooled.items()
         if split is not None and predicts_classes(plan) and name in run.confusion
     }
-    return _result(frame, objective, splits, counts).model_copy(update={"collaborators": collaborators})
+    told = (
+        {"collaborators": collaborators} if engine is None else {"collaborators": collaborators, "engine": engine}
+    )
+    return _result(frame, objective, splits, counts).model_copy(update=told)
 
 
 def deployed_result(

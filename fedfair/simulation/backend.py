@@ -1,29 +1,51 @@
-"""Chooses the cohort that computes a simulation: one collaborator after the other, or all at once.
+"""Chooses the cohort that computes a simulation: one collaborator after the other, all at once, or many workers.
 
-Decides what `auto` means and refuses what cannot be vectorised. The draws, the rule and the result are the same
-with both; see `vectorised/clients.py` for the rounding. No torch.
+Decides what `auto` means and refuses what cannot be vectorised, or dealt. The draws, the rule and the result are
+the same with all; see `vectorised/clients.py` and `dealt/clients.py` for the rounding. No torch.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fedfair.errors import PlanError
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import is_unevaluated
 from fedfair.plan.losses import OrdinalLoss, OwnLoss, SegmentationLoss
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel, MlpModel
 
-Engine: TypeAlias = Literal["auto", "loop", "vectorised"]
+Engine: TypeAlias = Literal["auto", "loop", "vectorised", "ray"]
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """The workers of the engine `ray`.
+
+    Attributes:
+        address: of a running cluster: auto, HOST:PORT or ray://HOST:PORT; None takes `RAY_ADDRESS`, or starts Ray
+            on this machine.
+        workers: how many, at least 1; None for one on every free processor.
+    """
+
+    address: str | None = None
+    workers: int | None = None
 
 
 def chosen_engine(plan: Plan, engine: Engine) -> Literal["loop", "vectorised"]:
-    """Return the engine for a plan; `auto` is vectorised where that is possible.
+    """Return the engine for a plan, or that of every worker; `auto` is vectorised where that is possible.
 
     Raises:
-        PlanError: vectorised is asked for, and the plan cannot be.
+        PlanError: vectorised or ray is asked for, and the plan cannot be.
     """
     reason = obstacle(plan)
+    if engine == "ray" and ALGORITHMS[plan.training.algorithm].centralised:
+        raise PlanError(
+            f"training.algorithm: {plan.training.algorithm} trains on the records of all in one place, "
+            "so there is nothing to deal to workers",
+            "simulate it with --engine auto or loop",
+        )
     if engine == "vectorised" and reason is not None:
         raise PlanError(f"this plan cannot be vectorised: {reason}", "simulate it with --engine auto or loop")
     if engine == "loop" or reason is not None:

@@ -7,6 +7,8 @@ about training; `LoopClients` asks one task after the other and adds up the byte
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -100,6 +102,30 @@ class Clients(Protocol):
         """Return the losses of the model at each collaborator, for those of the splits that have records."""
 
 
+def asked_members(
+    names: Sequence[ParticipantId], counts: NDArray[np.int64], members: Sequence[int] | None
+) -> NDArray[np.int64]:
+    """Return the numbers of those who are asked for local steps, int64 array; None asks everybody.
+
+    Args:
+        names: of all collaborators.
+        counts: how many training records each has, int64 array (collaborators,).
+        members: who is asked, by number.
+
+    Raises:
+        LocalProtocolError: one of them has no training records.
+    """
+    asked = np.arange(len(names)) if members is None else np.asarray(members, np.int64)
+    for member in asked[counts[asked] == 0]:
+        raise without_records(names[member])
+    return asked
+
+
+def without_records(name: ParticipantId) -> LocalProtocolError:
+    """Return the fault of asking somebody without training records for a step."""
+    return LocalProtocolError(f"{name} has no training records to make a step on")
+
+
 class LoopClients:
     """A cohort that asks one task after the other: any model, any precision.
 
@@ -139,11 +165,20 @@ class LoopClients:
         """Return what the last evaluation found at each collaborator."""
         return [task.last_losses for task in self._tasks]
 
+    @property
+    def memory(self) -> Mapping[ParticipantId, SiteMemory] | None:
+        """Return what everybody keeps of earlier rounds; None where the plan needs nothing of the kind."""
+        return self._memories
+
+    def restore(self, memory: Mapping[ParticipantId, SiteMemory] | None) -> None:
+        """Keep what `memory` was when it was copied."""
+        self._memories = memory
+
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody, of bytes as they would have travelled; see `Clients.totals`."""
         if self._noised is not None and sum_kind(request.purpose).is_round:
-            numbers = (task.noised_numbers(model, request.round, request.attempt) for task in self._tasks)
-            return self._noised.simulated_totals(numbers, model.vector.dtype)
+            numbers = self.noised_numbers(request, model)
+            return self._noised.opened_totals(numbers, len(self._tasks), model.vector.dtype)
         if clip is not None and sum_kind(request.purpose).is_round:
             return self._clipped_totals(request, model, clip)
         total = PlainSum(request.spec)
@@ -152,6 +187,11 @@ class LoopClients:
             self._note(task, request, model, addend)
             total.add(encode(addend, request.spec))
         return total.totals()
+
+    def noised_numbers(self, request: SumRequest, model: GlobalModel) -> NDArray[np.int64]:
+        """Return the sum of everybody's noised whole numbers, int64 (length,), not yet taken modulo the ring."""
+        numbers = (task.noised_numbers(model, request.round, request.attempt) for task in self._tasks)
+        return functools.reduce(operator.add, numbers)
 
     def _remembered(self, task: TrainingClient, request: SumRequest, model: GlobalModel) -> Remembered | None:
         """Return what a member's steps need of earlier rounds; None where they need nothing."""
@@ -206,7 +246,7 @@ class LoopClients:
             weights = None if record_weights is None else record_weights[place]
             change = self._tasks[member].training_change(start, number, 1, steps=steps, record_weights=weights)
             if change is None:
-                raise LocalProtocolError(f"{self._names[member]} has no training records to make a step on")
+                raise without_records(self._names[member])
             models[place], moved[place] = change.model, change.threshold
         return LocalChanges(models, moved)
 

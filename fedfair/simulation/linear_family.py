@@ -16,6 +16,7 @@ from fedfair.data.dataset import Dataset, Splits, pooled_features
 from fedfair.data.pixels import feature_values
 from fedfair.fairness.critical_size import critical_group_size, critical_size_bounds
 from fedfair.ids import ParticipantId
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel
@@ -42,13 +43,18 @@ def least_served_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> floa
     """
     if not isinstance(plan.task.model, LinearModel) or plan.task.loss != CROSS_ENTROPY:
         return None
-    train = _joined([site.train for site in sites.values()])
-    held_out = [site.test for site in sites.values() if site.test is not None]
-    asked = _joined(held_out) if held_out else train
-    classes = asked.schema.classes
-    if len(asked) * math.prod(asked.schema.input_shape) * (classes - 1) > MAX_VALUES:
+    trained = [site.train for site in sites.values()]
+    judged = [site.test for site in sites.values() if site.test is not None] or trained
+    schema = judged[0].schema
+    if is_too_much(schema, sum(map(len, judged))):
         return None
+    classes, train, asked = schema.classes, _joined(trained), _joined(judged)
     return critical_sizes(scaled(asked, standardised_columns(train)), asked.labels, classes)[0]
+
+
+def is_too_much(schema: FeatureSchema, records: int) -> bool:
+    """Return whether nobody is asked about so many records."""
+    return records * math.prod(schema.input_shape) * (schema.classes - 1) > MAX_VALUES
 
 
 def critical_sizes(features: Features, labels: NDArray[np.int64], classes: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ can never know is known here: exact risks, at every evaluation, and per-site mea
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,37 +24,34 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.data.dataset import Splits
-from fedfair.data.source import load_federation
+from fedfair.data.site_files import SiteFiles
+from fedfair.data.source import load_federation, own_files
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import is_noised, is_unevaluated, protects_records
+from fedfair.plan.derived import is_unevaluated
 from fedfair.plan.digest import format_digest
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
-from fedfair.privacy.releases import ReleaseLog
 from fedfair.results.costs import ComputedTraffic, SumCost
 from fedfair.results.document import ResultDocument
 from fedfair.results.privacy import simulated_privacy
 from fedfair.results.writing import exact_evaluation, simulated_result
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
-from fedfair.simulation.backend import Engine, chosen_engine
+from fedfair.simulation.backend import Engine, RayCluster, chosen_engine
 from fedfair.simulation.baselines.algorithm import Algorithm
 from fedfair.simulation.baselines.registry import algorithm_of
 from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
-from fedfair.simulation.clients import Clients, LoopClients
-from fedfair.simulation.linear_family import least_served_size
-from fedfair.simulation.vectorised.clients import VectorisedClients
-from fedfair.simulation.vectorised.private_clients import PrivateClients
-from fedfair.training.assembly import flat_model, local_steps
+from fedfair.simulation.clients import Clients
+from fedfair.simulation.dealt.clients import OnLoss, nobody_hears
+from fedfair.simulation.everybody import Everybody, RayTerms, engaged
+from fedfair.simulation.linear_family import is_too_much, least_served_size
 from fedfair.training.binding import bound
-from fedfair.training.client import TrainingClient
-from fedfair.training.device import choose_device
-from fedfair.training.dp_sgd import simulated_protection
-from fedfair.training.flat_model import FlatModel
-from fedfair.training.own_variates import VariatesInMemory
-from fedfair.training.site_memory import SiteMemory, site_memory
+
+HERE = RayCluster()
+ASKED = ("test", "train")
 
 OnProgress = Callable[[Progress], None]
 
@@ -83,24 +80,37 @@ class SimulationOutcome:
 
 
 def simulate(
-    plan: Plan, root: Path, *, engine: Engine = "auto", on_progress: OnProgress | None = None
+    plan: Plan,
+    root: Path,
+    *,
+    engine: Engine = "auto",
+    cluster: RayCluster = HERE,
+    on_progress: OnProgress | None = None,
+    on_loss: OnLoss = nobody_hears,
 ) -> SimulationOutcome:
-    """Run the plan on this machine.
+    """Run the plan on this machine, or on those of a Ray cluster.
 
     Args:
         plan: the plan. Masks do not change a sum, and nothing is masked here; but what a masked sum clips is
             clipped here too (`clip_rule.clips_in_simulation`).
         root: the workspace: the plan's data paths and code start there.
         engine: compute one collaborator after the other (`loop`), or all at once (`vectorised`), which is the
-            same up to rounding; `auto` is vectorised where the model and the precision allow it.
+            same up to rounding; `auto` is vectorised where the model and the precision allow it. With `ray` each
+            of many workers computes its share so, and the sums of shares are added.
+        cluster: the workers of `ray`.
         on_progress: called after every sum; an evaluation has the exact figures that the result has.
+        on_loss: called with the number of a worker of `ray` that was lost and replaced, and the reason.
 
     Raises:
-        FedfairError: the plan's data cannot be loaded, it cannot be vectorised as asked, or training left the
-            finite numbers.
+        FedfairError: the plan's data cannot be loaded, it cannot be vectorised as asked, training left the
+            finite numbers, or there is no such cluster.
     """
     chosen_engine(plan, engine)
-    return simulate_sites(plan, load_federation(plan, root), root, engine=engine, on_progress=on_progress)
+    apart = engine == "ray" and own_files(plan) is not None
+    sites = SiteFiles(plan, root.resolve()) if apart else load_federation(plan, root)
+    return simulate_sites(
+        plan, sites, root, engine=engine, cluster=cluster, on_progress=on_progress, on_loss=on_loss
+    )
 
 
 def simulate_sites(
@@ -109,7 +119,9 @@ def simulate_sites(
     root: Path,
     *,
     engine: Engine = "auto",
+    cluster: RayCluster = HERE,
     on_progress: OnProgress | None = None,
+    on_loss: OnLoss = nobody_hears,
     as_trained: bool = False,
 ) -> SimulationOutcome:
     """Run the plan on records that are in memory already; otherwise as `simulate`.
@@ -117,17 +129,20 @@ def simulate_sites(
     With `as_trained` the result is what training ends with, even where an earlier model is better by the plan's
     objective: a study of algorithms compares what they come to.
     """
-    vectorised = chosen_engine(plan, engine) == "vectorised"
-    schema = next(iter(sites.values())).train.schema
+    chosen = chosen_engine(plan, engine)
+    with engaged(plan, sites, root, chosen, RayTerms(cluster, on_loss) if engine == "ray" else None) as everybody:
+        return _simulated(everybody, on_progress, as_trained=as_trained)
+
+
+def _simulated(everybody: Everybody, on_progress: OnProgress | None, *, as_trained: bool) -> SimulationOutcome:
+    plan, sites, root, schema = everybody.plan, everybody.sites, everybody.root, everybody.schema
     binding = bound(plan, schema, root)
     training_run = TrainingRun(plan, binding.layout, schema, binding.vector, as_trained=as_trained)
-    model = flat_model(plan, schema, choose_device(plan.training.device), root)
-    logs = {name: ReleaseLog() for name in sites}
-    cohort = cohort_of(plan, sites, model, logs, vectorised=vectorised)
+    cohort = everybody.cohort(plan, sites)
     centralised = ALGORITHMS[plan.training.algorithm].centralised
     if centralised:
         everything = {POOLED: Splits(pool(splits.train for splits in sites.values()))}
-        cohort = PooledClients(cohort, cohort_of(plan, everything, model, logs, vectorised=vectorised))
+        cohort = PooledClients(cohort, everybody.cohort(plan, everything))
     exact = dict[int, Evaluation]()
     algorithm = algorithm_of(plan, sites)
     traffic, costs = ComputedTraffic(plan, binding.layout, schema), list[SumCost]()
@@ -152,7 +167,7 @@ def simulate_sites(
     play(training_run, cohort, algorithm, note, clips=clips_in_simulation(plan))
     judged, held = training_run, cohort.last_losses
     if is_unevaluated(plan):
-        judged, held = _judged(plan, training_run, sites, model)
+        judged, held = _judged(everybody, training_run)
         exact[judged.history[-1].round] = exact_evaluation(judged.history[-1], held)
     elif training_run.state.final is not None:
         held = cohort.losses(training_run.model)
@@ -167,8 +182,9 @@ def simulate_sites(
         classes=schema.classes,
         seconds=time.perf_counter() - start,
         costs=costs,
-        privacy=simulated_privacy(plan, logs, distributed_dp(plan, model.layout.dimension)),
-        family=partial(least_served_size, plan, sites),
+        privacy=simulated_privacy(plan, everybody.logs, distributed_dp(plan, binding.layout.dimension)),
+        family=None if _unread(sites, losses, schema) else partial(least_served_size, plan, sites),
+        engine=everybody.engine_word,
     )
     if judged.evaluated is None:
         raise LocalProtocolError("a training run that was played to its end has no evaluation")
@@ -176,56 +192,25 @@ def simulate_sites(
     record = evaluation_record(plan, binding.digest, schema, judged.evaluated, masked=False)
     origin = ModelOrigin.of_plan(plan, record.plan_digest, schema, binding.initial_weights)
     scaling = training_run.scaling
-    return SimulationOutcome(result, training_run.model, model.layout, record, scaling, losses, origin)
+    return SimulationOutcome(result, training_run.model, binding.layout, record, scaling, losses, origin)
 
 
-def cohort_of(
-    plan: Plan,
-    sites: Mapping[ParticipantId, Splits],
-    model: FlatModel,
-    logs: Mapping[ParticipantId, ReleaseLog],
-    *,
-    vectorised: bool,
-) -> Clients:
-    """Return everybody, computed by one of the two engines.
-
-    Args:
-        plan: the plan.
-        sites: everybody's records.
-        model: the plan's model on the device to work on.
-        logs: where everybody's noised releases are written down; unused without privacy.
-        vectorised: compute all at once, which `engine.obstacle` must find nothing against.
-    """
-    if vectorised and not protects_records(plan):
-        return VectorisedClients(plan, sites, model)
-    steps = local_steps(plan, model, next(iter(sites.values())).train.schema)
-    if not is_noised(plan):
-        tasks = {name: TrainingClient(plan, name, splits, model, steps) for name, splits in sites.items()}
-        return LoopClients(tasks, memories=simulated_memories(plan, model.layout, sites))
-    protections = {name: simulated_protection(plan, name, logs[name]) for name in sites}
-    tasks = {
-        name: TrainingClient(plan, name, splits, model, steps, protections[name]) for name, splits in sites.items()
-    }
-    loop = LoopClients(tasks, distributed_dp(plan, model.layout.dimension))
-    return PrivateClients(plan, sites, model, protections, loop) if vectorised else loop
+def _unread(
+    sites: Mapping[ParticipantId, Splits], losses: Mapping[ParticipantId, SiteLosses], schema: FeatureSchema
+) -> bool:
+    """Return whether nobody is to read all records in one place, only to be told that they are too many."""
+    held = [
+        sum(len(site[split].values) for site in losses.values() if split in site) for split in ("test", "train")
+    ]
+    return isinstance(sites, SiteFiles) and is_too_much(schema, held[0] or held[1])
 
 
-def simulated_memories(
-    plan: Plan, layout: Layout, names: Iterable[ParticipantId]
-) -> dict[ParticipantId, SiteMemory] | None:
-    """Return what simulated sites keep of earlier rounds; None where the plan needs nothing of the kind."""
-    memories = {name: site_memory(plan, layout, name, lambda _: VariatesInMemory()) for name in names}
-    return {name: memory for name, memory in memories.items() if memory is not None} or None
-
-
-def _judged(
-    plan: Plan, training_run: TrainingRun, sites: Mapping[ParticipantId, Splits], model: FlatModel
-) -> tuple[TrainingRun, list[SiteLosses]]:
+def _judged(everybody: Everybody, training_run: TrainingRun) -> tuple[TrainingRun, list[SiteLosses]]:
     """Return what an evaluation of the output model comes to, where the plan itself has none, and its losses."""
-    plan, schema = without_noise(plan), next(iter(sites.values())).train.schema
+    plan = without_noise(everybody.plan)
     saved = TrainedModel(training_run.model, training_run.rounds_done, "", training_run.scaling)
-    evaluating = evaluation_run(plan, model.layout, schema, saved, exact=False)
-    cohort = LoopClients({name: TrainingClient(plan, name, splits, model) for name, splits in sites.items()})
+    evaluating = evaluation_run(plan, everybody.layout, everybody.schema, saved, exact=False)
+    cohort = everybody.cohort(plan, everybody.sites)
     play(evaluating, cohort)
     return evaluating, cohort.last_losses
 

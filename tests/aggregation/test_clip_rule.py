@@ -23,7 +23,8 @@ from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.fixedpoint import clipped_values, size_histogram
-from fedfair.simulation.simulate import cohort_of, simulate_sites
+from fedfair.simulation.cohort import cohort_of
+from fedfair.simulation.simulate import simulate_sites
 from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.training.assembly import flat_model
 

@@ -98,3 +98,11 @@ def test_an_empty_file_and_an_older_result_are_replaced(tmp_path: Path) -> None:
     place.touch()
     assert simulated(tmp_path, "auto") == json.loads(place.read_text()) != {}
     assert attempted(tmp_path, "--output", str(place)) is None
+
+
+@pytest.mark.parametrize(("word", "value"), [("--workers", "2"), ("--address", "auto")])
+def test_workers_without_the_engine_that_has_them_are_refused(word: str, value: str, tmp_path: Path) -> None:
+    refused = attempted(tmp_path, word, value)
+    assert isinstance(refused, PlanError)
+    assert refused.message == f"{word} is for --engine ray, and the engine is auto"
+    assert "--engine ray" in refused.remedy

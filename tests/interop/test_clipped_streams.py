@@ -27,7 +27,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.fixedpoint import fraction_bits
-from fedfair.simulation.simulate import cohort_of
+from fedfair.simulation.cohort import cohort_of
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
 from tests.interop.federation_kit import FIVE, Federation, metrics, model_files_agree, play

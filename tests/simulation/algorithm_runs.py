@@ -22,7 +22,7 @@ from fedfair.simulation.baselines.algorithm import Algorithm
 from fedfair.simulation.baselines.registry import algorithm_of
 from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients, LoopClients
-from fedfair.simulation.simulate import simulated_memories
+from fedfair.simulation.cohort import simulated_memories
 from fedfair.training.client import TrainingClient
 from tests import bc10
 

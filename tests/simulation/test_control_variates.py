@@ -22,7 +22,8 @@ from fedfair.plan.schema import Plan
 from fedfair.run.packed_state import greatest_state_bytes, pack_state, unpack_state
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import LoopClients
-from fedfair.simulation.simulate import play, simulated_memories
+from fedfair.simulation.cohort import simulated_memories
+from fedfair.simulation.simulate import play
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.client import TrainingClient

@@ -27,7 +27,8 @@ from fedfair.run.packed_state import pack_state, unpack_state
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, groups_of
 from fedfair.simulation.clients import Clients, LoopClients
-from fedfair.simulation.simulate import play, simulated_memories
+from fedfair.simulation.cohort import simulated_memories
+from fedfair.simulation.simulate import play
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound

@@ -6,7 +6,6 @@ has loaded. The workspace is a path that every machine sees. `RAY_ADDRESS` names
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -14,19 +13,12 @@ from typing import Any
 
 import torch
 
-from fedfair.errors import PlanError
 from fedfair.experiments.sweep.events import Event, Failure, PointFailed, PointFinished
 from fedfair.experiments.sweep.grid import Point
 from fedfair.experiments.sweep.runner import PointRunner
 from fedfair.plan.schema import Plan
 from fedfair.results.document import ResultDocument
-
-try:
-    import ray
-except ImportError as missing:
-    raise PlanError(
-        "the engine ray is not installed", "pip install 'fedfair[ray]', or use --engine local"
-    ) from missing
+from fedfair.simulation.ray_cluster import gpu_share, processors, ray_session
 
 
 class _Worker:
@@ -56,16 +48,13 @@ def run_on_ray(points: Sequence[Point], root: Path, workers: int | None) -> Gene
     Raises:
         PlanError: the cluster has fewer processors than workers were asked for.
     """
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
-    try:
-        count = _workers(workers, len(points))
-        kind: Any = ray.remote(num_cpus=1, num_gpus=_gpu_share(count))(_Worker)
-        yield from _run(deque(points), kind, root.resolve(), count)
-    finally:
-        ray.shutdown()
+    with ray_session(None) as ray:
+        count = min(processors(ray, workers), len(points))
+        kind: Any = ray.remote(num_cpus=1, num_gpus=gpu_share(ray, count))(_Worker)
+        yield from _run(ray, deque(points), kind, root.resolve(), count)
 
 
-def _run(waiting: deque[Point], kind: Any, root: Path, count: int) -> Generator[Event, None, None]:  # noqa: ANN401 - Ray types no actor classes
+def _run(ray: Any, waiting: deque[Point], kind: Any, root: Path, count: int) -> Generator[Event, None, None]:  # noqa: ANN401 - Ray types no actor classes
     busy: dict[Any, tuple[Any, Point]] = {}
 
     def give(actor: Any) -> None:  # noqa: ANN401 - as above
@@ -85,16 +74,3 @@ def _run(waiting: deque[Point], kind: Any, root: Path, count: int) -> Generator[
         if waiting:
             give(actor)
         yield PointFailed(point, answer) if isinstance(answer, Failure) else PointFinished(point, answer)
-
-
-def _workers(asked: int | None, points: int) -> int:
-    processors = int(ray.cluster_resources().get("CPU", 0))
-    if asked is not None and asked > processors:
-        raise PlanError(f"the Ray cluster has {processors} processors, fewer than --workers {asked}", "lower it")
-    return min(asked or processors, points)
-
-
-def _gpu_share(workers: int) -> float:
-    """Return the share of a GPU for each worker, such that all workers fit: Ray places a share on one GPU."""
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    return 1 / math.ceil(workers / gpus) if gpus and workers else 0.0

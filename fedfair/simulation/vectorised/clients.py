@@ -46,7 +46,7 @@ from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.local_rounds import round_length, round_weight, stated_batch_size
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.simulation.clients import LocalChanges
+from fedfair.simulation.clients import LocalChanges, asked_members
 from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.simulation.vectorised.descent import Descent
 from fedfair.simulation.vectorised.group_batch import GroupBatch, group_batches
@@ -125,6 +125,15 @@ class VectorisedClients:
         """Return what the last evaluation found at each collaborator."""
         return self._last
 
+    @property
+    def memory(self) -> tuple[PooledVariates | None, PooledThresholds | None]:
+        """Return what everybody keeps of earlier rounds."""
+        return self._variates, self._thresholds
+
+    def restore(self, memory: tuple[PooledVariates | None, PooledThresholds | None]) -> None:
+        """Keep what `memory` was when it was copied."""
+        self._variates, self._thresholds = memory
+
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale everybody's features; a second call replaces the first."""
         self._pools = self._pool(scaling)
@@ -153,9 +162,7 @@ class VectorisedClients:
         record_weights: Sequence[NDArray[np.floating]] | None = None,
     ) -> LocalChanges:
         """Return what a round's local steps change at each member; see `Clients.changes`."""
-        asked = np.arange(len(self._names)) if members is None else np.asarray(members, np.int64)
-        for member in asked[self._counts[asked] == 0]:
-            raise LocalProtocolError(f"{self._names[member]} has no training records to make a step on")
+        asked = asked_members(self._names, self._counts, members)
         start, levels = self._on_device(model.vector), np.full(len(asked), model.threshold)
         levels = levels if thresholds is None else thresholds
         models, moved = np.empty((len(asked), len(start)), model.vector.dtype), np.empty(len(asked))
@@ -269,8 +276,9 @@ class VectorisedClients:
         layout = planned_layout(self._plan, self._schema)
         header = evaluation_header(held, self._objective, model.threshold, self._histogram, layout)
         if published:
-            for row, site in zip(layout.read(header)["sites"], self._last, strict=True):
-                fill_row(row, site, self._plan.evaluation.min_group)
+            rows = layout.read(header)["sites"]
+            for name, site in zip(self._names, self._last, strict=True):
+                fill_row(rows[published.index(name)], site, self._plan.evaluation.min_group)
         return header
 
     def _exact_header(self, model: GlobalModel, step: QueryStep) -> NDArray[np.float64]:

@@ -90,6 +90,13 @@ class PrivateClients:
         """Return what the last evaluation found at each collaborator."""
         return self._loop.last_losses
 
+    @property
+    def memory(self) -> None:
+        """Return nothing: no plan that protects single records has sites that keep anything of earlier rounds."""
+
+    def restore(self, memory: None) -> None:
+        """Keep nothing."""
+
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody; that of a round's changes without anybody's addend."""
         if not sum_kind(request.purpose).is_round:

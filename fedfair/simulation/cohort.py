@@ -1,0 +1,71 @@
+"""Everybody of a plan, or some of them, as one of the engines of a single process computes them.
+
+Decides nothing but who computes: `backend.py` says which engine a plan allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from fedfair.aggregation.distributed_dp import distributed_dp
+from fedfair.aggregation.model_layout import Layout
+from fedfair.data.dataset import Splits
+from fedfair.ids import ParticipantId
+from fedfair.plan.derived import is_noised, protects_records
+from fedfair.plan.schema import Plan
+from fedfair.privacy.releases import ReleaseLog
+from fedfair.simulation.clients import LoopClients
+from fedfair.simulation.vectorised.clients import VectorisedClients
+from fedfair.simulation.vectorised.private_clients import PrivateClients
+from fedfair.training.assembly import local_steps
+from fedfair.training.client import TrainingClient
+from fedfair.training.dp_sgd import PrivateStepping, simulated_protection
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.local_sgd import LocalSteps
+from fedfair.training.own_variates import VariatesInMemory
+from fedfair.training.site_memory import SiteMemory, site_memory
+
+Steps: TypeAlias = LocalSteps | PrivateStepping
+Cohort: TypeAlias = LoopClients | VectorisedClients | PrivateClients
+
+
+def cohort_of(
+    plan: Plan,
+    sites: Mapping[ParticipantId, Splits],
+    model: FlatModel,
+    logs: Mapping[ParticipantId, ReleaseLog],
+    *,
+    vectorised: bool,
+    steps: Steps | None = None,
+) -> Cohort:
+    """Return everybody, computed by one of the two engines.
+
+    Args:
+        plan: the plan.
+        sites: everybody's records.
+        model: the plan's model on the device to work on.
+        logs: where everybody's noised releases are written down; unused without privacy.
+        vectorised: compute all at once, which `engine.obstacle` must find nothing against.
+        steps: of another cohort on the same model, which private steps watch only once; None makes them.
+    """
+    if vectorised and not protects_records(plan):
+        return VectorisedClients(plan, sites, model)
+    steps = steps or local_steps(plan, model, next(iter(sites.values())).train.schema)
+    if not is_noised(plan):
+        tasks = {name: TrainingClient(plan, name, splits, model, steps) for name, splits in sites.items()}
+        return LoopClients(tasks, memories=simulated_memories(plan, model.layout, sites))
+    protections = {name: simulated_protection(plan, name, logs[name]) for name in sites}
+    tasks = {
+        name: TrainingClient(plan, name, splits, model, steps, protections[name]) for name, splits in sites.items()
+    }
+    loop = LoopClients(tasks, distributed_dp(plan, model.layout.dimension))
+    return PrivateClients(plan, sites, model, protections, loop) if vectorised else loop
+
+
+def simulated_memories(
+    plan: Plan, layout: Layout, names: Iterable[ParticipantId]
+) -> dict[ParticipantId, SiteMemory] | None:
+    """Return what simulated sites keep of earlier rounds; None where the plan needs nothing of the kind."""
+    memories = {name: site_memory(plan, layout, name, lambda _: VariatesInMemory()) for name in names}
+    return {name: memory for name, memory in memories.items() if memory is not None} or None

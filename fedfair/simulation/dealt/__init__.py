@@ -1,0 +1,1 @@
+"""A simulation whose collaborators are dealt to workers, which return partial sums."""

@@ -1,0 +1,269 @@
+"""A cohort that is dealt to workers: it asks them, adds what they return, and survives their loss.
+
+Answers what `LoopClients` answers, up to the order of additions. That order is the tree of `dealing.py`: neither
+the number of workers nor the loss of one changes a bit. Rounding: with u = 2^-24 (float32) or 2^-53, either
+order of n addends differs from the exact sum by at most (n - 1) u sum |addend|, to first order in u.
+
+A lost worker is replaced. Where plans need nothing of earlier rounds, records and scaling are all that the new one
+needs. Where they do (control variates, own thresholds, releases under noise), what every worker remembers is
+copied to outlive it after each `SUMS_BETWEEN_COPIES` sums. The new worker starts from the copy and is asked again
+for the sums since then, whose answers nobody adds a second time. All draws follow from the plan's seed, so that it
+comes to the very numbers that were lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.distributed_dp import DistributedDp
+from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.errors import AbortedError, TrainingError
+from fedfair.fairness.record_losses import SiteLosses
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.derived import is_noised, sites_remember
+from fedfair.privacy.releases import ReleaseLog
+from fedfair.simulation.clients import LocalChanges, asked_members
+from fedfair.simulation.dealt.crew import Call, Crew, Lost
+from fedfair.simulation.dealt.dealing import Dealing, Node, added, whole_sum
+from fedfair.simulation.dealt.share import Counted, PackedLosses, PartialSums, ShareTerms, WorkerFault, loss_order
+
+SUMS_BETWEEN_COPIES = 10
+MAX_LOSSES = 3
+"""So often the same question may cost its worker; then it is the question."""
+
+OnLoss = Callable[[int, str], None]
+"""Called with the number of a worker that was lost, and the reason."""
+
+
+def nobody_hears(worker: int, reason: str) -> None:
+    """Tell nobody."""
+
+
+class DealtClients:
+    """A cohort of many workers; see `Clients` for what is asked.
+
+    Args:
+        crew: the workers, each with an empty share.
+        terms: the terms of all shares.
+        dealing: who computes whom.
+        names: of everybody, in the order of the plan.
+        parts: for each worker, the records that its `Share.begin` takes, or where the crew keeps them.
+        noised: how training sums are noised for whole collaborators; None where they are not.
+        on_loss: who hears of lost workers.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        terms: ShareTerms,
+        dealing: Dealing,
+        names: Sequence[ParticipantId],
+        parts: Sequence[Any],
+        noised: DistributedDp | None,
+        on_loss: OnLoss = nobody_hears,
+    ) -> None:
+        self._crew, self._dealing, self._noised, self._on_loss = crew, dealing, noised, on_loss
+        self._names = tuple(names)
+        self._begin = {worker: Call("begin", (terms, dealing, worker, part)) for worker, part in enumerate(parts)}
+        self._scaling: FeatureScaling | None = None
+        self._remembers = sites_remember(terms.plan) or is_noised(terms.plan)
+        self._since: list[Call] = []
+        self._copies: dict[int, Any] = {}
+        self._last: list[SiteLosses] = [{} for _ in self._names]
+        counted: dict[int, Counted] = self._answers(self._begin, known=False)
+        self._counts = np.concatenate([counted[worker].counts for worker in sorted(counted)])
+        self._weights = np.concatenate([counted[worker].weights for worker in sorted(counted)])
+
+    @property
+    def names(self) -> tuple[ParticipantId, ...]:
+        """Return who they are."""
+        return self._names
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many training records each has."""
+        return self._counts.copy()
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return what each weighs in a round."""
+        return self._weights.copy()
+
+    @property
+    def last_losses(self) -> list[SiteLosses]:
+        """Return what the last evaluation found at each collaborator."""
+        return self._last
+
+    def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
+        """Return the sum over everybody; see `Clients.totals`.
+
+        Raises:
+            TrainingError: a worker's part cannot be computed, or the sum is beyond the plan's precision.
+        """
+        answers: dict[int, PartialSums] = self._everybody(Call("sum", (request, model, clip)))
+        parts: dict[Node, Totals] = {}
+        for answer in answers.values():
+            parts |= answer.nodes
+        if all(answer.losses is not None for answer in answers.values()):
+            self._last = self._unpacked({worker: answer.losses for worker, answer in answers.items()})
+        total = whole_sum(self._dealing.blocks, parts, added)
+        if self._noised is not None and sum_kind(request.purpose).is_round:
+            # Whole numbers, which may be added in any order.
+            return self._noised.opened_totals(total.body.astype(np.int64), total.contributors, model.vector.dtype)
+        if not (np.isfinite(total.header).all() and np.isfinite(total.body).all()):
+            raise TrainingError(
+                f"the {request.purpose.value} sum of round {request.round} holds values that are NaN or infinite",
+                "lower learning_rate, or look for missing or extreme values in the data",
+            )
+        return total
+
+    def apply_scaling(self, scaling: FeatureScaling) -> None:
+        """Scale everybody's features."""
+        self._answers(dict.fromkeys(range(self._crew.workers), Call("scale", (scaling,))))
+        self._scaling = scaling
+
+    def changes(
+        self,
+        model: GlobalModel,
+        number: RoundNumber,
+        *,
+        members: Sequence[int] | None = None,
+        thresholds: NDArray[np.float64] | None = None,
+        steps: int | None = None,
+        record_weights: Sequence[NDArray[np.floating]] | None = None,
+    ) -> LocalChanges:
+        """Return what a round's local steps change at each member; only workers that have one compute."""
+        asked = asked_members(self._names, self._counts, members)
+        calls, places = dict[int, Call](), dict[int, NDArray[np.int64]]()
+        for worker in range(self._crew.workers):
+            own = self._dealing.members(worker)
+            here = np.flatnonzero((asked >= own.start) & (asked < own.stop))
+            if len(here):
+                levels = None if thresholds is None else thresholds[here]
+                weights = None if record_weights is None else [record_weights[place] for place in here.tolist()]
+                calls[worker] = Call("changes", (model, number, asked[here].tolist(), levels, steps, weights))
+                places[worker] = here
+        models, moved = np.empty((len(asked), len(model.vector)), model.vector.dtype), np.empty(len(asked))
+        found: dict[int, LocalChanges] = self._answers(calls)
+        for worker, changed in found.items():
+            models[places[worker]], moved[places[worker]] = changed.models, changed.thresholds
+        return LocalChanges(models, moved)
+
+    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
+        """Return the losses of the model at each collaborator, for those of the splits that have records."""
+        call = Call("losses", (model, tuple(splits)))
+        return self._unpacked(self._answers(dict.fromkeys(range(self._crew.workers), call)))
+
+    def worst_log(self) -> dict[ParticipantId, ReleaseLog]:
+        """Return whose releases promise least, and what they are; everybody else's promise as much or more."""
+        call = Call("worst_log")
+        found = self._answers(dict.fromkeys(range(self._crew.workers), call))
+        name, log = max((found[worker] for worker in sorted(found)), key=lambda item: loss_order(item[1]))
+        return {name: log}
+
+    def _unpacked(self, found: Mapping[int, PackedLosses | None]) -> list[SiteLosses]:
+        losses: list[SiteLosses] = []
+        for worker in sorted(found):
+            packed = found[worker]
+            if packed is not None:
+                losses += packed.unpacked(len(self._dealing.members(worker)))
+        return losses
+
+    def _everybody(self, call: Call) -> dict[int, Any]:
+        """Return every worker's answer to a question that changes what it remembers."""
+        answers = self._answers(dict.fromkeys(range(self._crew.workers), call))
+        if self._remembers:
+            self._since.append(call)
+            if len(self._since) >= SUMS_BETWEEN_COPIES:
+                self._copy()
+        return answers
+
+    def _copy(self) -> None:
+        """Copy what all workers remember; only when all is copied is the way to it forgotten."""
+        copies: dict[int, Any] = {}
+        for worker in range(self._crew.workers):
+            copy, losses = self._crew.keep(worker), Counter[int]()
+            while isinstance(copy, Lost):
+                self._rebuild(worker, copy, losses)
+                copy = self._crew.keep(worker)
+            copies[worker] = copy
+        self._copies, self._since = copies, []
+
+    def _answers(self, calls: Mapping[int, Call], *, known: bool = True) -> dict[int, Any]:
+        """Return the answers; ask a worker's successor where one is lost.
+
+        Args:
+            calls: by worker.
+            known: whether the workers have begun, so that a successor must be told what they know.
+
+        Raises:
+            FedfairError: what a worker raised; or one question has cost too many workers.
+        """
+        answers: dict[int, Any] = {}
+        losses = Counter[int]()
+        while len(answers) < len(calls):
+            found = self._crew.ask({worker: call for worker, call in calls.items() if worker not in answers})
+            for worker, answer in found.items():
+                if isinstance(answer, WorkerFault):
+                    raise answer.error()
+                if not isinstance(answer, Lost):
+                    answers[worker] = answer
+            for worker, answer in found.items():
+                if isinstance(answer, Lost):
+                    self._rebuild(worker, answer, losses, known=known)
+        return answers
+
+    def _rebuild(self, worker: int, lost: Lost, losses: Counter[int], *, known: bool = True) -> None:
+        """Put a worker that knows the same in the place of a lost one.
+
+        Args:
+            worker: its number.
+            lost: how it was lost.
+            losses: how often each worker was lost at this question.
+            known: as for `_answers`.
+
+        Raises:
+            AbortedError: it was lost too often.
+        """
+        found: Any = lost
+        while isinstance(found, Lost):
+            losses[worker] += 1
+            self._on_loss(worker, found.reason)
+            if losses[worker] >= MAX_LOSSES:
+                raise AbortedError(
+                    f"worker {worker + 1} was lost {losses[worker]} times in a row: {found.reason}",
+                    "a worker that needs more memory than there is ends so; take fewer --workers",
+                )
+            self._crew.replace(worker)
+            found = self._retold(worker) if known else None
+
+    def _retold(self, worker: int) -> Lost | None:
+        """Tell a new worker what a lost one knew; return how this one was lost, or None.
+
+        Raises:
+            FedfairError: what it raised.
+        """
+        for call in self._recovery(worker):
+            answer = self._crew.ask({worker: call})[worker]
+            if isinstance(answer, WorkerFault):
+                raise answer.error()
+            if isinstance(answer, Lost):
+                return answer
+        return None
+
+    def _recovery(self, worker: int) -> list[Call]:
+        """Return what a new worker is asked, so that it knows what the lost one knew."""
+        calls = [self._begin[worker]]
+        if self._scaling is not None:
+            calls.append(Call("scale", (self._scaling,)))
+        if worker in self._copies:
+            calls.append(Call("restore", (self._copies[worker],)))
+        return calls + self._since

@@ -1,0 +1,161 @@
+"""Deals collaborators to workers, and adds partial sums so that the total depends on no number of workers.
+
+Collaborators are cut into blocks by their number alone. Blocks are the leaves of a binary tree that halves them,
+and a sum adds the two halves of each node, wherever they were computed. A worker has consecutive blocks, and
+returns one sum for each node whose blocks are all its own and whose parent's are not: one for a number of workers
+that is a power of two, and at most twice the logarithm of the number of blocks. No torch, and no Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+
+from fedfair.aggregation.running_sum import Totals
+
+MAX_BLOCKS = 256
+"""So many blocks at most, and so many workers: a block costs a few calls, whatever is in it."""
+
+VECTORISED_BLOCK = 32
+"""Collaborators who are computed together are at least so many to a block, where that leaves some blocks."""
+
+FEWEST_BLOCKS = 8
+
+MANY_BLOCKS = 64
+"""A block costs as many calls as a cohort; so beyond these, which deal well, blocks become larger before more."""
+
+LARGE_BLOCK = 128
+"""Collaborators to a block where there are more than `MANY_BLOCKS`: their steps cost more than the calls."""
+
+Node: TypeAlias = tuple[int, int]
+"""The blocks from the first number to before the second."""
+
+Addend = TypeVar("Addend")
+
+
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """Who computes whom.
+
+    Attributes:
+        starts: of each block, the number of its first collaborator; then how many collaborators there are.
+        shares: for each worker, its blocks.
+    """
+
+    starts: tuple[int, ...]
+    shares: tuple[range, ...]
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks there are."""
+        return len(self.starts) - 1
+
+    def block(self, number: int) -> range:
+        """Return the collaborators of a block."""
+        return range(self.starts[number], self.starts[number + 1])
+
+    def members(self, worker: int) -> range:
+        """Return the collaborators of a worker."""
+        share = self.shares[worker]
+        return range(self.starts[share.start], self.starts[share.stop])
+
+
+def deal(collaborators: int, workers: int, *, vectorised: bool) -> Dealing:
+    """Return who computes whom; there are at most as many workers as blocks.
+
+    Args:
+        collaborators: how many there are, at least 1.
+        workers: how many there may be, at least 1.
+        vectorised: whether a worker computes all collaborators of a block together.
+    """
+    blocks = min(collaborators, MAX_BLOCKS)
+    if vectorised:
+        many = min(MANY_BLOCKS, collaborators // VECTORISED_BLOCK)
+        blocks = min(blocks, max(FEWEST_BLOCKS, many, collaborators // LARGE_BLOCK))
+    return Dealing(_cuts(collaborators, blocks), _shares(blocks, min(workers, blocks)))
+
+
+def _cuts(whole: int, parts: int) -> tuple[int, ...]:
+    return tuple(part * whole // parts for part in range(parts + 1))
+
+
+def _shares(blocks: int, workers: int) -> tuple[range, ...]:
+    cuts = _cuts(blocks, workers)
+    return tuple(range(cuts[worker], cuts[worker + 1]) for worker in range(workers))
+
+
+def own_nodes(blocks: int, share: range) -> Iterator[Node]:
+    """Yield the nodes that a worker sums, from left to right.
+
+    Args:
+        blocks: how many there are.
+        share: the worker's.
+    """
+    return _covered((0, blocks), share)
+
+
+def _covered(node: Node, share: range) -> Iterator[Node]:
+    first, end = node
+    if share.start <= first and end <= share.stop:
+        yield node
+    elif first < share.stop and share.start < end:
+        for half in _halves(node):
+            yield from _covered(half, share)
+
+
+def node_sum(node: Node, block_sum: Callable[[int], Addend], add: Callable[[Addend, Addend], Addend]) -> Addend:
+    """Return the sum over a node, one block after the other.
+
+    Args:
+        node: of the tree.
+        block_sum: the sum over one block.
+        add: the sum of two sums.
+    """
+    if node[1] - node[0] == 1:
+        return block_sum(node[0])
+    left, right = _halves(node)
+    return add(node_sum(left, block_sum, add), node_sum(right, block_sum, add))
+
+
+def whole_sum(blocks: int, parts: Mapping[Node, Addend], add: Callable[[Addend, Addend], Addend]) -> Addend:
+    """Return the sum over all blocks.
+
+    Args:
+        blocks: how many there are.
+        parts: of all workers together, the sums over their own nodes.
+        add: the sum of two sums.
+    """
+
+    def summed(node: Node) -> Addend:
+        if node in parts:
+            return parts[node]
+        left, right = _halves(node)
+        return add(summed(left), summed(right))
+
+    return summed((0, blocks))
+
+
+def _halves(node: Node) -> tuple[Node, Node]:
+    middle = (node[0] + node[1]) // 2
+    return (node[0], middle), (middle, node[1])
+
+
+def added(left: Totals, right: Totals) -> Totals:
+    """Return the totals over the contributors of both; a sum that is too large becomes infinite."""
+    # Either both tell of sizes, or neither does.
+    sizes = tuple(one + other for one, other in zip(left.sizes, right.sizes, strict=True))
+    with np.errstate(over="ignore", invalid="ignore"):
+        header, body = left.header + right.header, left.body + right.body
+    return replace(
+        left,
+        header=header,
+        body=body,
+        contributors=left.contributors + right.contributors,
+        replaced=left.replaced + right.replaced,
+        replacing=left.replacing + right.replacing,
+        clipped=left.clipped + right.clipped,
+        sizes=sizes,
+    )

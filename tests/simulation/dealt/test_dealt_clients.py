@@ -1,0 +1,233 @@
+"""Everybody dealt to workers gives what the loop gives up to rounding, whatever happens to the workers.
+
+Tolerances are those of `test_vectorised_clients.py`, by the same derivation: only the order of additions differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedfair.aggregation.clip_rule import clips_in_simulation
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.data.dataset import Dataset, Splits
+from fedfair.errors import AbortedError, LocalProtocolError, PlanError, TrainingError
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.schema import Plan
+from fedfair.privacy.releases import ReleaseLog
+from fedfair.run.training_run import TrainingRun
+from fedfair.simulation.baselines.registry import algorithm_of
+from fedfair.simulation.clients import Clients
+from fedfair.simulation.cohort import cohort_of
+from fedfair.simulation.dealt.clients import MAX_LOSSES
+from fedfair.simulation.dealt.share import ShareTerms
+from fedfair.simulation.simulate import play
+from fedfair.training.assembly import flat_model
+from tests import plans
+from tests.simulation.dealt.crew_kit import LocalCrew, dealt
+
+torch.set_num_threads(1)
+
+Sites = Mapping[ParticipantId, Splits]
+
+COUNTS = [9, 0, 14, 8, 11, 20, 5, 12, 7, 10, 13]
+"""Training records; the second collaborator has none."""
+
+PLANS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "several steps, fp32": {"training": {"local_steps": 3, "precision": "fp32"}},
+    "clipped": {"secure_aggregation": {"mode": "semi-honest"}},
+    "standardised, exact": {"task": {"standardize": "secure"}, "evaluation": {"method": "exact"}},
+    "control variates": {"training": {"local_steps": 2, "control_variates": True}},
+    "own thresholds": {"training": {"algorithm": "localbpf"}},
+    "loss powers": {"training": {"algorithm": "qffl"}},
+    "site means": {"evaluation": {"site_means": True, "min_group": 1}},
+    "no sum": {"training": {"algorithm": "drfa", "local_steps": 2}},
+    "noised records": {"privacy": {"sample_level": {"noise_multiplier": 1.0}}},
+    "noised collaborators": {
+        "secure_aggregation": {"mode": "semi-honest"},
+        "federation": {"min_collaborators": 11},
+        "training": {"weights": "uniform", "output": "last"},
+        "privacy": {"collaborator_level": {"noise_multiplier": 1.0, "clip": 0.5}},
+    },
+}
+
+
+def records(count: int, seed: int) -> Dataset:
+    source = np.random.default_rng(seed)
+    labels = source.integers(0, 2, count)
+    features = source.normal(size=(count, 4)) + 0.5 * labels[:, None] + np.arange(4)
+    return Dataset(features, labels, FeatureSchema((4,), 2, tuple(range(4))))
+
+
+def sites_of(counts: list[int] = COUNTS) -> Sites:
+    return {
+        ParticipantId(f"site-{k}"): Splits(records(count, k), None, records(k + 1, 100 + k) if k % 2 else None)
+        for k, count in enumerate(counts)
+    }
+
+
+def plan_of(name: str, rounds: int = 12, count: int = len(COUNTS)) -> Plan:
+    asked = PLANS[name]
+
+    def part(section: str, **values: object) -> dict[str, object]:
+        given = asked.get(section, {})
+        assert isinstance(given, dict)
+        return {**values, **given}
+
+    return plans.parsed(
+        [f"site-{k}" for k in range(count)],
+        federation=part("federation"),
+        secure_aggregation=part("secure_aggregation", mode="off"),
+        task=part("task", model={"name": "mlp", "hidden": (6,)}, standardize="none"),
+        objective={"worst_group_size": 0.3, "tradeoff": 0.1},
+        training=part("training", rounds=rounds, batch_size=4, learning_rate=0.02, precision="fp64", device="cpu"),
+        evaluation=part("evaluation", every=3, group_sizes=[0.3], bins=16),
+        privacy=part("privacy"),
+    )
+
+
+def played(plan: Plan, sites: Sites, cohort: Clients) -> TrainingRun:
+    schema = next(iter(sites.values())).train.schema
+    flat = flat_model(plan, schema, torch.device("cpu"), Path())
+    training_run = TrainingRun(plan, flat.layout, schema, flat.vector())
+    play(training_run, cohort, algorithm_of(plan, sites), clips=clips_in_simulation(plan))
+    return training_run
+
+
+def alone(plan: Plan, sites: Sites) -> tuple[TrainingRun, Clients, dict[ParticipantId, ReleaseLog]]:
+    schema = next(iter(sites.values())).train.schema
+    flat, logs = flat_model(plan, schema, torch.device("cpu"), Path()), {name: ReleaseLog() for name in sites}
+    loop = cohort_of(plan, sites, flat, logs, vectorised=False)
+    return played(plan, sites, loop), loop, logs
+
+
+def same_bits(one: TrainingRun, other: TrainingRun) -> None:
+    assert one.model.vector.tobytes() == other.model.vector.tobytes()
+    assert one.model.threshold == other.model.threshold
+    assert one.history == other.history
+
+
+@pytest.mark.parametrize("vectorised", [False, True])
+@pytest.mark.parametrize("name", PLANS)
+def test_workers_come_to_what_the_loop_comes_to(name: str, vectorised: bool) -> None:
+    plan, sites = plan_of(name), sites_of()
+    if name == "noised collaborators" and vectorised:
+        pytest.skip("no such plan is vectorised")
+    expected, loop, _ = alone(plan, sites)
+    cohort = dealt(plan, sites, LocalCrew(3), vectorised=vectorised)
+    found = played(plan, sites, cohort)
+    atol = 1.2e-4 if plan.training.precision == "fp32" else 1e-12
+    np.testing.assert_allclose(found.model.vector, expected.model.vector, rtol=0, atol=atol)
+    assert found.model.threshold == pytest.approx(expected.model.threshold, abs=atol)
+    assert [past.round for past in found.history] == [past.round for past in expected.history]
+    for mine, theirs in zip(cohort.last_losses, loop.last_losses, strict=True):
+        assert mine.keys() == theirs.keys()
+        for split, losses in mine.items():
+            np.testing.assert_allclose(losses.values, theirs[split].values, rtol=0, atol=10 * atol)
+            np.testing.assert_array_equal(losses.labels, theirs[split].labels)
+    np.testing.assert_array_equal(cohort.counts, loop.counts)
+    np.testing.assert_array_equal(cohort.weights, loop.weights)
+    if name == "noised collaborators":
+        # Whole numbers: the very bits of the loop.
+        same_bits(found, expected)
+
+
+@pytest.mark.parametrize("vectorised", [False, True])
+@pytest.mark.parametrize("name", PLANS)
+def test_neither_the_number_of_workers_nor_their_loss_changes_a_bit(name: str, vectorised: bool) -> None:
+    plan, sites = plan_of(name, rounds=13), sites_of()
+    if name == "noised collaborators" and vectorised:
+        pytest.skip("no such plan is vectorised")
+    one = played(plan, sites, dealt(plan, sites, LocalCrew(1), vectorised=vectorised))
+    # Two in a row, one while what workers remember is copied or told, and one long after it.
+    crew = LocalCrew(4, losing=(2, 9, 10, 31, 47, 48, 64, 79), after=True)
+    same_bits(one, played(plan, sites, dealt(plan, sites, crew, vectorised=vectorised)))
+    assert len(crew.lost) >= 5
+
+
+@pytest.mark.parametrize("name", ["control variates", "own thresholds", "noised records"])
+@pytest.mark.parametrize("losing", range(5, 64, 10))
+def test_what_collaborators_remember_survives_a_loss_at_any_question(name: str, losing: int) -> None:
+    plan, sites = plan_of(name, rounds=11), sites_of()
+    crew = LocalCrew(2, losing=(losing,), after=bool(losing % 2))
+    cohort = dealt(plan, sites, crew, vectorised=True)
+    same_bits(played(plan, sites, dealt(plan, sites, LocalCrew(2), vectorised=True)), played(plan, sites, cohort))
+    assert crew.lost or crew.asked < losing
+    if name == "noised records":
+        *_, logs = alone(plan, sites)
+        ((worst, log),) = cohort.worst_log().items()
+        assert log.releases == logs[worst].releases
+        rates = {who: max((each.sampling_rate for each in own.releases), default=0) for who, own in logs.items()}
+        assert rates[worst] == max(rates.values())
+
+
+def test_copies_bound_what_is_asked_again() -> None:
+    plan, sites = plan_of("control variates", rounds=60), sites_of()
+    crew = LocalCrew(2, losing=(140,))
+    played(plan, sites, dealt(plan, sites, crew, vectorised=True))
+    again = [method for worker, method in crew.methods if worker == crew.lost[0]].count("sum")
+    kept = [method for worker, method in crew.methods if worker != crew.lost[0]].count("sum")
+    assert 0 < again - kept <= 11
+    assert ("restore" in [method for _, method in crew.methods]) is True
+
+
+def test_a_plan_that_remembers_nothing_is_told_nothing_of_earlier_rounds() -> None:
+    plan, sites = plan_of("plain"), sites_of()
+    crew = LocalCrew(2, losing=(20,))
+    played(plan, sites, dealt(plan, sites, crew, vectorised=True))
+    methods = [method for worker, method in crew.methods if worker == crew.lost[0]]
+    others = [method for worker, method in crew.methods if worker != crew.lost[0]]
+    assert methods.count("sum") == others.count("sum") + 1  # the one that was lost
+    assert methods.count("begin") == 2
+    assert "memory" not in methods
+
+
+def test_a_question_that_costs_every_worker_ends_the_simulation() -> None:
+    plan, sites = plan_of("plain"), sites_of()
+    crew = LocalCrew(1, losing=range(5, 100))
+    with pytest.raises(AbortedError, match=f"worker 1 was lost {MAX_LOSSES} times in a row: the test") as ended:
+        played(plan, sites, dealt(plan, sites, crew, vectorised=True))
+    assert "--workers" in ended.value.remedy
+
+
+def test_only_workers_with_a_drawn_collaborator_compute() -> None:
+    plan, sites = plan_of("no sum"), sites_of()
+    crew = LocalCrew(len(COUNTS))
+    cohort = dealt(plan, sites, crew, vectorised=False)
+    start = GlobalModel(flat_model(plan, records(1, 0).schema, torch.device("cpu"), Path()).vector(), 0.5)
+    _, loop, _ = alone(plan, sites)
+    crew.methods.clear()
+    thresholds, weights = np.array([0.1, 0.7]), [np.full(8, 2.0), np.full(9, 0.5)]
+    given = {"members": [3, 0], "thresholds": thresholds, "steps": 1, "record_weights": weights}
+    found, expected = (who.changes(start, RoundNumber(4), **given) for who in (cohort, loop))
+    np.testing.assert_allclose(found.models, expected.models, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(found.thresholds, expected.thresholds)
+    assert sorted(crew.methods) == [(0, "changes"), (3, "changes")]
+    with pytest.raises(LocalProtocolError, match="site-1 has no training records"):
+        cohort.changes(start, RoundNumber(1), members=[1])
+
+
+def test_a_fault_of_a_worker_is_the_fault_of_the_loop() -> None:
+    plan = plan_of("plain").model_copy()
+    sites = {**sites_of(), ParticipantId("site-3"): Splits(records(8, 3).take(np.arange(8)))}
+    sites[ParticipantId("site-3")].train.features[:] = 1e300
+    for cohort in (dealt(plan, sites, LocalCrew(2), vectorised=each) for each in (False, True)):
+        with pytest.raises(TrainingError, match="NaN or infinite"):
+            played(plan, sites, cohort)
+
+
+def test_another_version_of_fedfair_is_refused() -> None:
+    plan, sites = plan_of("plain"), sites_of()
+    crew = LocalCrew(1)
+    cohort = dealt(plan, sites, crew, vectorised=True)
+    begun = cohort._begin[0].given
+    refused = crew.ask({0: type(cohort._begin[0])("begin", (ShareTerms(plan, True, None, "0.0.1"), *begun[1:]))})
+    assert "the command has 0.0.1" in refused[0].message
+    with pytest.raises(PlanError):
+        raise refused[0].error()
