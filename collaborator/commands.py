@@ -238,7 +238,7 @@ def _take_part(
     try:
         keep_policy(site)
         masked = () if is_masked(site.plan) else (IN_THE_CLEAR,)
-        for warning in (*masked, *site.code_warnings, *site.identity().warnings):
+        for warning in (*masked, *site.code_warnings, *site.secret_warnings, *site.identity().warnings):
             _warn(warning, choice, log)
         ready = make_ready(site)
     except (PolicyError, PrivacyError) as fault:

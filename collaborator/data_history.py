@@ -58,7 +58,7 @@ def keep_summary(site: PreparedSite, profile: DataProfile, now: datetime) -> Non
     Raises:
         OSError: the file cannot be written, or a data file cannot be read again.
     """
-    summary = summary_of(profile, _file_digests(site), now.isoformat(timespec="seconds"))
+    summary = summary_of(profile, _file_digests(site, profile), now.isoformat(timespec="seconds"))
     site.state.mkdir(parents=True, exist_ok=True)
     write_whole(summary_path(site), _SUMMARIES.dump_json(summary, indent=1).decode() + "\n", OWNER_ONLY)
 
@@ -68,7 +68,7 @@ def compare_with_last_run(site: PreparedSite, profile: DataProfile, now: datetim
     path = summary_path(site)
     try:
         before = _SUMMARIES.validate_json(path.read_bytes())
-        files = _file_digests(site)
+        files = _file_digests(site, profile)
     except FileNotFoundError:
         return DataComparison(None)
     except OSError as error:
@@ -80,8 +80,13 @@ def compare_with_last_run(site: PreparedSite, profile: DataProfile, now: datetim
     return DataComparison(None, fault=f"{path} cannot be compared with: {reason}; the next start replaces it")
 
 
-def _file_digests(site: PreparedSite) -> Mapping[str, str]:
-    """Return the digest of each single file that holds records; a folder of files has none."""
+def _file_digests(site: PreparedSite, profile: DataProfile) -> Mapping[str, str]:
+    """Return the digest of each single file that holds records, or of what a database returned.
+
+    A folder of files has none.
+    """
+    if profile.digests:
+        return profile.digests
     data = site.config.data
     paths = {"train": data.train, "test": data.test}
     return {role: _digest(Path(path)) for role, path in paths.items() if path is not None and Path(path).is_file()}

@@ -164,7 +164,7 @@ def _broken_terms(site: PreparedSite) -> frozenset[str]:
 def _look_at_computation(site: PreparedSite, checklist: _Checklist) -> _Local | None:
     """Look at the data and the plan's digest, for which the plan's code runs; None where there is no digest."""
     look = checklist.look
-    read = look("data", lambda: read_records(site), lambda found: f"{len(found.splits.train)} training records")
+    read = look("data", lambda: read_records(site), partial(_data_words, site))
     if read is not None:
         compared = compare_with_last_run(site, read.profile, datetime.now(UTC))
         checklist.items[-1] = replace(checklist.items[-1], profile=read.profile, last_run=compared)
@@ -199,6 +199,10 @@ def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, ch
                 lambda _: _state_words(site, told),
             )
     return replace(local, approval=approval)
+
+
+def _data_words(site: PreparedSite, found: SiteRecords) -> str:
+    return "; ".join((f"{len(found.splits.train)} training records", *site.secret_warnings))
 
 
 def _state_words(site: PreparedSite, told: Sequence[Notice]) -> str:

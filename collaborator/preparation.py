@@ -29,6 +29,7 @@ from fedfair.data.room import RecordRoom
 from fedfair.data.source import SiteRecords, read_site_records
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.identity.certificate import fingerprint
+from fedfair.identity.files import permission_warning
 from fedfair.identity.roster import bind_certificate
 from fedfair.identity.store import SiteIdentity, load_site_identity
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
@@ -139,6 +140,14 @@ class PreparedSite:
         """Return what is to be said about the code that the policy lets run."""
         unnamed = self.plan.task.references and not self.config.policy.module_code
         return (DEPRECATED_CODE,) if unnamed else ()
+
+    @property
+    def secret_warnings(self) -> tuple[str, ...]:
+        """Return a sentence for each file with a secret of this site's database that others may read."""
+        sql = self.config.data.sql
+        files = () if sql is None else [path for path in sql.secret_files if path.exists()]
+        found = (permission_warning(path, "the secret of the database") for path in files)
+        return tuple(warning for warning in found if warning is not None)
 
     def identity(self) -> SiteIdentity:
         """Return this site's keys and certificate; read again for each connection, so that a renewal is used.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.browser import Browser, installed, started
 from tests.imports import REPOSITORY, is_quick
+from tests.postgres_server import NotHereError, Postgres, running_postgres
 
 # Two runs of one commit must tell the same, so that examples follow from the tests themselves; and how long
 # something takes is the machine's business. `pytest --hypothesis-profile search` looks for new examples.
@@ -48,6 +50,17 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"real data sets not found at {root}; set FEDFAIR_DATA to their folder")
     return root
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """Return a PostgreSQL server of this session's own, or skip with the reason."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(running_postgres())
+        except NotHereError as reason:
+            pytest.skip(str(reason))
+        yield server
 
 
 @pytest.fixture(scope="session")

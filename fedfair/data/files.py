@@ -7,7 +7,8 @@ bring large libraries with them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, EicuS
 from fedfair.plan.task import TaskSection
 from fedfair.plan.task_outputs import with_outputs
 from fedfair.policy.site_config import SiteConfig
+from fedfair.policy.site_sql import SqlSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class DataPaths:
         train: the file of the training records; for images, the table of attributes.
         test: the file of the test records.
         room: where features are held; None for memory, whatever there is of them.
+        sql: the database that holds the records, in place of files.
     """
 
     workspace: Path
@@ -42,6 +45,7 @@ class DataPaths:
     train: Path | None
     test: Path | None
     room: RecordRoom | None = None
+    sql: SqlSection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,12 @@ class FileRecords:
     Attributes:
         splits: the records.
         columns: what the reader counted in the columns; None where it keeps missing numbers as NaN and no texts.
+        digests: digest of the records in their order, where no file holds them, by query (query, test_query).
     """
 
     splits: Splits
     columns: tuple[ColumnProfile, ...] | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 def simulation_paths(task: TaskSection, root: Path) -> DataPaths:
@@ -72,7 +78,11 @@ def simulation_paths(task: TaskSection, root: Path) -> DataPaths:
 def site_paths(site: SiteConfig, root: Path) -> DataPaths:
     """Return the paths of `collaborator.yaml`, which start from `root`."""
     return DataPaths(
-        root, root / (site.data.root or ""), _under(root, site.data.train), _under(root, site.data.test)
+        root,
+        root / (site.data.root or ""),
+        _under(root, site.data.train),
+        _under(root, site.data.test),
+        sql=site.data.sql,
     )
 
 
@@ -129,6 +139,8 @@ def _read(  # noqa: PLR0911 - one return for each source
     task: TaskSection, paths: DataPaths, extra: tuple[str, ...]
 ) -> FileRecords:
     """Return what each source reads, before the loss says what it makes of the answers."""
+    if paths.sql is not None:
+        return _read_database(task, paths.sql, extra, paths.room)
     match task.data:
         case CsvSource(csv=spec):
             from fedfair.data.table_file import read_csv
@@ -166,6 +178,27 @@ def _read(  # noqa: PLR0911 - one return for each source
             from fedfair.data.module import load_module
 
             return FileRecords(load_module(reference, paths.workspace, paths.folder, task.classes, task.loss))
+
+
+def _read_database(
+    task: TaskSection, section: SqlSection, extra: tuple[str, ...], room: RecordRoom | None
+) -> FileRecords:
+    from fedfair.data.sql_table import TEST, TRAIN, read_sql
+
+    if not isinstance(task.data, CsvSource):
+        raise DataError(
+            "data.sql: the records come from a database, and the plan describes no table",
+            "name files in collaborator.yaml, or describe the columns in the plan under task.data.csv",
+        )
+    read = read_sql(section, task.data.csv, task.classes, extra, room=room)
+    train = read[TRAIN].records
+    test = read[TEST].records if TEST in read else None
+    columns = train.columns
+    return FileRecords(
+        Splits(train.dataset, test=None if test is None else test.dataset),
+        columns if test is None else merged(columns, test.columns),
+        {key: one.digest for key, one in read.items()},
+    )
 
 
 def _store(room: RecordRoom | None) -> RecordStore | None:

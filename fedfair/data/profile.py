@@ -8,7 +8,7 @@ is shown and kept at the site; nothing of it is ever sent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,11 +83,13 @@ class DataProfile:
         splits: number of records by the name of their split: train, and where there are any validation and test.
         columns: the columns that the model sees; of a csv as the files have them, before records are divided.
         labels: number of records of every class, by the class as the plan writes it; over all splits.
+        digests: digest of the records in their order, where no file holds them, by query (query, test_query).
     """
 
     splits: Mapping[str, int]
     columns: tuple[ColumnProfile, ...]
     labels: Mapping[str, int]
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def one_class(self) -> str | None:

@@ -13,6 +13,8 @@ from typing import Final, Literal
 from fedfair.data.profile import DataProfile, share
 
 FORMAT: Final = "fedfair/data-profile/1"
+_FILE_ROLES = frozenset({"train", "test"})
+
 MIN_SHIFT = 0.01
 """The smallest change of a share that is named."""
 
@@ -36,7 +38,8 @@ class DataSummary:
         splits: number of records by split.
         columns: counts by column.
         labels: number of records by class.
-        files: digest of every data file by its role (train, test), such as "sha256:..."; empty for folders.
+        files: digest of every data file by its role (train, test), or of the records of every query in their order
+            (query, test_query), such as "sha256:..."; empty for folders.
     """
 
     format: Literal["fedfair/data-profile/1"]
@@ -63,7 +66,8 @@ def changes(before: DataSummary, now: DataSummary) -> tuple[str, ...]:
     """Return one phrase for each change; none where both are of the same records."""
     named = (*_size_changes(before, now), *_column_changes(before, now), *_label_changes(before, now))
     if before.files != now.files:
-        return (*named, "the file changed")
+        of_files = now.files.keys() <= _FILE_ROLES
+        return (*named, "the file changed" if of_files else "the records or their order changed")
     if not named and (before.columns, before.labels) != (now.columns, now.labels):
         return ("shares changed by less than 1%",)
     return named

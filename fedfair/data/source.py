@@ -149,7 +149,7 @@ def read_site_records(
     own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]
     columns = number_columns(own) if read.columns is None else read.columns
     splits = finished(plan, participant, own)
-    return SiteRecords(splits, data_profile(task, splits, columns))
+    return SiteRecords(splits, replace(data_profile(task, splits, columns), digests=read.digests))
 
 
 def _rule(plan: Plan) -> Partition | None:

@@ -34,6 +34,7 @@ class Section(BaseModel):
         allow_inf_nan=False,
         validate_default=False,
         protected_namespaces=(),
+        hide_input_in_errors=True,  # what a traceback shows may be a password
     )
 
 

@@ -31,6 +31,7 @@ from fedfair.plan.fields import (
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import read_document
 from fedfair.policy.proxy import ENVIRONMENT, NONE, parse_proxy
+from fedfair.policy.site_sql import SqlSection
 
 Purpose = Literal["training", "evaluation", "standardisation"]
 
@@ -48,6 +49,21 @@ class SiteData(Section):
         description="name of this data set in the ledger; names promise that nobody "
         "is in two data sets; null makes no such promise (docs/explain/privacy.md)",
     )
+    sql: SqlSection | None = Field(
+        default=None, description="database that holds the records, in place of files (docs/how-to/databases.md)"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> SiteData:
+        refuse(self, self._faults())
+        return self
+
+    def _faults(self) -> Iterator[Fault]:
+        if self.sql is None:
+            return
+        for name in ("train", "test", "root"):
+            if getattr(self, name) is not None:
+                yield Fault((name,), "is stated beside sql", "keep the file or the database")
 
 
 class BudgetSection(Section):
@@ -232,6 +248,8 @@ def load_site_config(path: Path) -> SiteConfig:
     data = config.data.model_copy(
         update={name: _absolute(getattr(config.data, name), folder) for name in ("train", "test", "root")}
     )
+    if data.sql is not None:
+        data = data.model_copy(update={"sql": data.sql.placed(lambda path: _absolute(path, folder))})
     own = ("cert_folder", "approval", "egress", "ledger")
     paths = {name: _absolute(getattr(config, name), folder) for name in own}
     return config.model_copy(update={"data": data, **paths})

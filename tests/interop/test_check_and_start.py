@@ -205,6 +205,7 @@ ONLY_AT_A_START = {
     "PrivacyForecast": "is said",
     "RecordsChanged": "is said",
     "_look_at_records": "never stops a start",
+    "Site.secret_warnings": "warns",
     "SummaryUnwritten": "is said",
     "SeveralSiteObservers": "prints",
     "keep_summary": "never stops a start",
