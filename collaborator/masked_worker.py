@@ -32,7 +32,14 @@ from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.errors import LocalProtocolError, PrivacyError, RemoteProtocolError, StateError, TrainingError
+from fedfair.errors import (
+    LocalProtocolError,
+    PrivacyError,
+    RemoteProtocolError,
+    StateError,
+    SurveyError,
+    TrainingError,
+)
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
@@ -241,7 +248,15 @@ class MaskedWorker:
             # A sum that came again is about a state that this site has left behind, unless it was brought back.
             if isinstance(effect, SumAccepted) and effect.state_digest == self._follower.replica.digest:
                 self._take_sum(effect.opened)
-        return []
+        return self._after_survey()
+
+    def _after_survey(self) -> list[CollaboratorFrame]:
+        """Compare an opened survey at once; where this site's policy stops it, that is its last word."""
+        stop = self._follower.survey_stop()
+        if stop is None:
+            return []
+        self.standing.refused = self.standing.stops_after_survey(stop)
+        return [Abstain(NO_SUM, reason_for(self.standing.refused.term), leaving=True)]
 
     def _take_sum(self, opened: OpenedSum) -> None:
         """Apply an opened sum to this site's copy of the run; where it is refused, the copy stays as it is.
@@ -341,6 +356,8 @@ class MaskedWorker:
             said = self.standing.may_not_release(fault)
         except StateError as fault:
             said = self.standing.may_not_continue(fault)
+        except SurveyError as fault:
+            said = self.standing.stops_after_survey(fault)
         if isinstance(said, Granted):
             yield from self._carry_out(effects, question)
             return

@@ -27,12 +27,14 @@ LEVELS = NoticeLevels(
             notices.SiteCertificateUnusable,
             notices.RevocationListRefused,
             notices.RevocationListUnwritten,
+            notices.SurveyFaultFound,
             TrackerFailed,
         }
     ),
     information=frozenset(
         {
             notices.RunJoined,
+            notices.SurveyCompared,
             notices.SiteStatusServed,
             notices.EvaluationDone,
             notices.PrivacyForecast,

@@ -29,6 +29,8 @@ from collaborator.notices import (
     StateUnread,
     SumDeclined,
     SummaryUnwritten,
+    SurveyCompared,
+    SurveyFaultFound,
     ValuesOmitted,
 )
 from fedfair.plan.description import percent
@@ -84,6 +86,11 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
                 f"the run has ended, and this site was away when its last sums were opened: its own copy ends "
                 f"after round {rounds_done} -> ask the aggregator's operator for save/last.safetensors"
             )
+        case SurveyCompared(members, columns, faults):
+            found = "nothing odd here" if not faults else f"{faults} probably wrong here"
+            return f"survey of {members} sites: {columns} columns compared with everybody else's, {found}"
+        case SurveyFaultFound(fault):
+            return f"survey: {fault.sentence}"
         case TrackerFailed():
             return tracker_words(notice)
         case SiteCertificateEnding(ending):

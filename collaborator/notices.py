@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
+from fedfair.data.survey_faults import SurveyFault
 from fedfair.identity.expiry import Expiry
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
@@ -294,6 +295,32 @@ class ReconnectionBegun:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SurveyCompared:
+    """This site's columns were held against everybody else's.
+
+    Attributes:
+        members: sites that the survey is of.
+        columns: columns that were compared.
+        faults: how many of them are probably wrong here.
+    """
+
+    members: int
+    columns: int
+    faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyFaultFound:
+    """A column of this site is probably wrong; it stays at this site.
+
+    Attributes:
+        fault: the column, and what is wrong with it.
+    """
+
+    fault: SurveyFault
+
+
 TrustNotice: TypeAlias = (
     SiteCertificateEnding
     | SiteCertificateUnusable
@@ -322,5 +349,7 @@ Notice: TypeAlias = (
     | LastSumsMissed
     | TrackerFailed
     | ReconnectionBegun
+    | SurveyCompared
+    | SurveyFaultFound
     | TrustNotice
 )

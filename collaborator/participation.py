@@ -33,6 +33,7 @@ from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
 from collaborator.site_tracking import SiteTracking
 from collaborator.standing import StreamStanding
+from collaborator.survey_check import survey_check
 from collaborator.variate_store import VariateStore
 from collaborator.worker import Granted, Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
@@ -83,7 +84,7 @@ def recording_of(ready: Readiness, logs: Path) -> RunRecording:
     digest = format_digest(binding.digest)
     subject = RunSubject(site.plan, digest, binding.layout, binding.schema, binding.initial_weights)
     logs.mkdir(parents=True, exist_ok=True)
-    return RunRecording(ready.task, subject, site.runs, OwnFiguresLog(logs, site.participant))
+    return RunRecording(ready.task, subject, site.runs, OwnFiguresLog(logs, site.participant), survey_check(ready))
 
 
 def follower_of(ready: Readiness, store: RunStore, recording: RunRecording) -> RunFollower:

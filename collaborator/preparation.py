@@ -24,6 +24,7 @@ from fedfair.aggregation.masking_terms import check_protection, roster_of, sessi
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
 from fedfair.data.dataset import Splits
+from fedfair.data.own_survey import OwnSurvey
 from fedfair.data.profile import DataProfile
 from fedfair.data.room import RecordRoom
 from fedfair.data.source import SiteRecords, read_site_records
@@ -170,6 +171,7 @@ class Readiness:
     task: TrainingClient
     account: PrivacyBudget | None
     profile: DataProfile
+    survey: OwnSurvey | None = None
 
 
 def keep_policy(site: PreparedSite) -> None:
@@ -345,7 +347,8 @@ def assemble(
     totals = 0 if masked else max(spec.upload_bytes for spec in specs.values()) + 2 * MAX_WORDS_BYTES
     opened = opened_lengths(site.plan, layout, binding.schema)
     shapes = Shapes(greatest_state_bytes(layout.dimension), totals, site.plan.training.rounds, opened)
-    return Readiness(site, binding, approval, shapes, specs, task, account, records.profile)
+    survey = records.splits.survey
+    return Readiness(site, binding, approval, shapes, specs, task, account, records.profile, survey=survey)
 
 
 def _check_weight(site: PreparedSite, task: TrainingClient) -> None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
+from fedfair.errors import SurveyError
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.run.progress import Progress
 from fedfair.run.replica import OutOfStepError, RunReplica
+from fedfair.run.state import OpenedSurvey
 from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
 
@@ -45,6 +47,9 @@ class Recording(Protocol):
 
     def progressed(self, replica: RunReplica, before: GlobalModel, progress: Progress, *, kept: bool) -> None:
         """Record what an opened sum came to."""
+
+    def surveyed(self, survey: OpenedSurvey) -> SurveyError | None:
+        """Say what a survey shows of this site's own columns, once; return why it stops, if it does."""
 
     def ended(self, replica: RunReplica, words: str, *, finished: bool) -> None:
         """Record the end of the run."""
@@ -129,10 +134,20 @@ class RunFollower:
         self._saved = welcome.model
         self._replica.join(welcome.run_id)
 
+    def survey_stop(self) -> SurveyError | None:
+        """Return why this site stops after the survey of its state; None where it goes on, or has no survey.
+
+        Raises:
+            RemoteProtocolError: the survey does not have this site's part in it.
+        """
+        survey = self._replica.state.survey
+        return None if survey is None else self.recording.surveyed(survey)
+
     def due(self, start: SumStart) -> SumRequest:
         """Return the sum that is asked for, from this site's own state, and scale the features for it.
 
         Raises:
+            SurveyError: the survey shows a fault in this site's own data, and its policy says to stop.
             OutOfStepError: the request is about another state, or names another sum than that state asks for.
         """
         request = self._replica.request(start.state)
@@ -142,6 +157,9 @@ class RunFollower:
                 f"{request.purpose.value} of round {request.round}",
                 "compare the versions of fedfair on both sides",
             )
+        stop = self.survey_stop()
+        if stop is not None:
+            raise stop
         scaling = self._replica.state.scaling
         if scaling is not None and scaling is not self._task.scaling:
             self._task.apply_scaling(scaling)

@@ -14,13 +14,15 @@ from typing import Protocol
 from collaborator.notices import LastSumsMissed, Notice, OwnRecordsEvaluated, RunFileUnwritten, ValuesOmitted
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.run_folder import RunFolder
+from collaborator.survey_check import SurveyCheck
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.errors import DataError, FedfairError, TrainingError
+from fedfair.errors import DataError, FedfairError, SurveyError, TrainingError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.results.outcome import EndState, RunSubject
 from fedfair.results.own_figures import own_figures
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica
+from fedfair.run.state import OpenedSurvey
 
 
 class JudgingTask(Protocol):
@@ -38,13 +40,22 @@ class RunRecording:
         subject: the plan and its model.
         runs: the folder of this site's own copies of runs.
         figures: the log of this site's own figures.
+        survey: what an opened survey is compared with; None where the plan has none.
     """
 
-    def __init__(self, task: JudgingTask, subject: RunSubject, runs: Path, figures: OwnFiguresLog) -> None:
+    def __init__(
+        self,
+        task: JudgingTask,
+        subject: RunSubject,
+        runs: Path,
+        figures: OwnFiguresLog,
+        survey: SurveyCheck | None = None,
+    ) -> None:
         self._task = task
         self._subject = subject
         self._runs = runs
         self._figures = figures
+        self._survey = survey
         self._folder: tuple[str, RunFolder] | None = None
         self._notices: deque[Notice] = deque()
 
@@ -81,6 +92,17 @@ class RunRecording:
                 self._notices.append(RunFileUnwritten(self._figures.path, fault.message))
         if kept:
             self._note(self._folder_of(replica).evaluated(replica.training_run, is_best=progress.is_best))
+
+    def surveyed(self, survey: OpenedSurvey) -> SurveyError | None:
+        """Say what a survey shows of this site's own columns, once; return why it stops, if it does.
+
+        Raises:
+            RemoteProtocolError: the survey does not have this site's part in it.
+        """
+        if self._survey is None:
+            return None
+        self._notices.extend(self._survey.notices(survey))
+        return self._survey.stop(survey)
 
     def ended(self, replica: RunReplica, words: str, *, finished: bool) -> None:
         """Record the end of the run.

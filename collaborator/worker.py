@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from collaborator.run_follower import HeldRun
-from fedfair.errors import FedfairError, PrivacyError, StateError
+from fedfair.errors import FedfairError, PrivacyError, StateError, SurveyError
 from fedfair.ids import SumNumber
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
@@ -81,6 +81,11 @@ class WorkerStanding:
         """Note that this site has lost what it must remember of the run; return what the sum is answered with."""
         self.exit_reason = fault
         return Refusal(fault.message, "own-state", leaving=True)
+
+    def stops_after_survey(self, fault: SurveyError) -> Refusal:
+        """Note that this site's own policy stops it; return what the sum is answered with."""
+        self.exit_reason = fault
+        return Refusal(fault.message, "survey", leaving=True)
 
 
 class Worker(Protocol):

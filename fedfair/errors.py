@@ -38,6 +38,10 @@ class DataError(FedfairError):
     """Local data are missing, unreadable or not what the plan declares."""
 
 
+class SurveyError(DataError):
+    """The survey shows a fault in a site's own data, and the site's policy says to stop."""
+
+
 class IdentityError(FedfairError):
     """A certificate, request, key or binding is missing, malformed, expired, revoked or of somebody else."""
 

@@ -209,6 +209,7 @@ _DERIVED = "fedfair/plan/derived.py"
 _CONSISTENCY = {"fedfair/plan/schema.py", "fedfair/plan/sections.py", "fedfair/plan/task.py"} | {
     "fedfair/plan/privacy.py",
     "fedfair/plan/collaborator_privacy.py",
+    "fedfair/plan/survey_terms.py",
 }
 """The schema's own rules: they run before there is a plan that anything could be derived from."""
 

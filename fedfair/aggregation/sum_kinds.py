@@ -22,6 +22,7 @@ from fedfair.aggregation.quantile_query import exact_layout
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.spec import SumSpec
+from fedfair.aggregation.survey import survey_header
 from fedfair.aggregation.training_sum import round_sum, training_layout
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import (
@@ -29,6 +30,7 @@ from fedfair.plan.derived import (
     greatest_weight,
     is_unevaluated,
     reported_group_sizes,
+    surveys,
     threshold_limit,
 )
 from fedfair.plan.feature_schema import FeatureSchema
@@ -229,6 +231,18 @@ _KINDS: Mapping[Purpose, SumKind] = {
             asked_by=lambda _: "task.standardize: secure",
             release="standardisation",
             possible=_possible_moments,
+            largest_real=_unbounded,
+            is_about_model=False,
+        ),
+        SumKind(
+            Purpose.SURVEY,
+            header=survey_header,
+            planned=surveys,
+            policy_word="standardisation",
+            discloses=_one("survey-sums"),
+            asked_by=lambda _: "task.survey: true",
+            release="survey",
+            possible=_as_it_is,
             largest_real=_unbounded,
             is_about_model=False,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,7 @@ def simulate_command(
             on_progress=seen.together(bar.progressed),
             on_loss=seen.lost,
         )
-    for words in seen.ended(outcome.result):
+    for words in (*seen.ended(outcome.result), *_survey_words(outcome)):
         error_console.print(Text(words, style="yellow"), soft_wrap=True)
     _write(outcome, output, model_file)
     if save_folder is not None:
@@ -96,6 +97,13 @@ def simulate_command(
             log.doubt("result_doubted", doubt)
         elif choice.level.includes(LogLevel.WARNING):
             error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
+
+
+def _survey_words(outcome: SimulationOutcome) -> Iterator[str]:
+    """Yield what the survey shows of each collaborator, as its own operator would be told."""
+    for name, faults in outcome.survey_faults.items():
+        for fault in faults:
+            yield f"{name}: {fault.sentence}"
 
 
 def _cluster(engine: Engine, workers: int | None, address: str | None) -> RayCluster:

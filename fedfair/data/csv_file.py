@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.feature_moments import unit_of
 from fedfair.data.dataset import Dataset
 from fedfair.data.number_texts import NumberForm, form_of
+from fedfair.data.own_survey import mask_name
 from fedfair.data.profile import ColumnProfile, case_variants
 from fedfair.data.reading import (
     PLAIN_NUMBERS,
@@ -215,6 +216,18 @@ def _numeric(
         outside = np.isfinite(values) & ((values < least) | (values > greatest))
         faults.add(column, f"outside of {least:g} to {greatest:g}, its range", outside, advice.range)
     return np.where(missing, 0.0, values) if policy == "zero" else values
+
+
+def hidden_missing(table: TextTable, spec: CsvData, numeric: Sequence[str]) -> dict[str, NDArray[np.bool_]]:
+    """Return where values are missing that the features have as zero or as any other value: (n,) by raw column."""
+    zeros = [name for name in numeric if spec.missing_of.get(name, spec.missing) == "zero"]
+    others = [name for name in spec.categorical if spec.missing_of.get(name, OTHER) == OTHER]
+    masks = {name: _missing(table, name, spec) for name in (*zeros, *others)}
+    for name in others:
+        # A missing value that the plan names is a value.
+        named = [(value,) for value in spec.categorical[name]]
+        masks[name] &= value_places(table.columns[name], named, form_of(spec, name)) < 0
+    return {mask_name(name): mask for name, mask in masks.items()}
 
 
 def _category_places(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.data.own_survey import OwnSurvey
 from fedfair.data.pixels import Values, are_pixels, feature_values
 from fedfair.data.room import RecordRoom, blocks_of, joined, taken
 from fedfair.errors import DataError
@@ -62,11 +63,19 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """One collaborator's records: what it trains on, and what it only evaluates on."""
+    """One collaborator's records: what it trains on, and what it only evaluates on.
+
+    Attributes:
+        train: to train on.
+        validation: to choose the best round by; None without any.
+        test: to report on; None without any.
+        survey: what the training records looked like before gaps were filled; None where the plan has no survey.
+    """
 
     train: Dataset
     validation: Dataset | None = None
     test: Dataset | None = None
+    survey: OwnSurvey | None = None
 
     def __post_init__(self) -> None:
         for name, part in (("validation", self.validation), ("test", self.test)):

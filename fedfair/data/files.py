@@ -120,7 +120,7 @@ def for_loss(loss: Loss, splits: Splits) -> Splits:
         return splits
     train, *others = (None if part is None else replace(part, schema=schema) for part in parts)
     validation, test = others
-    return Splits(train or splits.train, validation, test)
+    return Splits(train or splits.train, validation, test, splits.survey)
 
 
 def _check_range(answers: NDArray[Any], target_range: tuple[float, float]) -> None:

@@ -22,6 +22,7 @@ from fedfair.data.csv_file import (
     answers_of,
     coded_features,
     csv_schema,
+    hidden_missing,
     measured_answers,
     no_row_counts,
     numeric_columns,
@@ -206,6 +207,7 @@ class BlockReader:
         self._kinds: dict[tuple[str, str], FaultKind] = {}
         self._labels: list[NDArray[Any]] = []
         self._raw: dict[str, list[NDArray[np.str_]]] = {name: [] for name in self._kept}
+        self._masks: dict[str, list[NDArray[np.bool_]]] = {}
         self._columns: tuple[ColumnProfile, ...] = ()
         self._rows = 0
 
@@ -247,6 +249,8 @@ class BlockReader:
         self._labels.append(answers_of(table, self._spec, self._schema.classes, faults))
         for name in self._kept:
             self._raw[name].append(table.columns[name])
+        for name, mask in hidden_missing(table, self._spec, self._numeric).items():
+            self._masks.setdefault(name, []).append(mask)
         self._columns = merged(self._columns, columns) if self._columns else columns
         # After a fault nothing is kept: the remaining blocks are read for their own faults.
         if not self._kinds:
@@ -264,6 +268,8 @@ class BlockReader:
         if not self._labels:
             raise no_row_counts(self._where, self._rows, self._spec)
         raw: dict[str, NDArray[np.generic]] = {name: np.concatenate(parts) for name, parts in self._raw.items()}
+        masks = {name: np.concatenate(parts) for name, parts in self._masks.items()}
+        raw |= {name: mask for name, mask in masks.items() if mask.any()}
         dataset = Dataset(self._store.features(), np.concatenate(self._labels), self._schema, raw)
         return CsvRecords(dataset, self._columns)
 

@@ -14,19 +14,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from fedfair.aggregation.survey import SurveyedRecords, SurveyLayout, survey_layout
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.declared import check_declared, declared_schema
 from fedfair.data.files import DataPaths, read_files, simulation_paths, site_paths
 from fedfair.data.holdout import hold_out
 from fedfair.data.missing import Filling, fill_missing
+from fedfair.data.own_survey import OwnSurvey, mask_name, own_survey
 from fedfair.data.partition import deal
+from fedfair.data.pixels import feature_values
 from fedfair.data.profile import DataProfile, data_profile, number_columns
 from fedfair.data.ranges import scaled_by_ranges
 from fedfair.data.room import RecordRoom, simulation_room
 from fedfair.data.summable_columns import check_columns
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
-from fedfair.plan.derived import protects_records, scales_by_ranges, standardises
+from fedfair.plan.derived import protects_records, scales_by_ranges, standardises, surveys
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, CsvSource, EicuSource, Partition
@@ -209,7 +214,7 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
             raise PlanError(
                 f"task.{key}: is {fraction}, but the data bring such records of their own", f"set {key}: 0"
             )
-    if standardises(plan, len(own.train.schema.numeric)):
+    if standardises(plan, len(own.train.schema.numeric)) or surveys(plan):
         check_columns(own.train, participant)
     held = hold_out(
         own.train,
@@ -221,9 +226,43 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
         by_record=protects_records(plan),
     )
     splits = Splits(held.train, own.validation or held.validation, own.test or held.test)
+    described = surveyed(plan, held.train) if surveys(plan) else None
     if scales_by_ranges(plan):
         splits = scaled_by_ranges(splits)
-    return fill_missing(splits, _filling(plan, own.train.schema), participant)
+    filled = fill_missing(splits, _filling(plan, own.train.schema), participant)
+    return replace(filled, survey=described)
+
+
+def surveyed(plan: Plan, train: Dataset) -> OwnSurvey:
+    """Return a site's part of the plan's survey.
+
+    Args:
+        plan: the plan.
+        train: its training records, with NaN where a number is missing.
+    """
+    layout = survey_layout(plan, train.schema)
+    return own_survey(unfilled(train, layout), layout)
+
+
+def unfilled(train: Dataset, layout: SurveyLayout) -> SurveyedRecords:
+    """Return records with NaN wherever a number is missing, also where the plan has zero for it.
+
+    Args:
+        train: the records as they were read.
+        layout: the columns of the plan's survey.
+    """
+    features, masks = feature_values(train.features), train.columns
+    hidden = [(column.place, mask_name(column.name)) for column in layout.numeric]
+    if any(name in masks for _, name in hidden):
+        features = features.copy()
+        for place, name in hidden:
+            if name in masks:
+                features[masks[name].astype(np.bool_), place] = np.nan
+    unknown = tuple(
+        int(np.count_nonzero(masks[name])) if (name := mask_name(column.name)) in masks else 0
+        for column in layout.categories
+    )
+    return SurveyedRecords(features, train.labels, unknown)
 
 
 def _filling(plan: Plan, schema: FeatureSchema) -> Filling:

@@ -255,6 +255,11 @@ def standardises(plan: Plan, numeric_columns: int | None = None) -> bool:
     return plan.task.has_numeric_columns if numeric_columns is None else numeric_columns > 0
 
 
+def surveys(plan: Plan) -> bool:
+    """Return whether a run begins with a sum that describes every column."""
+    return plan.task.survey
+
+
 def scales_by_ranges(plan: Plan) -> bool:
     """Return whether features are scaled by their declared ranges, without any sum."""
     return is_by_ranges(plan.task.standardize)

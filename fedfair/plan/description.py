@@ -19,6 +19,7 @@ from fedfair.plan.derived import (
     quorum,
     scales_by_ranges,
     standardises,
+    surveys,
 )
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
 from fedfair.plan.losses import CROSS_ENTROPY, Answers, loss_in_words
@@ -201,6 +202,11 @@ _FIGURES: Mapping[Answers, str] = {
 
 
 def _egress(plan: Plan) -> Iterator[str]:
+    if surveys(plan):
+        yield (
+            "once, a survey of each column: how many values are missing, of each category and in each bin of a "
+            "grid, the sum of the values and of their squares; and how many records each class has"
+        )
     if standardises(plan):
         yield "once, how many values each numeric column has, their sum and their sum of squares"
     facts = ALGORITHMS[plan.training.algorithm]

@@ -179,6 +179,7 @@ Disclosure = Literal[
     "loss-quantiles",
     "feature-sums",
     "score-sums",
+    "survey-sums",
     "group-losses",
     "site-losses",
     "site-updates",

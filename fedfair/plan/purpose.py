@@ -12,3 +12,4 @@ class Purpose(enum.Enum):
     EVALUATION = "evaluation"
     STANDARDISATION = "standardisation"
     EXACT_EVALUATION = "exact-evaluation"
+    SURVEY = "survey"

@@ -3,8 +3,9 @@
 The run walks it, a site refuses what is not on it, terms and disclosures name its purposes, and the privacy
 forecast prices its sums. In order:
 
-    [STANDARDISATION] -> EVALUATION (round 0) -> TRAINING 1..T, with an EVALUATION after every `every` rounds
-    and after the last -> [EVALUATION of the output model, where it is a mean and so another one than the last]
+    [SURVEY] -> [STANDARDISATION] -> EVALUATION (round 0) -> TRAINING 1..T, with an EVALUATION after every `every`
+    rounds and after the last
+    -> [EVALUATION of the output model, where it is a mean and so another one than the last]
     -> [EXACT_EVALUATION of the output model, four sums, where the plan asks for it]
 
 Nothing but training is summed where whole collaborators are protected: no other sum carries the noise for that. A
@@ -23,6 +24,7 @@ from fedfair.plan.derived import (
     is_unevaluated,
     returns_mean,
     standardises,
+    surveys,
 )
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
@@ -30,7 +32,13 @@ from fedfair.plan.schema import Plan
 EXACT_STEPS = 4
 """Sums of one exact evaluation, all about one model."""
 
-_IN_A_ROUND = (Purpose.STANDARDISATION, Purpose.TRAINING, Purpose.EVALUATION, Purpose.EXACT_EVALUATION)
+_IN_A_ROUND = (
+    Purpose.SURVEY,
+    Purpose.STANDARDISATION,
+    Purpose.TRAINING,
+    Purpose.EVALUATION,
+    Purpose.EXACT_EVALUATION,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,7 @@ class Schedule:
         averages: whether the output model is a mean.
         averaged_from: rounds done before the first model of that mean was broadcast.
         exact: whether the output model is evaluated exactly.
+        surveys: whether the run begins with a description of every column.
     """
 
     rounds: int
@@ -69,6 +78,7 @@ class Schedule:
     averages: bool
     averaged_from: int
     exact: bool
+    surveys: bool = False
 
     @property
     def purposes(self) -> tuple[Purpose, ...]:
@@ -78,6 +88,7 @@ class Schedule:
             Purpose.EVALUATION: self.evaluates,
             Purpose.STANDARDISATION: self.standardises,
             Purpose.EXACT_EVALUATION: self.exact,
+            Purpose.SURVEY: self.surveys,
         }
         return tuple(purpose for purpose in Purpose if made[purpose])
 
@@ -103,6 +114,8 @@ class Schedule:
         match purpose:
             case Purpose.TRAINING:
                 return int(1 <= rounds_done <= self.rounds)
+            case Purpose.SURVEY:
+                return int(self.surveys and rounds_done == 0)
             case Purpose.STANDARDISATION:
                 return int(self.standardises and rounds_done == 0)
             case Purpose.EVALUATION:
@@ -129,6 +142,8 @@ class Schedule:
         match purpose:
             case Purpose.TRAINING:
                 return "training.rounds"
+            case Purpose.SURVEY:
+                return "task.survey"
             case Purpose.STANDARDISATION:
                 return "task.standardize"
             case Purpose.EVALUATION | Purpose.EXACT_EVALUATION:
@@ -139,7 +154,7 @@ class Schedule:
         match purpose:
             case Purpose.TRAINING:
                 return f"in rounds 1 to {self.rounds}"
-            case Purpose.STANDARDISATION:
+            case Purpose.SURVEY | Purpose.STANDARDISATION:
                 return "before round 1"
             case Purpose.EVALUATION:
                 return f"before round 1, after every {self.every} rounds and after round {self.rounds}"
@@ -163,4 +178,5 @@ def schedule_of(plan: Plan, numeric_columns: int | None = None) -> Schedule:
         averages=returns_mean(plan),
         averaged_from=first_averaged_round(plan),
         exact=evaluates_exactly(plan),
+        surveys=surveys(plan),
     )

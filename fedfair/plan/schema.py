@@ -45,6 +45,7 @@ from fedfair.plan.sources import (
     MnistSource,
     Partition,
 )
+from fedfair.plan.survey_terms import survey_faults
 from fedfair.plan.task import LinearModel, MlpModel, ResnetModel, TaskSection
 
 __all__ = [
@@ -162,6 +163,7 @@ class Plan(Section):
         yield from collaborator_level_faults(
             self.privacy, self.training, self.task, self.evaluation, self.secure_aggregation
         )
+        yield from survey_faults(self.task, self.federation, self.secure_aggregation, self.privacy)
 
     def _answer_faults(self) -> Iterator[Fault]:
         """Yield what only makes sense for classes, where a record's answer is none."""

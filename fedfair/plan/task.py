@@ -124,6 +124,11 @@ class TaskSection(Section):
         description="secure: means and variances of numeric columns from one sum before round 1; ranges: declared "
         "ranges become -1 to 1, without any sum; none",
     )
+    survey: bool = Field(
+        default=False,
+        description="true sums a description of every column before round 1, so that each site can find a wrong "
+        "unit or coding of its own; every site must allow it (policy.reveals: survey-sums)",
+    )
     model: ModelSpec = Field(
         description="{name: linear, init: zeros}, {name: mlp, hidden: [512]}, {name: resnet18, norm: group} "
         "or module:function"

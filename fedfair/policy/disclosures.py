@@ -22,14 +22,22 @@ MEANING: Mapping[Disclosure, str] = {
     "loss-quantiles": "the loss at each group size's quantile, exactly: that of one record, of whichever site",
     "feature-sums": "sums over everybody of the values of each column, and of their squares",
     "score-sums": "sums over everybody of how many records of each class get which score, and of the scores",
+    "survey-sums": "sums over everybody, by column: how many values are missing, of each category and in each bin",
     "group-losses": "the loss of every named group over everybody",
     "site-losses": "the loss of one site by itself",
     "site-updates": "the change of the model of one site by itself",
     "records": "records",
 }
 
-SUMS_ONLY: tuple[Disclosure, ...] = ("update-sums", "loss-sums", "loss-quantiles", "feature-sums", "score-sums")
-"""Everything that deployments disclose; nothing of it is about one site. A site allows the last one by name."""
+SUMS_ONLY: tuple[Disclosure, ...] = (
+    "update-sums",
+    "loss-sums",
+    "loss-quantiles",
+    "feature-sums",
+    "score-sums",
+    "survey-sums",
+)
+"""Everything that deployments disclose; nothing of it is about one site. A site allows the last two by name."""
 
 
 def of_evaluation(plan: Plan) -> dict[Disclosure, str]:

@@ -18,6 +18,8 @@ class RefusalReason(enum.Enum):
 
     PLAN_EVALUATION = "the plan has no evaluation of this model now"
     PLAN_STANDARDISATION = "the plan has no standardisation now"
+    PLAN_SURVEY = "the plan has no survey now"
+    SURVEY = "it stops after the survey, as its own policy says: survey"
     EXACT_QUERY = "the step does not continue the exact evaluation that it has answered"
     BUDGET = "its privacy budget allows no further release, so it withdraws"
     VALUES = "it has no finite numbers to add in the clear"
@@ -91,6 +93,8 @@ _NAMED: Mapping[str, RefusalReason] = MappingProxyType(
     {
         "evaluation.every": RefusalReason.PLAN_EVALUATION,
         "task.standardize": RefusalReason.PLAN_STANDARDISATION,
+        "task.survey": RefusalReason.PLAN_SURVEY,
+        "survey": RefusalReason.SURVEY,
         "exact-evaluation": RefusalReason.EXACT_QUERY,
         "budget": RefusalReason.BUDGET,
         "values": RefusalReason.VALUES,

@@ -34,6 +34,7 @@ from fedfair.policy.proxy import ENVIRONMENT, NONE, parse_proxy
 from fedfair.policy.site_sql import SqlSection
 
 Purpose = Literal["training", "evaluation", "standardisation"]
+RepeatablePurpose = Literal["training", "evaluation", "standardisation", "survey"]
 
 
 class SiteData(Section):
@@ -116,7 +117,8 @@ class SitePolicy(Section):
         default=("update-sums", "loss-sums", "loss-quantiles", "feature-sums"),
         min_length=1,
         description="what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, "
-        "score-sums, group-losses, site-losses, site-updates, records (docs/reference/site-policy.md)",
+        "score-sums, survey-sums, group-losses, site-losses, site-updates, records "
+        "(docs/reference/site-policy.md)",
     )
     publish_site_means: bool = Field(
         default=False,
@@ -187,14 +189,20 @@ class SitePolicy(Section):
     max_attempts: PositiveInt = Field(
         default=3, description="most attempts at one masked sum about the same model"
     )
-    repeatable: Items[Purpose] = Field(
+    repeatable: Items[RepeatablePurpose] = Field(
         default=(),
         description="purposes whose unchanged update may be masked a second time after a sum that was lost",
     )
     purposes: Items[Purpose] = Field(
         default=("training", "evaluation", "standardisation"),
         min_length=1,
-        description="sums that this site takes part in: training, evaluation, standardisation",
+        description="sums that this site takes part in: training, evaluation, standardisation (any sum over its "
+        "columns before round 1)",
+    )
+    survey: Literal["warn", "stop"] = Field(
+        default="warn",
+        description="what this site does where a survey before round 1 shows a wrong unit or coding of its own: "
+        "warn (name it and go on), or stop (name it and leave before anything is trained)",
     )
 
     @model_validator(mode="after")

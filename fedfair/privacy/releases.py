@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 
 from fedfair.errors import PrivacyError
 
-ReleasePurpose = Literal["training", "standardisation", "evaluation"]
+ReleasePurpose = Literal["training", "standardisation", "evaluation", "survey"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _COVERS = {
     "training": "training updates",
     "evaluation": "evaluation sums",
     "standardisation": "standardisation sums",
+    "survey": "survey sums",
 }
 
 

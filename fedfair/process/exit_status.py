@@ -39,6 +39,7 @@ STATUS: Mapping[type[FedfairError], ExitStatus] = MappingProxyType(
         errors.PlanError: ExitStatus.REFUSED,
         errors.ApprovalError: ExitStatus.REFUSED,
         errors.DataError: ExitStatus.REFUSED,
+        errors.SurveyError: ExitStatus.REFUSED,
         errors.IdentityError: ExitStatus.REFUSED,
         errors.RenewableIdentityError: ExitStatus.REFUSED,
         errors.CertificateError: ExitStatus.REFUSED,

@@ -26,6 +26,7 @@ from fedfair.report.figure_names import (
 from fedfair.report.html import PageSection, page
 from fedfair.report.score_section import score_parts
 from fedfair.report.sentences import Reported
+from fedfair.report.survey_section import survey_parts
 from fedfair.report.tables import above_range_lines, metric_rows, share
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import ReportedGroupRisk
@@ -83,6 +84,8 @@ def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) 
     if any(each.document.shown[1].scores for each in results):
         yield PageSection("scores", "Who comes first, and how far scores can be believed", score_parts(results))
     yield PageSection("training", "How training went", _training(results))
+    if about.document.survey is not None:
+        yield PageSection("survey", "What the records look like", survey_parts(about.document.survey))
     yield from certificates
     yield PageSection("plan", "What was agreed", _plan(about.document))
     yield PageSection("privacy", "What was protected", _privacy(about.document))

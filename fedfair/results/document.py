@@ -28,6 +28,7 @@ from fedfair.results.parts import (
 )
 from fedfair.results.risks import CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
 from fedfair.results.scores import FROZEN
+from fedfair.results.survey import SurveyWords
 from fedfair.results.verdict import RunVerdict
 
 FORMAT = "fedfair/result/1"
@@ -91,6 +92,9 @@ class ResultDocument(BaseModel):
     )
     engine: Literal["loop", "vectorised", "ray"] | None = Field(
         default=None, description="which engine computed a simulation; omitted where none was computed"
+    )
+    survey: SurveyWords | None = Field(
+        default=None, description="what everybody's training records look like; omitted without a survey"
     )
 
     @property

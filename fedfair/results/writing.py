@@ -57,6 +57,7 @@ from fedfair.results.risks import (
     SplitRisk,
 )
 from fedfair.results.scores import exact_aucs, split_scores
+from fedfair.results.survey import survey_words
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
 from fedfair.results.verdict_words import UNEVALUATED, FamilyLimit, worded
 from fedfair.run.training_run import RunResult
@@ -261,7 +262,7 @@ def _result(
     basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
     guess = guess_loss(plan, frame.classes)
     floor: dict[str, Any] = {} if guess is None else {"uniform_floor": guess}
-    return ResultDocument(
+    written = ResultDocument(
         format=FORMAT,
         setting=frame.setting.value,
         plan_digest=frame.plan_digest,
@@ -285,6 +286,9 @@ def _result(
         traffic=None if frame.costs is None else traffic_summary(frame.costs, basis),
         versions={name: version(name) for name in ("fedfair", "torch")},
     )
+    if run.survey is None:
+        return written
+    return written.model_copy(update={"survey": survey_words(run.survey, plan.evaluation.min_group)})
 
 
 def _timing(frame: _Frame) -> Timing | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fedfair.aggregation.evaluator import Confusion, Evaluation
 from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.site_means import SplitMeans
+from fedfair.aggregation.survey import SurveySummary
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 
@@ -19,6 +20,7 @@ from fedfair.plan.purpose import Purpose
 class Stage(enum.Enum):
     """The stage of a training run, which says what it waits for; the value is the word in a snapshot."""
 
+    SURVEY = "survey"
     STANDARDISATION = "standardisation"
     EVALUATION = "evaluation"
     TRAINING = "training"
@@ -28,6 +30,7 @@ class Stage(enum.Enum):
 
 
 PURPOSE_OF = {
+    Stage.SURVEY: Purpose.SURVEY,
     Stage.STANDARDISATION: Purpose.STANDARDISATION,
     Stage.EVALUATION: Purpose.EVALUATION,
     Stage.TRAINING: Purpose.TRAINING,
@@ -81,6 +84,7 @@ class RunResult:
         rankings: how well the scores of each class rank and fit in that evaluation, by split; nothing unless the
             plan asks for it.
         lost_rounds: attempts at training rounds that were given up; noise counts what they would have opened.
+        survey: what everybody's training records look like; None without a survey, and before it.
     """
 
     rounds: RoundNumber
@@ -94,3 +98,4 @@ class RunResult:
     site_means: Mapping[str, Mapping[str, SplitMeans]] = field(default_factory=dict)
     lost_rounds: int = 0
     rankings: Mapping[str, tuple[ClassRanking, ...]] = field(default_factory=dict)
+    survey: SurveySummary | None = None

@@ -45,6 +45,7 @@ from fedfair.aggregation.requests import GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
+from fedfair.aggregation.survey import SurveySummary, check_survey, summarised, survey_layout
 from fedfair.aggregation.training_sum import IterateMean, check_mean, round_sum, training_layout
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
@@ -63,7 +64,10 @@ from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.run.history import best_of, with_evaluation
 from fedfair.run.progress import PURPOSE_OF, Progress, Stage
-from fedfair.run.state import RunState
+from fedfair.run.state import OpenedSurvey, RunState
+
+_UNSCALED = frozenset({Stage.SURVEY, Stage.STANDARDISATION})
+"""The stages before any scaling is known."""
 
 _ROUNDING = 1e-9
 """By how much a sum of thresholds may exceed its bound: far more than adding a million of them may round."""
@@ -117,6 +121,7 @@ class RunRules:
         self._optimizer = ServerOptimizer(plan, layout, room)
         self._clips: ClipRule | None = clip_rule(plan) if is_masked(plan) else None
         self._sum, self._header = round_sum(plan), training_layout(plan, schema.classes)
+        self._survey = survey_layout(plan, schema)
         self._groups = GroupRule.of_plan(plan, schema.classes)
         self._variates: VariateRule | OwnThresholdRule | None = None
         if sites_remember(plan):
@@ -143,7 +148,7 @@ class RunRules:
                 f"the initial model has shape {vector.shape}, not ({self._layout.dimension},)"
             )
         return RunState(
-            Stage.STANDARDISATION if self._schedule.standardises else self._first_with_model(),
+            self._first(),
             GlobalModel(np.array(vector, self._layout.dtype), self._initial_threshold()),
             clip=None if self._clips is None else self._clips.first,
             moments=self._optimizer.first_moments,
@@ -172,6 +177,7 @@ class RunRules:
         schedule, done, numeric = self._schedule, state.rounds_done, len(self._schema.numeric)
         at_end, asks = done == schedule.rounds, self._is_query(state.query)
         stages = {
+            Stage.SURVEY: schedule.surveys and done == 0,
             Stage.STANDARDISATION: schedule.standardises and done == 0,
             Stage.EVALUATION: schedule.evaluates_after(done),
             Stage.TRAINING: done < schedule.rounds,
@@ -188,12 +194,20 @@ class RunRules:
             and stages[state.stage]
             and (state.query is None or state.stage is Stage.EXACT_EVALUATION)
             and (scaling is None or is_scaled)
-            and is_scaled == (schedule.standardises and state.stage is not Stage.STANDARDISATION)
+            and is_scaled == (schedule.standardises and state.stage not in _UNSCALED)
+            and self._may_have(state.survey, state.stage)
             and self._optimizer.may_have(state.moments)
             and all(kept is None or kept.header.shape == (length,) for kept in sums)
             and self._may_count(state)
             and self._may_weigh(state)
         )
+
+    def _may_have(self, survey: OpenedSurvey | None, stage: Stage) -> bool:
+        """Return whether a survey can be; a run that evaluates a saved model has none."""
+        spec = self._specs.get(Purpose.SURVEY)
+        if survey is None:
+            return True
+        return spec is not None and stage is not Stage.SURVEY and survey.header.shape == (spec.header_length,)
 
     def _may_count(self, state: RunState) -> bool:
         """Return whether what is counted of control variates can be."""
@@ -220,6 +234,10 @@ class RunRules:
             and all(0 <= prefix < 1 << 32 for prefix in split.prefixes)
             for split in query.splits
         )
+
+    def surveyed(self, state: RunState) -> SurveySummary | None:
+        """Return what the survey of a state says; None where it has none."""
+        return None if state.survey is None else summarised(state.survey.header, self._survey)
 
     # -------------------------------------------------------------- what is asked
 
@@ -263,6 +281,9 @@ class RunRules:
             after, evaluation, is_best = self._evaluated(state, totals)
         elif state.stage is Stage.EXACT_EVALUATION:
             after, evaluation = self._queried(state, totals, members)
+        elif state.stage is Stage.SURVEY:
+            check_survey(totals.header, self._survey)
+            after = replace(state, survey=OpenedSurvey(totals.header, tuple(sorted(members))))
         else:
             after = replace(state, scaling=scaling_from_sums(totals.header, self._schema.units))
         if self._clips is not None and state.clip is not None:
@@ -455,8 +476,9 @@ class RunRules:
         stage, done = state.stage, state.rounds_done
         if stage is Stage.EXACT_EVALUATION:
             return replace(state, stage=Stage.FINISHED if state.query is None else Stage.EXACT_EVALUATION)
-        if stage is Stage.STANDARDISATION:
-            return replace(state, stage=self._first_with_model())
+        if stage in _UNSCALED:
+            surveyed = stage is Stage.SURVEY
+            return replace(state, stage=self._first_after_survey() if surveyed else self._first_with_model())
         if stage is Stage.OUTPUT_EVALUATION:
             return self._ended(self._unless_worse(state))
         if stage is Stage.TRAINING and self._schedule.evaluates_after(done):
@@ -516,6 +538,14 @@ class RunRules:
         if earlier is None or (earlier.round, earlier.threshold) != broadcast:
             return None
         return next((past for past in state.history if past.round == earlier.round), None)
+
+    def _first(self) -> Stage:
+        """Return the stage of the first sum."""
+        return Stage.SURVEY if self._schedule.surveys else self._first_after_survey()
+
+    def _first_after_survey(self) -> Stage:
+        """Return what comes after a survey, or where there is none."""
+        return Stage.STANDARDISATION if self._schedule.standardises else self._first_with_model()
 
     def _first_with_model(self) -> Stage:
         """Return the first stage that has a model: what comes after a standardisation, or where there is none."""

@@ -26,13 +26,14 @@ from fedfair.aggregation.training_sum import IterateMean
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.run.progress import Stage
-from fedfair.run.state import RunState, history_digest
+from fedfair.run.state import OpenedSurvey, RunState, history_digest
 
 LATEST_SUMS = "evaluated.latest"
 EARLIER_SUMS = "evaluated.earlier"
 BEST_SUMS = "evaluated.best"
 FIRST_MOMENTS, SECOND_MOMENTS = "moments.first", "moments.second"
 VARIATES = "variates"
+SURVEY = "survey"
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -96,6 +97,7 @@ class _Words:
     subjects: Mapping[str, EvaluationSubject]
     variates: VariateWords | None = None
     groups: GroupWords | None = None
+    surveyed: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class RunSnapshot:
         state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
         vectors: arrays by name, not copied. `model` always; `mean`, `best`, `variates`, `moments.first`,
             `moments.second`, `scaling.mean`, `scaling.scale`, `evaluated.latest`, `evaluated.earlier`,
-            `evaluated.best` where the state has them.
+            `evaluated.best`, `survey` where the state has them.
     """
 
     state: dict[str, object]
@@ -150,6 +152,8 @@ def snapshot_of(state: RunState) -> RunSnapshot:
     vectors |= {name: evaluated.header for name, evaluated in kept.items()}
     if state.scaling is not None:
         vectors |= {"scaling.mean": state.scaling.mean, "scaling.scale": state.scaling.scale}
+    if state.survey is not None:
+        vectors[SURVEY] = state.survey.header
     words = _Words(
         stage=state.stage.value,
         rounds_done=state.rounds_done,
@@ -167,6 +171,7 @@ def snapshot_of(state: RunState) -> RunSnapshot:
         subjects={name: _subject_of(evaluated) for name, evaluated in kept.items()},
         variates=None if counted is None else _variate_words(counted),
         groups=None if state.groups is None else _group_words(state.groups),
+        surveyed=None if state.survey is None else state.survey.members,
     )
     packed: dict[str, object] = _ADAPTER.dump_python(words)
     return RunSnapshot(packed, vectors)
@@ -226,6 +231,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
         evaluated_best=_evaluated_model(words, vectors, BEST_SUMS),
         query=words.query,
         query_fault=words.query_fault,
+        survey=_opened_survey(words, vectors),
     )
 
 
@@ -285,6 +291,13 @@ def _fit(words: MomentWords | None, vectors: Mapping[str, NDArray[np.floating]],
 def _moment_words(moments: Moments) -> MomentWords:
     powers = moments.first_power, moments.second_power
     return MomentWords(moments.threshold_first, moments.threshold_second, *powers)
+
+
+def _opened_survey(words: _Words, vectors: Mapping[str, NDArray[np.floating]]) -> OpenedSurvey | None:
+    header = vectors.get(SURVEY)
+    if words.surveyed is None or header is None:
+        return None
+    return OpenedSurvey(np.array(header, np.float64), words.surveyed)
 
 
 def _evaluated_model(

@@ -14,6 +14,8 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fedfair.aggregation.control_variates import CountedVariates
@@ -32,6 +34,19 @@ from fedfair.signed_message import labelled_message
 LABEL = "fedfair/run-state/2"
 NO_HISTORY = bytes(32)
 """The digest of a history without an evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSurvey:
+    """The survey of a run as it was opened.
+
+    Attributes:
+        header: float64 array, as `aggregation.survey` lays it out.
+        members: whose training records it is of, sorted.
+    """
+
+    header: NDArray[np.float64]
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +76,7 @@ class RunState:
         evaluated_best: those of the best model; None before the first evaluation.
         query: how far an exact evaluation has come; None while there is none.
         query_fault: why it was given up; empty where it was not.
+        survey: the opened survey; None without one, and before it.
     """
 
     stage: Stage
@@ -82,6 +98,7 @@ class RunState:
     evaluated_best: EvaluatedModel | None = None
     query: ExactQuery | None = None
     query_fault: str = ""
+    survey: OpenedSurvey | None = None
 
     @property
     def latest(self) -> Evaluation:
@@ -116,7 +133,12 @@ class RunState:
             *(b"" if kept is None else _evaluated_bytes(kept) for kept in sums),
             b"" if self.query is None else _canonical(_QUERY.dump_python(self.query)),
             bytes([bool(self.query_fault)]),
+            *self._ending(),
         ]
+
+    def _ending(self) -> list[bytes]:
+        """Return what few states have; the digest of a state without any of it does not depend on it."""
+        return [] if self.survey is None else [_survey_bytes(self.survey)]
 
 
 _QUERY = TypeAdapter(ExactQuery)
@@ -176,6 +198,12 @@ def _groups_bytes(groups: GroupWeights) -> bytes:
 
 def _mean_bytes(mean: IterateMean) -> bytes:
     return mean.vector_sha256 + struct.pack("<dQ", mean.threshold, mean.count)
+
+
+def _survey_bytes(survey: OpenedSurvey) -> bytes:
+    return vector_sha256(survey.header) + labelled_message(
+        "fedfair/survey-members/1", [name.encode() for name in survey.members]
+    )
 
 
 def _evaluated_bytes(evaluated: EvaluatedModel) -> bytes:

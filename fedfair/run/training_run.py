@@ -202,6 +202,7 @@ class TrainingRun:
             {} if state.evaluated is None else evaluator.site_means(state.evaluated.header),
             self.lost_rounds,
             {} if state.evaluated is None else evaluator.rankings(state.evaluated.header),
+            self.rules.surveyed(state),
         )
 
     def snapshot(self) -> RunSnapshot:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,9 +23,11 @@ from fedfair.aggregation.evaluation_record import evaluation_record
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.aggregation.survey import survey_layout
 from fedfair.data.dataset import Splits
 from fedfair.data.site_files import SiteFiles
 from fedfair.data.source import load_federation, own_files
+from fedfair.data.survey_faults import SurveyFault, survey_faults
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
@@ -68,6 +70,7 @@ class SimulationOutcome:
         scaling: of the features that the model expects; None where it takes them as they are.
         losses: those of the output model, record by record in the order of every collaborator's splits.
         origin: what a file of the model says of the plan.
+        survey_faults: what the plan's survey shows of each collaborator's columns, where it shows anything.
     """
 
     result: ResultDocument
@@ -77,6 +80,7 @@ class SimulationOutcome:
     scaling: FeatureScaling | None
     losses: Mapping[ParticipantId, SiteLosses]
     origin: ModelOrigin
+    survey_faults: Mapping[ParticipantId, tuple[SurveyFault, ...]] = field(default_factory=dict)
 
 
 def simulate(
@@ -192,7 +196,24 @@ def _simulated(everybody: Everybody, on_progress: OnProgress | None, *, as_train
     record = evaluation_record(plan, binding.digest, schema, judged.evaluated, masked=False)
     origin = ModelOrigin.of_plan(plan, record.plan_digest, schema, binding.initial_weights)
     scaling = training_run.scaling
-    return SimulationOutcome(result, training_run.model, binding.layout, record, scaling, losses, origin)
+    faults = _survey_faults(everybody, training_run)
+    return SimulationOutcome(result, training_run.model, binding.layout, record, scaling, losses, origin, faults)
+
+
+def _survey_faults(
+    everybody: Everybody, training_run: TrainingRun
+) -> dict[ParticipantId, tuple[SurveyFault, ...]]:
+    """Return what each collaborator would be told of its own columns; nothing where nobody holds all records."""
+    survey, sites = training_run.state.survey, everybody.sites
+    if survey is None or isinstance(sites, SiteFiles):
+        return {}
+    layout = survey_layout(everybody.plan, everybody.schema)
+    found = {
+        name: survey_faults(survey.header, site.survey, layout)
+        for name, site in sites.items()
+        if site.survey is not None
+    }
+    return {name: faults for name, faults in found.items() if faults}
 
 
 def _unread(

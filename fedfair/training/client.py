@@ -68,7 +68,13 @@ from fedfair.training.local_sgd import Batch, Drift, LocalSteps
 from fedfair.training.model_faults import training_faults
 from fedfair.training.own_variates import Correction
 from fedfair.training.site_memory import OwnStart, Remembered
-from fedfair.training.statistics import evaluation_header, fill_row, numeric_columns, standardisation_header
+from fedfair.training.statistics import (
+    evaluation_header,
+    fill_row,
+    numeric_columns,
+    standardisation_header,
+    survey_header_of,
+)
 
 FIRST_EVALUATION = RoundNumber(0)
 
@@ -147,6 +153,7 @@ class TrainingClient:
             Purpose.EVALUATION: lambda: self.evaluation_contribution(model, request.round, request.attempt),
             Purpose.STANDARDISATION: lambda: self.standardisation_contribution(request.attempt),
             Purpose.EXACT_EVALUATION: lambda: self.exact_contribution(model, request.asked),
+            Purpose.SURVEY: lambda: self._header_only(survey_header_of(self._splits)),
         }
         return computed[request.purpose]()
 

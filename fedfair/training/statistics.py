@@ -19,8 +19,9 @@ from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout, loss_block
 from fedfair.aggregation.score_histogram import score_sums
 from fedfair.aggregation.site_means import own_values
-from fedfair.data.dataset import Dataset
+from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.room import column_of
+from fedfair.errors import LocalProtocolError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import SiteLosses
 
@@ -73,6 +74,17 @@ def fill_row(row: NDArray[Any], losses: SiteLosses, fewest: int) -> None:
     for place, name in enumerate(SPLITS):
         if name in losses:
             row[place] = own_values(losses[name].values, losses[name].correct, fewest)
+
+
+def survey_header_of(splits: Splits) -> NDArray[np.float64]:
+    """Return the header of a survey, of one site's training records as its files have them.
+
+    Raises:
+        LocalProtocolError: the plan has no survey, so none was taken when the records were read.
+    """
+    if splits.survey is None:
+        raise LocalProtocolError("this plan has no survey, so its columns are never described")
+    return splits.survey.header
 
 
 def standardisation_header(train: Dataset) -> NDArray[np.float64]:

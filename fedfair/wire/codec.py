@@ -59,6 +59,7 @@ _PURPOSES = {
     Purpose.EVALUATION: pb.SumStart.PURPOSE_EVALUATION,
     Purpose.STANDARDISATION: pb.SumStart.PURPOSE_STANDARDISATION,
     Purpose.EXACT_EVALUATION: pb.SumStart.PURPOSE_EXACT_EVALUATION,
+    Purpose.SURVEY: pb.SumStart.PURPOSE_SURVEY,
 }
 _REASON_OF = {pb.Abstain.Reason.Value(f"REASON_{reason.name}"): reason for reason in RefusalReason}
 _BROADCAST_KIND_OF = {number: kind for kind, number in _BROADCAST_KINDS.items()}

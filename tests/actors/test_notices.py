@@ -16,6 +16,7 @@ from collaborator import notices as site
 from collaborator.notice_words import notice_words as site_words
 from collaborator.observer import SiteLines
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR
+from fedfair.data.survey_faults import SurveyFault, SurveyFaultKind
 from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
@@ -241,6 +242,18 @@ SITE: list[tuple[site.Notice, str]] = [
             "cert/revoked.crl cannot be written: Read-only file system; the newer revocation list counts for this "
             "connection only"
         ),
+    ),
+    (
+        site.SurveyCompared(4, 3, 0),
+        "survey of 4 sites: 3 columns compared with everybody else's, nothing odd here",
+    ),
+    (
+        site.SurveyCompared(4, 3, 1),
+        "survey of 4 sites: 3 columns compared with everybody else's, 1 probably wrong here",
+    ),
+    (
+        site.SurveyFaultFound(SurveyFault("age", SurveyFaultKind.CONSTANT, "is 1 in all 9 records here")),
+        "survey: column 'age': is 1 in all 9 records here",
     ),
     (
         site.LastSumsMissed(7),

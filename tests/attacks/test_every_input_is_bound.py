@@ -36,7 +36,7 @@ from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.progress import Stage
-from fedfair.run.state import RunState
+from fedfair.run.state import OpenedSurvey, RunState
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.round_start import round_transcript
@@ -318,6 +318,10 @@ STATES: Mapping[str, Mapping[str, object]] = {
     "moments": {"": Moments(np.ones(1), np.ones(1))},
     "query": {"": ExactQuery.of((0.5,))},
     "query_fault": {"": "given up"},
+    "survey": {
+        "header": OpenedSurvey(np.full(3, up(1.0)), ("a", "b", "c")),
+        "members": OpenedSurvey(np.ones(3), ("a", "b", "d")),
+    },
 }
 """Another value of every attribute of the state; of those that a contribution reads, of each of their parts."""
 

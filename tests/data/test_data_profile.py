@@ -160,6 +160,8 @@ READERS = {
     "collaborator/data_history.py",
     "collaborator/preflight.py",
     "collaborator/preparation.py",
+    "collaborator/survey_check.py",
+    "fedfair/data/survey_faults.py",
 }
 """Who may know a profile: what reads a site's data, and what shows it to the site's own operator."""
 

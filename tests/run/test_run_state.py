@@ -22,7 +22,7 @@ from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.progress import Stage
 from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
-from fedfair.run.state import RunState
+from fedfair.run.state import OpenedSurvey, RunState
 from tests.run.test_training_run import answer, make_plan, make_training_run
 
 PLAN_DIGEST = bytes(range(32))
@@ -61,6 +61,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "evaluated_best": sums,
         "query": ExactQuery.of((0.5,)),
         "query_fault": "given up",
+        "survey": OpenedSurvey(np.ones(3), ("a", "b", "c")),
     }
     names = {field.name for field in dataclasses.fields(RunState)}
     assert other.keys() == names - {"history"}, "a new attribute of the state needs a place in its digest"
@@ -101,6 +102,14 @@ def test_every_part_of_what_is_counted_of_control_variates_changes_the_digest_of
     )
     state = states()[-1]
     found = {replace(state, variates=one).digest(PLAN_DIGEST) for one in (None, counted, *others)}
+    assert len(found) == len(others) + 2
+
+
+def test_every_part_of_a_survey_changes_the_digest_of_the_state() -> None:
+    survey = OpenedSurvey(np.ones(3), ("a", "b"))
+    others = (replace(survey, header=np.array([1.0, 2.0, 1.0])), replace(survey, members=("a", "c")))
+    state = states()[-1]
+    found = {replace(state, survey=one).digest(PLAN_DIGEST) for one in (None, survey, *others)}
     assert len(found) == len(others) + 2
 
 

@@ -61,7 +61,7 @@ from fedfair.training.group_sums import GroupSums, record_groups
 from fedfair.training.inference import evaluate
 from fedfair.training.loss_powers import LossPowers
 from fedfair.training.model_faults import training_faults
-from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header
+from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header, survey_header_of
 
 
 class VectorisedClients:
@@ -146,6 +146,7 @@ class VectorisedClients:
             Purpose.EVALUATION: lambda: self._evaluation_header(model),
             Purpose.STANDARDISATION: self._standardisation_header,
             Purpose.EXACT_EVALUATION: lambda: self._exact_header(model, request.asked),
+            Purpose.SURVEY: self._survey_header,
         }
         return Totals(computed[request.purpose](), np.zeros(0, self._model.layout.dtype), len(self._names))
 
@@ -288,6 +289,9 @@ class VectorisedClients:
     def _standardisation_header(self) -> NDArray[np.float64]:
         headers = (standardisation_header(site.train) for site in self._sites)
         return functools.reduce(operator.add, headers)
+
+    def _survey_header(self) -> NDArray[np.float64]:
+        return functools.reduce(operator.add, map(survey_header_of, self._sites))
 
     def _pooled_losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
         self._model.load(model.vector)

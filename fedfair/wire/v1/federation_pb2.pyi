@@ -123,6 +123,8 @@ class Abstain(_message.Message):
         REASON_SECAGG_SUM: _ClassVar[Abstain.Reason]
         REASON_POLICY_MAX_REOPENED_SUMS: _ClassVar[Abstain.Reason]
         REASON_OWN_STATE: _ClassVar[Abstain.Reason]
+        REASON_PLAN_SURVEY: _ClassVar[Abstain.Reason]
+        REASON_SURVEY: _ClassVar[Abstain.Reason]
     REASON_UNSPECIFIED: Abstain.Reason
     REASON_PLAN_EVALUATION: Abstain.Reason
     REASON_PLAN_STANDARDISATION: Abstain.Reason
@@ -187,6 +189,8 @@ class Abstain(_message.Message):
     REASON_SECAGG_SUM: Abstain.Reason
     REASON_POLICY_MAX_REOPENED_SUMS: Abstain.Reason
     REASON_OWN_STATE: Abstain.Reason
+    REASON_PLAN_SURVEY: Abstain.Reason
+    REASON_SURVEY: Abstain.Reason
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
@@ -260,11 +264,13 @@ class SumStart(_message.Message):
         PURPOSE_EVALUATION: _ClassVar[SumStart.Purpose]
         PURPOSE_STANDARDISATION: _ClassVar[SumStart.Purpose]
         PURPOSE_EXACT_EVALUATION: _ClassVar[SumStart.Purpose]
+        PURPOSE_SURVEY: _ClassVar[SumStart.Purpose]
     PURPOSE_UNSPECIFIED: SumStart.Purpose
     PURPOSE_TRAINING: SumStart.Purpose
     PURPOSE_EVALUATION: SumStart.Purpose
     PURPOSE_STANDARDISATION: SumStart.Purpose
     PURPOSE_EXACT_EVALUATION: SumStart.Purpose
+    PURPOSE_SURVEY: SumStart.Purpose
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]

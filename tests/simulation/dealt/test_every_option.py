@@ -142,6 +142,7 @@ ELSEWHERE = {
     "objective.name": "there is one",
     "task.data": "records are read before they are dealt",
     "task.partition": "records are divided before they are dealt",
+    "task.survey": "test_every_loss_is_dealt, since records that are read from a file are described",
     "task.test_fraction": "as task.partition",
     "task.test_fold": "as task.partition",
     "task.validation_fraction": "as task.partition",
@@ -264,6 +265,7 @@ def check_dealt(plan: Plan, sites: Sites, root: Path = Path()) -> None:
     np.testing.assert_allclose(one.model.vector, loop.model.vector, rtol=0, atol=relative)
     agree(figures(one), figures(loop), relative)
     assert one.origin == loop.origin
+    assert one.survey_faults == loop.survey_faults
 
 
 @pytest.mark.slow
@@ -310,8 +312,10 @@ def test_every_precision_is_dealt(precision: str) -> None:
 @pytest.mark.parametrize("name", other_tasks.TASKS)
 def test_every_loss_is_dealt(name: str, kept: bool, tmp_path: Path) -> None:
     other_tasks.write_table(tmp_path)
+    more = {"survey": True} if kept else {}
     plan = other_tasks.plan_of(
         name,
+        task=more,
         training={"rounds": 3, "device": "cpu", "batch_size": 8, **(VARIATES if kept else {})},
         secure_aggregation={"mode": "malicious" if kept else "off"},
     )
