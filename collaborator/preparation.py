@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from collaborator.ledger import Ledger
 from collaborator.ledger_total import total_of
+from collaborator.own_name import own_name
 from collaborator.plan_code import PlanCode, plan_code
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.rollback_guard import RollbackGuard, witness_of
@@ -33,7 +34,7 @@ from fedfair.identity.certificate import fingerprint
 from fedfair.identity.files import permission_warning
 from fedfair.identity.roster import bind_certificate
 from fedfair.identity.store import SiteIdentity, load_site_identity
-from fedfair.ids import FederationName, ParticipantId, parse_participant_id
+from fedfair.ids import FederationName, ParticipantId
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.derived import (
@@ -197,17 +198,7 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     plan = load_plan(plan_file)
     check_deployment(plan)
     config = load_site_config(config_file)
-    participant = parse_participant_id(config.collaborator if name is None else name)
-    if config.collaborator != participant:
-        raise PlanError(
-            f"{config_file} is the configuration of {config.collaborator}, not of {participant}",
-            "give the right file with -c, or the right name with -n",
-        )
-    if participant not in plan.federation.collaborators:
-        raise PlanError(
-            f"{participant} is no collaborator of '{plan.federation.name}'",
-            f"the plan names {', '.join(plan.federation.collaborators)}",
-        )
+    participant = own_name(plan, config, config_file, name)
     check_protection(plan)
     if is_masked(plan):
         check_suite(suite_of(plan))

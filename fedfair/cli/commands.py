@@ -103,6 +103,7 @@ class Commands(LazyGroup):
         "collaborator": Entry(
             "fedfair.cli.collaborator", "app", "Run this site's collaborator. Its data stay here."
         ),
+        "data": Entry("fedfair.cli.data", "app", "Check this site's own records. Nothing leaves the site."),
         "certificate": Entry(
             "fedfair.cli.certificate",
             "app",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from fedfair.data.missing import Filling, fill_missing
 from fedfair.data.own_survey import OwnSurvey, mask_name, own_survey
 from fedfair.data.partition import deal
 from fedfair.data.pixels import feature_values
-from fedfair.data.profile import DataProfile, data_profile, number_columns
+from fedfair.data.profile import ColumnProfile, DataProfile, data_profile, number_columns
 from fedfair.data.ranges import scaled_by_ranges
 from fedfair.data.room import RecordRoom, simulation_room
 from fedfair.data.summable_columns import check_columns
@@ -145,6 +145,31 @@ def read_site_records(
         DataError: files are missing or are not what the plan declares.
         PlanError: the plan divides one data set, and says it wrongly.
     """
+    read = read_unfinished(plan, site, participant, root, code=code, room=room)
+    splits = finished(plan, participant, read.splits)
+    profile = replace(data_profile(plan.task, splits, read.columns), digests=read.digests)
+    return SiteRecords(splits, profile)
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedRecords:
+    """One site's own records before anything is held out, filled in or scaled; `digests` as of a `DataProfile`."""
+
+    splits: Splits
+    columns: tuple[ColumnProfile, ...]
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_unfinished(
+    plan: Plan,
+    site: SiteConfig,
+    participant: ParticipantId,
+    root: Path,
+    *,
+    code: Path | None = None,
+    room: RecordRoom | None = None,
+) -> UnfinishedRecords:
+    """Return one site's records as its files have them; arguments and faults as of `read_site_records`."""
     task = plan.task
     built_in = isinstance(task.data, str) and task.data in BUILT_IN
     rule = _rule(plan) if built_in or task.partition is not None else None
@@ -153,8 +178,7 @@ def read_site_records(
     check_declared(task, read.splits.train.schema)
     own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]
     columns = number_columns(own) if read.columns is None else read.columns
-    splits = finished(plan, participant, own)
-    return SiteRecords(splits, replace(data_profile(task, splits, columns), digests=read.digests))
+    return UnfinishedRecords(own, columns, read.digests)
 
 
 def _rule(plan: Plan) -> Partition | None:

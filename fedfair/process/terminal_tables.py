@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
@@ -12,6 +14,9 @@ MIN_FOLDED = 12
 
 BETWEEN = 3
 """Characters between two columns, at most."""
+
+MAX_LINES = 6
+"""Cells of a row that have a line each. More share lines, or a table of numbers would fill ten screens."""
 
 
 def fitting(table: Table, width: int) -> RenderableType:
@@ -31,7 +36,7 @@ def fitting(table: Table, width: int) -> RenderableType:
         for column, least in zip(table.columns, needed, strict=True):
             column.no_wrap = column.no_wrap or (column.overflow != "fold" and _length(column.header) <= least)
         return table
-    return _blocks(table)
+    return _blocks(table, width)
 
 
 def _needed(column: Column) -> int:
@@ -40,22 +45,40 @@ def _needed(column: Column) -> int:
     return max(heading, min(cells, MIN_FOLDED) if column.overflow == "fold" else cells)
 
 
-def _blocks(table: Table) -> Group:
+def _blocks(table: Table, width: int) -> Group:
     lines = [] if table.title is None else [Text(_words(table.title), style="italic")]
     headings = [_words(column.header) for column in table.columns]
     for row in zip(*(column.cells for column in table.columns), strict=True):
-        mark = Text()
-        for heading, cell in zip(headings, row, strict=True):
-            text = cell.copy() if isinstance(cell, Text) else Text.from_markup(str(cell))
-            if not heading:
-                mark.append_text(text).append(" ")
-            elif text.plain:
-                lines.append(Text.assemble(mark, f"{heading}: ", text, overflow="fold"))
-                mark = Text()
-        lines.append(Text())
+        told = _told(headings, row)
+        lines += [*(told if len(told) <= MAX_LINES else _side_by_side(told, width)), Text()]
     if table.caption is not None:
         lines.append(Text(_words(table.caption), style="italic"))
     return Group(*lines)
+
+
+def _told(headings: Sequence[str], row: Sequence[RenderableType]) -> list[Text]:
+    """Return every cell of a row that says something after its heading, and after the mark before it."""
+    told: list[Text] = []
+    mark = Text()
+    for heading, cell in zip(headings, row, strict=True):
+        text = cell.copy() if isinstance(cell, Text) else Text.from_markup(str(cell))
+        if not heading:
+            mark.append_text(text).append(" ")
+        elif text.plain:
+            told.append(Text.assemble(mark, f"{heading}: ", text, overflow="fold"))
+            mark = Text()
+    return told
+
+
+def _side_by_side(told: Sequence[Text], width: int) -> list[Text]:
+    """Return cells as lines of at most `width`, as many in each as fit; one that is longer has its own."""
+    lines: list[Text] = []
+    for cell in told:
+        if lines and lines[-1].cell_len + 2 + cell.cell_len <= width:
+            lines[-1].append(", ").append_text(cell)
+        else:
+            lines.append(cell)
+    return lines
 
 
 def _words(cell: RenderableType | None) -> str:

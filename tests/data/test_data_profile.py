@@ -161,6 +161,8 @@ READERS = {
     "collaborator/preflight.py",
     "collaborator/preparation.py",
     "collaborator/survey_check.py",
+    "fedfair/cli/data.py",
+    "fedfair/data/column_check.py",
     "fedfair/data/survey_faults.py",
 }
 """Who may know a profile: what reads a site's data, and what shows it to the site's own operator."""

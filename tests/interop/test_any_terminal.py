@@ -177,3 +177,15 @@ def test_a_narrow_table_is_told_row_by_row() -> None:
     lines = [line.rstrip() for line in drawn(example(), 40).splitlines()[:4]]
     assert lines == ["✓ name: clinic-a", "good until: 2027-11-22", "serial:", "f" * 40]
     assert drawn(example(), 100).splitlines()[0].split() == ["name", "good", "until", "serial"]
+
+
+def test_a_row_of_many_cells_shares_lines_and_keeps_every_cell() -> None:
+    table = Table("column", *"abcdefgh", box=None)
+    table.add_row("glucose", *(f"{number}.25" for number in range(100, 108)))
+    lines = drawn(table, 40).splitlines()
+    assert [line.rstrip() for line in lines] == [
+        "column: glucose, a: 100.25, b: 101.25",
+        "c: 102.25, d: 103.25, e: 104.25",
+        "f: 105.25, g: 106.25, h: 107.25",
+        "",
+    ]
