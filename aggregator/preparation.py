@@ -155,7 +155,9 @@ def prepare(
 
 def _training_run(plan: Plan, binding: InitialModel, model: Path | None, room: VectorRoom) -> TrainingRun:
     if model is None:
-        return TrainingRun(plan, binding.layout, binding.schema, binding.vector, room=room)
+        return TrainingRun(
+            plan, binding.layout, binding.schema, binding.vector, room=room, carried=binding.carried
+        )
     saved = load_saved(model, plan, binding.layout, binding.schema)
     exact = evaluates_exactly(plan)
     return evaluation_run(plan, binding.layout, binding.schema, saved, exact=exact)

@@ -95,7 +95,9 @@ def follower_of(ready: Readiness, store: RunStore, recording: RunRecording) -> R
     """
     plan, binding = ready.site.plan, ready.binding
     room = SpilledVectors(ready.site.state, writing=writing)
-    training_run = TrainingRun(plan, binding.layout, binding.schema, binding.vector, room=room)
+    training_run = TrainingRun(
+        plan, binding.layout, binding.schema, binding.vector, room=room, carried=binding.carried
+    )
     replica = RunReplica(training_run, binding.digest, store)
     kept = store.load(replica.training_run.initial)
     if kept is not None:

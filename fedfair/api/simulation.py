@@ -40,6 +40,7 @@ from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
+from fedfair.training.freezing import begin_with
 
 IN_MEMORY = "in_memory:images"
 """The source of images that a program held, as a model's file names it; nothing is ever imported by it."""
@@ -175,6 +176,7 @@ def simulate(
     workers: int | None = None,
     address: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    initial_model: str | os.PathLike[str] | None = None,
     **sections: Mapping[str, object] | Section,
 ) -> SimulatedFederation:
     """Run a whole federation on this machine, with the draws, the sums and the model of the deployed one.
@@ -196,6 +198,8 @@ def simulate(
         address: of a running Ray cluster: auto, HOST:PORT or ray://HOST:PORT. None takes the one that this program
             has started, or starts Ray on this machine until the end of the simulation.
         on_progress: called after every sum.
+        initial_model: a file whose weights the run begins with, as `fedfair plan freeze --from` takes it: a model
+            that fedfair has saved, a `.safetensors` file, or a state dict of torch. None goes by the plan.
         sections: sections of a plan, for arrays without one: task, objective, training, evaluation, privacy,
             secure_aggregation and federation, each a mapping with the keys of `plan.yaml`.
 
@@ -234,7 +238,18 @@ def simulate(
         sites = load_federation(read, root)
         made = ArrayFederation(read, sites, _coding(read, sites))
     cluster = RayCluster(address, workers)
-    done = simulate_sites(made.plan, made.sites, root, engine=engine, cluster=cluster, on_progress=on_progress)
+    held = None
+    if initial_model is not None:
+        if made.plan.training.initial is not None:
+            raise PlanError(
+                "initial_model is given, and the plan names initial weights itself",
+                "omit initial_model, or remove plan.initial.yaml beside the plan",
+            )
+        begun = begin_with(made.plan, made.schema, root, Path(initial_model))
+        made, held = replace(made, plan=begun.plan), begun.held
+    done = simulate_sites(
+        made.plan, made.sites, root, engine=engine, cluster=cluster, on_progress=on_progress, initial=held
+    )
     if len(made.schema.input_shape) > 1 and plan is None and isinstance(source, Mapping):
         done = replace(done, origin=_of_images(done.origin))
     return SimulatedFederation(made.plan, done.result, done, made, root)

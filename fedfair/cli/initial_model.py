@@ -13,12 +13,14 @@ from fedfair.process.terminal import error_console
 
 def put_initial_model(plan_file: Path) -> None:
     """Put the model before round 1 beside the plan, where torch is installed and the plan says enough."""
-    from fedfair.run.initial_model import REMEDY, initial_model_file, is_current
+    from fedfair.run.initial_model import REMEDY, initial_model_file, is_current, read_initial_model
 
     if not plan_file.is_file():
         return
     plan = load_plan(plan_file)
     if is_current(plan_file, plan):
+        # Where the plan names its weights, what travels must hold them.
+        read_initial_model(plan_file, plan)
         return
     if is_installed("torch"):
         from fedfair.data.declared import declared_schema
@@ -27,6 +29,9 @@ def put_initial_model(plan_file: Path) -> None:
         if declared_schema(plan) is not None:
             freeze_plan(plan_file)
             return
+    if plan.training.initial is not None:
+        # Its weights are nowhere else: the fault says what is wrong with the file, which stays.
+        read_initial_model(plan_file, plan)
     place = initial_model_file(plan_file)
     place.unlink(missing_ok=True)
     words = f"{place} is not exported, and no aggregator starts without it; {REMEDY}"

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from fedfair.cli.advise import advise_command
 from fedfair.cli.approving import show_summary, write_approval
+from fedfair.cli.freezing import freeze
 from fedfair.cli.plan_diff import diff_command
 from fedfair.cli.site_terms import broken_terms, plan_code_digest, site_terms, terms_json, terms_table
 from fedfair.errors import ApprovalError, PlanError
@@ -69,6 +70,11 @@ def check(
     An error is something that stops the plan, such as a term that the site refuses; the exit status tells.
     """
     plan = load_plan(plan_file)
+    if plan.training.initial is not None:
+        # Whoever checks a plan has what it begins with beside it, as every host must.
+        from fedfair.run.initial_model import stated_weights
+
+        stated_weights(plan, plan_file)
     if config is not None:
         check_deployment(plan)
     held = None if config is None else site_terms(plan, plan_file, config)
@@ -122,20 +128,7 @@ def schema() -> None:
     console.print_json(json.dumps(plan_schema()))
 
 
-@app.command()
-def freeze(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
-    """Write the model before round 1 beside the plan, for an aggregator without torch."""
-    from fedfair.run.initial_model import initial_model_file, vector_digest
-    from fedfair.training.freezing import freeze_plan
-
-    made, place = freeze_plan(plan_file), initial_model_file(plan_file)
-    text, weights = format_digest(made.digest), format_digest(vector_digest(made.vector))
-    if as_json:
-        words = {"initial_model": str(place), "weights_digest": weights, "plan_digest": text}
-        console.print_json(json.dumps({"format": "fedfair/plan-freeze/1", **words}))
-    else:
-        _say(f"wrote {place}, initial weights {weights}")
-        _say(f"plan digest {text}")
+app.command()(freeze)
 
 
 @app.command()

@@ -243,7 +243,7 @@ def score_columns(plan: Plan, classes: int) -> int:
 
 
 def standardises(plan: Plan, numeric_columns: int | None = None) -> bool:
-    """Return whether a run begins with the standardisation sum: the plan asks for it, and there are columns.
+    """Return whether numeric columns take everybody's means and deviations: the plan asks so, and there are any.
 
     Args:
         plan: the plan.
@@ -253,6 +253,17 @@ def standardises(plan: Plan, numeric_columns: int | None = None) -> bool:
     if plan.task.standardize != "secure" or is_unevaluated(plan):
         return False
     return plan.task.has_numeric_columns if numeric_columns is None else numeric_columns > 0
+
+
+def carries_scaling(plan: Plan) -> bool:
+    """Return whether the scaling of the features comes with the initial weights, so that no sum is made of it."""
+    stated = plan.training.initial
+    return stated is not None and stated.scaling is not None
+
+
+def sums_columns(plan: Plan, numeric_columns: int | None = None) -> bool:
+    """Return whether a run begins with the standardisation sum; the arguments are those of `standardises`."""
+    return standardises(plan, numeric_columns) and not carries_scaling(plan)
 
 
 def surveys(plan: Plan) -> bool:

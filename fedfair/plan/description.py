@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.derived import (
+    carries_scaling,
     is_masked,
     is_unevaluated,
     needs_everybody,
@@ -18,7 +19,7 @@ from fedfair.plan.derived import (
     protects_records,
     quorum,
     scales_by_ranges,
-    standardises,
+    sums_columns,
     surveys,
 )
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
@@ -39,6 +40,7 @@ def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
     return (
         ("federation", _federation(plan)),
         ("learns", _task(plan)),
+        *_beginning(plan),
         ("minimises", _objective(plan)),
         ("trains", _training(plan)),
         ("evaluates", _evaluation(plan)),
@@ -85,8 +87,22 @@ def _form(table: CsvData) -> str:
     return written + (f", dates as years: {dates}" if dates else "")
 
 
+def _beginning(plan: Plan) -> Iterator[tuple[str, str]]:
+    stated = plan.training.initial
+    if stated is None:
+        return
+    threshold = "" if stated.threshold is None else f", threshold {stated.threshold:g}"
+    words = f"weights of a file, {stated.weights}{threshold}"
+    if stated.continues is not None:
+        words = f"round {stated.continues.rounds + 1}: goes on from the state {stated.continues.state} of an "
+        words += f"earlier run, of the plan {stated.continues.plans[-1]}"
+    yield "begins with", words
+
+
 def _scaled(plan: Plan) -> str:
-    if standardises(plan):
+    if carries_scaling(plan):
+        return ", columns scaled as the initial weights were trained"
+    if sums_columns(plan):
         return ", columns standardised by one sum"
     return ", columns scaled by their declared ranges" if scales_by_ranges(plan) else ""
 
@@ -207,7 +223,7 @@ def _egress(plan: Plan) -> Iterator[str]:
             "once, a survey of each column: how many values are missing, of each category and in each bin of a "
             "grid, the sum of the values and of their squares; and how many records each class has"
         )
-    if standardises(plan):
+    if sums_columns(plan):
         yield "once, how many values each numeric column has, their sum and their sum of squares"
     facts = ALGORITHMS[plan.training.algorithm]
     if not facts.deployed:

@@ -1,8 +1,8 @@
 """`plan.yaml` as a validated plan.
 
-Decides which files make up a plan: the plan itself, and beside it `roster.yaml`, which `fedfair plan enroll`
-writes so that no machine edits a file that people wrote. The YAML rules are `yaml_reader.py`'s, the schema
-`schema.py`'s and the words for faults `validation_messages.py`'s.
+Decides which files make up a plan: the plan itself, and beside it `roster.yaml` and `plan.initial.yaml`. `fedfair
+plan enroll` and `fedfair plan freeze --from` write these, so that no machine edits a file that people wrote. The
+YAML rules are `yaml_reader.py`'s, the schema `schema.py`'s and the words for faults `validation_messages.py`'s.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fedfair.plan.yaml_reader import Document, read_document
 
 PLAN_FOLDER = "plan"
 ROSTER_FILE = "roster.yaml"
+INITIAL_SUFFIX = ".initial.yaml"
 UPDATE_FOLDER = ".update"
 """Beside the plan's folder while another plan takes its place (`fedfair.workspace.update`)."""
 
@@ -33,7 +34,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     path = Path(path)
     _check_whole(workspace_of(path))
     plan = validated(Plan, plan_document(path))
-    plan._workspace = workspace_of(path)  # noqa: SLF001 - no part of what the plan states
+    plan._workspace, plan._file = workspace_of(path), path.resolve()  # noqa: SLF001 - no part of what it states
     return plan
 
 
@@ -46,12 +47,16 @@ def _check_whole(workspace: Path) -> None:
 
 
 def plan_document(path: Path) -> Document:
-    """Return what is written in a plan's file and in the roster beside it, not yet validated.
+    """Return what is written in a plan's file and in the files beside it, not yet validated.
 
     Raises:
-        PlanError: a file cannot be read, or both hold a roster.
+        PlanError: a file cannot be read, or two of them hold the same.
     """
-    return _with_roster(read_document(path))
+    beside = (("federation", "roster", roster_path(path)), ("training", "initial", initial_path(path)))
+    document = read_document(path)
+    for section, key, place in beside:
+        document = _with_file(document, section, key, place)
+    return document
 
 
 def workspace_of(plan_path: Path) -> Path:
@@ -65,18 +70,23 @@ def roster_path(plan_path: Path) -> Path:
     return plan_path.parent / ROSTER_FILE
 
 
-def _with_roster(document: Document) -> Document:
-    path = roster_path(document.path)
-    federation = document.values.get("federation")
-    if not path.exists() or not isinstance(federation, dict):
+def initial_path(plan_path: Path) -> Path:
+    """Return where it is stated what a plan's run begins with in place of its seed."""
+    return plan_path.with_suffix(INITIAL_SUFFIX)
+
+
+def _with_file(document: Document, section: str, key: str, path: Path) -> Document:
+    """Return a plan's document with what a file beside it says of one key."""
+    values = document.values.get(section)
+    if not path.exists() or not isinstance(values, dict):
         return document
-    if "roster" in federation:
-        spot = document.spot(("federation", "roster"))
+    if key in values:
+        spot = document.spot((section, key))
         raise PlanError(
-            f"{spot}: federation.roster: the roster is also in {path}",
+            f"{spot}: {section}.{key}: the {key} is also in {path}",
             "keep one of them: remove the key or the file",
         )
-    roster = read_document(path)
-    values = {**document.values, "federation": {**federation, "roster": dict(roster.values)}}
-    moved = {("federation", "roster", *place): spot for place, spot in roster.spots.items()}
-    return Document(document.path, values, {**document.spots, **moved})
+    beside = read_document(path)
+    merged = {**document.values, section: {**values, key: dict(beside.values)}}
+    moved = {(section, key, *place): spot for place, spot in beside.spots.items()}
+    return Document(document.path, merged, {**document.spots, **moved})

@@ -23,7 +23,7 @@ from fedfair.plan.derived import (
     first_averaged_round,
     is_unevaluated,
     returns_mean,
-    standardises,
+    sums_columns,
     surveys,
 )
 from fedfair.plan.purpose import Purpose
@@ -168,12 +168,12 @@ def schedule_of(plan: Plan, numeric_columns: int | None = None) -> Schedule:
     Args:
         plan: the plan.
         numeric_columns: how many the features have, where their schema is known; None to go by the plan alone, as
-            `derived.standardises` does.
+            `derived.sums_columns` does.
     """
     return Schedule(
         rounds=plan.training.rounds,
         every=plan.evaluation.every,
-        standardises=standardises(plan, numeric_columns),
+        standardises=sums_columns(plan, numeric_columns),
         evaluates=not is_unevaluated(plan),
         averages=returns_mean(plan),
         averaged_from=first_averaged_round(plan),

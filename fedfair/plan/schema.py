@@ -97,11 +97,17 @@ class Plan(Section):
         default=EvaluationSection(), description="what is measured, from sums alone"
     )
     _workspace: Path | None = PrivateAttr(default=None)
+    _file: Path | None = PrivateAttr(default=None)
 
     @property
     def workspace(self) -> Path | None:
         """The folder that the plan's paths and code start from; None for a plan that was not read from a file."""
         return self._workspace
+
+    @property
+    def file(self) -> Path | None:
+        """The file that the plan was read from; None for a plan that was not read from one."""
+        return self._file
 
     def __eq__(self, other: object) -> bool:
         """Return whether both state the same; where a plan was read from is no part of what it states."""

@@ -36,6 +36,7 @@ from fedfair.plan.fields import (
     refuse,
     repeated,
 )
+from fedfair.plan.initial import InitialSection
 from fedfair.plan.name_ranges import written_out
 from fedfair.plan.public_keys import parse_public_key
 
@@ -272,6 +273,11 @@ class TrainingSection(Section):
         "tail (second half); none of them if the evaluations prove that an earlier model was better",
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of every draw, an integer from 0 to 2^63 - 1")
+    initial: InitialSection | None = Field(
+        default=None,
+        description="what the run begins with; null makes the weights from the seed. `fedfair plan freeze --from` "
+        "writes it to plan.initial.yaml beside the plan",
+    )
     device: Device = Field(default="auto", description="auto, cpu, cuda or mps; a site may choose its own")
     precision: Literal["fp32", "fp64", "bf16", "fp16"] = Field(
         default="fp32", description="width of the arithmetic: fp32, fp64, bf16 or fp16 (both keep a float32 model)"
@@ -290,6 +296,7 @@ class TrainingSection(Section):
                 f"is {self.local_epochs} while local_steps is {self.local_steps}",
                 "state one of them",
             )
+        yield from self._initial_faults()
         yield from option_faults(self.algorithm, self.options)
         yield from step_faults(self.algorithm, self.local_steps, self.local_epochs)
         if self.server_optimizer is not None and not ALGORITHMS[self.algorithm].mean_of_changes:
@@ -302,6 +309,23 @@ class TrainingSection(Section):
             yield from variate_faults(self.algorithm, self.local_steps, self.local_epochs)
         if self.algorithm == "fedminmax" and self.weights != "samples":
             yield Fault(("weights",), f"is {self.weights}, but fedminmax counts records", "use weights: samples")
+
+    def _initial_faults(self) -> Iterator[Fault]:
+        stated = self.initial
+        if stated is None:
+            return
+        if stated.threshold is not None and self.threshold_init != "bound":
+            yield Fault(
+                ("initial", "threshold"),
+                f"is {stated.threshold:g} beside threshold_init {self.threshold_init}",
+                "state one of them",
+            )
+        if stated.continues is not None and stated.continues.rounds >= self.rounds:
+            yield Fault(
+                ("rounds",),
+                f"is {self.rounds}, and {stated.continues.rounds} rounds are done",
+                "state more rounds than are done: `fedfair plan extend --rounds N` adds N",
+            )
 
 
 class SecureAggregationSection(Section):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedfair.plan import csv_table, losses, schema, sources, task
+from fedfair.plan import csv_table, initial, losses, schema, sources, task
 from fedfair.policy import site_config, site_sql
 
 INTRODUCTION = """# The plan and the site's own file, key by key
@@ -58,6 +58,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("objective.smoothing", schema.SmoothingSection),
     ("plan.yaml: training", schema.TrainingSection),
     ("training.server_optimizer", schema.ServerOptimizerSection),
+    ("training.initial", initial.InitialSection),
+    ("training.initial.continues", initial.ContinuedSection),
     ("training.options", schema.OptionsSection),
     ("plan.yaml: secure_aggregation", schema.SecureAggregationSection),
     ("plan.yaml: privacy", schema.PrivacySection),

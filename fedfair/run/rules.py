@@ -50,18 +50,21 @@ from fedfair.aggregation.training_sum import IterateMean, check_mean, round_sum,
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import (
+    carries_scaling,
     is_masked,
     is_unevaluated,
     keeps_best,
     keeps_own_thresholds,
     protects_records,
     sites_remember,
+    standardises,
     threshold_limit,
 )
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
+from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.history import best_of, with_evaluation
 from fedfair.run.progress import PURPOSE_OF, Progress, Stage
 from fedfair.run.state import OpenedSurvey, RunState
@@ -113,6 +116,7 @@ class RunRules:
         self._is_noised = protects_records(plan)
         self._keeps_best = keeps_best(plan)
         self._schedule = schedule_of(plan, len(schema.numeric))
+        self._is_scaled = standardises(plan, len(schema.numeric))
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
         # Noise for whole collaborators clips model and threshold together, and has no bound of its own.
         self._threshold_limit = math.inf if is_unevaluated(plan) else threshold_limit(plan, schema.classes)
@@ -134,15 +138,19 @@ class RunRules:
 
     # -------------------------------------------------------------- where a run begins
 
-    def initial(self, vector: NDArray[np.floating]) -> RunState:
+    def initial(self, vector: NDArray[np.floating], carried: Carried = NOTHING) -> RunState:
         """Return the state before the first sum, which the plan gives.
 
         Args:
             vector: array (d,), the plan's model before round 1; it is copied.
+            carried: what the run takes over beside it.
 
         Raises:
             LocalProtocolError: it has another shape than the plan's model.
         """
+        scaling = carried.scaling
+        if (scaling is not None) != carries_scaling(self._plan):
+            raise LocalProtocolError("a feature scaling comes with initial weights where the plan names it, only")
         if vector.shape != (self._layout.dimension,):
             raise LocalProtocolError(
                 f"the initial model has shape {vector.shape}, not ({self._layout.dimension},)"
@@ -150,6 +158,7 @@ class RunRules:
         return RunState(
             self._first(),
             GlobalModel(np.array(vector, self._layout.dtype), self._initial_threshold()),
+            scaling=scaling,
             clip=None if self._clips is None else self._clips.first,
             moments=self._optimizer.first_moments,
             variates=None if self._variates is None else self._variates.first,
@@ -194,7 +203,7 @@ class RunRules:
             and stages[state.stage]
             and (state.query is None or state.stage is Stage.EXACT_EVALUATION)
             and (scaling is None or is_scaled)
-            and is_scaled == (schedule.standardises and state.stage not in _UNSCALED)
+            and is_scaled == (self._is_scaled and not (schedule.standardises and state.stage in _UNSCALED))
             and self._may_have(state.survey, state.stage)
             and self._optimizer.may_have(state.moments)
             and all(kept is None or kept.header.shape == (length,) for kept in sums)
@@ -552,8 +561,10 @@ class RunRules:
         return Stage.EVALUATION if self._schedule.evaluates_after(0) else Stage.TRAINING
 
     def _initial_threshold(self) -> float:
-        """Return c before round 1: a number of the plan, or the bound B; without either, 1 (the paper's B)."""
-        given = self._training.threshold_init
+        """Return c before round 1: that of the initial weights, a number of the plan, or the bound B; else 1."""
+        begins, given = self._training.initial, self._training.threshold_init
+        if begins is not None and begins.threshold is not None:
+            return min(begins.threshold, self._upper)
         if isinstance(given, str):
             return 1.0 if math.isinf(self._upper) else self._upper
         return min(float(given), self._upper)

@@ -10,13 +10,10 @@ these words and the digest by which a saved model is approved; the format is `mo
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from fedfair.aggregation import model_file
 from fedfair.aggregation.model_layout import Layout
@@ -36,11 +33,11 @@ from fedfair.run.model_description import (
     difference,
     read_description,
 )
+from fedfair.run.scaling_words import SCALING_KEY, parse_scaling, scaling_text
 from fedfair.run.training_run import TrainingRun
 from fedfair.signed_message import labelled_message
 from fedfair.version import __version__
 
-SCALING_KEY = "feature_scaling"
 FINE_TUNED_KEY = "fine_tuned_at"
 INITIAL_WEIGHTS_KEY = "initial_weights_digest"
 IDENTITY_LABEL = "fedfair/saved-model/v1"
@@ -137,8 +134,7 @@ def model_words(saved: TrainedModel, origin: ModelOrigin) -> dict[str, str]:
     if origin.initial_weights is not None:
         words[INITIAL_WEIGHTS_KEY] = format_digest(origin.initial_weights)
     if saved.scaling is not None:
-        columns = {"mean": saved.scaling.mean.tolist(), "scale": saved.scaling.scale.tolist()}
-        words[SCALING_KEY] = json.dumps(columns, separators=(",", ":"))
+        words[SCALING_KEY] = scaling_text(saved.scaling)
     return words
 
 
@@ -152,7 +148,7 @@ def read_saved(path: Path) -> DescribedModel:
     try:
         description = read_description(words)
         threshold, rounds = float(words["threshold"]), int(words["round"])
-        scaling = _scaling(words.get(SCALING_KEY), _numeric_columns(description))
+        scaling = parse_scaling(words.get(SCALING_KEY), _numeric_columns(description))
         stated = words.get(INITIAL_WEIGHTS_KEY)
         weights = None if stated is None else parse_digest(stated)
     except (KeyError, ValueError, TypeError, PlanError) as error:
@@ -240,24 +236,14 @@ def _numeric_columns(description: ModelDescription) -> int | None:
     return None if any(column.name is None for column in numbers) else len(numbers)
 
 
-def _scaling(text: str | None, numeric: int | None) -> FeatureScaling | None:
-    if text is None:
-        return None
-    columns = json.loads(text)
-    mean, scale = (np.array(columns[key], np.float64) for key in ("mean", "scale"))
-    wanted = (mean.size if numeric is None else numeric,)
-    sound = mean.shape == scale.shape == wanted and np.isfinite(mean).all() and np.isfinite(scale).all()
-    if not sound or not (scale > 0.0).all():
-        raise ValueError(f"the scaling is not of {wanted[0]} numeric columns, or not positive")
-    return FeatureScaling(mean, scale)
-
-
 def evaluation_plan(plan: Plan, rounds: int, *, exact: bool) -> Plan:
     """Return a plan by which nothing is trained any more: what is due is the evaluation of the output model.
 
     It is no plan that could be written down (its rounds may be 0), and never leaves this process.
     """
-    training = plan.training.model_copy(update={"rounds": rounds, "output": "last", "threshold_init": "bound"})
+    training = plan.training.model_copy(
+        update={"rounds": rounds, "output": "last", "threshold_init": "bound", "initial": None}
+    )
     return with_method(plan, exact=exact).model_copy(update={"training": training})
 
 

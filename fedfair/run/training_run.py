@@ -24,6 +24,7 @@ from fedfair.errors import LocalProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.progress import Progress, RunResult, Stage
 from fedfair.run.rules import RunRules, Stepped
 from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
@@ -57,6 +58,7 @@ class TrainingRun:
         vector: array (d,), the model before round 1; it is copied.
         as_trained: return what training ends with, even where an earlier model is better.
         room: where the moments of the server optimizer are.
+        carried: what the run takes over beside the vector.
 
     Attributes:
         rules: what moves the state.
@@ -78,9 +80,10 @@ class TrainingRun:
         *,
         as_trained: bool = False,
         room: VectorRoom = IN_MEMORY,
+        carried: Carried = NOTHING,
     ) -> None:
         self.rules = RunRules(plan, layout, schema, as_trained=as_trained, room=room)
-        self.initial = self.rules.initial(vector)
+        self.initial = self.rules.initial(vector, carried)
         self.state: RunState = self.initial
         self._attempt = 1
         self.lost_rounds = 0

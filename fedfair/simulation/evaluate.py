@@ -80,8 +80,6 @@ def evaluate_sites(
     training_run = evaluation_run(plan, binding.layout, schema, saved, exact=exact)
     model = flat_model(plan, schema, choose_device(plan.training.device), code)
     cohort = LoopClients({name: TrainingClient(plan, name, splits, model) for name, splits in sites.items()})
-    if saved.scaling is not None:
-        cohort.apply_scaling(saved.scaling)
     play(training_run, cohort)
     if training_run.evaluated is None:
         raise LocalProtocolError("an evaluation that was played to its end has no sums")

@@ -40,6 +40,7 @@ from fedfair.results.costs import ComputedTraffic, SumCost
 from fedfair.results.document import ResultDocument
 from fedfair.results.privacy import simulated_privacy
 from fedfair.results.writing import exact_evaluation, simulated_result
+from fedfair.run.initial_model import StatedWeights
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
 from fedfair.simulation.backend import Engine, RayCluster, chosen_engine
@@ -127,21 +128,27 @@ def simulate_sites(
     on_progress: OnProgress | None = None,
     on_loss: OnLoss = nobody_hears,
     as_trained: bool = False,
+    initial: StatedWeights | None = None,
 ) -> SimulationOutcome:
     """Run the plan on records that are in memory already; otherwise as `simulate`.
 
     With `as_trained` the result is what training ends with, even where an earlier model is better by the plan's
-    objective: a study of algorithms compares what they come to.
+    objective: a study of algorithms compares what they come to. `initial` are the weights that the plan names,
+    where no file beside the plan holds them.
     """
     chosen = chosen_engine(plan, engine)
     with engaged(plan, sites, root, chosen, RayTerms(cluster, on_loss) if engine == "ray" else None) as everybody:
-        return _simulated(everybody, on_progress, as_trained=as_trained)
+        return _simulated(everybody, on_progress, initial, as_trained=as_trained)
 
 
-def _simulated(everybody: Everybody, on_progress: OnProgress | None, *, as_trained: bool) -> SimulationOutcome:
+def _simulated(
+    everybody: Everybody, on_progress: OnProgress | None, initial: StatedWeights | None, *, as_trained: bool
+) -> SimulationOutcome:
     plan, sites, root, schema = everybody.plan, everybody.sites, everybody.root, everybody.schema
-    binding = bound(plan, schema, root)
-    training_run = TrainingRun(plan, binding.layout, schema, binding.vector, as_trained=as_trained)
+    binding = bound(plan, schema, root, initial)
+    training_run = TrainingRun(
+        plan, binding.layout, schema, binding.vector, as_trained=as_trained, carried=binding.carried
+    )
     cohort = everybody.cohort(plan, sites)
     centralised = ALGORITHMS[plan.training.algorithm].centralised
     if centralised:
@@ -253,6 +260,8 @@ def play(
         on_progress: called after every sum; an evaluation has the exact figures that the result has.
         clips: whether changes are clipped, as in a deployment.
     """
+    if training_run.scaling is not None:
+        cohort.apply_scaling(training_run.scaling)
     while (request := training_run.next_sum()) is not None:
         if algorithm is not None and sum_kind(request.purpose).is_round:
             progress = training_run.apply_model(

@@ -21,7 +21,8 @@ from fedfair.plan.digest import plan_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
-from fedfair.run.initial_model import vector_digest
+from fedfair.run.carried import NOTHING, Carried
+from fedfair.run.initial_model import FREEZE_AGAIN, NOT_STATED, StatedWeights, stated_weights, vector_digest
 from fedfair.training.assembly import flat_model
 
 
@@ -35,6 +36,7 @@ class PlanBinding:
         vector: array (d,) in the layout's width, the model before round 1.
         digest: 32 bytes, what a site approves.
         initial_weights: 32 bytes, the digest of the vector.
+        carried: what the run takes over beside the weights.
     """
 
     schema: FeatureSchema
@@ -42,6 +44,7 @@ class PlanBinding:
     vector: NDArray[np.floating]
     digest: bytes
     initial_weights: bytes
+    carried: Carried = NOTHING
 
 
 def plan_binding(plan: Plan, workspace: Path) -> PlanBinding:
@@ -64,13 +67,25 @@ def plan_binding(plan: Plan, workspace: Path) -> PlanBinding:
     return bound(plan, schema, workspace)
 
 
-def bound(plan: Plan, schema: FeatureSchema, workspace: Path) -> PlanBinding:
+def bound(plan: Plan, schema: FeatureSchema, workspace: Path, given: StatedWeights | None = None) -> PlanBinding:
     """Return the binding for a schema that is known from the data, as in a simulation.
 
+    Args:
+        plan: the plan.
+        schema: what the model must accept and return.
+        workspace: where the source of a "module:function" is.
+        given: the initial weights that the plan names; None where they are in the files beside it.
+
     Raises:
-        PlanError: the model cannot be made, or is too large for the noise that the plan asks for.
+        PlanError: the model cannot be made, or is too large for the noise that the plan asks for; or the initial
+            weights are not those that the plan names, or of another model.
     """
     layout, vector = initial_model(plan, schema, workspace)
+    carried = NOTHING
+    if plan.training.initial is not None:
+        held = given or stated_weights(plan, plan.file)
+        check_fits(held, layout, schema)
+        vector, carried = held.vector, held.carried
     distributed_dp(plan, layout.dimension)
     weights = vector_digest(vector)
     digest = plan_digest(
@@ -79,10 +94,32 @@ def bound(plan: Plan, schema: FeatureSchema, workspace: Path) -> PlanBinding:
         initial_weights_digest=weights,
         code_digests=code_digests(plan.task.references, workspace),
     )
-    return PlanBinding(schema, layout, vector, digest, weights)
+    return PlanBinding(schema, layout, vector, digest, weights, carried)
+
+
+def check_fits(held: StatedWeights, layout: Layout, schema: FeatureSchema) -> None:
+    """Refuse initial weights of another model than the plan's.
+
+    Raises:
+        PlanError: the tensors or the scaled columns are others.
+    """
+    theirs = held.layout
+    if theirs.digest != layout.digest:
+        raise PlanError(
+            f"the initial weights are {theirs.dimension} {theirs.dtype} values in {len(theirs.entries)} tensors, "
+            f"the plan's model has {layout.dimension} {layout.dtype} in {len(layout.entries)}, or of other names",
+            f"the task or the precision was changed after `fedfair plan freeze --from`: {FREEZE_AGAIN}; or "
+            f"{NOT_STATED}",
+        )
+    scaling = held.carried.scaling
+    if scaling is not None and scaling.mean.shape != (len(schema.numeric),):
+        raise PlanError(
+            f"the initial weights scale {len(scaling.mean)} columns, the plan has {len(schema.numeric)}",
+            f"{FREEZE_AGAIN}; or {NOT_STATED}",
+        )
 
 
 def initial_model(plan: Plan, schema: FeatureSchema, workspace: Path) -> tuple[Layout, NDArray[np.floating]]:
-    """Return the layout of the plan's model and its vector before round 1."""
+    """Return the layout of the plan's model, and its vector as the plan's seed makes it."""
     model = flat_model(plan, schema, torch.device("cpu"), workspace)
     return model.layout, model.vector()

@@ -1,12 +1,46 @@
-"""Writes the model before round 1 beside its plan, where torch is installed: for hosts that have none."""
+"""Writes the model before round 1 beside its plan, where torch is installed: for hosts that have none.
+
+It is made from the plan's seed, or its weights come from a file, which every site then approves by their digest.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
+from fedfair.aggregation.round_subject import scaling_digest
+from fedfair.data.declared import declared_schema
+from fedfair.errors import DataError, PlanError
+from fedfair.plan.derived import learns_threshold, standardises
+from fedfair.plan.digest import format_digest
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.initial import InitialSection
 from fedfair.plan.loading import load_plan, workspace_of
-from fedfair.run.initial_model import write_initial_model
+from fedfair.plan.schema import Plan
+from fedfair.run.carried import Carried
+from fedfair.run.initial_model import StatedWeights, vector_digest, write_initial_model
+from fedfair.run.initial_section import check_not_by_hand, write_initial_section
+from fedfair.run.model_description import describe_model
+from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, plan_binding
+from fedfair.training.imported_weights import STRICT, Allowance, ImportedWeights, import_weights, without_threshold
+
+
+@dataclass(frozen=True, slots=True)
+class BegunPlan:
+    """A plan whose run begins with weights from a file.
+
+    Attributes:
+        plan: with `training.initial`.
+        held: the weights.
+        imported: what was taken from the file, and what there is to say of it.
+    """
+
+    plan: Plan
+    held: StatedWeights
+    imported: ImportedWeights
 
 
 def freeze_plan(plan_file: Path) -> PlanBinding:
@@ -17,5 +51,105 @@ def freeze_plan(plan_file: Path) -> PlanBinding:
     """
     plan = load_plan(plan_file)
     made = plan_binding(plan, workspace_of(plan_file))
-    write_initial_model(plan_file, plan, made.layout, made.vector, made.schema)
+    write_initial_model(plan_file, plan, made.layout, made.vector, made.schema, made.carried.scaling)
     return made
+
+
+def freeze_from(
+    plan_file: Path, source: Path, allowed: Allowance = STRICT, *, new_threshold: bool = False
+) -> tuple[PlanBinding, ImportedWeights]:
+    """Begin a plan's run with the weights of a file: write them and their digest beside the plan.
+
+    Args:
+        plan_file: the plan's file.
+        source: a model that fedfair has saved, a `.safetensors` file, or a state dict of torch.
+        allowed: differences between the file and the model that somebody has agreed to.
+        new_threshold: leave the threshold of the file, and begin as the plan says.
+
+    Returns:
+        What the plan is bound to now, and what was taken.
+
+    Raises:
+        DataError: the file is missing, unreadable, or of another model.
+        PlanError: the plan or its model cannot be used, or its run goes on from an earlier one.
+    """
+    plan = load_plan(plan_file)
+    check_not_by_hand(plan_file)
+    if plan.training.initial is not None and plan.training.initial.continues is not None:
+        raise PlanError(
+            f"the run of {plan_file} goes on from an earlier one, so its weights are those of that run's end",
+            "give another plan; or remove plan.initial.yaml, and set training.rounds to those of a new run",
+        )
+    schema = declared_schema(plan)
+    if schema is None:
+        raise PlanError(
+            "task: only the data can tell how many features and classes there are, so no file can be compared",
+            "state task.input_shape and task.classes",
+        )
+    begun = begin_with(plan, schema, workspace_of(plan_file), source, allowed, new_threshold=new_threshold)
+    stated = begun.plan.training.initial
+    if stated is not None:
+        write_initial_section(plan_file, stated)
+    held = begun.held
+    # The files are compared with each other again, as every site does.
+    read = load_plan(plan_file)
+    write_initial_model(plan_file, read, held.layout, held.vector, schema, held.carried.scaling)
+    return freeze_plan(plan_file), begun.imported
+
+
+def begin_with(
+    plan: Plan,
+    schema: FeatureSchema,
+    workspace: Path,
+    source: Path,
+    allowed: Allowance = STRICT,
+    *,
+    new_threshold: bool = False,
+) -> BegunPlan:
+    """Return a plan whose run begins with the weights of a file; nothing is written.
+
+    The threshold of a fedfair model comes with it where the plan learns one and leaves its beginning open
+    (`threshold_init: bound`). Its scaling always comes with it: under another one its weights would be another
+    model.
+
+    Args:
+        plan: the plan.
+        schema: what the model must accept and return.
+        workspace: where the source of a "module:function" is.
+        source: as for `freeze_from`.
+        allowed: as for `freeze_from`.
+        new_threshold: as for `freeze_from`.
+
+    Raises:
+        FedfairError: as for `freeze_from`.
+    """
+    model = flat_model(plan, schema, torch.device("cpu"), workspace)
+    imported = import_weights(source, model, describe_model(plan, schema), allowed)
+    if imported.fine_tuned_at:
+        raise DataError(
+            f"{source} was fine-tuned at {imported.fine_tuned_at}: it tells of that site's records, and every "
+            "site would get it",
+            "give a model of the federation",
+        )
+    if new_threshold or not learns_threshold(plan) or plan.training.threshold_init != "bound":
+        imported = without_threshold(imported)
+    scaling = imported.scaling
+    scales = standardises(plan, len(schema.numeric))
+    if scaling is not None and not scales:
+        raise DataError(
+            f"{source} scales its features by the means and deviations of its own run, and the plan does not",
+            "set task.standardize: secure; the scaling of the file is then kept, and no sum is made of columns",
+        )
+    if imported.is_described and scales and scaling is None:
+        raise DataError(
+            f"{source} does not say how its features were scaled, and the plan standardises them",
+            "give a model that was saved after the standardisation; save/init.safetensors is from before it",
+        )
+    section = InitialSection(
+        weights=format_digest(vector_digest(imported.vector)),
+        threshold=imported.threshold,
+        scaling=None if scaling is None else format_digest(scaling_digest(scaling)),
+    )
+    training = plan.training.model_copy(update={"initial": section})
+    held = StatedWeights(model.layout, imported.vector, Carried(scaling))
+    return BegunPlan(plan.model_copy(update={"training": training}), held, imported)

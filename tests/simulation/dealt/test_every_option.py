@@ -134,6 +134,7 @@ OPTIONS: Mapping[str, Sections] = {
 
 ELSEWHERE = {
     "training.options": "each key of it has a row of its own",
+    "training.initial": "where a run begins: the model before round 1 is the asker's",
     "training.device": "where a step is computed, not which",
     "training.compile": "how a step is computed; nothing of it is the asker's",
     "options.group_column": "test_known_groups_are_dealt, since it needs a table",
@@ -228,7 +229,7 @@ def dealt(plan: Plan, sites: Sites, root: Path, workers: int, losing: tuple[int,
     engine = chosen_engine(plan, "ray")
     with ExitStack() as ends:
         everybody = Everybody(plan, sites, root, engine, cast(RayEngine, machines), ends)
-        outcome = _simulated(everybody, None, as_trained=False)
+        outcome = _simulated(everybody, None, None, as_trained=False)
     assert bool(machines.lost) == bool(losing)
     return outcome
 

@@ -1,0 +1,95 @@
+"""`fedfair plan freeze`: the model before round 1 beside the plan, from its seed or from a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.text import Text
+
+from fedfair.errors import PlanError
+from fedfair.plan.digest import format_digest
+from fedfair.process.terminal import console
+
+if TYPE_CHECKING:
+    from fedfair.training.imported_weights import ImportedWeights
+
+
+def freeze(
+    plan_file: Path = typer.Option(Path("plan/plan.yaml"), "--plan", "-p", help="The plan."),
+    source: Path | None = typer.Option(
+        None,
+        "--from",
+        metavar="FILE",
+        help="Begin with the weights of this file: a model saved by fedfair, .safetensors, or a state dict (.pt).",
+    ),
+    allow_missing: list[str] = typer.Option(
+        [], "--allow-missing", metavar="NAMES", help="Tensors that keep the plan's own values: names or patterns."
+    ),
+    allow_extra: list[str] = typer.Option(
+        [], "--allow-extra", metavar="NAMES", help="Tensors of the file to leave out: names or patterns."
+    ),
+    new_threshold: bool = typer.Option(
+        False, "--new-threshold", help="Begin the threshold as the plan says, not with that of the file."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Write the model before round 1 beside the plan, for an aggregator without torch."""
+    from fedfair.run.initial_model import initial_model_file
+    from fedfair.training.freezing import freeze_from, freeze_plan
+    from fedfair.training.imported_weights import Allowance
+
+    if source is None and (allow_missing or allow_extra or new_threshold):
+        raise PlanError("these options are about the weights of a file, and none is given", "add --from FILE")
+    imported = None
+    if source is None:
+        made = freeze_plan(plan_file)
+    else:
+        allowed = Allowance(_names(allow_missing), _names(allow_extra))
+        made, imported = freeze_from(plan_file, source, allowed, new_threshold=new_threshold)
+    place = initial_model_file(plan_file)
+    text, weights = format_digest(made.digest), format_digest(made.initial_weights)
+    if as_json:
+        words: dict[str, object] = {"initial_model": str(place), "weights_digest": weights, "plan_digest": text}
+        if imported is not None:
+            words["from"] = {
+                "file": str(source),
+                "plan_values": list(imported.kept),
+                "left_out": list(imported.ignored),
+                "cast": list(imported.cast),
+                "threshold": imported.threshold,
+                "keeps_scaling": imported.scaling is not None,
+            }
+        console.print_json(json.dumps({"format": "fedfair/plan-freeze/1", **words}))
+        return
+    for line in () if imported is None or source is None else _told(source, imported):
+        _say(line)
+    _say(f"wrote {place}, initial weights {weights}")
+    _say(f"plan digest {text}")
+
+
+def _names(given: list[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for each in given for name in each.split(",") if name.strip())
+
+
+def _told(source: Path, imported: ImportedWeights) -> Iterator[str]:
+    yield f"the run begins with the weights of {source}"
+    if imported.kept:
+        yield f"with the plan's own values: {', '.join(imported.kept)}"
+    if imported.ignored:
+        yield f"in the file and not taken: {', '.join(imported.ignored)}"
+    yield from imported.cast
+    if imported.threshold is None:
+        yield "the threshold begins as the plan says"
+    else:
+        yield f"the threshold begins at {imported.threshold:g}, as in the file"
+    if imported.scaling is not None:
+        yield "the features keep the scaling of the file; the run makes no sum of the columns"
+    yield "every site has to approve the plan again: its digest is another one"
+
+
+def _say(text: str) -> None:
+    console.print(Text(text), soft_wrap=True)
