@@ -475,6 +475,15 @@ class Journal:
         self._lock.close()
 
 
+def check_free(path: Path) -> None:
+    """Refuse to touch the journal at `path` while somebody has it.
+
+    Raises:
+        FedfairError: an aggregator that runs holds it.
+    """
+    _lock(path).close()
+
+
 def forget(path: Path) -> None:
     """Delete the journal at `path`, with its log and its vectors, if there is one; also one that is damaged.
 

@@ -38,6 +38,7 @@ LEVELS = NoticeLevels(
     information=frozenset(
         {
             notices.ProtectionStated,
+            notices.EarlierRunKept,
             notices.RunContinued,
             notices.PortOpened,
             notices.StatusServed,

@@ -12,6 +12,7 @@ from aggregator.notices import (
     CertificateRenewed,
     CertificateUnusable,
     ChangesClipped,
+    EarlierRunKept,
     EntryRefused,
     EvaluationOmitted,
     IdentityWarned,
@@ -47,6 +48,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return f"secure aggregation: {guarantee}" if guarantee else IN_THE_CLEAR
         case IdentityWarned(reason):
             return reason
+        case EarlierRunKept(folder):
+            return f"the run goes on from a finished one, whose files are in {folder} now"
         case RunContinued(run_id, rounds_done):
             return f"continuing run {run_id[:8]} after round {rounds_done}, as recorded in the journal"
         case PortOpened(port, collaborators):

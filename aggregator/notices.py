@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TypeAlias
 
 from fedfair.identity.expiry import Expiry
@@ -38,6 +39,17 @@ class IdentityWarned:
     """
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRunKept:
+    """The files of a finished run, whose plan was extended, were set aside for the run that goes on from it.
+
+    Attributes:
+        folder: where they are now.
+    """
+
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +405,7 @@ class AbsentSitesAwaited:
 Notice: TypeAlias = (
     ProtectionStated
     | IdentityWarned
+    | EarlierRunKept
     | RunContinued
     | PortOpened
     | StatusServed

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from aggregator.admission import Admission, check_roster_complete
+from aggregator.finished_run import set_aside
 from aggregator.journal import Journal, JournalEntry, forget
-from aggregator.notices import IdentityWarned, Notice, ProtectionStated, RunContinued
+from aggregator.notices import EarlierRunKept, IdentityWarned, Notice, ProtectionStated, RunContinued
 from aggregator.records import RunPaths, RunRecords
 from fedfair.aggregation.long_vectors import VectorRoom
 from fedfair.aggregation.masking_terms import guarantee
@@ -113,6 +114,9 @@ def prepare(
     check_roster_complete(roster, plan.federation.collaborators)
     binding = (bind or initial_binding)(start.plan)
     paths = RunPaths(start.folder)
+    kept = set_aside(paths, plan)
+    if kept is not None:
+        noticed(EarlierRunKept(kept))
     training_run = _training_run(plan, binding, start.model, SpilledVectors(paths.save))
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
     beginning = training_run.next_sum()

@@ -153,7 +153,7 @@ class RunPaths:
 
 def _models_of(training_run: TrainingRun) -> list[GlobalModel]:
     states = (training_run.initial, training_run.state)
-    models = [model for state in states for model in (state.model, state.best) if model is not None]
+    models = [model for state in states for model in (state.model, state.best, state.last) if model is not None]
     return list({id(model): model for model in models}.values())
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from collaborator.backoff import Backoff
+from collaborator.continued_run import ContinuedVariates, variates_of
 from collaborator.disk import writing
 from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
@@ -166,8 +167,10 @@ def worker_of(ready: Readiness, logs: Path, tell: Callable[[Notice], None] = _un
 def memory_of(ready: Readiness, folder: Path, follower: RunFollower) -> SiteMemory | None:
     """Return what this site keeps of its rounds, in a folder; None where the plan needs nothing of the kind."""
 
-    def opened(dimension: int) -> VariateStore:
-        return VariateStore(folder, dimension, lambda: follower.replica.run_id)
+    def opened(dimension: int) -> VariateStore | ContinuedVariates:
+        own = VariateStore(folder, dimension, lambda: follower.replica.run_id)
+        begun = follower.replica.training_run.initial
+        return variates_of(own, ready.site.state, ready.site.participant, ready.site.plan, dimension, begun)
 
     return site_memory(ready.site.plan, ready.binding.layout, ready.site.participant, opened)
 

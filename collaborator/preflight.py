@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from collaborator.continued_run import check_goes_on
 from collaborator.data_history import DataComparison, compare_with_last_run
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, ask
@@ -41,7 +42,7 @@ from fedfair.identity.expiry import certificate_days_left
 from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import channel_credentials
-from fedfair.plan.derived import greatest_weight, is_masked
+from fedfair.plan.derived import earlier_plans, greatest_weight, is_masked
 from fedfair.plan.digest import format_digest
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.terms import CODE_TERMS
@@ -173,6 +174,8 @@ def _look_at_computation(site: PreparedSite, checklist: _Checklist) -> _Local | 
     )
     if binding is None:
         return None
+    if earlier_plans(site.plan):
+        look("earlier run", lambda: check_goes_on(site.state, site.participant, site.plan, binding), str)
     if read is not None and site.keeps_ledger:
         look("privacy", partial(foretold, site, binding.digest, read.splits), "; ".join)
     return _Local(binding, read)

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from collaborator.continued_run import check_goes_on
 from collaborator.ledger import Ledger
 from collaborator.ledger_total import total_of
 from collaborator.own_name import own_name
@@ -310,6 +311,7 @@ def make_ready(site: PreparedSite) -> Readiness:
     if site.config.threads is not None:
         torch.set_num_threads(site.config.threads)
     binding = plan_binding(site.plan, site.code.folder)
+    check_goes_on(site.state, site.participant, site.plan, binding)
     if is_masked(site.plan):
         keep_freed_memory(binding.vector.nbytes)
     approval = read_approval(site, site.identity().signing_key.public_key(), binding.digest)

@@ -9,13 +9,14 @@ them. What was released without a name may be anybody's and adds up with everyth
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from collaborator.ledger import Ledger
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError
+from fedfair.plan.derived import earlier_plans
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
@@ -115,15 +116,17 @@ def _limits(plan: Plan, config: SiteConfig, own: Origin) -> Iterator[Limit]:
     if most is not None:
         budget = Budget(most) if asked is None else Budget(most, asked.delta)
         remedy = f"{_LOOK}; raise policy.max_epsilon in collaborator.yaml if you agree"
-        yield Limit("policy.max_epsilon of this site", budget, functools.partial(_same_plan, own), remedy)
+        same = functools.partial(_same_plan, own, earlier_plans(plan))
+        yield Limit("policy.max_epsilon of this site", budget, same, remedy)
 
 
 def _may_share(own: Origin, other: Origin) -> bool:
     return own.may_share_records(other)
 
 
-def _same_plan(own: Origin, other: Origin) -> bool:
-    return own.plan_digest == other.plan_digest
+def _same_plan(own: Origin, earlier: Collection[str], other: Origin) -> bool:
+    """Return whether a release was made under this plan, or under one whose run it goes on with."""
+    return other.plan_digest == own.plan_digest or other.plan_digest in earlier
 
 
 def _count(limits: Sequence[Limit], entries: Sequence[LedgerEntry]) -> None:
@@ -159,7 +162,7 @@ def _forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[LedgerE
     yield f"{what} of this plan cost epsilon {cost:.4g} at delta {asked.delta:g}, if no sum is repeated"
     _check_cost(holder, cost)
     first = training_release(plan, records) if records else planned_releases(plan, 0, 0)[0]
-    released = [entry.release for entry in entries if _same_plan(holder.origin, entry.origin)]
+    released = [entry.release for entry in entries if _same_plan(holder.origin, earlier_plans(plan), entry.origin)]
     spent = [release for release in released if isinstance(release, GaussianRelease)]
     for limit in limits:
         limit.check(first)

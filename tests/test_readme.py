@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -124,6 +125,29 @@ def test_every_file_that_a_page_names_as_evidence_is_there() -> None:
     for page in PAGES:
         named = [name for name in EVIDENCE.findall(page.read_text()) if not FORMAT.fullmatch(name)]
         assert [name for name in named if not any(REPOSITORY.glob(name.rstrip("/")))] == [], page
+
+
+EDITED = re.compile(r"^[a-z-]+\$ sed -i '(s/[^']+/)' plan/plan\.yaml$", re.MULTILINE)
+
+
+def test_every_edit_of_a_plan_on_a_page_changes_one_line_of_the_template_and_leaves_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["workspace", "create", "heart"]).exit_code == 0
+    plan = tmp_path / "heart" / "plan" / "plan.yaml"
+    before = plan.read_text()
+    edits = {edit for page in PAGES for edit in EDITED.findall(page.read_text())}
+    assert len(edits) >= 3
+    for edit in sorted(edits):
+        plan.write_text(
+            subprocess.run(["sed", edit], input=before, text=True, capture_output=True, check=True).stdout
+        )
+        changed = [
+            new for old, new in zip(before.splitlines(), plan.read_text().splitlines(), strict=True) if old != new
+        ]
+        assert len(changed) == 1, (edit, changed)
+        load_plan(plan)
 
 
 def test_the_readme_stays_short() -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collaborator.joining import Invitation, JoiningSite
     from collaborator.preparation import PreparedSite
     from fedfair.plan.schema import Plan
+    from fedfair.training.binding import PlanBinding
 
 SITE_FILE = "collaborator.yaml"
 
@@ -263,7 +264,7 @@ def _is_approved(prepared: PreparedSite, plan_file: Path, secret: bytes | None) 
         return False
     try:
         key = _unlocked(prepared, secret).identity().signing_key.public_key()
-        read_approval(prepared, key, _digest_of(prepared))
+        read_approval(prepared, key, _binding_of(prepared).digest)
     except ApprovalError:
         return False
     return True
@@ -287,16 +288,17 @@ def _unlocked(prepared: PreparedSite, secret: bytes | None) -> PreparedSite:
     return replace(prepared, passphrase=secret)
 
 
-def _digest_of(prepared: PreparedSite) -> bytes:
+def _binding_of(prepared: PreparedSite) -> PlanBinding:
     from fedfair.training.binding import plan_binding
 
-    return plan_binding(prepared.plan, prepared.code.folder).digest
+    return plan_binding(prepared.plan, prepared.code.folder)
 
 
 def _review(
     prepared: PreparedSite, site: JoiningSite, options: JoinOptions, answers: Answers, secret: bytes | None
 ) -> None:
     """Show everything, check policy and data, and sign what was shown."""
+    from collaborator.continued_run import beginning_words
     from collaborator.joining import check_roster, checked_digest
     from collaborator.preparation import read_records
     from fedfair.cli.approving import show_summary, write_approval
@@ -321,7 +323,11 @@ def _review(
     records = read_records(prepared)
     _say(f"{len(records.splits.train)} training records; {records.profile.label_words}")
     _heading(6, "approval")
-    digest = _digest_of(prepared)
+    binding = _binding_of(prepared)
+    found = beginning_words(prepared.runs, prepared.state, name, plan, binding)
+    if found:
+        _say(found)
+    digest = binding.digest
     _say(f"digest {format_digest(digest)}")
     if options.approve is not None:
         checked_digest(options.approve, format_digest(digest))

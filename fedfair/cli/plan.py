@@ -18,6 +18,7 @@ from rich.text import Text
 
 from fedfair.cli.advise import advise_command
 from fedfair.cli.approving import show_summary, write_approval
+from fedfair.cli.extend import extend
 from fedfair.cli.freezing import freeze
 from fedfair.cli.plan_diff import diff_command
 from fedfair.cli.site_terms import broken_terms, plan_code_digest, site_terms, terms_json, terms_table
@@ -129,6 +130,7 @@ def schema() -> None:
 
 
 app.command()(freeze)
+app.command()(extend)
 
 
 @app.command()
@@ -160,6 +162,7 @@ def approve_command(
     ),
 ) -> None:
     """Approve exactly this plan by a signature of this site's key; with --model, one of its saved models."""
+    from collaborator.continued_run import beginning_words
     from collaborator.joining import check_roster
     from fedfair.identity.store import load_signing_key
     from fedfair.process.passphrase import own_passphrase
@@ -179,6 +182,10 @@ def approve_command(
         code = _allow_code(plan, code, participant, yes=yes)
     binding = _binding(plan, code)
     check_initial_model(plan_file, binding.vector)
+    home = workspace_of(plan_file)
+    found = beginning_words(home / "runs" / participant, home / "state", participant, plan, binding)
+    if found:
+        _say(found)
     plan_digest = binding.digest
     _say(f"digest {format_digest(plan_digest)}")
     if not yes and not typer.confirm(f"Does {participant} approve exactly this?"):

@@ -145,6 +145,11 @@ def returns_mean(plan: Plan) -> bool:
     return plan.training.output in {"average", "tail"}
 
 
+def returns_tail(plan: Plan) -> bool:
+    """Return whether the output model is a mean of the last rounds alone."""
+    return plan.training.output == "tail"
+
+
 def keeps_best(plan: Plan) -> bool:
     """Return whether the output model is that of the best evaluation; without evaluations it is the last."""
     return plan.training.output == "best" and not is_unevaluated(plan)
@@ -154,9 +159,10 @@ def first_averaged_round(plan: Plan) -> int:
     """Return how many rounds are done before the first model of the mean is broadcast.
 
     The paper averages what was broadcast, theta^1 (the initial model) to theta^T: `average` takes all of it,
-    `tail` the second half.
+    `tail` the second half. A run that goes on has no model of the rounds before it: its tail begins there at the
+    earliest.
     """
-    return 0 if plan.training.output == "average" else plan.training.rounds // 2
+    return 0 if plan.training.output == "average" else max(plan.training.rounds // 2, rounds_before(plan))
 
 
 def evaluates_exactly(plan: Plan) -> bool:
@@ -264,6 +270,24 @@ def carries_scaling(plan: Plan) -> bool:
 def sums_columns(plan: Plan, numeric_columns: int | None = None) -> bool:
     """Return whether a run begins with the standardisation sum; the arguments are those of `standardises`."""
     return standardises(plan, numeric_columns) and not carries_scaling(plan)
+
+
+def rounds_before(plan: Plan) -> int:
+    """Return how many of the plan's rounds an earlier run has done, which this one goes on from."""
+    stated = plan.training.initial
+    return 0 if stated is None or stated.continues is None else stated.continues.rounds
+
+
+def lost_before(plan: Plan) -> int:
+    """Return how many attempts at rounds an earlier run has given up, which this one goes on from."""
+    stated = plan.training.initial
+    return 0 if stated is None or stated.continues is None else stated.continues.lost_rounds
+
+
+def earlier_plans(plan: Plan) -> tuple[str, ...]:
+    """Return the digests of the plans whose run this plan goes on with, the oldest first."""
+    stated = plan.training.initial
+    return () if stated is None or stated.continues is None else stated.continues.plans
 
 
 def surveys(plan: Plan) -> bool:

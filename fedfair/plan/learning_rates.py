@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedfair.ids import RoundNumber
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import is_noised, learns_threshold
+from fedfair.plan.derived import is_noised, learns_threshold, rounds_before
 from fedfair.plan.schema import LinearModel, MlpModel, Plan, ServerOptimizerSection
 
 _GRID = 1 << 32
@@ -48,17 +48,20 @@ def rate_factor(plan: Plan, number: RoundNumber | int) -> float:
 
     A constant schedule has the factor 1 in every round.
 
+    A run that goes on begins a schedule of its own: its rates rise and fall over the rounds that it adds.
+
     Args:
         plan: the plan; T are its rounds, and W is its `warm_up` of them, rounded up.
-        number: t, from 1 to T.
+        number: t, from 1 to T; where a run goes on, both are counted from its first round.
     """
-    training, number = plan.training, int(number)
+    training, done = plan.training, rounds_before(plan)
+    rounds, number = training.rounds - done, int(number) - done
     if training.schedule == "constant":
         return 1.0
-    rising = min(math.ceil(training.warm_up * training.rounds), training.rounds - 1)
+    rising = min(math.ceil(training.warm_up * rounds), rounds - 1)
     if number <= rising:
         return number / (rising + 1)
-    left = (training.rounds - number + 1) / (training.rounds - rising)
+    left = (rounds - number + 1) / (rounds - rising)
     if training.schedule == "linear":
         return left
     return max(round((1.0 - math.cos(math.pi * left)) / 2.0 * _GRID), 1) / _GRID

@@ -242,6 +242,17 @@ def _answered(request: AggregationRequest) -> AnsweredRequest:
     return AnsweredRequest(request.run, request.on_demand, request.purpose.value, request.round, step, *about)
 
 
+def answers_in_round(table: FactTable, run: str, round_number: int) -> int:
+    """Return how often a site has answered the training sum of a round, by its own record.
+
+    Args:
+        table: the record.
+        run: the run.
+        round_number: from 1.
+    """
+    return AnsweredFacts(table).number(_place_key(run, Purpose.TRAINING.value, round_number, 0, ""))
+
+
 def state_key(state: str) -> bytes:
     """Return the key of the fact that this site has answered a request about a state.
 

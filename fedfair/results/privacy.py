@@ -17,7 +17,7 @@ from fedfair.aggregation.distributed_dp import DistributedDp, collaborator_level
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError
 from fedfair.ids import ParticipantId
-from fedfair.plan.derived import quorum, resists_lies
+from fedfair.plan.derived import quorum, resists_lies, rounds_before
 from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import accountant, epsilon
@@ -111,6 +111,9 @@ def deployed_privacy(
     if noised is not None:
         sums, costs = run.rounds + run.lost_rounds, costs or ()
         fewest = min((cost.contributors for cost in costs), default=quorum(plan))
+        if rounds_before(plan):
+            # Of the rounds of an earlier run, no more is known than that the quorum was in them.
+            fewest = min(fewest, quorum(plan))
         complete = all(sum_kind(cost.purpose).is_round for cost in costs)
         words = _collaborator_words(plan, noised, "", sums, fewest, complete=complete)
         return PrivacyWords(sample_level=None, collaborator_level=words)

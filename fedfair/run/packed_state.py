@@ -36,12 +36,12 @@ _Bytes = bytes | bytearray | memoryview
 
 
 def greatest_state_bytes(dimension: int) -> int:
-    """Return the greatest length of a packed state: six vectors of the model's length in float64, and the header.
+    """Return the greatest length of a packed state: seven vectors of the model's length in float64 and a header.
 
     Args:
         dimension: of the model.
     """
-    return 6 * 8 * dimension + 2 * MAX_HEADER_BYTES
+    return 7 * 8 * dimension + 2 * MAX_HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)

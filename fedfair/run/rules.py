@@ -41,13 +41,13 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.own_thresholds import OwnThresholdRule
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.radix_select import STEPS
-from fedfair.aggregation.requests import GlobalModel, SumRequest, check_totals
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
 from fedfair.aggregation.survey import SurveySummary, check_survey, summarised, survey_layout
 from fedfair.aggregation.training_sum import IterateMean, check_mean, round_sum, training_layout
-from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import (
     carries_scaling,
@@ -65,6 +65,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
+from fedfair.run.continuing import EXTEND_AGAIN, stated_state
 from fedfair.run.history import best_of, with_evaluation
 from fedfair.run.progress import PURPOSE_OF, Progress, Stage
 from fedfair.run.state import OpenedSurvey, RunState
@@ -146,9 +147,24 @@ class RunRules:
             carried: what the run takes over beside it.
 
         Raises:
-            LocalProtocolError: it has another shape than the plan's model.
+            LocalProtocolError: the model has another shape than the plan's, or something else is carried than the
+                plan says.
+            PlanError: the state that the run goes on from is not the one that the plan names.
         """
-        scaling = carried.scaling
+        fresh, stated = self._fresh(vector, carried.scaling), self._training.initial
+        if carried.state is None or stated is None:
+            return fresh
+        state = stated_state(carried.state, stated, fresh)
+        if not self.may_be(state):
+            raise PlanError(
+                f"no run of this plan comes to the state after round {state.rounds_done} that it goes on from",
+                "an extended plan that keeps something of every site names the same collaborators; "
+                + EXTEND_AGAIN,
+            )
+        return self.housed(state)
+
+    def _fresh(self, vector: NDArray[np.floating], scaling: FeatureScaling | None) -> RunState:
+        """Return the state before the first sum of a run that goes on from none."""
         if (scaling is not None) != carries_scaling(self._plan):
             raise LocalProtocolError("a feature scaling comes with initial weights where the plan names it, only")
         if vector.shape != (self._layout.dimension,):
@@ -504,7 +520,7 @@ class RunRules:
             return self._ended(self._unless_worse(state))
         mean = state.mean
         vector = mean.vector.astype(state.model.vector.dtype)
-        state = replace(state, model=GlobalModel(vector, mean.threshold))
+        state = replace(state, model=GlobalModel(vector, mean.threshold), last=state.model)
         # No site would mask the evaluation of one model a second time, and it could say nothing new.
         state = replace(state, final=self._earlier_evaluation(state))
         if state.final is None and self._schedule.evaluates:
@@ -529,7 +545,8 @@ class RunRules:
         best = state.best
         if best is None:
             raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
-        return replace(state, model=best, final=self._best_of(state), evaluated=state.evaluated_best)
+        last = state.last if state.last is not None or _is_same(best, state.model) else state.model
+        return replace(state, model=best, last=last, final=self._best_of(state), evaluated=state.evaluated_best)
 
     def _ended(self, state: RunState) -> RunState:
         """Go on with the exact evaluation, where the plan asks for one; otherwise finish."""
@@ -572,3 +589,7 @@ class RunRules:
 
 def _is_of(evaluated: EvaluatedModel, model: GlobalModel) -> bool:
     return (evaluated.threshold, evaluated.vector_sha256) == (model.threshold, model.vector_sha256)
+
+
+def _is_same(left: GlobalModel, right: GlobalModel) -> bool:
+    return (left.threshold, left.vector_sha256) == (right.threshold, right.vector_sha256)

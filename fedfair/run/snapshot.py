@@ -33,6 +33,7 @@ EARLIER_SUMS = "evaluated.earlier"
 BEST_SUMS = "evaluated.best"
 FIRST_MOMENTS, SECOND_MOMENTS = "moments.first", "moments.second"
 VARIATES = "variates"
+LAST = "last"
 SURVEY = "survey"
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -97,6 +98,7 @@ class _Words:
     subjects: Mapping[str, EvaluationSubject]
     variates: VariateWords | None = None
     groups: GroupWords | None = None
+    last_threshold: float = 0.0
     surveyed: tuple[str, ...] | None = None
 
 
@@ -106,7 +108,7 @@ class RunSnapshot:
 
     Attributes:
         state: nested dicts, lists, strings and numbers (NaN and infinity among them), for `json.dumps`.
-        vectors: arrays by name, not copied. `model` always; `mean`, `best`, `variates`, `moments.first`,
+        vectors: arrays by name, not copied. `model` always; `mean`, `best`, `last`, `variates`, `moments.first`,
             `moments.second`, `scaling.mean`, `scaling.scale`, `evaluated.latest`, `evaluated.earlier`,
             `evaluated.best`, `survey` where the state has them.
     """
@@ -123,6 +125,8 @@ def known_sha256(state: RunState) -> dict[str, bytes]:
     known = {"model": state.model.vector_sha256}
     if state.best is not None:
         known["best"] = state.best.vector_sha256
+    if state.last is not None:
+        known[LAST] = state.last.vector_sha256
     if state.mean is not None:
         known["mean"] = state.mean.vector_sha256
     if state.moments is not None:
@@ -138,6 +142,8 @@ def snapshot_of(state: RunState) -> RunSnapshot:
         vectors["mean"] = mean.vector
     if best is not None:
         vectors["best"] = best.vector
+    if state.last is not None:
+        vectors[LAST] = state.last.vector
     counted = state.variates
     if counted is not None:
         vectors[VARIATES] = counted.total.vector
@@ -171,6 +177,7 @@ def snapshot_of(state: RunState) -> RunSnapshot:
         subjects={name: _subject_of(evaluated) for name, evaluated in kept.items()},
         variates=None if counted is None else _variate_words(counted),
         groups=None if state.groups is None else _group_words(state.groups),
+        last_threshold=state.last.threshold if state.last else 0.0,
         surveyed=None if state.survey is None else state.survey.members,
     )
     packed: dict[str, object] = _ADAPTER.dump_python(words)
@@ -191,7 +198,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
     stage = next((stage for stage in Stage if stage.value == words.stage), None)
     like = initial.model.vector
     wanted = {"model"} | ({"mean"} if initial.mean else set()) | ({VARIATES} if initial.variates else set())
-    fits = all(vectors[name].shape == like.shape for name in ("model", "mean", "best") if name in vectors)
+    fits = all(vectors[name].shape == like.shape for name in ("model", "mean", "best", LAST) if name in vectors)
     if initial.variates is not None and VARIATES in vectors:
         fits = fits and vectors[VARIATES].shape == initial.variates.total.vector.shape
     fits = fits and _fit(words.moments, vectors, initial.moments)
@@ -203,7 +210,9 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
             f"a snapshot at stage {words.stage!r} with {sorted(vectors)} does not fit this training run",
             "it belongs to another plan; start the run again",
         )
-    best = scaling = mean = None
+    best = last = scaling = mean = None
+    if LAST in vectors:
+        last = GlobalModel(np.asarray(vectors[LAST], like.dtype), words.last_threshold)
     if "best" in vectors:
         best = GlobalModel(np.asarray(vectors["best"], like.dtype), words.best_threshold)
     if initial.mean is not None:
@@ -222,6 +231,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
         groups=None if words.groups is None else _group_weights(words.groups),
         mean=mean,
         best=best,
+        last=last,
         history=words.history,
         history_digest=history_digest(words.history),
         left_out=tuple(RoundNumber(number) for number in words.left_out),

@@ -66,6 +66,8 @@ class RunState:
         groups: the adversary's weights of groups; None where the plan's sums tell of none.
         mean: the mean of the iterates; None where the plan keeps none.
         best: the model with the lowest objective so far; None before the first evaluation.
+        last: the model of the last round, from which an extended run goes on, where the output model has taken its
+            place; None where it has not.
         history: every evaluation so far, from round 0; of very many, evenly spaced ones (`history.py`).
         history_digest: 32 bytes, of the history.
         left_out: rounds whose evaluation was due and could not be had.
@@ -89,6 +91,7 @@ class RunState:
     groups: GroupWeights | None = None
     mean: IterateMean | None = None
     best: GlobalModel | None = None
+    last: GlobalModel | None = None
     history: tuple[Evaluation, ...] = ()
     history_digest: bytes = NO_HISTORY
     left_out: tuple[RoundNumber, ...] = ()
@@ -138,7 +141,11 @@ class RunState:
 
     def _ending(self) -> list[bytes]:
         """Return what few states have; the digest of a state without any of it does not depend on it."""
-        return [] if self.survey is None else [_survey_bytes(self.survey)]
+        last, survey = self.last, self.survey
+        parts = [b"" if last is None else _model_bytes(last), b"" if survey is None else _survey_bytes(survey)]
+        while parts and not parts[-1]:
+            parts.pop()
+        return parts
 
 
 _QUERY = TypeAdapter(ExactQuery)

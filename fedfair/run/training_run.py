@@ -22,6 +22,7 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import RoundNumber
+from fedfair.plan.derived import lost_before
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
@@ -86,7 +87,7 @@ class TrainingRun:
         self.initial = self.rules.initial(vector, carried)
         self.state: RunState = self.initial
         self._attempt = 1
-        self.lost_rounds = 0
+        self.lost_rounds = lost_before(plan)
         self.evaluation_only = False
 
     # -------------------------------------------------------------- the present state

@@ -28,11 +28,11 @@ from fedfair.data.dataset import Splits
 from fedfair.data.site_files import SiteFiles
 from fedfair.data.source import load_federation, own_files
 from fedfair.data.survey_faults import SurveyFault, survey_faults
-from fedfair.errors import LocalProtocolError
+from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import is_unevaluated
+from fedfair.plan.derived import is_noised, is_unevaluated, rounds_before, sites_remember
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
@@ -137,6 +137,7 @@ def simulate_sites(
     where no file beside the plan holds them.
     """
     chosen = chosen_engine(plan, engine)
+    _check_goes_on(plan)
     with engaged(plan, sites, root, chosen, RayTerms(cluster, on_loss) if engine == "ray" else None) as everybody:
         return _simulated(everybody, on_progress, initial, as_trained=as_trained)
 
@@ -183,7 +184,8 @@ def _simulated(
     elif training_run.state.final is not None:
         held = cohort.losses(training_run.model)
     came_to = judged.result()
-    history = tuple(exact[past.round] for past in judged.history)
+    # Of an earlier run that goes on here, no losses are known: what its sums proved stands.
+    history = tuple(exact.get(past.round, past) for past in judged.history)
     losses = dict(zip(cohort.names, held, strict=True))
     result = simulated_result(
         plan,
@@ -231,6 +233,16 @@ def _unread(
         sum(len(site[split].values) for site in losses.values() if split in site) for split in ("test", "train")
     ]
     return isinstance(sites, SiteFiles) and is_too_much(schema, held[0] or held[1])
+
+
+def _check_goes_on(plan: Plan) -> None:
+    """Refuse to go on with a run where more than its state counts: what sites keep, or what they have released."""
+    if rounds_before(plan) and (sites_remember(plan) or is_noised(plan)):
+        kept = "the noise that was released" if is_noised(plan) else "what every site keeps of earlier rounds"
+        raise PlanError(
+            f"this plan goes on from an earlier run, and a simulation does not have {kept}",
+            "simulate the whole run: remove plan.initial.yaml and its like from a copy of the plan",
+        )
 
 
 def _judged(everybody: Everybody, training_run: TrainingRun) -> tuple[TrainingRun, list[SiteLosses]]:

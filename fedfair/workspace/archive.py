@@ -1,6 +1,7 @@
 """A workspace as one file: what all must have, and nothing that is anybody's own.
 
-Decides what travels: the YAML files of `plan/` with their models before round 1, and the files of `src/`. Keys,
+Decides what travels: the YAML files of `plan/` with their models before round 1 (or the
+state that a run goes on from), and the files of `src/`. Keys,
 data, trained models, approvals and `collaborator.yaml` never do. The same rule holds on the way in: no archive,
 however made, can write anything but new files under `plan/` and `src/`, and it writes all of them or none.
 
@@ -28,6 +29,7 @@ from types import MappingProxyType
 
 from fedfair.errors import PlanError
 from fedfair.plan.module_code import travels
+from fedfair.run.initial_model import STATE_SUFFIX
 from fedfair.run.initial_model import SUFFIX as MODEL_SUFFIX
 
 MAX_FILES = 1000
@@ -38,6 +40,7 @@ MAX_MODEL_BYTES = 1 << 30
 MAX_DIRECTORY_BYTES = MAX_FILES << 10
 """Of the archive's list of names. A name has at most 200 characters, so an export stays below it."""
 
+_MODEL_ENDINGS = (MODEL_SUFFIX, STATE_SUFFIX)
 _DIRECTORY_END_MARK = b"PK\x05\x06"
 _DIRECTORY_END = struct.Struct("<4s4H2LH")
 _WIDE_LOCATOR = b"PK\x06\x07"
@@ -146,7 +149,7 @@ def archive_digest(raw: bytes) -> bytes:
 
 def exported(workspace: Path) -> Iterator[str]:
     """Yield the files of a workspace that travel, by their path in it with forward slashes."""
-    plans = (workspace / "plan").glob("*.yaml"), (workspace / "plan").glob(f"*{MODEL_SUFFIX}")
+    plans = [(workspace / "plan").glob(f"*{ending}") for ending in (".yaml", *_MODEL_ENDINGS)]
     for path in (*itertools.chain(*plans), *(workspace / "src").rglob("*")):
         name = path.relative_to(workspace)
         if travels(name) and not path.is_dir():
@@ -154,7 +157,7 @@ def exported(workspace: Path) -> Iterator[str]:
 
 
 def _is_model(name: str) -> bool:
-    return name.startswith("plan/") and name.endswith(MODEL_SUFFIX)
+    return name.startswith("plan/") and name.endswith(_MODEL_ENDINGS)
 
 
 def _beyond_limits(sizes: Mapping[str, int]) -> bool:
@@ -247,7 +250,7 @@ def _check_name(name: str) -> None:
     plain = all(
         part and part.isprintable() and part[0] not in ". " and not set(part) & set('\\:*?"<>|') for part in parts
     )
-    in_plan = len(parts) == 2 and parts[0] == "plan" and name.endswith((".yaml", MODEL_SUFFIX))
+    in_plan = len(parts) == 2 and parts[0] == "plan" and name.endswith((".yaml", *_MODEL_ENDINGS))
     in_source = len(parts) >= 2 and parts[0] == "src"
     in_join = len(parts) == 2 and parts[0] == JOIN_FOLDER and name.endswith(".pem")
     if not plain or not (in_plan or in_source or in_join) or len(name) > 200:

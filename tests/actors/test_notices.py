@@ -34,6 +34,10 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
     (aggregator.ProtectionStated(""), IN_THE_CLEAR),
     (aggregator.IdentityWarned("the certificate ends tomorrow"), "the certificate ends tomorrow"),
     (
+        aggregator.EarlierRunKept(Path("earlier/0123456789abcdef")),
+        "the run goes on from a finished one, whose files are in earlier/0123456789abcdef now",
+    ),
+    (
         aggregator.RunContinued("0123456789abcdef" * 2, SEVEN),
         "continuing run 01234567 after round 7, as recorded in the journal",
     ),

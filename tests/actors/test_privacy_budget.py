@@ -18,6 +18,7 @@ from fedfair.aggregation.requests import GlobalModel
 from fedfair.data.dataset import Splits
 from fedfair.errors import PrivacyError
 from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.initial import ContinuedSection, InitialSection
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.refusal import Refusal
@@ -123,6 +124,48 @@ def test_every_attempt_is_paid_for_and_what_one_plan_costs_is_bounded_over_resta
         opened.record(replace(training_release(of_plan, 1000), steps=10))
     # Another plan has a maximum of its own.
     assert started(path, of_plan, "c", policy=most).forecast
+
+
+def going_on(rounds: int, earlier: str) -> Plan:
+    """Return a plan whose run goes on from five rounds of an earlier one."""
+    made = full(rounds)
+    zero = f"sha256:{'0' * 64}"
+    continues = ContinuedSection(plans=(f"sha256:{earlier * 64}",), rounds=5, state=zero)
+    initial = InitialSection(weights=zero, continues=continues)
+    return made.model_copy(update={"training": made.training.model_copy(update={"initial": initial})})
+
+
+def test_the_rounds_of_a_run_that_goes_on_count_with_those_before(tmp_path: Path) -> None:
+    path, first = tmp_path / "ledger.sqlite", full(5)
+    opened = started(path, first, "b")
+    for release in planned_releases(first, 1000):
+        opened.record(release)
+    spent, whole = (epsilon(planned_releases(made, 1000), 1e-5) for made in (first, full(10)))
+    told = started(path, going_on(10, "b"), policy={"max_epsilon": whole + 1e-6}).forecast
+    assert told[0].startswith(f"10 rounds of this plan cost epsilon {whole:.4g}")
+    assert told[1].startswith(f"{spent:.4g} of epsilon")
+    assert told[1].endswith(f"with this it would be {whole:.4g}")
+    with pytest.raises(PrivacyError, match=rf"costs this site epsilon {whole:.4g}, policy\.max_epsilon is"):
+        started(path, going_on(10, "b"), policy={"max_epsilon": 0.99 * whole})
+    # What another plan released is not of this run; a budget counts it all the same.
+    other = started(path, going_on(10, "c"), policy={"max_epsilon": whole + 1e-6}).forecast
+    assert other[1].startswith("0 of epsilon")
+
+
+def test_a_run_that_goes_on_ends_where_the_budget_of_all_its_rounds_does(tmp_path: Path) -> None:
+    path, first = tmp_path / "ledger.sqlite", full(5)
+    opened = started(path, first, "b")
+    for release in planned_releases(first, 1000):
+        opened.record(release)
+    longer = going_on(10, "b")
+    most = {"max_epsilon": epsilon(planned_releases(full(10), 1000), 1e-5) + 1e-6}
+    again = started(path, longer, policy=most)
+    one = training_release(longer, 1000)
+    done = 0
+    while until_refused(again, one):
+        done += 1
+    # The five that are left; an evaluation that was not made leaves room for hardly more.
+    assert 5 <= done <= 6
 
 
 def test_another_process_of_this_site_spends_from_the_same_budget(tmp_path: Path) -> None:

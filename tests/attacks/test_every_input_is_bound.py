@@ -309,6 +309,7 @@ STATES: Mapping[str, Mapping[str, object]] = {
     },
     "mean": {"": IterateMean(np.ones(2), 0.25, 4)},
     "best": {"": MODEL},
+    "last": {"": MODEL},
     "history_digest": {"": bytes([1]) * 32},
     "left_out": {"": (RoundNumber(1),)},
     "final": {"": Evaluation(RoundNumber(7), 0.5, {}, {})},

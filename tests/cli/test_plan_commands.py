@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fedfair.cli.commands import app as commands
 from fedfair.cli.plan import app
-from fedfair.errors import ApprovalError, DataError, FedfairError, IdentityError, PlanError
+from fedfair.errors import ApprovalError, DataError, FedfairError, IdentityError, PlanError, StateError
 from fedfair.identity.certificate import parse_participant
 from fedfair.identity.store import create_site
 from fedfair.ids import FederationName, ParticipantId
@@ -342,3 +342,12 @@ def test_a_model_that_is_missing_of_another_plan_or_of_other_columns_is_not_appr
     ):
         run("approve", "-n", "clinic-a", "--model", str(model), "--yes")
     assert not list(Path("approvals").glob("*.model-*"))
+
+
+@pytest.mark.usefixtures("workspace")
+def test_an_extension_where_no_run_was_names_the_folder_of_the_run_and_not_the_model() -> None:
+    assert not Path("plan/plan.initial.safetensors").exists()
+    found = CliRunner().invoke(app, ["extend", "--rounds", "5"]).exception
+    assert isinstance(found, StateError)
+    assert "journal.sqlite is missing" in found.message
+    assert "--folder" in found.remedy

@@ -62,6 +62,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "query": ExactQuery.of((0.5,)),
         "query_fault": "given up",
         "survey": OpenedSurvey(np.ones(3), ("a", "b", "c")),
+        "last": GlobalModel(state.model.vector + 3, 0.25),
     }
     names = {field.name for field in dataclasses.fields(RunState)}
     assert other.keys() == names - {"history"}, "a new attribute of the state needs a place in its digest"

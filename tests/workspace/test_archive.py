@@ -81,8 +81,10 @@ def test_an_archive_brings_plan_and_code_and_nothing_else(workspace: Path, tmp_p
         assert path.read_bytes() == (workspace / path.relative_to(tmp_path / "copy")).read_bytes()
 
 
-def test_the_model_before_round_1_travels_as_it_is_and_never_compressed(workspace: Path, tmp_path: Path) -> None:
-    name = "plan/plan.initial.safetensors"
+@pytest.mark.parametrize("name", ["plan/plan.initial.safetensors", "plan/plan.initial.state"])
+def test_a_run_s_beginning_travels_as_it_is_and_never_compressed(
+    workspace: Path, tmp_path: Path, name: str
+) -> None:
     (workspace / name).write_bytes(bytes(1000))
     raw = pack(workspace)
     unpack(raw, tmp_path / "copy")

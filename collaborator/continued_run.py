@@ -1,0 +1,319 @@
+"""Does the plan go on from the state in which this site saw the earlier run end?
+
+A plan that extends a run names the digest of a state. Whoever made the plan could name another one: an earlier
+round, or weights of its own. A site that took part computes the digest from its own copy of that run, and refuses
+any other. Where whole collaborators are protected, it compares the attempts that were given up as well. A site
+that did not take part has nothing to compare with: it approves what the plan names.
+
+What a site keeps between rounds (control variates, a threshold of its own) stays where the earlier run left it,
+and is looked up there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from collaborator.plan_change import state_stem
+from collaborator.request_record import ANSWERED
+from collaborator.run_store import RunStore
+from collaborator.table_file import TableFile
+from collaborator.variate_store import VariateStore
+from fedfair.aggregation import model_file
+from fedfair.aggregation.control_variates import NEVER, round_of
+from fedfair.aggregation.long_vectors import IN_MEMORY
+from fedfair.errors import ApprovalError, DataError, StateError
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.derived import (
+    PrivacyLevel,
+    earlier_plans,
+    keeps_own_thresholds,
+    privacy_level,
+    returns_tail,
+    rounds_before,
+)
+from fedfair.plan.digest import format_digest, parse_digest
+from fedfair.plan.schema import Plan
+from fedfair.policy.request_limits import answers_in_round
+from fedfair.run.continuing import going_on, state_digest
+from fedfair.run.initial_model import initial_model_file, state_file, vector_digest
+from fedfair.run.progress import Stage
+from fedfair.run.rules import RunRules
+from fedfair.run.state import RunState
+from fedfair.training.binding import PlanBinding
+from fedfair.training.own_variates import KeptVariate
+
+_ANSWERED = ".answered"
+_ENDINGS = (".run", _ANSWERED, ".secagg", ".variates")
+"""Files of a site that has taken part in a run; their names begin with the site and the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierCopy:
+    """A site's own copy of a run that has ended.
+
+    Attributes:
+        run_id: the run.
+        state: the last one that this site holds.
+    """
+
+    run_id: str
+    state: RunState
+
+
+def check_goes_on(state_folder: Path, participant: ParticipantId, plan: Plan, binding: PlanBinding) -> str:
+    """Compare the state that a plan goes on from with this site's own copy of the earlier run.
+
+    Args:
+        state_folder: of this site.
+        participant: the site.
+        plan: the plan.
+        binding: of the plan.
+
+    Returns:
+        In words, what was found; empty where the plan goes on from no run.
+
+    Raises:
+        ApprovalError: this site's copy ended in another state, or it has answered more often than the plan says.
+        StateError: this site took part, and has no copy, or one that did not see the end.
+        PlanError: the state that the plan names cannot be used.
+    """
+    stated = plan.training.initial
+    if stated is None or stated.continues is None:
+        return ""
+    begun = _initial(plan, binding)
+    earlier = parse_digest(stated.continues.plans[-1])
+    stem = state_stem(participant, earlier)
+    took_part = [path for ending in _ENDINGS if (path := state_folder / f"{stem}{ending}").exists()]
+    if not took_part:
+        return (
+            f"{participant} has no copy of the earlier run of plan {stated.continues.plans[-1]}: what it approves "
+            f"is the state in {_name_of_state(plan)} itself"
+        )
+    copy = earlier_copy(state_folder, participant, earlier, begun)
+    if copy is None:
+        raise StateError(
+            f"{participant} took part in the earlier run ({', '.join(map(str, took_part))}), and "
+            f"its own copy, {state_folder / stem}.run, cannot be read",
+            "copy this site's state folder back from its newest backup; or, if you agree to go on from the state "
+            "that the plan names, move these files away",
+        )
+    if copy.state.stage is not Stage.FINISHED:
+        raise StateError(
+            f"{participant} left the earlier run after round {copy.state.rounds_done} of "
+            f"{stated.continues.rounds}, so its own copy cannot tell in which state it ended",
+            f"if you agree to go on from the state that the plan names, move {state_folder / stem}.run and its "
+            "like away",
+        )
+    own = state_digest(going_on(copy.state, keeps_tail=returns_tail(plan)), stated.continues.plans)
+    if own != stated.continues.state:
+        raise ApprovalError(
+            f"the plan goes on from the state {stated.continues.state} after round {stated.continues.rounds}; in "
+            f"{participant}'s own copy of that run the end is {own} after round {copy.state.rounds_done}",
+            "do not approve it: the plan was made from another model than that run's; ask the lead and the others",
+        )
+    _check_remembered(state_folder, participant, plan, begun, binding.layout.dimension)
+    _check_lost_rounds(state_folder, participant, plan, begun)
+    return f"the state that the plan goes on from is the one in which {participant} saw the earlier run end"
+
+
+def beginning_words(
+    runs: Path, state_folder: Path, participant: ParticipantId, plan: Plan, binding: PlanBinding
+) -> str:
+    """Return in words what a site knows of the beginning of a plan's run; empty where the seed makes it.
+
+    Args:
+        runs: the folder of this site's own copies of runs.
+        state_folder: of this site.
+        participant: the site.
+        plan: the plan.
+        binding: of the plan.
+
+    Raises:
+        FedfairError: as `check_goes_on`.
+    """
+    found = check_goes_on(state_folder, participant, plan, binding)
+    stated = plan.training.initial
+    if found or stated is None:
+        return found
+    known = _own_model(runs, stated.weights)
+    if known is None:
+        return (
+            f"no model of {participant}'s own runs has the initial weights {stated.weights}: what it approves are "
+            f"the weights in {initial_model_file(plan.file).name if plan.file else 'the file beside the plan'}"
+        )
+    return f"the initial weights are those of {participant}'s own copy of an earlier run, {known}"
+
+
+def _own_model(runs: Path, weights: str) -> Path | None:
+    """Return a model of this site's own runs that has these weights; None where none has."""
+    for path in sorted(runs.glob("*/save/*.safetensors"), key=lambda each: each.stat().st_mtime, reverse=True):
+        try:
+            vector = model_file.load(path)[1]
+        except DataError:
+            # A model that cannot be read is no model with these weights.
+            continue
+        if format_digest(vector_digest(vector)) == weights:
+            return path
+    return None
+
+
+def _name_of_state(plan: Plan) -> str:
+    return "plan.initial.state" if plan.file is None else state_file(plan.file).name
+
+
+def _initial(plan: Plan, binding: PlanBinding) -> RunState:
+    """Return the state before the first sum of the plan's run, which is that of the earlier run's end."""
+    return RunRules(plan, binding.layout, binding.schema, room=IN_MEMORY).initial(binding.vector, binding.carried)
+
+
+def earlier_copy(
+    state_folder: Path, participant: ParticipantId, plan_digest: bytes, like: RunState
+) -> EarlierCopy | None:
+    """Return this site's own copy of the run of another plan; None where nothing sound is kept.
+
+    Args:
+        state_folder: of this site.
+        participant: the site.
+        plan_digest: of that plan, 32 bytes.
+        like: a state of a plan with the same model.
+
+    Raises:
+        StateError: this user may not read the file, or the disk cannot.
+    """
+    path = state_folder / f"{state_stem(participant, plan_digest)}.run"
+    if not path.exists():
+        return None
+    found = RunStore(path, lambda _: False).load(like)
+    return None if found is None else EarlierCopy(*found)
+
+
+def _check_remembered(
+    state_folder: Path, participant: ParticipantId, plan: Plan, begun: RunState, dimension: int
+) -> None:
+    """Refuse to begin without what the state counts of this site."""
+    if begun.variates is None:
+        return
+    number = round_of(begun.variates, plan.federation.collaborators, participant)
+    length = 0 if keeps_own_thresholds(plan) else dimension
+    if number != NEVER and EarlierVariates(state_folder, participant, plan, length, begun).found(number) is None:
+        raise StateError(
+            f"{participant} has lost what it kept of round {number}, which the run that goes on counts",
+            "copy this site's state folder back from its newest backup; without it, begin a new run by "
+            "`fedfair plan freeze --from`",
+        )
+
+
+def _check_lost_rounds(state_folder: Path, participant: ParticipantId, plan: Plan, begun: RunState) -> None:
+    """Refuse a plan that counts fewer attempts at rounds than this site has answered.
+
+    The noise for whole collaborators is stated for all sums of all runs. How many were given up is the lead's
+    figure, so each site compares it with its own record: no epsilon is then stated for fewer sums than this site
+    has been in.
+    """
+    stated = plan.training.initial
+    if privacy_level(plan) is not PrivacyLevel.COLLABORATORS or stated is None or stated.continues is None:
+        return
+    counted = 0
+    for digest in stated.continues.plans:
+        plan_digest = parse_digest(digest)
+        copy = earlier_copy(state_folder, participant, plan_digest, begun)
+        if copy is None:
+            continue
+        path = state_folder / f"{state_stem(participant, plan_digest)}{_ANSWERED}"
+        if not path.exists():
+            raise StateError(
+                f"{path} is missing: {participant} cannot tell how often it answered in the earlier run, and "
+                "noise counts every answer",
+                "copy this site's state folder back from its newest backup",
+            )
+        with closing(TableFile(path, ANSWERED)) as table:
+            rounds = range(1, copy.state.rounds_done + 1)
+            counted += sum(max(0, answers_in_round(table, copy.run_id, number) - 1) for number in rounds)
+    if counted > stated.continues.lost_rounds:
+        raise ApprovalError(
+            f"the plan says that {stated.continues.lost_rounds} attempts at rounds of the earlier run were given "
+            f"up; {participant} has answered {counted} that were, and noise counts each of them",
+            f"ask the lead to run `fedfair plan extend` again with --lost-rounds {counted}",
+        )
+
+
+class EarlierVariates:
+    """The variates that a site has kept in the runs that its plan goes on with.
+
+    Args:
+        state_folder: of this site.
+        participant: the site.
+        plan: the plan.
+        dimension: of what is kept.
+        like: the state before the first sum of the plan's run.
+    """
+
+    def __init__(
+        self, state_folder: Path, participant: ParticipantId, plan: Plan, dimension: int, like: RunState
+    ) -> None:
+        self._folder, self._participant = state_folder, participant
+        self._plan, self._dimension, self._like = plan, dimension, like
+
+    def found(self, number: RoundNumber) -> KeptVariate | None:
+        """Return what was kept for a round of an earlier run; None where nothing sound is.
+
+        Raises:
+            StateError: this user may not read the file, or the disk cannot.
+        """
+        if number > rounds_before(self._plan):
+            return None
+        for digest in reversed(earlier_plans(self._plan)):
+            plan_digest = parse_digest(digest)
+            copy = earlier_copy(self._folder, self._participant, plan_digest, self._like)
+            if copy is None:
+                continue
+            folder = self._folder / f"{state_stem(self._participant, plan_digest)}.variates"
+            kept = VariateStore(folder, self._dimension, _named(copy.run_id)).found(number)
+            if kept is not None:
+                return kept
+        return None
+
+
+def _named(run_id: str) -> Callable[[], str]:
+    return lambda: run_id
+
+
+class ContinuedVariates:
+    """The variates of a run that goes on: its own, and those of the runs before it.
+
+    Args:
+        own: of the run itself.
+        earlier: of the runs before it.
+    """
+
+    def __init__(self, own: VariateStore, earlier: EarlierVariates) -> None:
+        self._own, self._earlier = own, earlier
+
+    def found(self, number: RoundNumber) -> KeptVariate | None:
+        """Return what was kept for a round; None where nothing sound is."""
+        return self._own.found(number) or self._earlier.found(number)
+
+    def keep(self, number: RoundNumber, kept: KeptVariate, counted: RoundNumber) -> None:
+        """Keep a variate for a round of the run itself; see `VariateStore.keep`."""
+        self._own.keep(number, kept, counted)
+
+
+def variates_of(
+    own: VariateStore, state_folder: Path, participant: ParticipantId, plan: Plan, dimension: int, like: RunState
+) -> VariateStore | ContinuedVariates:
+    """Return where a site finds what it kept of earlier rounds.
+
+    Args:
+        own: of the plan's own run.
+        state_folder: of this site.
+        participant: the site.
+        plan: the plan.
+        dimension: of what is kept.
+        like: the state before the first sum of the plan's run.
+    """
+    if not earlier_plans(plan):
+        return own
+    return ContinuedVariates(own, EarlierVariates(state_folder, participant, plan, dimension, like))
