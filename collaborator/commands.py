@@ -37,7 +37,7 @@ from fedfair.process.event_log import (
     json_log,
 )
 from fedfair.process.events import LoggedEvent, LogLevel
-from fedfair.process.exit_status import exit_status
+from fedfair.process.exit_status import ExitStatus, exit_status
 from fedfair.process.passphrase import FILE_HELP, own_passphrase
 from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from collaborator.preflight import CheckedStep
     from collaborator.preparation import PreparedSite, Readiness
     from collaborator.worker import Worker
+    from fedfair.training.across_devices import SiteProcesses
     from fedfair.wire.frames import Finished
 
 app = typer.Typer(
@@ -114,13 +115,24 @@ def start(
     log_level: LogLevelOption = LogLevel.INFO,
     track: Track = None,
 ) -> None:
-    """Connect to the aggregator and take part until the run ends. Reconnect after interruptions."""
-    from collaborator.preparation import find_site
+    """Connect to the aggregator and take part until the run ends. Reconnect after interruptions.
 
+    Several GPUs: torchrun --nproc-per-node 2 -m collaborator start ...; docs/how-to/gpu.md has the whole line.
+    """
+    from collaborator.preparation import find_site
+    from fedfair.training.across_devices import asked_processes
+
+    processes = asked_processes(os.environ)
+    if processes is not None and processes.rank > 0:
+        from collaborator.device_rank import compute_along
+
+        if not compute_along(find_site(name, config, plan, approval), processes):
+            raise typer.Exit(ExitStatus.FAULT)
+        return
     place = asked_place(status, status_certificate, status_key)
     choice, targets = LogChoice(log_format, log_level), track_targets(track)
     site = _unlocked(find_site(name, config, plan, approval), passphrase_file)
-    _take_part(site, aggregator, give_up_after, choice, targets, quiet=quiet, place=place)
+    _take_part(site, aggregator, give_up_after, choice, targets, quiet=quiet, place=place, processes=processes)
 
 
 @app.command(cls=EnvironmentCommand)
@@ -225,6 +237,7 @@ def _take_part(
     *,
     quiet: bool,
     place: StatusPlace | None,
+    processes: SiteProcesses | None = None,
 ) -> None:
     from collaborator.participation import ParticipationTerms, worker_of
     from collaborator.preparation import keep_policy, make_ready
@@ -240,7 +253,7 @@ def _take_part(
         masked = () if is_masked(site.plan) else (IN_THE_CLEAR,)
         for warning in (*masked, *site.code_warnings, *site.secret_warnings, *site.identity().warnings):
             _warn(warning, choice, log)
-        ready = make_ready(site)
+        ready = make_ready(site, processes)
     except (PolicyError, PrivacyError) as fault:
         withdraw(site, address, logs, fault)
         raise
@@ -260,6 +273,7 @@ def _take_part(
             (_say_fault if log is None else log.failed)(fault)
             os._exit(exit_status(fault))
         raise
+    _end_processes(ready)
     if log is not None:
         ended: dict[str, Json] = {"state": "finished", "rounds_done": int(finished.rounds)}
         words = f"finished after {finished.rounds} rounds: {finished.outcome}"
@@ -280,6 +294,12 @@ def _look_at_records(site: PreparedSite, ready: Readiness, observer: SiteObserve
         keep_summary(site, ready.profile, now)
     except OSError as fault:
         observer.noticed(SummaryUnwritten(summary_path(site), str(fault)))
+
+
+def _end_processes(ready: Readiness) -> None:
+    """Let the other processes of this site end, where there are others."""
+    if ready.group is not None:
+        ready.group.end()
 
 
 async def _watched_part(

@@ -54,6 +54,7 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import DEPRECATED_CODE, check_policy
 from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
 from fedfair.policy.terms import AskedTerms
+from fedfair.privacy.batch_parts import ALONE
 from fedfair.privacy.entries import Origin
 from fedfair.process.kept_memory import keep_freed_memory
 from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
@@ -62,6 +63,7 @@ from fedfair.run.packed_state import greatest_state_bytes
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SecaggPolicy
+from fedfair.training.across_devices import DeviceGroup, SiteProcesses, check_divisible, join_processes
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.training.client import TrainingClient
@@ -163,7 +165,11 @@ class PreparedSite:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Everything a site takes part with; no privacy budget where it keeps no ledger."""
+    """Everything a site takes part with.
+
+    There is no privacy budget where it keeps no ledger, no group where it has one process, and no survey where the
+    plan has none.
+    """
 
     site: PreparedSite
     binding: PlanBinding
@@ -173,6 +179,7 @@ class Readiness:
     task: TrainingClient
     account: PrivacyBudget | None
     profile: DataProfile
+    group: DeviceGroup | None = None
     survey: OwnSurvey | None = None
 
 
@@ -302,8 +309,12 @@ def open_account(site: PreparedSite, plan_digest: bytes, splits: Splits) -> Priv
     return PrivacyBudget(site.ledger(), holder, lambda: datetime.now(UTC))
 
 
-def make_ready(site: PreparedSite) -> Readiness:
+def make_ready(site: PreparedSite, processes: SiteProcesses | None = None) -> Readiness:
     """Load everything that takes part; nothing is sent.
+
+    Args:
+        site: what was read of it.
+        processes: those of this site, of which this is the first; None where it is the only one.
 
     Raises:
         FedfairError: something is missing or wrong.
@@ -317,31 +328,71 @@ def make_ready(site: PreparedSite) -> Readiness:
     approval = read_approval(site, site.identity().signing_key.public_key(), binding.digest)
     records = read_records(site)
     account = open_account(site, binding.digest, records.splits)
-    return assemble(site, binding, approval, records, account)
+    return assemble(site, binding, approval, records, account, processes)
 
 
 def assemble(
-    site: PreparedSite, binding: PlanBinding, approval: bytes, records: SiteRecords, account: PrivacyBudget | None
+    site: PreparedSite,
+    binding: PlanBinding,
+    approval: bytes,
+    records: SiteRecords,
+    account: PrivacyBudget | None,
+    processes: SiteProcesses | None = None,
 ) -> Readiness:
     """Return what takes part, made of what was loaded; no privacy budget where this site keeps none or checks.
 
     Raises:
         FedfairError: the device, the model and the records do not fit together, or do not fit the plan.
     """
-    device = choose_device(site.config.device or site.plan.training.device)
-    model = flat_model(site.plan, binding.schema, device, site.code.folder)
-    protected = is_noised(site.plan)
-    protection = site_protection(account.record) if protected and account is not None else None
-    masked = is_masked(site.plan)
-    task = TrainingClient(site.plan, site.participant, records.splits, model, protection=protection, masked=masked)
+    task, group = computing_client(site, binding, records, account, processes)
     _check_weight(site, task)
-    layout = model.layout
+    masked, layout = is_masked(site.plan), task.layout
     specs = sum_specs(site.plan, layout, binding.schema)
     totals = 0 if masked else max(spec.upload_bytes for spec in specs.values()) + 2 * MAX_WORDS_BYTES
     opened = opened_lengths(site.plan, layout, binding.schema)
     shapes = Shapes(greatest_state_bytes(layout.dimension), totals, site.plan.training.rounds, opened)
     survey = records.splits.survey
-    return Readiness(site, binding, approval, shapes, specs, task, account, records.profile, survey=survey)
+    return Readiness(site, binding, approval, shapes, specs, task, account, records.profile, group, survey)
+
+
+def computing_client(
+    site: PreparedSite,
+    binding: PlanBinding,
+    records: SiteRecords,
+    account: PrivacyBudget | None,
+    processes: SiteProcesses | None,
+) -> tuple[TrainingClient, DeviceGroup | None]:
+    """Return what computes on this site's records, and the group that it computes with.
+
+    Args:
+        site: what was read of it.
+        binding: of the plan.
+        records: its own.
+        account: its privacy budget; None where it keeps none, checks, or is not the site's first process.
+        processes: those of this site; None where there is one.
+
+    Raises:
+        FedfairError: the device, the model and the records do not fit together, or do not fit the plan.
+    """
+    plan, device = site.plan, choose_device(site.config.device or site.plan.training.device)
+    device = device if processes is None else processes.device(device)
+    model = flat_model(plan, binding.schema, device, site.code.folder)
+    protection = site_protection(account.record) if is_noised(plan) and account is not None else None
+    group: DeviceGroup | None = None
+    if processes is not None:
+        check_divisible(model.module)
+        group = join_processes(processes, device)
+        protection = group.protection(protection) if is_noised(plan) else None
+    task = TrainingClient(
+        plan,
+        site.participant,
+        records.splits,
+        model,
+        protection=protection,
+        masked=is_masked(plan),
+        parts=ALONE if group is None else group,
+    )
+    return task, group
 
 
 def _check_weight(site: PreparedSite, task: TrainingClient) -> None:

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from fedfair.errors import LocalProtocolError, PrivacyError
 from fedfair.fairness.rcvar import Objective
+from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.grid import Grid, noise_grid
 from fedfair.privacy.linear_layers import significand_bits
 from fedfair.privacy.noise import Draws, whole_cells, with_noise
@@ -143,6 +144,7 @@ class PrivateSteps:
         threshold_learning_rate: eta_c, of the threshold; None where it stays as it is.
         draws: the noise of this round, of which nobody else may know the seed.
         trainable: bool tensor (d,), False at entries that are never trained; None where all are.
+        parts: the processes that compute every batch together; the one that leads draws the noise.
     """
 
     model: Trained
@@ -154,6 +156,7 @@ class PrivateSteps:
     threshold_learning_rate: float | None
     draws: Draws
     trainable: Tensor | None = None
+    parts: BatchParts = ALONE
 
     def __post_init__(self) -> None:
         if not (self.expected_batch > 0.0 and math.isfinite(self.mechanism.noise_deviation)):
@@ -192,18 +195,32 @@ class PrivateSteps:
         *,
         looking: bool,
     ) -> Tensor:
-        scale, grid = self.mechanism.threshold_scale, self._grid()
+        scale, grid, parts = self.mechanism.threshold_scale, self._grid(), self.parts
         for features, labels, weights in batches:
             if weights is not None:
                 raise LocalProtocolError("a private step weighs records by the objective alone")
-            cells, pull = self._sum(features, labels, threshold, grid, looking=looking)
-            noised = with_noise(cells, grid, draws, self.trainable)
-            self.model.gradient.copy_(noised).div_(self.expected_batch)
+            mine = parts.part(len(labels))
+            with parts.agreed():
+                cells, pull = self._sum(features[mine], labels[mine], threshold, grid, looking=looking)
+            if parts is not ALONE:
+                cells, pull = self._added(cells), self._added(pull)
+            if parts.leads:
+                self.model.gradient.copy_(with_noise(cells, grid, draws, self.trainable))
+            parts.share(self.model.gradient)
+            self.model.gradient.div_(self.expected_batch)
             self.model.step(self.learning_rate)
             if self.threshold_learning_rate is not None:
-                slope = with_noise(pull, grid, draws).to(threshold) / (scale * self.expected_batch)
+                noised = with_noise(pull, grid, draws).to(threshold) if parts.leads else threshold.clone()
+                parts.share(noised)
+                slope = noised / (scale * self.expected_batch)
                 threshold = torch.sub(threshold, slope, alpha=self.threshold_learning_rate)
         return threshold
+
+    def _added(self, cells: Tensor) -> Tensor:
+        """Return the sum of whole cells over all processes, exact in float64 while it is below 2^53."""
+        total = cells.to(torch.float64, copy=True)
+        self.parts.add(total)
+        return total
 
     def _grid(self) -> Grid:
         return self.mechanism.grid(self.model.flat.numel(), self.model.flat.dtype)

@@ -16,6 +16,7 @@ from fedfair.plan.derived import answers_batches, learns_threshold, planned_loss
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import FIRST_ROUND, local_rates
 from fedfair.plan.schema import Plan, SampleLevelSection
+from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.sample_level import Mechanism
 from fedfair.training.dp_sgd import (
     PrivateStepping,
@@ -67,8 +68,12 @@ def loss_weighting(plan: Plan) -> LossWeighting:
     return tail_weighting(objective_of(plan)) if learns_threshold(plan) else equal_coefficients
 
 
-def local_steps(plan: Plan, model: FlatModel, schema: FeatureSchema) -> LocalSteps | PrivateStepping:
+def local_steps(
+    plan: Plan, model: FlatModel, schema: FeatureSchema, parts: BatchParts = ALONE
+) -> LocalSteps | PrivateStepping:
     """Return how the plan makes a local step of round 1 on `model`, which private steps watch from now on.
+
+    With `parts`, several processes make it together.
 
     Raises:
         PlanError: the model cannot be trained with the differential privacy that the plan asks for.
@@ -79,8 +84,9 @@ def local_steps(plan: Plan, model: FlatModel, schema: FeatureSchema) -> LocalSte
     if asked is not None:
         gradients = watched(plan, model, schema)
         mechanism, trainable = mechanism_of(plan, asked), trainable_entries(model)
-        return PrivateStepping(model, losses, gradients, mechanism, rates, trainable)
-    return LocalSteps(model, losses, loss_weighting(plan), rates, scaled=training.precision == "fp16")
+        return PrivateStepping(model, losses, gradients, mechanism, rates, trainable, parts)
+    scaled = training.precision == "fp16"
+    return LocalSteps(model, losses, loss_weighting(plan), rates, scaled=scaled, parts=parts)
 
 
 def mechanism_of(plan: Plan, asked: SampleLevelSection) -> Mechanism:

@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -34,7 +33,6 @@ from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.training_sum import training_layout
 from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.seeds import derived_seed
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -51,6 +49,7 @@ from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.local_rounds import round_draws, round_length, round_weight, stated_batch_size
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.planned_releases import sample_level_of, training_release
 from fedfair.privacy.releases import GaussianRelease
 from fedfair.privacy.sample_level import PrivateSteps
@@ -65,6 +64,7 @@ from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan
 from fedfair.training.local_change import LocalChange, weighted
 from fedfair.training.local_sgd import Batch, Drift, LocalSteps
+from fedfair.training.model_draws import model_draws
 from fedfair.training.model_faults import training_faults
 from fedfair.training.own_variates import Correction
 from fedfair.training.site_memory import OwnStart, Remembered
@@ -93,6 +93,7 @@ class TrainingClient:
         masked: whether what it adds is masked. Then it never leaves a sum because of a value: what cannot be
             summed is replaced and counted. It never does so where noise protects its records either. Otherwise it
             refuses to send such values.
+        parts: the processes of this site that compute together; each has a client of its own.
 
     Attributes:
         last_losses: what the last evaluation found, by split; for a simulation, since a site never sends them.
@@ -110,6 +111,7 @@ class TrainingClient:
         protection: RecordProtection | None = None,
         *,
         masked: bool = False,
+        parts: BatchParts = ALONE,
     ) -> None:
         if (protection is None) == is_noised(plan):
             raise LocalProtocolError(
@@ -119,7 +121,8 @@ class TrainingClient:
         self._participant = participant
         self._splits = splits
         self._model = model
-        self._steps = steps or local_steps(plan, model, splits.train.schema)
+        self._parts = parts
+        self._steps = steps or local_steps(plan, model, splits.train.schema, parts)
         self._protection = protection
         self._noised = distributed_dp(plan, model.layout.dimension)
         self._objective = objective_of(plan)
@@ -161,6 +164,7 @@ class TrainingClient:
         """Scale the features as everybody does; a second call replaces the first. Raises LocalProtocolError."""
         if not self._standardises:
             raise LocalProtocolError("this plan does not standardise, so nothing scales its features")
+        self._parts.lead("apply_scaling", scaling)
         self._records = self._place(scaling)
         self.scaling = scaling
         self._queried, self._judged = None, b""  # Losses under another scaling are other losses.
@@ -309,7 +313,7 @@ class TrainingClient:
         """
         if not self.training_records or not self._terms.takes_losses(number):
             return None, 0
-        losses, replaced = self._summable_losses(model, ("train",))
+        losses, replaced = self.summable_losses(model, ("train",))
         return losses["train"].values, replaced
 
     def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
@@ -345,6 +349,7 @@ class TrainingClient:
         stepping = self._steps_of(round_number)
         if not isinstance(stepping, PrivateStepping) or self._protection is None:
             return None
+        stepping = replace(stepping, parts=ALONE)
         records, own = self._ready()["train"], self._model
         own.load(model.vector)
         threshold = torch.tensor(model.threshold, dtype=own.flat.dtype, device=own.flat.device)
@@ -382,13 +387,18 @@ class TrainingClient:
         weight = round_weight(self._plan.training, len(records))
         if weight == 0:
             return None
+        asked = {"remembered": remembered, "steps": steps, "record_weights": record_weights}
+        self._parts.lead("training_change", model, round_number, attempt, **asked)
         own = self._model
         own.load(model.vector)
         if not own.training:
             own.train()
         start = remembered.threshold if isinstance(remembered, OwnStart) else model.threshold
         threshold = torch.tensor(start, dtype=own.flat.dtype, device=own.flat.device)
-        with self._own_draws(round_number, attempt), training_faults(), plain_arithmetic():
+        drawn = model_draws(
+            self._plan, self._participant, self._model.flat.device, self._protection, round_number, attempt
+        )
+        with drawn, training_faults(), plain_arithmetic():
             if record_weights is None:
                 record_weights = self._terms.record_weights(remembered)
             weights = None if record_weights is None else torch.as_tensor(record_weights).to(own.flat)
@@ -408,7 +418,7 @@ class TrainingClient:
 
         Where the plan publishes the means of every site, this site's row follows among the others' zeros.
         """
-        self.last_losses, replaced = self._summable_losses(model)
+        self.last_losses, replaced = self.summable_losses(model)
         self._judged = model.vector_sha256
         if self._protection is None:
             return self._header_only(self._evaluation_header(model), replaced)
@@ -432,16 +442,18 @@ class TrainingClient:
             raise LocalProtocolError("an exact evaluation of protected records carries no noise")
         digest = vector_sha256(model.vector)
         if self._queried is None or self._queried[0] != digest:
-            self._queried = digest, *self._summable_losses(model)
+            self._queried = digest, *self.summable_losses(model)
         values = {name: losses.values for name, losses in self._queried[1].items()}
         header = exact_header(values, step, len(reported_group_sizes(self._plan)))
         return self._header_only(header, self._queried[2])
 
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
         """Return the losses of those of the splits that have records."""
+        self._parts.lead("losses", model, tuple(splits))
         self._model.load(model.vector)
         with training_faults():
-            return {name: evaluate(self._model, records, self._columns) for name, records in self._held(splits)}
+            held = self._held(splits)
+            return {name: evaluate(self._model, records, self._columns, self._parts) for name, records in held}
 
     def losses_of(self, model: GlobalModel) -> SiteLosses:
         """Return the losses of the splits that have records; those of the last evaluation are known.
@@ -451,17 +463,20 @@ class TrainingClient:
         """
         return self.last_losses if model.vector_sha256 == self._judged else self.losses(model)
 
-    def _summable_losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> tuple[SiteLosses, int]:
+    def summable_losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> tuple[SiteLosses, int]:
         """Return the losses to be summed, and how many had to be replaced, which masks or noise must hide."""
         self.last_fault = ""
         if not self._masked and self._protection is None:
             return self.losses(model, splits), 0
+        self._parts.lead("summable_losses", model, tuple(splits))
         self._model.load(model.vector)
         found: dict[str, Losses] = {}
         replaced, schema = 0, self._splits.train.schema
         count = figure_count(self._plan.task.loss, schema)
         for name, records in self._held(splits):
-            losses, fault = evaluate_or_nan(self._model, records, schema.classes, self._columns, count)
+            losses, fault = evaluate_or_nan(
+                self._model, records, schema.classes, self._columns, count, self._parts
+            )
             values, beyond = bounded_losses(losses.values, self._histogram)
             scores, (figures, unsummed) = bounded_scores(losses.scores), bounded_figures(losses.figures)
             found[name] = replace(losses, values=values, scores=scores, figures=figures)
@@ -521,26 +536,6 @@ class TrainingClient:
             else:
                 taken = None if weights is None else weights[indices.to(weights.device)]
                 yield Batch(*records.take(indices), taken)
-
-    @contextmanager
-    def _own_draws(self, round_number: RoundNumber, attempt: int) -> Iterator[None]:
-        """Let a "module:function" draw (dropout) from this round's seed, and leave the global generators alone.
-
-        The built-in models draw nothing, and are spared what saving two generators costs in every round.
-        """
-        if not isinstance(self._plan.task.model, str):
-            yield
-            return
-        device = self._model.flat.device
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            words = ("model", int(round_number), attempt)
-            if self._protection is None:
-                seed = derived_seed(self._plan.training.seed, *words, self._participant)
-            else:
-                # Anyone who knew which units drop out for which place in a batch could tell who is not in it.
-                seed = self._protection.entropy(*words) % (1 << 63)
-            torch.manual_seed(seed)
-            yield
 
     @property
     def layout(self) -> Layout:

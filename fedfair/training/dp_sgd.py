@@ -21,6 +21,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import LearningRates
 from fedfair.plan.local_rounds import round_length
 from fedfair.plan.schema import Plan, TrainingSection
+from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.noise import Draws, Entropy, system_entropy
 from fedfair.privacy.per_sample import PerSample, check_by_trial, per_sample_gradients
 from fedfair.privacy.planned_releases import sample_level_of, sampling_rate
@@ -99,6 +100,7 @@ class PrivateStepping:
         mechanism: clipping, weights and noise.
         rates: of the round.
         trainable: bool tensor (d,), False at entries that are never trained; None where all are.
+        parts: the processes that compute every batch together.
     """
 
     model: FlatModel
@@ -107,6 +109,7 @@ class PrivateStepping:
     mechanism: Mechanism
     rates: LearningRates
     trainable: Tensor | None
+    parts: BatchParts = ALONE
 
     def at(self, rates: LearningRates) -> PrivateStepping:
         """Return the same steps at the rates of another round."""
@@ -124,6 +127,7 @@ class PrivateStepping:
             self.rates.threshold,
             draws,
             self.trainable,
+            self.parts,
         )
 
 

@@ -9,30 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.errors import TrainingError
 from fedfair.fairness.record_losses import Losses
+from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.model_faults import training_faults
 from fedfair.training.record_loss import RecordLoss
 
 
-def evaluate(model: FlatModel, records: SplitRecords, columns: int) -> Losses:
+def evaluate(model: FlatModel, records: SplitRecords, columns: int, parts: BatchParts = ALONE) -> Losses:
     """Return the loss of each record, its class, the likeliest class, its scores, and its other figures.
 
     Args:
         model: the model.
         records: on its device.
         columns: of how many classes the scores are asked for, as `plan.derived.score_columns` says.
+        parts: the processes that evaluate together, each some of the batches.
     """
 
     def judged(model: FlatModel, features: Tensor, labels: Tensor) -> _Found:
         return _judged(model, features, labels, columns)
 
-    return _evaluated(model, records, columns, judged)
+    return _evaluated(model, records, columns, judged, parts)
 
 
 def evaluate_or_nan(
@@ -41,6 +45,7 @@ def evaluate_or_nan(
     classes: int,
     columns: int,
     figures: int = 0,
+    parts: BatchParts = ALONE,
 ) -> tuple[Losses, str]:
     """Return the same; of a batch that the model fails on, NaN for all losses and scores, no correct prediction.
 
@@ -50,6 +55,7 @@ def evaluate_or_nan(
         classes: how many there are; a model that returns another number of logits has failed.
         columns: as for `evaluate`.
         figures: how many further figures a record has.
+        parts: as for `evaluate`.
 
     Returns:
         The losses, and what the first failure was, for this site's operator alone; empty where there was none.
@@ -75,7 +81,7 @@ def evaluate_or_nan(
         wrong = (labels.cpu() + 1) % classes if classified else nothing[:, :0]
         return _Found(nothing[:, 0], wrong, nothing[:, 1 : 1 + columns], nothing[:, 1 + columns :])
 
-    found = _evaluated(model, records, columns, judged)
+    found = _evaluated(model, records, columns, judged, parts)
     return found, next(iter(faults), "")
 
 
@@ -108,24 +114,39 @@ def _scores(loss: RecordLoss, outputs: Tensor, columns: int) -> Tensor:
     return chances[:, 1:] if columns == 1 else chances
 
 
-def _evaluated(model: FlatModel, records: SplitRecords, columns: int, judged: _Judged) -> Losses:
+def _evaluated(
+    model: FlatModel, records: SplitRecords, columns: int, judged: _Judged, parts: BatchParts
+) -> Losses:
     if model.training:
         model.eval()
     classified = model.record_loss.has_classes
     none, no_figures = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0, dtype=torch.float64)
     no_losses, no_scores = torch.zeros(0, dtype=torch.float64), torch.zeros(0, columns, dtype=torch.float64)
     held = [no_losses, none, none, no_scores, no_figures]
+    own: dict[int, tuple[int, list[NDArray[np.generic]]]] = {}
     done = 0
-    with torch.inference_mode(), plain_arithmetic():
-        for features, labels in records.in_order():
-            came = judged(model, features, labels)
-            classes = labels.cpu() if classified else came.predictions
-            batch = (came.losses, classes, came.predictions, came.scores, came.figures)
-            if not done:
-                # Filled batch by batch: to join them at the end would take twice the memory.
-                held = [part.new_empty((len(records), *part.shape[1:])) for part in batch]
-            for whole, part in zip(held, batch, strict=True):
-                whole[done : done + len(labels)].copy_(part)
+    with torch.inference_mode(), plain_arithmetic(), parts.agreed():
+        for number, (features, labels) in enumerate(records.in_order()):
+            if parts.owns(number):
+                came = judged(model, features, labels)
+                classes = labels.cpu() if classified else came.predictions
+                batch = (came.losses, classes, came.predictions, came.scores, came.figures)
+                if not own:
+                    # Filled batch by batch: to join them at the end would take twice the memory.
+                    held = [part.new_empty((len(records), *part.shape[1:])) for part in batch]
+                places = [whole[done : done + len(labels)] for whole in held]
+                for place, part in zip(places, batch, strict=True):
+                    place.copy_(part)
+                own[number] = done, [place.numpy() for place in places]
             done += len(labels)
-    losses, true, named, scores, figures = (whole.numpy() for whole in held)
+    everything = [whole.numpy() for whole in held]
+    found = parts.gathered(own)
+    if found and not own:
+        first = next(iter(found.values()))[1]
+        everything = [np.empty((len(records), *part.shape[1:]), part.dtype) for part in first]
+    for number in found.keys() - own.keys():
+        start, others = found[number]
+        for values, other in zip(everything, others, strict=True):
+            values[start : start + len(other)] = other
+    losses, true, named, scores, figures = everything
     return Losses(losses, true, named, scores, figures, classified)

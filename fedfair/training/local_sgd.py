@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedfair.errors import PlanError, TrainingError
 from fedfair.plan.learning_rates import LearningRates
+from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.training.flat_model import FlatModel
 
 
@@ -105,6 +106,7 @@ class LocalSteps:
         rule: what the algorithm makes of them.
         rates: of the round.
         scaled: scale the losses so that gradients in fp16 do not vanish.
+        parts: the processes that compute every batch together.
     """
 
     model: FlatModel
@@ -112,6 +114,7 @@ class LocalSteps:
     rule: LossWeighting
     rates: LearningRates
     scaled: bool = False
+    parts: BatchParts = ALONE
 
     def at(self, rates: LearningRates) -> LocalSteps:
         """Return the same steps at the rates of another round."""
@@ -133,17 +136,21 @@ class LocalSteps:
         Raises:
             TrainingError: fp16 only: the gradients overflow at every scale.
         """
-        scale, one = FIRST_LOSS_SCALE, torch.ones_like(threshold)
+        scale, one, parts = FIRST_LOSS_SCALE, torch.ones_like(threshold), self.parts
         for features, labels, weights in batches:
             self.model.zero_gradient()
-            losses = self.losses(features, labels)
-            coefficients = self.rule(losses.detach(), threshold)
+            mine = parts.part(len(labels))
+            with parts.agreed():
+                losses = self._own_losses(features[mine], labels[mine])
+            coefficients = self.rule(parts.whole(losses.detach(), len(labels)), threshold)
             if weights is not None:
                 coefficients = coefficients * weights
             if self.scaled:
-                scale = _scaled_backward(self.model, losses, coefficients, scale)
+                scale = _scaled_backward(self.model, losses, coefficients[mine], scale, parts)
             else:
-                torch.autograd.backward(losses, coefficients)
+                with parts.agreed():
+                    torch.autograd.backward(losses, coefficients[mine])
+                parts.add(self.model.gradient)
             if drift is not None:
                 self.model.gradient.add_(drift.model)
             self.model.step(self.rates.model)
@@ -154,15 +161,25 @@ class LocalSteps:
                 threshold = torch.sub(threshold, slope, alpha=self.rates.threshold)
         return threshold
 
+    def _own_losses(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return the losses of this process's part, which may be empty where there are several."""
+        if len(labels) or self.parts is ALONE:
+            return self.losses(features, labels)
+        return self.model.flat.new_zeros(0).requires_grad_()
 
-def _scaled_backward(model: FlatModel, losses: Tensor, coefficients: Tensor, scale: float) -> float:
+
+def _scaled_backward(
+    model: FlatModel, losses: Tensor, coefficients: Tensor, scale: float, parts: BatchParts
+) -> float:
     """Send scale * coefficients backward and divide the gradient by it; return the first scale that fits fp16.
 
     Halving and repeating the same pass, instead of skipping the step as a GradScaler does, keeps the number of
     updates exact and the outcome a function of the round alone.
     """
     while scale >= 1.0:
-        torch.autograd.backward(losses, coefficients * scale, retain_graph=True)
+        with parts.agreed():
+            torch.autograd.backward(losses, coefficients * scale, retain_graph=True)
+        parts.add(model.gradient)
         if bool(torch.isfinite(model.gradient).all()):
             model.gradient.div_(scale)
             return scale

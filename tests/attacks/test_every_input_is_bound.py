@@ -86,6 +86,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "_histogram": PLAN,
     "_columns": PLAN,
     "_masked": PLAN,
+    "_parts": OWN,  # The processes of this site; rank 0 tells the others what it was asked, and nothing else.
     "_threshold_limit": PLAN,
     "_terms": OWN,  # From the plan and the groups of the site's own records.
     "_steps": PLAN,

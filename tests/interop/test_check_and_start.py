@@ -192,6 +192,10 @@ CONNECTED = {"driver_of", "_until_stopped", "withdraw"}
 
 ONLY_AT_A_START = {
     "_take_part": "its parts are looked at one by one",
+    "asked_processes": "reads what torchrun says, by which no check is started",
+    "compute_along": "the other processes of a site, which need what the first one needs",
+    "follow": "of compute_along",
+    "_end_processes": "the end of a run",
     "participate": "its parts before the connection are looked at one by one",
     "make_ready": "its parts are looked at one by one",
     "keep_freed_memory": "a wish to the C library, which never stops a start",
