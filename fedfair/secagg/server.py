@@ -251,14 +251,13 @@ class Server:
             # It was asked to answer, but others were quicker.
             closed.owing.discard(sender)
             return []
-        expected = EXPECTED[self.state]
-        if kind is not expected:
+        said = f"{kind.name} of member {sender}"
+        if kind is not EXPECTED[self.state]:
             late = Check.LATE if kind in OF_A_ROUND else Check.OUT_OF_ORDER
-            raise SecaggError(late, f"{kind.name} of member {sender} while waiting for {self.state.value}")
-        require(sender in self._asked, Check.MEMBERSHIP, f"member {sender} was not asked")
-        require(
-            sender not in self._received, Check.DUPLICATE, f"a second, different {kind.name} of member {sender}"
-        )
+            raise SecaggError(late, f"{said} while waiting for {self.state.value}")
+        self._roster.check_pinned(sender)
+        require(sender in self._asked, Check.LATE, f"{said}, who is not asked this time")
+        require(sender not in self._received, Check.DUPLICATE, f"a second, different {said}")
         self._take(kind, sender, raw, vector)
         self._received[sender] = seen
         self._missing.discard(sender)
@@ -276,12 +275,13 @@ class Server:
             owner: whom it accuses; anything that the peer has sent.
 
         Raises:
-            SecaggError: OUT_OF_ORDER or DUPLICATE: no answer of `holder` is due; MEMBERSHIP: it was not asked, or
-                `owner` is no other survivor. Nothing changed.
+            SecaggError: OUT_OF_ORDER, LATE or DUPLICATE: no answer of `holder` is due; MEMBERSHIP: it is
+                nobody, or `owner` is no other survivor. Nothing changed.
         """
         early = f"member {holder} accuses member {owner} while waiting for {self.state.value}"
         require(self.state is ServerState.ANSWERS, Check.OUT_OF_ORDER, early)
-        require(holder in self._asked, Check.MEMBERSHIP, f"member {holder} was not asked")
+        self._roster.check_pinned(holder)
+        require(holder in self._asked, Check.LATE, f"member {holder} accuses, and is not asked this time")
         again = f"member {holder} accuses member {owner} after its answer or refusal"
         require(holder not in self._received.keys() | self._gone, Check.DUPLICATE, again)
         self._current.add_unopened(holder, owner)

@@ -82,13 +82,21 @@ class Roster:
         """Return the name behind an index, for a person."""
         return self._members[index].name if index in self._members else f"member {index}"
 
+    def check_pinned(self, index: int) -> None:
+        """Refuse a number that is nobody's.
+
+        Raises:
+            SecaggError: MEMBERSHIP: nobody has this index.
+        """
+        require(index in self._members, Check.MEMBERSHIP, f"member {index} is not in the pinned roster")
+
     def verify(self, index: int, signature: bytes, label: str, *fields: bytes) -> None:
         """Check a member's signature over `fields` under `label`.
 
         Raises:
             SecaggError: MEMBERSHIP: nobody has this index; SIGNATURE: it does not verify.
         """
-        require(index in self._members, Check.MEMBERSHIP, f"member {index} is not in the pinned roster")
+        self.check_pinned(index)
         key = Ed25519PublicKey.from_public_bytes(self._members[index].public_key)
         try:
             key.verify(signature, labelled(label, *fields))

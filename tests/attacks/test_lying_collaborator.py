@@ -61,6 +61,18 @@ def test_an_advert_for_a_set_up_that_is_over_is_late_and_no_forgery() -> None:
     assert refused_by_server(lies, 1, forged) is Check.SIGNATURE
 
 
+def test_what_a_member_says_who_is_asked_no_more_is_late_and_no_lie() -> None:
+    """It was asked, the wait for it ended, and the others were asked the same kind of thing again."""
+    lies = Lies(4)
+    (first, *_) = lies.server.open_session(lies.roster.indices)
+    assert isinstance(first, SendTo)
+    (_, slow) = lies.sites[4].receive(first.message, lies.model)
+    assert isinstance(slow, Send)
+    lies.server.open_session((1, 2, 3))
+    assert refused_by_server(lies, 4, slow) is Check.LATE
+    assert lies.server.awaited == (1, 2, 3)
+
+
 def test_speaking_as_somebody_else_is_refused() -> None:
     lies = Lies.in_session()
     sends = _asked(lies)

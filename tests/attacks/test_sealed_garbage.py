@@ -217,8 +217,8 @@ def state_of(wire: LyingWire) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(
     ("holder", "owner"),
-    [(1, 1), (1, 5), (1, 0), (1, 99), (5, 1)],
-    ids=["itself", "who did not upload", "nobody", "a stranger", "by somebody who was not asked"],
+    [(1, 1), (1, 5), (1, 0), (1, 99), (99, 1)],
+    ids=["itself", "who did not upload", "nobody", "a stranger", "by a stranger"],
 )
 def test_an_accusation_that_no_honest_member_makes_is_refused_and_changes_nothing(holder: int, owner: int) -> None:
     wire = asked_to_open()
@@ -226,6 +226,15 @@ def test_an_accusation_that_no_honest_member_makes_is_refused_and_changes_nothin
     with pytest.raises(SecaggError) as refusal:
         wire.server.accuse(holder, owner)
     assert refusal.value.check is Check.MEMBERSHIP
+    assert state_of(wire) == before
+
+
+def test_an_accusation_by_who_is_not_asked_this_time_is_late() -> None:
+    wire = asked_to_open()
+    before = state_of(wire)
+    with pytest.raises(SecaggError) as refusal:
+        wire.server.accuse(5, 1)
+    assert refusal.value.check is Check.LATE
     assert state_of(wire) == before
 
 

@@ -27,6 +27,7 @@ from tests.rounds.masked_play import PLAN_DIGEST, Play, make_plan
 NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")
 QUORUM = 3
 CHANGE = 0.5
+LATEST = 40
 
 
 class WaitingPlay(Play):
@@ -38,6 +39,7 @@ class WaitingPlay(Play):
         self.remembered: dict[ParticipantId, dict[bytes, bytes]] = defaultdict(dict)
         self.waiting: dict[ParticipantId, list[bytes]] = defaultdict(list)
         self.said_of: dict[tuple[ParticipantId, Kind, bytes], set[bytes]] = defaultdict(set)
+        self.sent: list[events.MessageArrived] = []
         self.draws = 0
         self.moved: list[tuple[np.ndarray, events.Report]] = []
         self.states = {self.training_run.state.digest(PLAN_DIGEST)}
@@ -76,7 +78,8 @@ class WaitingPlay(Play):
             return
         for send in sends:
             self.note(name, send)
-            self.tell(events.MessageArrived(name, send.message, send.vector))
+            self.sent.append(events.MessageArrived(name, send.message, send.vector))
+            self.tell(self.sent[-1])
 
     def note(self, name: ParticipantId, send: Send) -> None:
         """Remember what a site said about which round; T_r is in front of an upload, a vote and an answer."""
@@ -150,6 +153,15 @@ class MaskedInAnyOrder(RuleBasedStateMachine):
         for _ in range(times):
             if self.reachable():
                 self.play.deliver(self.reachable()[0])
+
+    def old(self) -> list[events.MessageArrived]:
+        return [said for said in self.play.sent[-LATEST:] if said.participant in self.play.federation.connected]
+
+    @precondition(lambda self: self.old())
+    @rule(data=st.data())
+    def deliver_something_old(self, data: st.DataObject) -> None:
+        """A site is slow, and the others have gone on meanwhile: what it says comes too late, and is no lie."""
+        self.play.tell(data.draw(st.sampled_from(self.old())))
 
     @precondition(lambda self: self.running() and self.play.federation.connected)
     @rule(data=st.data(), killed=st.booleans())
