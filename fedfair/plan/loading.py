@@ -32,10 +32,27 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         PlanError: a file cannot be read or breaks the schema; the message tells all faults with their lines.
     """
     path = Path(path)
+    _check_is_there(path)
     _check_whole(workspace_of(path))
     plan = validated(Plan, plan_document(path))
     plan._workspace, plan._file = workspace_of(path), path.resolve()  # noqa: SLF001 - no part of what it states
     return plan
+
+
+def _check_is_there(path: Path) -> None:
+    """Refuse a plan that does not exist: most often the command was run beside the federation's folder."""
+    if path.exists() or path.parent.name != PLAN_FOLDER:
+        return
+    near = sorted(found.parents[1].name for found in workspace_of(path).glob(f"*/{PLAN_FOLDER}/{path.name}"))
+    remedy = (
+        "run the command in the folder of a federation, where `fedfair join` or `fedfair workspace create` has "
+        "put it, or name the plan with -p"
+    )
+    if near:
+        remedy = (
+            f"go to the folder of the federation first (here is {', '.join(near[:3])}), or name the plan with -p"
+        )
+    raise PlanError(f"{path} does not exist", remedy)
 
 
 def _check_whole(workspace: Path) -> None:
@@ -54,6 +71,11 @@ def plan_document(path: Path) -> Document:
     """
     beside = (("federation", "roster", roster_path(path)), ("training", "initial", initial_path(path)))
     document = read_document(path)
+    written = document.values.get("format")
+    if isinstance(written, str) and written.startswith("fedfair/"):
+        raise PlanError(
+            f"{path} is a file of the form {written}, and no plan", "name the plan, such as plan/plan.yaml"
+        )
     for section, key, place in beside:
         document = _with_file(document, section, key, place)
     return document

@@ -142,7 +142,8 @@ def _enrolment(plan: Plan) -> Iterator[str]:
     federation = plan.federation
     missing = [name for name in federation.collaborators if name not in federation.roster]
     if missing:
-        yield f"no signing key is pinned for {', '.join(missing)}: run `fedfair plan enroll` before a deployment"
+        remedy = "run `fedfair admit` or `fedfair plan enroll` before a deployment"
+        yield f"no signing key is pinned for {', '.join(missing)}: {remedy}"
 
 
 def _data(plan: Plan) -> Iterator[str]:

@@ -77,7 +77,7 @@ def guarantee_in_words(mode: Mode, members: int, colluders: int) -> str:
     least = least_survivors(mode, members, colluders)
     learns = f"{who}, {together}, learns one sum over at least {least} sites a round"
     if not dropped:
-        return f"{learns}; no drop-out is survived: if one of {members} vanishes, the round is repeated without it"
+        return f"{learns}; no drop-out is survived: if one of {members} vanishes, the round is repeated"
     survived = "1 drop-out is" if dropped == 1 else f"{dropped} drop-outs are"
     return f"{learns}; {survived} survived in every training round"
 

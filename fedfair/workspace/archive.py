@@ -98,7 +98,8 @@ def read_archive(path: Path) -> bytes:
             # Nothing of a file that is too large is read; one that grows meanwhile is not read further.
             raw = b"" if (size := path.stat().st_size) > most else source.read(most)
     except OSError as error:
-        raise PlanError(f"{path} cannot be read: {error.strerror}") from error
+        remedy = "name an archive that `fedfair invite` or `fedfair workspace export` has written"
+        raise PlanError(f"{path} cannot be read: {error.strerror}", remedy) from error
     if size > most:
         raise PlanError(f"{path} has more than {most} bytes", "it is not a workspace")
     return raw

@@ -556,6 +556,23 @@ def test_a_file_with_thousands_of_faults_tells_the_first_forty() -> None:
     assert lines[-1].startswith("  and 29")
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_result_that_is_given_for_a_plan_is_one_fault() -> None:
+    said = "plan.yaml is a file of the form fedfair/result/1, and no plan -> name the plan, such as plan/plan.yaml"
+    assert fault('{"format": "fedfair/result/1", "rounds": 3}') == said
+
+
+def test_a_plan_that_is_looked_for_beside_its_federation_names_the_folder_to_go_to(folder: Path) -> None:
+    with pytest.raises(PlanError, match=r"plan/plan\.yaml does not exist") as alone:
+        load_plan("plan/plan.yaml")
+    assert alone.value.remedy.startswith("run the command in the folder of a federation")
+    (folder / "heart" / "plan").mkdir(parents=True)
+    (folder / "heart" / "plan" / "plan.yaml").write_text(PLAN)
+    with pytest.raises(PlanError, match=r"plan/plan\.yaml does not exist") as beside:
+        load_plan("plan/plan.yaml")
+    assert "(here is heart)" in beside.value.remedy
+
+
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"none\.yaml does not exist"):
         load_plan(tmp_path / "none.yaml")

@@ -175,7 +175,7 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
             "colluders": 0,
             "masked": False,
             "guarantee": "an aggregator that may do anything, alone, learns one sum over at least 2 sites a "
-            "round; no drop-out is survived: if one of 2 vanishes, the round is repeated without it; every site "
+            "round; no drop-out is survived: if one of 2 vanishes, the round is repeated; every site "
             "refuses an opened sum that is not what the sites added; every site sees each opened sum, so where "
             "two sites make it, each can read the other's part",
         },
