@@ -254,15 +254,6 @@ def read_approval(site: PreparedSite, public_key: Ed25519PublicKey, plan_digest:
     return approval
 
 
-def load_records(site: PreparedSite) -> Splits:
-    """Return the site's own records.
-
-    Raises:
-        DataError: they are missing, unreadable, or not what the plan declares.
-    """
-    return read_records(site).splits
-
-
 def read_records(site: PreparedSite) -> SiteRecords:
     """Return the site's own records and their profile, which stays here.
 

@@ -55,8 +55,9 @@ def advise_command(
 ) -> None:  # fmt: skip
     """Recommend a group size and a tradeoff, by simulation on the plan's data.
 
-    Fits the plan's models for a grid of group sizes and tradeoffs, each on a part of the training and validation
-    records, and looks at the rest. Test records are never looked at. An interrupted command leaves no file.
+    Fits models for a grid of both on a part of the training and validation records, and looks at the rest.
+
+    Test records are never looked at. An interrupted command leaves no file.
     """
     if plan_file == SCHEMA and not SCHEMA.is_file() and plan_option is None:
         from fedfair.experiments.advice.document import advice_schema

@@ -37,9 +37,6 @@ MAX_LIST_BYTES = 1 << 20
 MAX_TRUST_UPDATES = 1000
 """How often one stream may tell of certificates: every eight hours for a year."""
 
-MAX_PREFIXES = 60
-"""The most that an exact evaluation asks about at once: three splits at twenty group sizes."""
-
 MAX_MEMBER = 2**16 - 1
 """A place in the roster, as secure aggregation writes it."""
 

@@ -76,6 +76,15 @@ def test_nothing_else_is_spelled_like_it() -> None:
     assert [place for place, option in OPTIONS if OTHER_SPELLINGS & {*option.opts}] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "command"), [(words, command) for words, command, _ in ALL], ids=[one[0] for one in ALL]
+)
+def test_no_paragraph_of_a_help_is_broken_where_the_source_is(words: str, command: Any) -> None:  # noqa: ANN401
+    # After the first paragraph the lines of a docstring are shown as they are, and the terminal breaks them again.
+    for paragraph in (command.help or "").split("\n\n")[1:]:
+        assert "\n" not in paragraph.strip(), f"{words}: {paragraph}"
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "federation"

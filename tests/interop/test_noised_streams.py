@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from collaborator.ledger import Ledger
-from collaborator.preparation import load_records
+from collaborator.preparation import read_records
 from fedfair.aggregation.model_file import load
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError
@@ -41,7 +41,7 @@ def with_seeded_noise(federation: Federation, name: str) -> ReleaseLog:
     plan, participant = ready.site.plan, ready.site.participant
     model = flat_model(plan, ready.binding.schema, torch.device("cpu"), ready.site.workspace)
     protection = simulated_protection(plan, participant, log)
-    task = TrainingClient(plan, participant, load_records(ready.site), model, protection=protection)
+    task = TrainingClient(plan, participant, read_records(ready.site).splits, model, protection=protection)
     federation.sites[name] = replace(ready, task=task)
     return log
 
