@@ -43,6 +43,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a case of bytes after its argument: packed bytes hold the second in which they were packed."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """Return the folder of the real data sets, or skip: they are not part of the repository."""
