@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from aggregator.address import Listen
 from aggregator.notice_words import notice_words
@@ -19,8 +20,10 @@ from aggregator.server import serve
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link
+from collaborator.masked_worker import MaskedWorker
 from collaborator.observer import SilentSiteObserver as SilentSite
 from collaborator.participation import ParticipationTerms, dial, driver_of, worker_of
+from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, make_ready
 from collaborator.records import SiteLogs
 from collaborator.run_store import RunStore
@@ -141,6 +144,7 @@ class Federation:
             answers.close()
             records.close()
             # As at the end of a process: what the worker does is over, and a log is free again.
+            assert isinstance(answers, PlainWorker | MaskedWorker)
             await asyncio.to_thread(answers._worker.shutdown)
 
     async def everybody(self) -> None:
@@ -208,7 +212,8 @@ def play(
         serving = asyncio.create_task(served)
         try:
             async with asyncio.timeout(SECONDS):
-                await asyncio.wait({serving, port}, return_when=asyncio.FIRST_COMPLETED)
+                either: set[asyncio.Future[Any]] = {serving, port}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not port.done():
                     return await serving
                 await unless_it_ends(serving, scenario(Federation(workspace, port.result(), watching, serving)))

@@ -10,7 +10,7 @@ import pytest
 
 from fedfair.audit.compare import compare
 from fedfair.audit.reader import MessageTally
-from fedfair.cli.loopback import prepare
+from fedfair.cli.loopback import Workspace, prepare
 from tests.interop.federation_kit import NAMES, metrics, model_files_agree, read_record, states_agree
 from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
@@ -63,6 +63,12 @@ def test_an_aggregator_killed_in_the_middle_continues_to_the_same_model(tmp_path
         assert arrived.closed
 
 
+def contributors_after_the_loss(workspace: Workspace) -> list[object]:
+    """Return how many contributed to each sum, from the first that a site was missing in."""
+    counts = [line["contributors"] for line in metrics(workspace)]
+    return counts[counts.index(2) :]
+
+
 @pytest.mark.slow
 def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, started: Started) -> None:
     federation = {"min_collaborators": 2, "reconnect_grace_seconds": 0}
@@ -77,8 +83,9 @@ def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, st
     until_line(aggregator, "train: mean")
     back = started.collaborator("clinic-c")
     until_line(aggregator, "clinic-c connected")
-    until_line(aggregator, "train: mean")
-    until_line(aggregator, "train: mean")
+    # A sum may go on without a site that is slow, so which sum is the first of all three again is not known.
+    while 3 not in contributors_after_the_loss(started.workspace):
+        until_line(aggregator, "train: mean")
     aggregator.send_signal(signal.SIGTERM)
     status, words = ended(aggregator)
     assert status == 0
@@ -89,9 +96,7 @@ def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, st
     # The notes are kept, also of what scrolled by.
     notes = (tmp_path / "logs" / "aggregator_notes.log").read_text()
     assert notes.index("listening on port") < notes.index("clinic-c disconnected") < notes.index("SIGTERM")
-    contributors = [line["contributors"] for line in metrics(started.workspace)]
-    assert contributors[0] == contributors[-1] == 3
-    assert 2 in contributors
+    assert metrics(started.workspace)[0]["contributors"] == 3
     for process in (*sites[:2], back):
         until_line(process, "its operator stopped it")
         process.send_signal(signal.SIGTERM)
