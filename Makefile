@@ -11,8 +11,9 @@ RUNS := $(VENV)/.runs
 demo: $(if $(wildcard $(READY)),$(READY),$(RUNS))
 	$(BIN)/fedfair demo
 
+# Three workers for two cores: many tests wait for processes, sockets and disks.
 test: $(READY) lint
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 3 -m "not slow"
 
 # What no library, socket or process slows down, while one works on it: seconds, and most of the rules.
 quick: $(READY)
@@ -20,7 +21,7 @@ quick: $(READY)
 
 # The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
 slow: $(READY)
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 3 -m slow
 
 # Faults in real masked federations, seeded. It ends after 2000 faults or about an hour: make chaos FAULTS=200 SEED=7
 FAULTS ?= 2000

@@ -33,6 +33,7 @@ def test_the_figure_is_the_objective_at_the_best_threshold(monkeypatch: pytest.M
     )
 
 
+@pytest.mark.slow
 def test_the_script_resumes_and_prints_a_table(tmp_path: Path) -> None:
     runs = tmp_path / "runs.jsonl"
     command = [

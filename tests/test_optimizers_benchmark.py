@@ -203,6 +203,7 @@ def test_optima_are_those_of_a_convex_solver(tables: ModuleType, rho: float, eps
     assert expected - 2e-5 - 4e-4 * expected <= found.lower <= expected + 1e-6
 
 
+@pytest.mark.slow
 def test_the_script_resumes_and_prints_a_table(tmp_path: Path) -> None:
     cells = tmp_path / "cells.jsonl"
     command = [

@@ -28,6 +28,7 @@ EVIDENCE = re.compile(r"`((?:tests|benchmarks|examples|fedfair|aggregator|collab
 FORMAT = re.compile(r"fedfair/[a-z-]+/\d+")
 
 
+@pytest.mark.slow
 def test_the_study_of_the_readme_works_as_written(tmp_path: Path) -> None:
     study = run(README, tmp_path, hosts={"laptop"})["laptop"]
     result = json.loads((study / "result.json").read_text())

@@ -447,6 +447,7 @@ def test_an_owner_that_promises_others_wrong_digests_is_contradicted_by_all_of_t
     assert {effect.member for effect in wire.contradicted if not effect.proven} <= {1, 2, 3, 5}
 
 
+@pytest.mark.slow
 @CHEAP
 @given(data=st.data(), members=st.integers(4, 7))
 def test_a_lone_liar_never_costs_an_honest_member_its_name_and_what_is_opened_is_right(

@@ -29,7 +29,7 @@ def test_no_pattern_of_answers_isolates_anybody(members: int, colluders: int, st
 @pytest.mark.parametrize(
     ("rules", "strategies", "leaking"),
     [
-        (Rules(5, 0, votes=False), 248_832, 30_654),
+        pytest.param(Rules(5, 0, votes=False), 248_832, 30_654, marks=pytest.mark.slow),
         (Rules(4, 0, lower_threshold=1), 4_096, 57),
         (Rules(4, 1, lower_threshold=1), 125, 29),
         (Rules(5, 1, lower_threshold=1), 20_736, 69),

@@ -22,7 +22,7 @@ def run(members: int, colluders: int, fewest: int, *, reopened: int) -> tuple[li
     return leaks, happened
 
 
-CASES = [(4, 0, 3), (5, 1, 4)]
+CASES = [(4, 0, 3), pytest.param(5, 1, 4, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("members", "colluders", "fewest"), CASES)

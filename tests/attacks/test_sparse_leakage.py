@@ -24,7 +24,7 @@ LARGER = [
 
 @pytest.mark.parametrize(
     ("rules", "patterns"),
-    [(SIX, 238_249), (replace(SIX, cohort=frozenset(range(5))), 144)],
+    [pytest.param(SIX, 238_249, marks=pytest.mark.slow), (replace(SIX, cohort=frozenset(range(5))), 144)],
     ids=["all six", "five of six"],
 )
 def test_no_pattern_of_answers_on_a_small_ring_isolates_anybody(rules: RingRules, patterns: int) -> None:

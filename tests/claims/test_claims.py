@@ -109,7 +109,7 @@ def test_the_golden_trajectory_of_fedavg_with_five_local_steps_is_met() -> None:
         assert {key: found[int(number)][key] for key in expected} == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("rho", "eps"), [(0.3, 0.1), (0.2, 0.01)])
+@pytest.mark.parametrize(("rho", "eps"), [pytest.param(0.3, 0.1, marks=pytest.mark.slow), (0.2, 0.01)])
 def test_a_simulated_federation_comes_as_near_the_optimum_as_the_theory_says(rho: float, eps: float) -> None:
     optimum = next(o for o in bc10.ORACLE["optima"] if (o["rho"], o["eps"]) == (rho, eps))
     smoothed = optimum["smooth_softplus_0.05"]

@@ -70,6 +70,7 @@ def test_a_process_that_ends_with_an_error_is_told_at_once_with_its_last_words(t
     assert "plan.yaml" in told.value.message
 
 
+@pytest.mark.slow
 def test_the_sums_of_a_run_are_told_as_they_are_taken_and_no_log_is_read_for_it(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=6))
     with Processes(workspace) as processes:

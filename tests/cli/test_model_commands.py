@@ -116,6 +116,7 @@ def test_an_export_to_torch_has_the_scaling_inside(run: SavedRun, tmp_path: Path
     assert [model.classes[place] for place in predicted.tolist()] == model.predict(features).tolist()
 
 
+@pytest.mark.slow
 def test_onnxruntime_predicts_real_rows_as_the_model_does(run: SavedRun, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -66,6 +66,7 @@ def test_every_data_set_of_the_command_has_its_studies() -> None:
     assert set(DATA_SETS) == set(studies.STUDIES)
 
 
+@pytest.mark.slow
 def test_a_small_repetition_writes_its_page_tables_and_marks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ def simulated(folder: Path, engine: str, text: str = PLAN) -> dict[str, object]:
     return result
 
 
+@pytest.mark.thorough
 def test_every_engine_reports_the_same_run(tmp_path: Path) -> None:
     loop, vectorised, auto = (simulated(tmp_path, engine) for engine in ("loop", "vectorised", "auto"))
     assert auto["train"] == vectorised["train"]

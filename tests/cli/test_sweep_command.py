@@ -119,6 +119,7 @@ def test_a_sweep_killed_in_the_middle_goes_on_to_the_same_table(workspace: Path)
     assert timeless(workspace / "interrupted" / "table.json") == timeless(workspace / "sweep" / "table.json")
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_stopped_says_how_to_go_on(workspace: Path) -> None:
     process, points = _start(workspace, "--grid", "rounds=10,1000000000"), workspace / "sweep" / "points"
     _wait_until(lambda: any(points.glob("*.json")), process)

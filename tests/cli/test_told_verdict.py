@@ -94,6 +94,7 @@ def test_a_good_run_is_told_in_one_sentence(tmp_path: Path) -> None:
     assert "Do not use" not in done.output
 
 
+@pytest.mark.thorough
 def test_a_report_and_an_evaluation_tell_the_verdict_again(tmp_path: Path) -> None:
     model = str(tmp_path / "model.safetensors")
     simulate(tmp_path, CLINICS.replace("RATE", "50"), "--model", model)

@@ -39,6 +39,7 @@ def test_two_processes_give_the_bits_of_one_thread_of_this_process() -> None:
     assert results(events) == serial(points)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_loses_its_point_and_is_replaced() -> None:
     # The first point would take hours; the one worker is killed in the middle of it.
     points = (*grid("rounds=1000000000"), *grid("rounds=3"))

@@ -142,6 +142,7 @@ def test_worst_and_best_add_up_to_everybody(losses: list[float], size: float) ->
     assert best <= worst * (1 + 1e-13)
 
 
+@pytest.mark.thorough
 @settings(deadline=None, max_examples=200)
 @given(losses_lists, sizes, st.randoms(use_true_random=False))
 def test_no_group_of_the_size_or_larger_has_a_mean_above_cvar(

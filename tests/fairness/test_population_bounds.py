@@ -254,6 +254,7 @@ def failures(method: Method, delta: float, records: int, fewest: int, redraws: i
     return failed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("records", "fewest"), [(60, 1), (1000, 10)])
 def test_the_bounds_hold_together_in_as_many_redraws_as_promised(
@@ -288,6 +289,7 @@ def test_the_one_sided_margin_is_nearly_as_small_as_can_be() -> None:
     assert binom.isf(1 - 1e-6, REDRAWS, delta / 2) <= broken <= binom.isf(1e-6, REDRAWS, delta)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_the_distance_to_the_sample_shrinks_with_the_root_of_the_number_of_records(method: Method) -> None:
     # The same histogram with every count a hundred times larger: the sample's risk stays, and every term of the

@@ -77,6 +77,7 @@ def population_risk(weights: dict[str, float], size: float) -> float:
     return float((left * losses[order]).sum() / size)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.02])
 def test_bounds_for_declared_shares_hold_in_as_many_redraws_as_promised_with_fixed_numbers_of_records(
     share: float,

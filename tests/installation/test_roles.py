@@ -71,6 +71,7 @@ def test_the_table_of_extras_is_the_projects() -> None:
     assert named - brought == set()
 
 
+@pytest.mark.slow
 def test_a_lead_without_torch_makes_checks_and_exports_a_plan(base: Shell) -> None:
     base.run("workspace", "create", "heart")
     base.folder /= "heart"
@@ -156,6 +157,7 @@ def test_an_aggregator_without_torch_runs_a_masked_federation_and_everything_aft
     assert "fedfair plan freeze" in base.run("aggregator", "start", *plan, "--fresh", status=2)
 
 
+@pytest.mark.slow
 def test_simulate_report_and_predict_need_nothing_that_windows_lacks(tmp_path: Path) -> None:
     shell = Shell(tmp_path, environment("windows_like"))
     code = "import fedfair.process.lock as lock\ntry: lock._hold(0)\nexcept ModuleNotFoundError: print('hidden')"

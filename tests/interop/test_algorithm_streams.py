@@ -148,7 +148,9 @@ def test_every_site_replays_the_masked_rounds_of_q_ffl(tmp_path: Path) -> None:
     assert len({model.read_bytes() for model in models}) == 1
 
 
-@pytest.mark.parametrize("protection", [{"mode": "off"}, MASKED], ids=["clear", "masked"])
+@pytest.mark.parametrize(
+    "protection", [{"mode": "off"}, pytest.param(MASKED, marks=pytest.mark.slow)], ids=["clear", "masked"]
+)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_who_leaves_and_returns_takes_part_with_what_it_kept(
     tmp_path: Path, name: str, protection: Mapping[str, object]

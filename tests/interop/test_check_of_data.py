@@ -50,6 +50,7 @@ def records(folder: Path, name: str, rows: list[str]) -> None:
     (folder / f"{name}.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_file_with_every_value_in_another_case_is_shown_with_both_spellings(
     tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_summary_that_is_spoiled_is_said_to_be_so_and_stops_nothing(tmp_path: 
     assert "Is a directory" in noted(site).words
 
 
+@pytest.mark.slow
 def test_a_start_writes_the_summary_that_the_next_check_compares_with(tmp_path: Path, started: Started) -> None:
     started.workspace = federation(tmp_path)
     words = ("-n", "clinic-a", "-c", "clinic-a.yaml", "-a", "localhost:1", "--give-up-after", "0")

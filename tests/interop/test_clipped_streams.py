@@ -102,7 +102,7 @@ def deployed(workspace: Workspace) -> list[dict[str, object]]:
     return [line for line in metrics(workspace) if line["purpose"] == "training"]
 
 
-@pytest.mark.parametrize("batch_size", [16, "full"])
+@pytest.mark.parametrize("batch_size", [pytest.param(16, marks=pytest.mark.slow), "full"])
 def test_a_masked_run_whose_clip_bites_gives_the_model_of_the_simulation(
     tmp_path: Path, batch_size: int | str
 ) -> None:

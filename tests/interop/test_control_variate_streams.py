@@ -70,7 +70,10 @@ def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
     model_files_agree(workspace, 4 * fixed_point_bound(workspace))
 
 
-@pytest.mark.parametrize("protection", [{"mode": "off"}, {"mode": "malicious", "most_records": 512}])
+@pytest.mark.parametrize(
+    "protection",
+    [{"mode": "off"}, pytest.param({"mode": "malicious", "most_records": 512}, marks=pytest.mark.slow)],
+)
 def test_who_leaves_and_returns_keeps_its_variate(tmp_path: Path, protection: dict[str, object]) -> None:
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0, "join_deadline_seconds": 60}
     plan = small_plan(

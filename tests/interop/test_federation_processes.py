@@ -120,6 +120,7 @@ def test_a_site_that_approved_another_plan_is_refused_with_both_digests(tmp_path
     assert "Traceback" not in refused.stdout
 
 
+@pytest.mark.slow
 def test_the_preflight_says_what_works_and_what_does_not(tmp_path: Path, started: Started) -> None:
     started.workspace = prepare(tmp_path, small_plan(rounds=1))
     started.aggregator()

@@ -96,6 +96,7 @@ def contributors(workspace: Workspace) -> dict[int, int]:
     return found
 
 
+@pytest.mark.slow
 @both
 def test_a_late_start_a_return_after_missed_rounds_and_a_kill_before_the_opened_sum_end_in_one_state(
     tmp_path: Path, protection: Mapping[str, object] | None

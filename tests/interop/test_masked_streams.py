@@ -112,6 +112,7 @@ def test_a_large_model_is_added_and_unmasked_beside_the_streams(
     assert ("Connected", False) not in threads
 
 
+@pytest.mark.slow
 def test_a_late_joiner_brings_a_new_session_and_is_summed_from_then_on(tmp_path: Path) -> None:
     federation = {"min_collaborators": 2, "join_deadline_seconds": 1}
     workspace = prepare(tmp_path, small_plan(rounds=60, federation=federation, protection={"mode": "malicious"}))

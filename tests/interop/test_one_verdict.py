@@ -58,6 +58,7 @@ def test_the_demonstration_and_its_simulation_come_to_the_same_verdict(
         assert json.loads((run / "result.json").read_text())["verdict"] == told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "words"), [(100.0, "Do not use this model as it is; try "), (0.1, "No evaluation ")]
 )

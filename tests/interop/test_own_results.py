@@ -21,6 +21,7 @@ OF_THE_AGGREGATOR = {"timing", "traffic", "left"}
 """What only the aggregator knows."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("protection", "output"), [(None, "best"), (MASKED, "last")], ids=["plain", "masked"])
 def test_every_site_has_the_model_the_result_and_its_own_figures(
     tmp_path: Path, started: Started, protection: dict[str, object] | None, output: str

@@ -114,6 +114,7 @@ def test_sites_behind_a_proxy_that_wants_a_password_take_part_over_tls_to_the_ag
         assert set(proxy.asked) == {f"{HOST}:8443"}
 
 
+@pytest.mark.slow
 def test_a_real_process_finds_its_proxy_in_the_environment_and_in_its_own_file(tmp_path: Path) -> None:
     workspace = named(tmp_path)
     with running(ConnectProxy(credentials=f"{USER}:{PASSWORD}")) as proxy:
@@ -141,6 +142,7 @@ def test_a_real_process_finds_its_proxy_in_the_environment_and_in_its_own_file(t
         assert proxy.opened == 4
 
 
+@pytest.mark.slow
 def test_a_federation_of_one_machine_is_not_stopped_by_a_dead_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

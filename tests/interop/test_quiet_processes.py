@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.cli.loopback import Processes, prepare
 from fedfair.plan.loading import load_plan
@@ -18,6 +20,7 @@ FAULT = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_the_lead_of_a_perfect_masked_run_reads_no_line_that_sounds_like_a_fault(tmp_path: Path) -> None:
     protection = {"mode": "malicious", "most_records": 512}
     workspace = prepare(tmp_path, small_plan(rounds=10, protection=protection))

@@ -45,7 +45,11 @@ async def aggregate(workspace: Workspace, port: int, until: int | None, *, goes_
         run.records.close()
 
 
-@pytest.mark.parametrize("protection", [None, {"mode": "malicious", "most_records": 512}], ids=["plain", "masked"])
+@pytest.mark.parametrize(
+    "protection",
+    [None, pytest.param({"mode": "malicious", "most_records": 512}, marks=pytest.mark.slow)],
+    ids=["plain", "masked"],
+)
 def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operator_s_word(
     tmp_path: Path, protection: Mapping[str, object] | None
 ) -> None:

@@ -47,6 +47,7 @@ def site_process(workspace: Workspace, port: int, most_bytes: int) -> subprocess
     )
 
 
+@pytest.mark.slow
 def test_a_site_whose_disk_is_full_names_the_file_and_rejoins_when_there_is_room(tmp_path: Path) -> None:
     plan = small_plan(rounds=2, protection=MASKED)
     plan["task"] = {**plan["task"], "model": {"name": "mlp", "hidden": [256]}}  # type: ignore[dict-item]

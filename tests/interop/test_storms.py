@@ -62,6 +62,7 @@ BURST = NO_MORE.burst
 TWO_OF_THREE = {"min_collaborators": 2, "join_deadline_seconds": 20}
 
 
+@pytest.mark.slow
 def test_questions_that_are_too_long_or_too_many_are_refused_and_not_recorded(
     tmp_path: Path,
 ) -> None:
@@ -79,6 +80,7 @@ def test_questions_that_are_too_long_or_too_many_are_refused_and_not_recorded(
     assert play(workspace, floods, limits=NO_MORE).state.value == "finished"
 
 
+@pytest.mark.slow
 def test_a_site_that_only_connects_is_soon_heard_of_no_more_and_the_others_train(
     tmp_path: Path,
 ) -> None:

@@ -62,6 +62,7 @@ DONE = "3 rounds\n"
 STOPPED = "the work was stopped by its operator (SIGTERM)\n"
 
 
+@pytest.mark.slow
 def test_sigterm_at_any_instant_of_a_service_is_no_failure() -> None:
     command = [sys.executable, "-c", FORKED + PLAYED, str(STEP)]
     played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)

@@ -36,6 +36,7 @@ def shown(done: Done) -> Conclusions:
     return conclude(done)
 
 
+@pytest.mark.slow
 def test_every_claim_has_a_verdict_and_a_reason(shown: Conclusions) -> None:
     assert [decision.claim for decision in shown.decisions] == list(CLAIMS)
     assert all(decision.reason for decision in shown.decisions)
@@ -47,12 +48,14 @@ def test_every_claim_has_a_verdict_and_a_reason(shown: Conclusions) -> None:
     assert by_claim["C10"].reason == "FedMinMax was not run at this size"
 
 
+@pytest.mark.slow
 def test_every_run_has_a_result_and_every_cell_a_mark(done: Done) -> None:
     assert not done.failures
     assert not done.evidence.missing
     assert len(done.results) == len(done.runs.points)
 
 
+@pytest.mark.slow
 def test_a_second_run_repeats_nothing(done: Done, folder: Path) -> None:
     events: list[Event] = []
     again = PreparedStudy(study(*FIGURES), SIZE, folder, folder)
@@ -61,6 +64,7 @@ def test_a_second_run_repeats_nothing(done: Done, folder: Path) -> None:
     assert not any(isinstance(event, PointFinished) for event in events)
 
 
+@pytest.mark.slow
 def test_the_page_has_its_figures_tables_and_sentences_and_escapes_them(done: Done, shown: Conclusions) -> None:
     page = reproduction_page("A <repetition>", [(done, shown)])
     assert page.count("<svg") == 3
@@ -71,6 +75,7 @@ def test_the_page_has_its_figures_tables_and_sentences_and_escapes_them(done: Do
         assert words in page
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_command_and_a_row_for_every_method(done: Done, shown: Conclusions) -> None:
     summary = reproduction_summary("Title", "fedfair reproduce small", [(done, shown)])
     assert "`fedfair reproduce small`" in summary
@@ -79,6 +84,7 @@ def test_the_summary_has_the_command_and_a_row_for_every_method(done: Done, show
     assert "| uniform guess | 0.693 |" in summary
 
 
+@pytest.mark.slow
 def test_page_and_summary_name_what_is_left_out(done: Done, shown: Conclusions) -> None:
     lost = Cell(Figure.BASELINES, "dro", 0.3, None)
     short = replace(done, evidence=replace(done.evidence, missing=(lost,)))
@@ -103,6 +109,7 @@ def test_who_is_in_the_worst_group_of_other_data_stands_without_the_papers_rows(
     assert rows.body == (("everybody", "25.0", "75.0"),)
 
 
+@pytest.mark.slow
 def test_a_repetition_whose_time_is_up_reports_what_there_is_and_goes_on_later(tmp_path: Path) -> None:
     small = study(Figure.BASELINES, methods=("fedavg",))
     ended: list[Event] = []

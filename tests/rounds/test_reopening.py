@@ -175,6 +175,7 @@ NOTHING_LOST: Silence = frozenset()
 AN_UPLOAD_LOST: Silence = frozenset({(D, Kind.UPLOAD, 1)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("quorum", "silent", "messages"),
     [(None, NOTHING_LOST, 56), (3, NOTHING_LOST, 56), (3, AN_UPLOAD_LOST, 61)],
@@ -198,6 +199,7 @@ def test_an_aggregator_killed_at_any_message_ends_with_the_same_model_and_sums(
         assert all(len(said) == 1 for said in play.said_of.values())
 
 
+@pytest.mark.slow
 def test_an_aggregator_and_every_site_killed_at_any_message_still_end_with_the_same_model() -> None:
     plan = make_plan(4, rounds=3, every=2, clip=1.0)
     undisturbed = played(plan)

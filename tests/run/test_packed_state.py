@@ -57,6 +57,7 @@ def test_vectors_are_not_copied_when_a_state_is_packed() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_state_that_is_cut_anywhere_or_has_a_byte_too_many_is_refused() -> None:
     initial, *_, last = run_of()
     raw = packed(last)

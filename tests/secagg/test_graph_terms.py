@@ -96,6 +96,7 @@ def test_the_thresholds_are_those_that_the_proof_asks_for() -> None:
         assert terms.votes <= terms.committee <= members
 
 
+@pytest.mark.thorough
 def test_small_sessions_keep_the_complete_graph_and_so_do_those_with_many_colluders() -> None:
     for members in range(2, COMPLETE_MEMBERS + 1):
         assert graph_terms(members, 0) is None

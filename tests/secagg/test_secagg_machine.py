@@ -7,6 +7,7 @@ deadlines pass at any moment. Members contribute unit vectors, so a sum says by 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -176,7 +177,7 @@ class Storm(RuleBasedStateMachine):
         self.said.setdefault(about, set()).add((send.message, bytes(send.vector)))
 
 
-TestStorm = Storm.TestCase
+TestStorm = pytest.mark.thorough(Storm.TestCase)
 TestStorm.settings = settings(
     deadline=None,
     max_examples=100,

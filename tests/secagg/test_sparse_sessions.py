@@ -56,6 +56,7 @@ def check(wire: Wire, missing: set[int]) -> None:
     assert wire.accepted.keys() == set(wire.roster.indices)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suite", Suite)
 @pytest.mark.parametrize("mode", Mode)
 def test_a_sum_is_that_of_all_and_then_that_of_the_survivors(mode: Mode, suite: Suite) -> None:

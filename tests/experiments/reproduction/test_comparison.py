@@ -25,6 +25,7 @@ SLACK = 4 * math.sqrt(0.05 * 0.95 / TRIALS)
 """Four standard errors of a share of 5 % that is counted in so many trials."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("errors", "repeats"), [((1.0, 1.0), 3), ((1.0, 0.2), 3), ((0.1, 1.0), 5)])
 def test_a_claim_on_the_border_is_decided_wrongly_about_as_often_as_the_level_says(
     errors: tuple[float, float], repeats: int
