@@ -139,3 +139,10 @@ def test_prose_names_only_modules_that_exist_and_only_what_is_in_them() -> None:
                 if is_class and not re.search(rf"\b{name}\b", sources.get(module, "")):
                     wrong.add(f"{place}: {module}.{name}")
     assert wrong == set()
+
+
+def test_every_benchmark_that_is_a_command_has_a_row_in_their_table() -> None:
+    commands = [path.name for path in (REPOSITORY / "benchmarks").glob("*.py") if "__main__" in path.read_text()]
+    told = (REPOSITORY / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    missing = {name for name in commands if not name.endswith("_side.py") and f"| `{name}` |" not in told}
+    assert not missing
