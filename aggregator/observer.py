@@ -15,6 +15,7 @@ from aggregator.notices import Notice
 from fedfair.ids import ParticipantId
 from fedfair.process.events import LogLevel
 from fedfair.results.costs import SumCost
+from fedfair.results.loss_text import loss_text
 from fedfair.rounds.stragglers import SumPace
 from fedfair.run.training_run import Progress
 from fedfair.watching.run_status import SumStep
@@ -134,11 +135,11 @@ class RunLines:
 
 def summary(progress: Progress, worst_group_size: float) -> str:
     """Return the figures of an evaluation in words: the threshold, then mean and worst-group risk by split."""
-    words = [f"threshold {progress.threshold:.4g}"]
+    words = [f"threshold {loss_text(progress.threshold, 4)}"]
     if progress.evaluation is not None:
         words += [
-            f"{name}: mean {split.mean:.4g}, worst {worst_group_size:.0%} "
-            f"{split.by_group_size[worst_group_size].worst:.4g}"
+            f"{name}: mean {loss_text(split.mean, 4)}, worst {worst_group_size:.0%} "
+            f"{loss_text(split.by_group_size[worst_group_size].worst, 4)}"
             + ("" if split.accuracy is None else f", accuracy {split.accuracy:.1%}")
             for name, split in progress.evaluation.splits.items()
         ]

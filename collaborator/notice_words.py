@@ -34,7 +34,7 @@ from collaborator.notices import (
     ValuesOmitted,
 )
 from fedfair.plan.description import percent
-from fedfair.results.loss_text import loss_text
+from fedfair.results.loss_text import TOO_FEW, loss_or_too_few
 from fedfair.results.own_figures import OwnFigures
 from fedfair.tracking.failure import TrackerFailed, tracker_words
 
@@ -127,8 +127,8 @@ def _own_lines(figures: OwnFigures) -> Iterator[str]:
 
 
 def _auc(value: float | None) -> str:
-    return "too few" if value is None else f"{value:.3f}"
+    return TOO_FEW if value is None else f"{value:.3f}"
 
 
 def _loss(value: float | None) -> str:
-    return "too few" if value is None else f"{loss_text(value, 4):>7}"
+    return f"{loss_or_too_few(value):>{len(TOO_FEW)}}"

@@ -17,6 +17,7 @@ from fedfair.errors import FedfairError, RemoteProtocolError, UnreachableError
 from fedfair.plan.description import percent
 from fedfair.plan.losses import NATS
 from fedfair.process.terminal import console, host_and_port
+from fedfair.results.loss_text import loss_or_too_few
 
 DEFAULT_PLACE = "localhost:9464"
 SECONDS = 15.0
@@ -115,16 +116,11 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         # A process of an earlier version states no unit: it has losses in nats alone.
         unit = document.get("loss_unit", NATS)
         for name, split in document["evaluation"]["splits"].items():
-            yield (
-                f"after round {document['evaluation']['round']}, {name}: everybody {_loss(split['mean'])}, "
-                f"{group} {_loss(split['worst'])} {unit}"
-            )
+            everybody, worst = loss_or_too_few(split["mean"]), loss_or_too_few(split["worst"])
+            place = f"after round {document['evaluation']['round']}, {name}"
+            yield f"{place}: everybody {everybody}, {group} {worst} {unit}"
     if document["certificate_days_left"] is not None:
         yield f"the certificate ends in {document['certificate_days_left']} days"
-
-
-def _loss(value: float | None) -> str:
-    return "too few" if value is None else f"{value:.4g}"
 
 
 def _sites(document: Mapping[str, Any]) -> Table:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+TOO_FEW = "too few"
+"""Stands for a figure that is kept back, because too few records would make it."""
+
 _SMALL, _LARGE = 1e-3, 1e4
 
 
@@ -34,3 +37,8 @@ def loss_text(loss: float, usual: int = 3, beside: float | None = None) -> str:
         beside: a loss whose size decides instead, so that all figures of a table have the same decimals.
     """
     return f"{loss:.{decimals_for(loss if beside is None else beside, usual)}f}"
+
+
+def loss_or_too_few(loss: float | None) -> str:
+    """Return a loss as `loss_text` writes it, usually with four decimals; `TOO_FEW` for None."""
+    return TOO_FEW if loss is None else loss_text(loss, 4)

@@ -21,7 +21,7 @@ from fedfair.process.printable import printable
 from fedfair.report.blocks import table
 from fedfair.report.html import render
 from fedfair.report.svg import palette_css
-from fedfair.results.loss_text import loss_text
+from fedfair.results.loss_text import loss_or_too_few, loss_text
 from fedfair.version import __version__
 from fedfair.watching.run_status import NO_SUM, RunStatus, WatchedState
 
@@ -210,14 +210,15 @@ def _losses(status: RunStatus) -> Markup | str:
         return ""
     headings = ("records", "everybody", f"worst {percent(status.worst_group_size)}", "accuracy")
     rows = [
-        (name, _loss(split.mean), _loss(split.worst), "—" if split.accuracy is None else f"{split.accuracy:.1%}")
+        (
+            name,
+            loss_or_too_few(split.mean),
+            loss_or_too_few(split.worst),
+            "—" if split.accuracy is None else f"{split.accuracy:.1%}",
+        )
         for name, split in status.evaluation.splits.items()
     ]
     return table(f"Losses in {status.loss_unit} over all sites together, smaller is better", headings, rows)
-
-
-def _loss(value: float | None) -> str:
-    return "too few" if value is None else loss_text(value, 4)
 
 
 def _chart(status: RunStatus) -> Markup | str:
@@ -238,8 +239,9 @@ def _chart(status: RunStatus) -> Markup | str:
         )
 
     words = (
-        f"Loss by round, from round {first} to {rounds[-1]}: everybody {status.history[0][1]:.4g} to "
-        f"{status.history[-1][1]:.4g}, the worst group {status.history[0][2]:.4g} to {status.history[-1][2]:.4g}."
+        f"Loss by round, from round {first} to {rounds[-1]}: everybody {loss_text(status.history[0][1], 4)} to "
+        f"{loss_text(status.history[-1][1], 4)}, the worst group {loss_text(status.history[0][2], 4)} to "
+        f"{loss_text(status.history[-1][2], 4)}."
     )
     return Markup(
         '<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{words}">'

@@ -11,6 +11,7 @@ import torch
 
 from aggregator.observer import summary
 from fedfair.cli.loopback import prepare
+from fedfair.results.loss_text import loss_text
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.plans import small_plan
 
@@ -36,6 +37,6 @@ def test_log_metrics_result_and_evaluation_say_one_threshold_for_every_round(tmp
     assert written == history
     stated = [line["threshold"] for line in metrics(workspace) if line["round"] == 0 and "threshold" in line]
     assert stated == [history[0]]
-    assert log == {number: f"threshold {threshold:.4g}" for number, threshold in history.items()}
+    assert log == {number: f"threshold {loss_text(threshold, 4)}" for number, threshold in history.items()}
     kept = json.loads((tmp_path / "save" / "evaluation.json").read_text())
     assert kept["threshold"] == history[kept["round"]] == result["threshold"]
