@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from fedfair.run.saved_model import TrainedModel, save_model
 from fedfair.simulation.simulate import SimulationOutcome, simulate
 from tests import plans
 
-DATA = Path(os.environ.get("FEDFAIR_DATA", "data"))
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 
 

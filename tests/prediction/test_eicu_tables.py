@@ -13,7 +13,7 @@ from fedfair.cli.commands import app
 from fedfair.data.eicu import FLAGS, MEASURED
 from fedfair.errors import DataError
 from tests import plans
-from tests.prediction.saved_runs import DATA, SavedRun, saved_run
+from tests.prediction.saved_runs import SavedRun, saved_run
 
 PATIENT = ("patientunitstayid", "gender", "age", "ethnicity", "hospitalid", "hospitaldischargestatus", "uniquepid",
            "admissionheight", "admissionweight")  # fmt: skip
@@ -118,18 +118,18 @@ def test_a_folder_without_a_table_and_a_value_that_is_no_number_are_refused_in_w
         predict(run, tmp_path)
 
 
-@pytest.mark.skipif(not (DATA / "eicu_demo").is_dir(), reason="FEDFAIR_DATA has no eICU data")
-def test_the_four_tables_of_the_demonstration_are_predicted_as_their_one_table(tmp_path: Path) -> None:
+def test_the_four_tables_of_the_demonstration_are_predicted_as_their_one_table(
+    data_root: Path, tmp_path: Path
+) -> None:
+    demonstration = data_root.resolve() / "eicu_demo"
     tables = tmp_path / "tables"
     tables.mkdir()
     for name in ("patient", "apacheapsvar", "apachepredvar", "hospital"):
-        (tables / f"{name}.csv.gz").symlink_to((DATA / "eicu_demo" / f"{name}.csv.gz").resolve())
+        (tables / f"{name}.csv.gz").symlink_to(demonstration / f"{name}.csv.gz")
     run = trained(tmp_path, tables, "secure")
     rows = predict(run, tables, "--keep", "hospitaldischargestatus")
     assert losses_of(rows) == pytest.approx(run.losses("a", "train"), abs=1e-6)
-    one = predict(
-        run, (DATA / "eicu_demo" / "eicu_demo_mortality.csv.gz").resolve(), "--keep", "patientunitstayid"
-    )
+    one = predict(run, demonstration / "eicu_demo_mortality.csv.gz", "--keep", "patientunitstayid")
     chances = {row["patientunitstayid"]: float(row["probability_Alive"]) for row in rows}
     found = {row["patientunitstayid"]: float(row["probability_Alive"]) for row in one}
     assert found == pytest.approx({stay: chances[stay] for stay in found}, abs=1e-12)

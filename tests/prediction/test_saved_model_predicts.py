@@ -18,15 +18,18 @@ from fedfair.prediction.input_files import read_input
 from fedfair.prediction.loaded_model import SavedModel, load_model
 from fedfair.prediction.raw_rows import rows_of_table
 from tests import plans
-from tests.prediction.saved_runs import DATA, HOSPITALS, SavedRun, heart_values, saved_run
-
-HEART_FILES = {name: str((DATA / "heart" / f"processed.{name}.data").resolve()) for name in HOSPITALS}
-needs_heart = pytest.mark.skipif(not (DATA / "heart").is_dir(), reason="FEDFAIR_DATA has no heart data")
+from tests.prediction.saved_runs import HOSPITALS, SavedRun, heart_values, saved_run
 
 
 @pytest.fixture(scope="module")
-def heart(tmp_path_factory: pytest.TempPathFactory) -> SavedRun:
-    return saved_run(tmp_path_factory.mktemp("heart"), heart_values(HEART_FILES))
+def heart_files(data_root: Path) -> dict[str, str]:
+    folder = data_root.resolve() / "heart"
+    return {name: str(folder / f"processed.{name}.data") for name in HOSPITALS}
+
+
+@pytest.fixture(scope="module")
+def heart(heart_files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> SavedRun:
+    return saved_run(tmp_path_factory.mktemp("heart"), heart_values(heart_files))
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +38,11 @@ def cancer(tmp_path_factory: pytest.TempPathFactory) -> SavedRun:
     return saved_run(tmp_path_factory.mktemp("cancer"), plans.stated(task=task, training={"rounds": 3}))
 
 
-@needs_heart
-def test_predictions_from_a_raw_file_reproduce_the_losses_of_the_evaluation(heart: SavedRun) -> None:
+def test_predictions_from_a_raw_file_reproduce_the_losses_of_the_evaluation(
+    heart: SavedRun, heart_files: dict[str, str]
+) -> None:
     model = load_model(heart.model)
-    for name, file in HEART_FILES.items():
+    for name, file in heart_files.items():
         table = read_table(Path(file), form=model.raw.form)
         records = pd.DataFrame(dict(table.columns)).replace({"?": None})
         evaluated = heart.losses(name, "train", "test")
@@ -91,18 +95,19 @@ def test_acs_rows_are_predicted_with_the_columns_of_the_census_beside_them(tmp_p
     assert model.classes == ("not employed", "employed")
 
 
-@pytest.mark.skipif(not (DATA / "eicu_demo").is_dir(), reason="FEDFAIR_DATA has no eICU data")
 @pytest.mark.parametrize("scaling", ["secure", "ranges"])
-def test_intensive_care_stays_are_predicted_from_their_one_table(tmp_path: Path, scaling: str) -> None:
-    folder = str((DATA / "eicu_demo").resolve())
+def test_intensive_care_stays_are_predicted_from_their_one_table(
+    data_root: Path, tmp_path: Path, scaling: str
+) -> None:
+    folder = data_root.resolve() / "eicu_demo"
     task = {
-        "data": {"eicu": {"folder": folder}},
+        "data": {"eicu": {"folder": str(folder)}},
         "partition": {"scheme": "contiguous"},
         "standardize": scaling,
         "model": {"name": "mlp", "hidden": [4]},
     }
     run = saved_run(tmp_path, plans.stated(("a",), task=task))
-    table = read_table(DATA / "eicu_demo" / "eicu_demo_mortality.csv.gz")
+    table = read_table(folder / "eicu_demo_mortality.csv.gz")
     known = np.isin(table.columns["hospitaldischargestatus"], ("Alive", "Expired"))
     model = load_model(run.model)
     chances, _ = model.judged(rows_of_table(model.raw, table.take(known)))
