@@ -21,14 +21,7 @@ from fedfair.data.dataset import Dataset
 from fedfair.data.number_texts import NumberForm, form_of
 from fedfair.data.own_survey import mask_name
 from fedfair.data.profile import ColumnProfile, case_variants
-from fedfair.data.reading import (
-    PLAIN_NUMBERS,
-    Faults,
-    TableForm,
-    TextTable,
-    numbers,
-    table_blocks,
-)
+from fedfair.data.reading import PLAIN_NUMBERS, Faults, TableForm, TextTable, numbers, table_blocks
 from fedfair.data.typed_values import marks_as_numbers
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import OTHER, CsvData

@@ -54,7 +54,6 @@ from fedfair.simulation.linear_family import is_too_much, least_served_size
 from fedfair.training.binding import bound
 
 HERE = RayCluster()
-ASKED = ("test", "train")
 
 OnProgress = Callable[[Progress], None]
 
