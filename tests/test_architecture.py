@@ -115,6 +115,19 @@ def test_access_is_never_guarded_by_an_assert() -> None:
     assert [place for place, node in _nodes() if isinstance(node, ast.Assert)] == []
 
 
+def test_gradients_are_asked_for_in_ways_that_import_nothing_in_the_middle_of_a_round() -> None:
+    # With weights of its own, torch's first call imports sympy, which takes seconds.
+    calls = [(place, node) for place, node in _nodes() if isinstance(node, ast.Call)]
+    named = [(place, ast.unparse(node.func), len(node.args), node.keywords) for place, node in calls]
+    assert [place for place, name, *_ in named if name == "torch.autograd.backward"] == []
+    assert [
+        place
+        for place, name, given, keywords in named
+        if (name == "torch.autograd.grad" and (given > 2 or any(one.arg == "grad_outputs" for one in keywords)))
+        or (name.endswith(".backward") and given)
+    ] == []
+
+
 def test_a_collaborator_speaks_to_the_network_in_one_module_which_records_what_it_says() -> None:
     own = {(place, name.split(".")[0]) for place, name in _imported() if place.startswith("collaborator")}
     assert {place for place, name in own if name == "grpc"} == {"collaborator/link.py"}

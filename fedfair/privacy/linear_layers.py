@@ -72,7 +72,7 @@ class LinearGradients:
     def norms(self, losses: Tensor) -> Tensor:
         """Return the norm of each record's gradient, (batch,)."""
         outputs = [self._passing[layer][1] for layer in self._layers]
-        errors = torch.autograd.grad(losses, outputs, torch.ones_like(losses))
+        errors = torch.autograd.grad(losses.sum(), outputs)
         self._factors = [
             (layer, error.to(losses.dtype), self._passing[layer][0].to(losses.dtype))
             for layer, error in zip(self._layers, errors, strict=True)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfair.errors import FedfairError, LocalProtocolError, PlanError
+from fedfair.fairness.weighted_gradient import backward_weighted
 from fedfair.privacy.linear_layers import (
     EVERYBODY,
     LinearGradients,
@@ -98,7 +99,7 @@ class HookGradients:
     def norms(self, losses: Tensor) -> Tensor:
         """Return the norm of each record's gradient, (batch,)."""
         with _first_layer_in_silence():
-            torch.autograd.backward(losses, torch.ones_like(losses))
+            backward_weighted(losses)
         return joint_norms([lengths_of(gradients) for _, gradients in self._held()])
 
     def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = EVERYBODY) -> None:  # noqa: ARG002 - one signature for both ways
@@ -154,7 +155,7 @@ class GhostGradients:
     def norms(self, losses: Tensor) -> Tensor:
         """Return the norm of each record's gradient, (batch,)."""
         with _first_layer_in_silence():
-            torch.autograd.backward(losses, torch.ones_like(losses), retain_graph=True)
+            backward_weighted(losses, keep_graph=True)
         found = (getattr(parameter, "_norm_sample", None) for parameter in self._parameters)
         return joint_norms([norms.to(losses.dtype) for norms in found if norms is not None])
 
@@ -170,7 +171,7 @@ class GhostGradients:
         for parameter in self._parameters:
             gradient_of(parameter).zero_()
         with _first_layer_in_silence():
-            torch.autograd.backward(losses, coefficients)
+            backward_weighted(losses, coefficients)
 
 
 def per_sample_gradients(module: nn.Module, way: Way) -> PerSample:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedfair.errors import PlanError, TrainingError
+from fedfair.fairness.weighted_gradient import backward_weighted
 from fedfair.plan.learning_rates import LearningRates
 from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.training.flat_model import FlatModel
@@ -149,7 +150,7 @@ class LocalSteps:
                 scale = _scaled_backward(self.model, losses, coefficients[mine], scale, parts)
             else:
                 with parts.agreed():
-                    torch.autograd.backward(losses, coefficients[mine])
+                    backward_weighted(losses, coefficients[mine])
                 parts.add(self.model.gradient)
             if drift is not None:
                 self.model.gradient.add_(drift.model)
@@ -178,7 +179,7 @@ def _scaled_backward(
     """
     while scale >= 1.0:
         with parts.agreed():
-            torch.autograd.backward(losses, coefficients * scale, retain_graph=True)
+            backward_weighted(losses, coefficients * scale, keep_graph=True)
         parts.add(model.gradient)
         if bool(torch.isfinite(model.gradient).all()):
             model.gradient.div_(scale)

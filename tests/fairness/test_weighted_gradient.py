@@ -1,0 +1,72 @@
+"""Weighted losses go backward to the bit as torch sends them, and nothing large is imported for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedfair.fairness.weighted_gradient import backward_weighted
+from tests.conftest import REPOSITORY
+
+WEIGHTS = {
+    "ordinary": torch.rand(64, generator=torch.Generator().manual_seed(1)),
+    "zeros": torch.zeros(64),
+    "not finite": torch.tensor([float("inf"), float("-inf"), float("nan"), 1.0]).repeat(16),
+    "beyond the width": torch.full((64,), 3e38),
+}
+
+
+def gradients(weights: Tensor | None, *, by_torch: bool) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    features = torch.randn(64, 5, generator=generator)
+    layers = torch.nn.Linear(5, 7), torch.nn.Linear(7, 3)
+    with torch.no_grad():
+        for layer in layers:
+            for parameter in layer.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    answers = layers[1](torch.relu(layers[0](features)))
+    losses = torch.nn.functional.cross_entropy(answers, torch.arange(64) % 3, reduction="none")
+    for _ in range(2):
+        if by_torch:
+            torch.autograd.backward(losses, torch.ones(64) if weights is None else weights, retain_graph=True)
+        else:
+            backward_weighted(losses, weights, keep_graph=True)
+    found = [parameter.grad for layer in layers for parameter in layer.parameters()]
+    return [gradient.clone() for gradient in found if gradient is not None]
+
+
+@pytest.mark.parametrize("kind", [*WEIGHTS, None])
+def test_the_gradient_is_that_of_torch_to_the_bit(kind: str | None) -> None:
+    weights = None if kind is None else WEIGHTS[kind]
+    ours, torchs = gradients(weights, by_torch=False), gradients(weights, by_torch=True)
+    assert len(ours) == 4
+    assert [own.numpy().tobytes() for own in ours] == [other.numpy().tobytes() for other in torchs]
+
+
+NOISE = {"noise_multiplier": 1.0, "clip": 1.0, "delta": 1e-5}
+TRAINING: dict[str, dict[str, object]] = {
+    "plain": {},
+    "control variates": {"training": {"local_steps": 3, "control_variates": True}},
+    "bf16": {"training": {"precision": "bf16"}},
+    "noise": {"privacy": {"sample_level": NOISE}, "task": {"standardize": "none"}},
+}
+
+
+@pytest.mark.parametrize("kind", TRAINING)
+def test_a_process_that_trains_imports_no_sympy(kind: str) -> None:
+    """Its import takes seconds on a busy machine, in a round that everybody waits for."""
+    program = (
+        "import sys, fedfair\n"
+        "from fedfair.plan.schema import Plan\n"
+        "from tests.plans import over, small_plan\n"
+        f"plan = Plan.model_validate(over(small_plan(rounds=1), **{TRAINING[kind]!r}))\n"
+        "fedfair.simulate(plan, engine='loop')\n"
+        "print('sympy' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
