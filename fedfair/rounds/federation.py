@@ -366,7 +366,7 @@ class Federation:
 
     def _sum_round(self, number: SumNumber, request: SumRequest) -> SumRound:
         self._late.begin_sum(only_these=self._next.is_fixed)
-        cohort, quorum = self._next.take(self._late.times.resting), self._quorum
+        cohort, quorum = self._next.take(self._late.resting(request)), self._quorum
         if self._protection is None:
             return PlainSumRound(number, request, cohort, quorum, self._make_sum(request.spec))
         for participant in self._members.connected:

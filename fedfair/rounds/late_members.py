@@ -16,6 +16,7 @@ from fedfair.rounds.membership import Presence
 from fedfair.rounds.stragglers import Question, Stragglers
 
 if TYPE_CHECKING:
+    from fedfair.aggregation.requests import SumRequest
     from fedfair.ids import ParticipantId
     from fedfair.plan.schema import Plan
     from fedfair.rounds.deadlines import Deadlines
@@ -38,6 +39,7 @@ class LateMembers:
 
     def __init__(self, plan: Plan, members: Membership, deadlines: Deadlines, clock: Callable[[], float]) -> None:
         self._is_masked = is_masked(plan)
+        self._last_round = plan.training.rounds
         self._max_attempts = plan.federation.max_attempts
         self._members = members
         self._deadlines = deadlines
@@ -48,6 +50,14 @@ class LateMembers:
     def begin_sum(self, *, only_these: bool) -> None:
         """Note that a sum begins, and whether nobody of its cohort can be left out."""
         self._only_these = only_these
+
+    def resting(self, request: SumRequest) -> frozenset[ParticipantId]:
+        """Return who is not asked in a sum, if the others are enough.
+
+        In the last round these are only those who have not answered what they were asked before: nothing comes
+        after it for which time could be saved, and who takes part has the final model.
+        """
+        return self.times.owing if request.round >= self._last_round else self.times.resting
 
     def watch(self, sum_round: SumRound) -> Iterator[SetDeadline | CancelDeadline]:
         """Time the present step of an open sum; once enough have answered it, limit the wait for the others."""

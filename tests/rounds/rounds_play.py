@@ -108,11 +108,13 @@ class Play:
         self.training_run = training_run or training_run_of(plan)
         self.quorum = plan.federation.min_collaborators or len(plan.federation.collaborators)
         self.members = tuple(ParticipantId(name) for name in plan.federation.collaborators)
+        self.seconds = 0.0
         self.federation = Federation(
             plan,
             self.training_run,
             self._make_sum,
             PLAN_DIGEST,
+            clock=lambda: self.seconds,
             last_sum_number=last_sum_number,
             continued=continued,
         )

@@ -308,6 +308,37 @@ def test_a_sum_that_a_quorum_has_answered_goes_on_without_a_slow_site_and_says_s
     assert kinds(play.answer(C, number)) == ["CaughtUp"]
 
 
+def questions_after_a_late_answer(*, answers: bool) -> dict[str, set[tuple[Purpose, int]]]:
+    """Let C miss a sum by ten seconds; return what B and C are asked from then on: purposes and rounds."""
+    play = in_training(rounds=6)
+    number = play.asked[A].sum_number
+    play.upload(A, B)
+    play.seconds += 10.0
+    play.pass_deadline(DeadlineKind.STRAGGLERS)
+    if answers:
+        play.answer(C, number)
+    del play.asked[C]
+    asked: dict[str, set[tuple[Purpose, int]]] = {"clinic-b": set(), "clinic-c": set()}
+    while play.federation.phase is Phase.SUMMING:
+        for who, questions in asked.items():
+            if (one := play.asked.get(ParticipantId(who))) is not None:
+                questions.add((one.request.purpose, one.request.round))
+        play.seconds += 0.1
+        play.upload(*(who for who in (A, B, C) if who in play.federation.waiting_for and who in play.asked))
+    return asked
+
+
+def test_in_the_last_round_everybody_is_asked_who_has_answered() -> None:
+    asked = questions_after_a_late_answer(answers=True)
+    of_last_round = {(Purpose.TRAINING, 6), (Purpose.EVALUATION, 6)}
+    # The run cannot afford its ten seconds in four quick rounds, but it ends with everybody's records.
+    assert asked["clinic-c"] == of_last_round < asked["clinic-b"]
+
+
+def test_who_still_owes_an_answer_does_not_hold_up_the_end_of_the_run() -> None:
+    assert questions_after_a_late_answer(answers=False)["clinic-c"] == set()
+
+
 def test_a_sum_that_needs_everybody_waits_for_the_deadline_of_the_plan() -> None:
     play = in_training(minimum=None)
     play.upload(A, B)
