@@ -83,8 +83,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             )
         case LastSumsMissed(rounds_done):
             return (
-                f"the run has ended, and this site was away when its last sums were opened: its own copy ends "
-                f"after round {rounds_done} -> ask the aggregator's operator for save/last.safetensors"
+                "the run has ended, and this site was away or too slow for its last sums: its own copy ends after "
+                f"round {rounds_done} -> ask the aggregator's operator for save/last.safetensors"
             )
         case SurveyCompared(members, columns, faults):
             found = "nothing odd here" if not faults else f"{faults} probably wrong here"

@@ -205,7 +205,7 @@ class StateUnread:
 
 @dataclass(frozen=True, slots=True)
 class LastSumsMissed:
-    """The run has ended, and this site was away when its last sums were opened.
+    """The run has ended, and this site was away or too slow for its last sums.
 
     Attributes:
         rounds_done: training rounds of its own copy of the run.

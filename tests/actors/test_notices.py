@@ -262,7 +262,7 @@ SITE: list[tuple[site.Notice, str]] = [
     (
         site.LastSumsMissed(7),
         (
-            "the run has ended, and this site was away when its last sums were opened: its own copy ends after "
+            "the run has ended, and this site was away or too slow for its last sums: its own copy ends after "
             "round 7 -> ask the aggregator's operator for save/last.safetensors"
         ),
     ),
