@@ -59,7 +59,7 @@ def test_it_shows_who_is_there_who_is_awaited_and_the_losses(capsys: pytest.Capt
         "the last round ended 5.0 s ago",
         "training sum of round 8 waits for uploads",
         "waiting for clinic-b until 2031-05-04T12:01:00.000+00:00",
-        "after round 7, test: everybody 0.25, worst 10 % 0.75 nats",
+        "after round 7, test: everybody 0.2500, worst 10 % 0.7500 nats",
         "clinic-b disconnected",
         "the median site answers in 0.8 s",
         "left behind since: 2031-05-04T12:00:00.000+00:00",
