@@ -6,23 +6,21 @@ import json
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import grpc
-
 from aggregator.address import Listen
 from aggregator.driver import Farewell, RunDriver
+from aggregator.listening import listening
 from aggregator.notices import PortOpened, StopBegun
 from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
-from aggregator.server_call import lost_statuses_unlogged
-from aggregator.service import SERVER_OPTIONS, Service
+from aggregator.service import Service
 from aggregator.standing import ConnectionStanding
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from aggregator.upload_budget import UploadBudget
@@ -40,9 +38,6 @@ from fedfair.run.saved_model import model_identity
 
 CALL_SECONDS = 45.0
 """A site that waits for its aggregator calls at least every 30 seconds (`collaborator.backoff`)."""
-
-CLOSING_SECONDS = 2.0
-"""How long streams may take to end by themselves when the server stops."""
 
 
 async def serve(
@@ -109,7 +104,7 @@ async def serve(
         service = Service(run.admission, driver, mirror, budget, vectors, limits)
         # The socket is closed while signals are still taken: the second one of a request must not kill.
         with stopping(stop, tell):
-            async with _listening(service, shown, listen) as port:
+            async with listening(service, shown, listen) as port:
                 announce(port)
                 observer.noticed(PortOpened(port, run.plan.federation.collaborators))
                 ending = await driver.run()
@@ -148,23 +143,6 @@ def _protection(run: Run) -> SecaggSession | None:
     subject = (run.plan, run.plan_digest, run.layout, run.schema)
     keep = partial(spilled, folder=run.records.spill_folder)
     return SecaggSession(*subject, secrets.token_bytes, time.monotonic, keep)
-
-
-@asynccontextmanager
-async def _listening(service: Service, shown: RenewableCertificate, listen: Listen) -> AsyncIterator[int]:
-    listen.check_free()
-    server = grpc.aio.server(options=SERVER_OPTIONS)
-    server.add_generic_rpc_handlers((service.handlers(),))
-    try:
-        port = server.add_secure_port(str(listen), shown.credentials)
-    except RuntimeError as error:
-        raise listen.fault(error) from error
-    with lost_statuses_unlogged():
-        await server.start()
-        try:
-            yield port
-        finally:
-            await server.stop(grace=CLOSING_SECONDS)
 
 
 def write_ready_file(path: Path, port: int) -> None:

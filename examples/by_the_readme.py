@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+
+from aggregator.address import free_port
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 AGGREGATOR = "agg.example.org"
@@ -68,7 +69,7 @@ def run(
     folders = {host: folder / host for host, _ in commands}
     environment = {**_environment(folder, folders), **(variables or {})}
     running: dict[str, subprocess.Popen[bytes]] = {}
-    port = _free_port()
+    port = free_port("localhost")
     try:
         for host, command in commands:
             say(f"{host}$ {command}")
@@ -133,12 +134,6 @@ def _environment(folder: Path, hosts: Mapping[str, Path]) -> dict[str, str]:
         "PYTHONPATH": str(REPOSITORY),
         "OMP_NUM_THREADS": "1",
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
 
 
 def _start(script: str, folder: Path, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:

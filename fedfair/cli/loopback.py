@@ -12,7 +12,6 @@ import json
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from typing import Self
 
 import yaml
 
+from aggregator.address import free_port
 from fedfair.cli.interrupts import interrupts_deferred
 from fedfair.errors import AbortedError
 from fedfair.identity.development import issue_all
@@ -82,22 +82,13 @@ def prepare(folder: Path, plan: Mapping[str, object]) -> Workspace:
     names = tuple(str(name) for name in _items(federation["collaborators"]))
     roster = issue_all(folder / "cert", str(federation["name"]), names, ["localhost"], datetime.now(UTC))
     federation["roster"] = dict(roster)
-    federation["aggregator"] = {"host": "localhost", "port": _free_port()}
+    federation["aggregator"] = {"host": "localhost", "port": free_port("localhost")}
     workspace = Workspace(folder, names)
     workspace.plan.parent.mkdir(parents=True)
     text = yaml.safe_dump({**plan, "federation": federation}, sort_keys=False)
     workspace.plan.write_text(text, encoding="utf-8")
     _approve_everywhere(workspace)
     return workspace
-
-
-def _free_port() -> int:
-    # Somebody else could take the port before the aggregator does; on one machine, for a demonstration, a clear
-    # failure is good enough, and every process can start at once.
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _approve_everywhere(workspace: Workspace) -> None:

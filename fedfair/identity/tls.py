@@ -46,28 +46,32 @@ class RenewableCertificate:
 
     Args:
         identity: whose certificate is shown first.
-
-    Attributes:
-        credentials: what the aggregator listens with.
     """
 
     def __init__(self, identity: SiteIdentity) -> None:
-        first = _configuration(identity)
-        # gRPC asks for every handshake, in threads of its own; None stands for what it has already.
-        self._next: grpc.ServerCertificateConfiguration | None = None
-        self.credentials = grpc.dynamic_ssl_server_credentials(
-            first,
-            self._take,  # type: ignore[arg-type] # the stub forgets None, which the documentation of gRPC has
+        self._present = _configuration(identity)
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return what one address listens with; every address needs credentials of its own."""
+        shown = self._present
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            # gRPC asks for every handshake, in threads of its own; None stands for what it has already.
+            nonlocal shown
+            if shown is self._present:
+                return None
+            shown = self._present
+            return shown
+
+        return grpc.dynamic_ssl_server_credentials(
+            shown,
+            renewed,  # type: ignore[arg-type] # the stub forgets None, which the documentation of gRPC has
             require_client_authentication=True,
         )
 
     def replace(self, identity: SiteIdentity) -> None:
         """Show another certificate from the next handshake on."""
-        self._next = _configuration(identity)
-
-    def _take(self) -> grpc.ServerCertificateConfiguration | None:
-        taken, self._next = self._next, None
-        return taken
+        self._present = _configuration(identity)
 
 
 def _configuration(identity: SiteIdentity) -> grpc.ServerCertificateConfiguration:

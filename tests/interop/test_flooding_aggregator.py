@@ -75,7 +75,7 @@ async def lying(workspace: Workspace, script: Callable[[int, Say], Awaitable[Non
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(SERVICE, {PARTICIPATE_METHOD: handler}),)
     )
-    port = server.add_secure_port("localhost:0", RenewableCertificate(run.identity).credentials)
+    port = server.add_secure_port("localhost:0", RenewableCertificate(run.identity).credentials())
     await server.start()
     try:
         yield port

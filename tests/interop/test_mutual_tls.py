@@ -109,7 +109,7 @@ async def service(hospital: Hospital, credentials: grpc.ServerCredentials | None
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("fedfair.test", {"WhoAmI": handler}),))
     port = server.add_secure_port(
-        "127.0.0.1:0", credentials or RenewableCertificate(hospital.identity("aggregator")).credentials
+        "127.0.0.1:0", credentials or RenewableCertificate(hospital.identity("aggregator")).credentials()
     )
     await server.start()
     try:
@@ -146,7 +146,7 @@ def refusal_by_service(hospital: Hospital, site: SiteIdentity) -> str:
 def refusal_in_preflight(site: SiteIdentity, hospital: Hospital, served_as: SiteIdentity | None = None) -> str:
     async def run() -> None:
         shown = RenewableCertificate(served_as or hospital.identity("aggregator"))
-        async with service(hospital, shown.credentials) as port:
+        async with service(hospital, shown.credentials()) as port:
             await asyncio.to_thread(preflight, "127.0.0.1", port, site, NOW, TIMEOUT)
 
     with pytest.raises(IdentityError) as caught:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.address import free_port
 from aggregator.outcome import EndState
-from fedfair.cli.loopback import _free_port, prepare
+from fedfair.cli.loopback import prepare
 from fedfair.watching.http_server import BURST, MAX_ACCEPTED_PER_SECOND, serving
 from fedfair.watching.pages import status_pages
 from fedfair.watching.place import StatusPlace, utc_now
@@ -54,7 +55,7 @@ def test_a_run_with_a_dying_site_is_watched_in_a_browser(
     victim, other, third = NAMES
     plan = small_plan(rounds=ROUNDS, federation={"reconnect_grace_seconds": 600}, protection=MASKED)
     started.workspace = prepare(tmp_path, plan)
-    place, site_place = (f"localhost:{_free_port()}" for _ in range(2))
+    place, site_place = (f"localhost:{free_port('localhost')}" for _ in range(2))
     aggregator = started.aggregator("--status", place)
     words = ["start", "-n", victim, "-c", f"{victim}.yaml", "-a", f"localhost:{started.port}"]
     dying = started.start(DYING, "before-upload", str(FATAL_ROUND), *words)
