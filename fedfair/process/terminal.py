@@ -139,7 +139,7 @@ def _carry_out(app: typer.Typer, words: Sequence[str]) -> None:
         atexit.register(ignore_interrupts)
         accept_every_text()
         with kept_interrupts():
-            _begun_by_its_commands(typer.main.get_command(app), interrupts)(args=words)
+            begun_by_its_commands(typer.main.get_command(app), interrupts)(args=words)
     except KeyboardInterrupt:
         # It came before the command line could take it, or when it no longer did.
         sys.exit(ExitStatus.INTERRUPTED)
@@ -155,12 +155,23 @@ def _carry_out(app: typer.Typer, words: Sequence[str]) -> None:
         interrupts.end()
 
 
-def _begun_by_its_commands(command: Any, interrupts: Interrupts) -> Callable[..., Any]:  # noqa: ANN401 - typer hides the class
-    """Let SIGTERM, which waits until then, interrupt each command from its first step."""
-    for inner in getattr(command, "commands", {}).values():
-        _begun_by_its_commands(inner, interrupts)
-    work = command.callback
-    if not hasattr(command, "commands") and not getattr(work, BEGINS_ITSELF, False):
+def begun_by_its_commands(command: Any, interrupts: Interrupts) -> Callable[..., Any]:  # noqa: ANN401 - typer hides the class
+    """Let SIGTERM, which waits until then, interrupt each command from its first step.
+
+    A group's commands are taken where it resolves them: it may load them no earlier. A group that is a command too
+    begins when it is called.
+    """
+    if hasattr(command, "resolve_command"):
+        resolve = command.resolve_command
+
+        def resolve_begun(ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
+            name, found, rest = resolve(ctx, args)
+            return name, found and begun_by_its_commands(found, interrupts), rest
+
+        command.resolve_command = resolve_begun
+    does_work = not hasattr(command, "resolve_command") or command.invoke_without_command
+    if does_work and not getattr(command.callback, BEGINS_ITSELF, False):
+        work = command.callback
 
         def begin(**options: Any) -> None:  # noqa: ANN401 - as typer calls it
             interrupts.begin()

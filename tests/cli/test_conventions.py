@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
 from fedfair.errors import FedfairError
+from fedfair.process.interrupts import BEGINS_ITSELF, Interrupts
+from fedfair.process.terminal import begun_by_its_commands
 from tests import plans
 
 OTHER_SPELLINGS = {"--out", "--html", "--outfile", "--out-file", "--json-file", "--target"}
@@ -52,6 +54,16 @@ OPTIONS = [
 
 def of(name: str) -> list[tuple[str, Any]]:
     return [(place, option) for place, option in OPTIONS if name in option.opts]
+
+
+def test_every_command_takes_sigterm_from_its_first_step() -> None:
+    begun = commands(begun_by_its_commands(typer.main.get_command(app), Interrupts()))
+    deaf = {
+        words
+        for words, command, _ in begun
+        if command.callback.__name__ != "begin" and not getattr(command.callback, BEGINS_ITSELF, False)
+    }
+    assert deaf == set()
 
 
 def test_the_walk_finds_the_commands() -> None:
