@@ -77,7 +77,7 @@ def _output_once_ended_by(process: subprocess.Popen[str], number: signal.Signals
     """Send a signal until it is taken; return the output.
 
     Python looks for signals, then reads. One that comes between the two wakes nobody, and a read of this pipe
-    never ends by itself, unlike one of a file. Whoever presses Ctrl-C in vain presses it again.
+    never ends by itself, unlike one of a file. Who presses Ctrl-C and sees nothing presses it again.
     """
     for _ in range(SECONDS // PATIENCE_SECONDS):
         process.send_signal(number)
