@@ -28,7 +28,7 @@ FAULTS ?= 2000
 SEED ?= 1
 CHAOS_SECONDS ?= 3600
 chaos: $(READY)
-	$(BIN)/python benchmarks/chaos.py --faults $(FAULTS) --seed $(SEED) --seconds $(CHAOS_SECONDS)
+	$(BIN)/python benchmarks/chaos.py --faults $(FAULTS) --seed $(SEED) --seconds $(CHAOS_SECONDS) --last-sums
 
 # Broken messages and files for everything that reads them, seeded: make fuzz FUZZ="--messages 100000 --files 1000"
 FUZZ ?= --messages 1000000 --files 100000 --seconds 14400

@@ -19,6 +19,7 @@ from fedfair.identity.store import Trust, load_trust
 from fedfair.identity.tls import AuthenticatedPeer, authenticate
 from fedfair.ids import FederationName
 from fedfair.plan.approval import verify_approval
+from fedfair.plan.public_keys import UNPINNED_REMEDY
 from fedfair.wire.frames import CheckItem, CheckReply, CheckRequest, Hello
 from fedfair.wire.limits import PROTOCOL_VERSION
 
@@ -157,5 +158,5 @@ def check_roster_complete(roster: Roster, collaborators: Sequence[str]) -> None:
     if missing:
         raise IdentityError(
             f"the roster of the plan has no signing key for {', '.join(missing)}",
-            "pin each site's key: `fedfair plan enroll` with the site's request",
+            UNPINNED_REMEDY,
         )

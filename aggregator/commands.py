@@ -18,10 +18,10 @@ from aggregator.outcome import Ending, EndState, write_result
 from aggregator.preparation import Run, Start
 from aggregator.progress_lines import ProgressLines
 from aggregator.run_tracking import RunTracking
-from aggregator.server import serve, untold, write_ready_file
+from aggregator.server import EndTerms, serve, untold, write_ready_file
 from aggregator.status_observer import StatusObserver, initial_status
 from aggregator.telling import Telling
-from fedfair.errors import AbortedError, FedfairError, StoppedError
+from fedfair.errors import AbortedError, FedfairError, StateError, StoppedError
 from fedfair.ids import AGGREGATOR
 from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption
@@ -85,6 +85,15 @@ AfterRestore = Annotated[
         "of an older save/. 'stop' sums nothing; 'continue' repeats those rounds.",
     ),
 ]
+TellFor = Annotated[
+    float | None,
+    typer.Option(
+        "--tell-for",
+        min=0,
+        help="Seconds to listen after the end for sites that have not acknowledged it. By default the plan's "
+        "reconnect_grace_seconds; 45 where the run was over before. Ctrl-C or SIGTERM ends the wait.",
+    ),
+]
 PassphraseFile = Annotated[Path | None, typer.Option("--passphrase-file", help=FILE_HELP)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON at the end.")]
@@ -103,6 +112,7 @@ def start(
     ready_file: ReadyFile = None,
     fresh: Fresh = False,
     after_restore: AfterRestore = Restored.STOP,
+    tell_for: TellFor = None,
     status: Status = None,
     status_certificate: StatusCertificate = None,
     status_key: StatusKey = None,
@@ -124,6 +134,7 @@ def start(
         Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on, passphrase=secret),
         listen,
         ready_file,
+        tell_for=tell_for,
         quiet=quiet,
         as_json=as_json,
         progress_pipe=progress_pipe,
@@ -181,6 +192,7 @@ def _carry(
     choice: LogChoice,
     targets: Sequence[TrackTarget],
     progress_pipe: int | None = None,
+    tell_for: float | None = None,
 ) -> None:
     """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
@@ -196,7 +208,8 @@ def _carry(
         tracking = RunTracking(targets, run, SeveralRunObservers(*observers)) if targets and not before else None
         if tracking is not None:
             observers.append(tracking)
-        ending = before or _drive(run, stated or _own_address(run), ready_file, observers, place)
+        address = stated or _own_address(run)
+        ending = before or _drive(run, address, ready_file, observers, place, tell_for)
         with uninterrupted():
             result = _written(run, ending)
         if tracking is not None:
@@ -234,8 +247,16 @@ def _unfinished(run: Run, ending: Ending, *, trains: bool) -> FedfairError:
         else "evaluates the model from the beginning"
     )
     remedy = ending.remedy or f"start it again: it {again}"
+    return fault_of(ending, words, remedy)
+
+
+def fault_of(ending: Ending, words: str, remedy: str) -> FedfairError:
+    """Return the fault that a run ends with which is not finished: it decides whether a restart can help."""
     if ending.signal_name:
         return StoppedError(words, remedy, ending.signal_name)
+    if ending.why is ExitReason.RESTORED:
+        # Every further start would end in the same way: somebody has to put the newest copy back.
+        return StateError(words, remedy)
     return AbortedError(words, remedy)
 
 
@@ -245,7 +266,12 @@ def _notes(run: Run) -> RunObserver:
 
 
 def _drive(
-    run: Run, address: Listen, ready_file: Path | None, observers: Sequence[RunObserver], place: StatusPlace | None
+    run: Run,
+    address: Listen,
+    ready_file: Path | None,
+    observers: Sequence[RunObserver],
+    place: StatusPlace | None,
+    tell_for: float | None,
 ) -> Ending:
     observer = SeveralRunObservers(*observers)
 
@@ -253,9 +279,12 @@ def _drive(
         if ready_file is not None:
             write_ready_file(ready_file, port)
 
+    def finished(ending: Ending) -> None:
+        _written(run, ending)
+
     async def driven() -> Ending:
         if place is None:
-            return await serve(run, address, observer, announce)
+            return await serve(run, address, observer, announce, farewell=EndTerms(tell_for, finished))
         from fedfair.watching.pages import watched
 
         watcher = StatusObserver(initial_status(run, utc_now()), utc_now)
@@ -265,7 +294,8 @@ def _drive(
             told.noticed(StatusServed(url))
 
         async with watched(place, lambda: watcher.status, utc_now, tell):
-            return await serve(run, address, told, announce, watcher.measured)
+            terms = EndTerms(tell_for, finished)
+            return await serve(run, address, told, announce, watcher.measured, farewell=terms)
 
     try:
         return asyncio.run(driven())

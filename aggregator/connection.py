@@ -31,6 +31,9 @@ MAX_UNASKED = 16
 FAREWELL_SECONDS = 5.0
 """How long the last frame may take to be read before the stream is cut."""
 
+ENDED_SECONDS = 600.0
+"""How long a site may take to say that it has heard the end: before that it evaluates on its own records."""
+
 
 @dataclass(frozen=True, slots=True)
 class LatestRequest:
@@ -77,7 +80,7 @@ class Connection:
         self.cut_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._queue: deque[bytes | Broadcast | VectorMessage] = deque()
         self._filled = asyncio.Event()
-        self._leaving = False
+        self._leaving = self._is_end = False
         self.sent_away = False
         self._first_asked: SumNumber | None = None
         self._asked: LatestRequest | None = None
@@ -108,8 +111,15 @@ class Connection:
         self.send(farewell)
         self._leaving = True
         self.sent_away = isinstance(farewell, Refused) and not farewell.try_again
+        self._is_end = isinstance(farewell, Finished)
         loop = asyncio.get_running_loop()
-        loop.call_later(FAREWELL_SECONDS, self.cut, "the last frame was not read")
+        loop.call_later(FAREWELL_SECONDS, self._cut_unread)
+        if self._is_end:
+            loop.call_later(ENDED_SECONDS, self.cut, "the end of the run was not acknowledged")
+
+    def _cut_unread(self) -> None:
+        if not (self._is_end and self.told):
+            self.cut("the last frame was not read")
 
     def cut(self, reason: str) -> None:
         """End the stream now, in the middle of whatever is being sent."""
@@ -120,6 +130,11 @@ class Connection:
     def is_leaving(self) -> bool:
         """Return whether the last frame is queued or written."""
         return self._leaving
+
+    @property
+    def is_end(self) -> bool:
+        """Return whether the last frame says that the run is over, which an honest site acknowledges."""
+        return self._is_end
 
     @property
     def told(self) -> bool:

@@ -18,13 +18,14 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from aggregator.broadcast import Broadcast, VectorMessage
 from aggregator.connection import Connection
+from aggregator.farewell import NO_FAREWELL, EndOfRun, Farewell
 from aggregator.notices import (
-    AbsentSitesAwaited,
     AnswerUnawaited,
     AttemptLost,
     ChangesClipped,
@@ -46,6 +47,7 @@ from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords, SumFigures
 from aggregator.standing import ConnectionStanding
+from aggregator.timers import StartTimer, clock_timer
 from aggregator.told_reasons import ToldReasons
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import IdentityError, RenewableIdentityError
@@ -113,22 +115,6 @@ LOOK_SECONDS = 1.0
 """How often the files of certificates are looked at, so that a revocation ends a stream within seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Farewell:
-    """The collaborators still to be told that the run is over, and how long to wait for them.
-
-    Attributes:
-        seconds: how long to listen for those who are away.
-        names: who is waited for, besides those who took part in this process.
-    """
-
-    seconds: float
-    names: frozenset[ParticipantId] = frozenset()
-
-
-NO_FAREWELL = Farewell(0.0)
-
-
 class RunDriver:
     """Carries one run; belongs to one event loop."""
 
@@ -144,12 +130,15 @@ class RunDriver:
         standing: ConnectionStanding | None = None,
         model: bytes = b"",
         measured: Callable[[Measure], None] = unmeasured,
+        start_timer: StartTimer = clock_timer,
+        finished: Callable[[Ending], None] = lambda _: None,
     ) -> None:
+        self._start_timer = start_timer
         self._measured = measured
         self._model = model
-        self._farewell_terms = farewell
-        self._untold = set(farewell.names)
-        self._farewell_over = asyncio.Event()
+        self._end = EndOfRun(farewell, records, observer)
+        self._serving: set[asyncio.Task[None]] = set()
+        self._finished = finished
         self._federation = federation
         self._training_run = training_run
         self._records = records
@@ -201,16 +190,19 @@ class RunDriver:
         """Take a stream over; an older one of the same participant is half-open, or a second process."""
         self._streams += 1
         self._quiet.clear()
-        self._untold.add(connection.participant)
+        self._end.came(connection.participant)
         if self._ending is not None:
-            connection.leave(self._farewell(self._ending))
+            task = asyncio.create_task(self._serve_end(connection, self._ending))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
             return
         participant, older = connection.participant, self._connections.get(connection.participant)
         if older is not None:
             older.leave(
                 Refused(
-                    f"another process connected as {connection.participant}",
-                    "run one process per collaborator; if that was not you, have the certificate revoked",
+                    f"another process connected as {connection.participant}, with the same identity",
+                    f"run {connection.participant} on one machine only, and stop the other one for good; if the "
+                    "other process is not yours, have the certificate revoked",
                     TRY_AGAIN[ExitReason.REPLACED],
                 )
             )
@@ -223,20 +215,38 @@ class RunDriver:
             self._put(Disconnected(participant, steady=False))
         asyncio.get_running_loop().call_later(wait, self._hear, connection)
 
+    async def _serve_end(self, connection: Connection, ending: Ending) -> None:
+        """Tell who comes after the end what its copy of the run lacks, and that the run is over."""
+        farewell = self._farewell(ending)
+        if ending.state is EndState.FINISHED:
+            who = connection.participant
+            try:
+                for effect in self._federation.steps.to_the_end(who, self._held(connection)):
+                    await self._send_step(connection, effect)
+            except OSError as fault:
+                words = f"the aggregator cannot write its files: {fault}"
+                farewell = Refused(words, "", TRY_AGAIN[ExitReason.UNWRITABLE])
+        connection.leave(farewell)
+
+    def _held(self, connection: Connection) -> bytes:
+        """Return the digest of the copy of this run that a stream's site said to have; empty for none."""
+        return connection.state if connection.seen.run_id == self._records.run_id else b""
+
+    def ended(self, connection: Connection, state: bytes) -> None:
+        """Note that a site has heard the end of the run, and which state of it is on its disk."""
+        self._end.ended(connection.participant, in_step=self._federation.steps.is_present(state))
+
     def _hear(self, connection: Connection, *, replaces: bool = False) -> None:
         """Report a stream to the round rules, unless it has ended meanwhile."""
         if self._connections.get(connection.participant) is not connection or self._ending is not None:
             return
         connection.is_heard = True
         self._observer.noticed(StreamOpened(connection.participant, replaces))
-        own = connection.seen.run_id == self._records.run_id
-        state = connection.state if own else b""
-        self._put(Connected(connection.participant, connection.session, connection.seen, state))
+        about = connection.session, connection.seen, self._held(connection)
+        self._put(Connected(connection.participant, *about))
 
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
-        if self._ending is not None and self._ending.state is EndState.FINISHED and connection.told:
-            self._tell(connection.participant)
         self._streams -= 1
         if self._streams == 0:
             self._quiet.set()
@@ -245,7 +255,7 @@ class RunDriver:
         if self._connections.get(connection.participant) is connection:
             del self._connections[connection.participant]
             if connection.sent_away:
-                self._untold.discard(connection.participant)  # Nobody waits at the end for who may not return.
+                self._end.left(connection.participant)  # Nobody waits at the end for who may not return.
             if self._ending is None and connection.is_heard:  # Afterwards everybody goes, and that is no news.
                 self._observer.noticed(StreamEnded(connection.participant))
             if connection.is_heard:
@@ -285,7 +295,7 @@ class RunDriver:
     def stop(self, reason: str) -> None:
         """Ask for an orderly end; collaborators learn of it, and the run can be resumed later."""
         self._stop_reason = reason
-        self._farewell_over.set()
+        self._end.hurry()
         self._put(StopRequested(reason))
 
     # -------------------------------------------------------------- the one task
@@ -317,27 +327,8 @@ class RunDriver:
             connection.leave(self._farewell(self._ending))
         await self._quiet.wait()
         if self._ending.state is EndState.FINISHED:
-            await self._wait_for_untold()
+            await self._end.wait(partial(self._finished, self._ending), self._quiet.wait)
         return self._ending
-
-    async def _wait_for_untold(self) -> None:
-        """Stay reachable for a while, so that a site that lost its connection at the end learns of it."""
-        seconds = self._farewell_terms.seconds
-        self._untold -= self._records.informed()
-        if not self._untold or not seconds or self._farewell_over.is_set():
-            return
-        self._observer.noticed(AbsentSitesAwaited(seconds, tuple(sorted(self._untold))))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._farewell_over.wait()
-        await self._quiet.wait()
-
-    def _tell(self, who: ParticipantId) -> None:
-        """Note that a site knows that the run is over."""
-        self._untold.discard(who)
-        self._records.append_told(who)
-        if not self._untold:
-            self._farewell_over.set()
 
     async def _step(self, event: Event, done: asyncio.Future[None] | None) -> None:
         await self._written()
@@ -425,19 +416,11 @@ class RunDriver:
 
     async def _carry_out(self, effect: Effect) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per effect
         match effect:
-            case SendState(participant):
-                await self._publish(participant, await self._state())
-            case SendTotals(participant, totals):
-                await self._publish(participant, Broadcast(BroadcastKind.TOTALS, totals))
+            case SendState(participant) | SendTotals(participant) | SendMessage(participant):
+                if participant in self._connections:
+                    await self._send_step(self._connections[participant], effect)
             case SendSum():
                 self._send_sum(effect)
-            case SendMessage(participant, message, vector):
-                if participant in self._connections:
-                    if vector:
-                        self._connections[participant].publish(VectorMessage(message, vector))
-                    else:
-                        self._connections[participant].send(SecaggMessage(message))
-                    self._figures.bytes_out += len(message) + len(vector)
             case PassedOver():
                 # Answers beyond those that a sum needs come in every round: a number in the metrics, no news.
                 self._figures.late += 1
@@ -453,9 +436,9 @@ class RunDriver:
                     self._connections[participant].leave(Refused(message, remedy, try_again))
             case SetDeadline(token, seconds):
                 self._begin_sum(token)
-                loop = asyncio.get_running_loop()
                 self._due[token] = datetime.now(UTC) + timedelta(seconds=seconds)
-                self._timers[token] = loop.call_later(seconds, self._put, DeadlinePassed(token))
+                passed = partial(self._put, DeadlinePassed(token))
+                self._timers[token] = self._start_timer(token, seconds, passed)
             case CancelDeadline(token):
                 self._timers.pop(token).cancel()
                 del self._due[token]
@@ -473,7 +456,7 @@ class RunDriver:
                 self._observer.noticed(SiteCaughtUp(participant, seconds, median))
                 self._records.note_late(effect)
             case Departed(participant, done, reason):
-                self._untold.discard(participant)
+                self._end.left(participant)
                 self._observer.noticed(SiteWithdrew(participant, done, reason))
                 self._records.append_departure(effect)
             case SumLost(_, request, reason):
@@ -508,10 +491,21 @@ class RunDriver:
 
     # -------------------------------------------------------------- sending
 
-    async def _publish(self, participant: ParticipantId, broadcast: Broadcast) -> None:
-        if participant in self._connections:
-            self._connections[participant].publish(broadcast)
-            self._figures.bytes_out += broadcast.nbytes
+    async def _send_step(self, connection: Connection, effect: SendState | SendTotals | SendMessage) -> None:
+        """Send what moves a site, or a message of secure aggregation."""
+        match effect:
+            case SendMessage(_, message, vector) if not vector:
+                connection.send(SecaggMessage(message))
+                self._figures.bytes_out += len(message)
+                return
+            case SendMessage(_, message, vector):
+                publication: Broadcast | VectorMessage = VectorMessage(message, vector)
+            case SendTotals(_, totals):
+                publication = Broadcast(BroadcastKind.TOTALS, totals)
+            case SendState():
+                publication = await self._state()
+        connection.publish(publication)
+        self._figures.bytes_out += publication.nbytes
 
     async def _state(self) -> Broadcast:
         """Return the present state of the run for whoever is not in step; packed once for all of them."""
@@ -588,7 +582,7 @@ class RunDriver:
                 kinds,
                 journal=journal,
                 unfinished=unfinished,
-                opened=self._federation.last_opened,
+                opened=self._federation.steps.last,
             )
             self._writing = asyncio.create_task(work)
 

@@ -32,6 +32,7 @@ LEVELS = NoticeLevels(
             notices.OlderTrustKept,
             notices.CertificateEnding,
             notices.CertificateUnusable,
+            notices.EndMissed,
             TrackerFailed,
         }
     ),

@@ -13,6 +13,7 @@ from aggregator.notices import (
     CertificateUnusable,
     ChangesClipped,
     EarlierRunKept,
+    EndMissed,
     EntryRefused,
     EvaluationOmitted,
     IdentityWarned,
@@ -61,7 +62,10 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
         case InvitationDeclined(who, reason):
             return f"{who} refuses to take part: {reason}"
         case StreamOpened(who, replaces):
-            return f"{who} {'returned on a new stream' if replaces else 'connected'}"
+            if not replaces:
+                return f"{who} connected"
+            again = "said again and again, it means that two machines use its identity"
+            return f"{who} returned on a new stream in place of its older one; {again}"
         case StreamEnded(who):
             return f"{who} disconnected"
         case SitesAwaited(facts, until, told_at):
@@ -115,6 +119,11 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return f"{signal_name}: telling the collaborators and recording the run; once more to stop at once"
         case AbsentSitesAwaited(seconds, names):
             return f"the run is over; listening {seconds:.0f} s longer to tell {', '.join(names)}, who are away"
+        case EndMissed(participant):
+            return (
+                f"{participant} has heard that the run is over, but its own copy lacks the last sums -> send it "
+                "save/last.safetensors"
+            )
         case TrackerFailed():
             return tracker_words(notice)
     assert_never(notice)

@@ -402,6 +402,17 @@ class AbsentSitesAwaited:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class EndMissed:
+    """A collaborator has heard that the run is over, and its own copy lacks the last sums.
+
+    Attributes:
+        participant: who.
+    """
+
+    participant: ParticipantId
+
+
 Notice: TypeAlias = (
     ProtectionStated
     | IdentityWarned
@@ -432,5 +443,6 @@ Notice: TypeAlias = (
     | CertificateUnusable
     | StopBegun
     | AbsentSitesAwaited
+    | EndMissed
     | TrackerFailed
 )

@@ -44,6 +44,8 @@ from fedfair.run.training_run import TrainingRun
 FILES_OF_A_SITE, OTHER_FILES = 3, 256
 """Open files of the process: a record, its lock and a connection for each collaborator, and all others."""
 
+CANNOT_REPEAT = "its rounds cannot be repeated: each site keeps control variates or a threshold of the newest one"
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -102,6 +104,11 @@ def prepare(
     """
     plan = load_plan(start.plan)
     check_deployment(plan)
+    if start.goes_on and sites_remember(plan):
+        raise StateError(
+            f"--after-restore continue is not for this plan: {CANNOT_REPEAT}",
+            "put the newest copy of save/ back and start without it; the sites wait. Or begin a run with --fresh",
+        )
     sites = len(plan.federation.collaborators)
     of_sites = FILES_OF_A_SITE * sites
     allow_open_files(of_sites + OTHER_FILES, of_sites + MIN_OPEN_FILES, f"the aggregator of {sites} collaborators")
@@ -139,6 +146,7 @@ def prepare(
         records.rounds_at_risk(training_run.rounds_done),
         vouchers,
         start.goes_on,
+        CANNOT_REPEAT if sites_remember(plan) else "",
     )
     return Run(
         plan,

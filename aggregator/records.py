@@ -1,6 +1,7 @@
 """Every file that a run leaves behind, in the folder it was started in.
 
-    save/init.safetensors, last, best   the models, for anybody to load
+    save/init.safetensors, last, best   the models, for anybody to load; last is the output model at the end
+    save/trained.safetensors            what training ended with, whichever model is the output
     save/journal.sqlite                 what a restart continues from (`journal.py`)
     save/journal.vectors/               its long vectors
     received/<name>.jsonl               what each collaborator sent (`received_log.py`)
@@ -39,6 +40,7 @@ from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.atomic_file import write_whole
 from fedfair.ids import ParticipantId
+from fedfair.process.line_end import is_cut
 from fedfair.process.log_lines import log_line
 from fedfair.process.rotated_log import MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
 from fedfair.process.spilled import forget_pages, spilled, spilled_array
@@ -50,7 +52,7 @@ from fedfair.rounds.events import CaughtUp, CheckpointKind, Clipping, Departed, 
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.rounds.stragglers import NOT_TIMED, SumPace
 from fedfair.run.packed_state import pack_state
-from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model
+from fedfair.run.saved_model import ModelOrigin, RunModel, save_model, saved_of
 from fedfair.run.snapshot import known_sha256
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
@@ -60,6 +62,15 @@ SMALL_MODEL_BYTES = 1 << 20
 
 LARGE_MODEL_SECONDS = 10.0
 """A larger model is recorded at most this often between two evaluations."""
+
+
+MODEL_OF: Mapping[CheckpointKind, RunModel] = {
+    CheckpointKind.INITIAL: "initial",
+    CheckpointKind.LAST: "present",
+    CheckpointKind.BEST: "best",
+    CheckpointKind.TRAINED: "trained",
+}
+"""The model of each file."""
 
 
 @dataclass(slots=True)
@@ -210,7 +221,10 @@ class RunRecords:
         self._entered = time.monotonic()
         self._unrecorded: list[SumCost] = []
         mode = "w" if recorded is None else "a"
+        cut = is_cut(paths.told)
         self._told = paths.told.open(mode, buffering=1, encoding="utf-8")
+        if cut and recorded is not None:
+            self._told.write("\n")
         self._lines = RotatedLog(paths.metrics, max_total_bytes=MAX_METRICS_BYTES, kept=MAX_METRICS_FILES)
         logs = (RotatedLog(path) for path in (paths.notes, paths.departures, paths.refusals))
         self._notes, self._departures, self._refusals = logs
@@ -259,8 +273,7 @@ class RunRecords:
             opened: the sum that was opened last, for sites that have missed it.
         """
         for kind in kinds:
-            model = training_run.best if kind is CheckpointKind.BEST else training_run.model
-            saved = TrainedModel(model, training_run.rounds_done, self._origin.plan_digest, training_run.scaling)
+            saved = saved_of(training_run, MODEL_OF[kind], self._origin.plan_digest)
             save_model(self._paths.model(kind), self._layout, saved, self._origin)
         if journal:
             costs = tuple(self._unrecorded)

@@ -8,12 +8,13 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from aggregator.address import Listen
-from aggregator.driver import Farewell, RunDriver
+from aggregator.driver import RunDriver
+from aggregator.farewell import Farewell
 from aggregator.listening import listening
 from aggregator.notices import PortOpened, StopBegun
 from aggregator.observer import Measure, RunObserver, unmeasured
@@ -22,6 +23,7 @@ from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
 from aggregator.service import Service
 from aggregator.standing import ConnectionStanding
+from aggregator.timers import StartTimer, clock_timer
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from aggregator.upload_budget import UploadBudget
 from fedfair.aggregation.running_sum import PlainSum
@@ -40,6 +42,19 @@ CALL_SECONDS = 45.0
 """A site that waits for its aggregator calls at least every 30 seconds (`collaborator.backoff`)."""
 
 
+@dataclass(frozen=True, slots=True)
+class EndTerms:
+    """The terms on which this side stays after the end of a run, for sites that have not acknowledged it.
+
+    Attributes:
+        seconds: how long; None for what the plan says, or for `CALL_SECONDS` where the run was over before.
+        finished: called with the ending before the wait, so that the result does not wait for anybody.
+    """
+
+    seconds: float | None = None
+    finished: Callable[[Ending], None] = lambda _: None
+
+
 async def serve(
     run: Run,
     listen: Listen,
@@ -47,6 +62,8 @@ async def serve(
     announce: Callable[[int], None],
     measured: Callable[[Measure], None] = unmeasured,
     limits: PeerLimits = PEER_LIMITS,
+    start_timer: StartTimer = clock_timer,
+    farewell: EndTerms = EndTerms(),
 ) -> Ending:
     """Listen, drive the run to its end, tell everybody, and return how it ended.
 
@@ -57,6 +74,8 @@ async def serve(
         announce: called with the port when connections are accepted.
         measured: receives what needs no words.
         limits: on what one certificate may begin.
+        start_timer: starts the timer of a deadline.
+        farewell: how the run ends.
 
     Raises:
         FedfairError: the address cannot be listened on.
@@ -81,11 +100,13 @@ async def serve(
         run.training_run,
         run.records,
         observer,
-        _farewell(run),
+        _farewell(run, farewell.seconds),
         masked=protection is not None,
         standing=standing,
         model=_model_of(run),
         measured=measured,
+        start_timer=start_timer,
+        finished=farewell.finished,
     )
     specs = sum_specs(run.plan, run.layout, run.schema)
     vectors = frozenset[int]() if protection is None else protection.vector_lengths
@@ -113,15 +134,15 @@ async def serve(
     return ending
 
 
-def _farewell(run: Run) -> Farewell:
+def _farewell(run: Run, seconds: float | None) -> Farewell:
     """Return who is to be told that the run is over.
 
     A run that is under way waits for those who took part and have lost their connection, as long as the plan lets
     a lost connection return. A run that was over before was started again for those who do not know it yet.
     """
     if run.training_run.next_sum() is not None:
-        return Farewell(run.plan.federation.reconnect_grace_seconds)
-    return Farewell(CALL_SECONDS, untold(run))
+        return Farewell(run.plan.federation.reconnect_grace_seconds if seconds is None else seconds)
+    return Farewell(CALL_SECONDS if seconds is None else seconds, untold(run))
 
 
 def untold(run: Run) -> frozenset[ParticipantId]:

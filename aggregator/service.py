@@ -42,6 +42,7 @@ from fedfair.wire.frames import (
     Abstain,
     Chunk,
     CollaboratorFrame,
+    Ended,
     Hello,
     Refused,
     SecaggMessage,
@@ -112,6 +113,9 @@ class StreamHandler(Protocol):
 
     def add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> Awaitable[None]:
         """Add a piece of a masked vector to the sum."""
+
+    def ended(self, connection: Connection, state: bytes) -> None:
+        """Note that a collaborator has heard the end of the run, and which state of it is on its disk."""
 
     def submit(self, connection: Connection, event: Event) -> Awaitable[None]:
         """Have the round rules take an event; done when nothing refers to its payload any more."""
@@ -272,6 +276,9 @@ class Service:
             if connection.is_leaving and reader.done():
                 # A site that has heard the end goes, perhaps before the write of its last frame returns.
                 await asyncio.wait((writer, connection.cut_reason), return_when=asyncio.FIRST_COMPLETED)
+            elif connection.is_end and writer.done() and writer.exception() is None:
+                # That the end was written is no proof that the site has taken it: the site says so itself.
+                await asyncio.wait((reader, connection.cut_reason), return_when=asyncio.FIRST_COMPLETED)
         finally:
             reader.cancel()
             writer.cancel()
@@ -305,6 +312,13 @@ class Service:
                     connection.expected(sum_number)
                 event = Abstained(connection.participant, sum_number, reason.value, leaving, accused)
                 await self._floor.submit(connection, event)
+            case Ended(state):
+                if not connection.is_end:
+                    raise RemoteProtocolError(
+                        f"{connection.participant} says that the run is over, and it is not",
+                        "restart the collaborator",
+                    )
+                self._floor.ended(connection, state)
             case Hello() | Chunk():
                 raise RemoteProtocolError(
                     f"{type(frame).__name__} is out of place here", "restart the collaborator"

@@ -154,7 +154,7 @@ def reached(
     plan: Plan, sites: Mapping[ParticipantId, Splits], objective: Callable[[Vector], float]
 ) -> tuple[float, float]:
     """Return what an objective comes to after a run, and how many seconds that took."""
-    outcome = simulate_sites(plan, sites, Path(), as_trained=True)
+    outcome = simulate_sites(plan, sites, Path())
     model = flat_model(plan, next(iter(sites.values())).train.schema, torch.device("cpu"), Path())
     cohort = LoopClients({who: TrainingClient(plan, who, splits, model) for who, splits in sites.items()})
     result: dict[str, Any] = to_json(outcome.result)

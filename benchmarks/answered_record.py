@@ -82,7 +82,7 @@ def measured(folder: Path, sums: int, more: int) -> dict[str, float]:
     fill(path, sums)
     tracemalloc.start()
     began = time.perf_counter()
-    record = RequestRecord(path, SiteRules(PLAN, SCHEMA, SitePolicy(), "clinic-a"))
+    record = RequestRecord(path, SiteRules(PLAN, SCHEMA, SitePolicy(), "clinic-a", 1000))
     started = time.perf_counter() - began
     memory = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()

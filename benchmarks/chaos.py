@@ -16,7 +16,9 @@ fault. A process that a fault has ended is started again, as a service manager w
 A process is forked from one that has imported everything, and runs the ordinary command line. 1000 faults take
 about a quarter of an hour on two idle cores. `--seconds` begins no further federation after so long, and ends with
 status 0 if nothing was found until then. The longest time without a sum after the last fault of a federation is
-told. `--sabotage` breaks something on purpose: the counts must not be 0.
+told. With `--last-sums` one site of each federation is killed besides, in the instant in which it takes the last
+opened sum; every site must end with the aggregator's model, or hands are needed. `--sabotage` breaks something on
+purpose: the counts must not be 0.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from fedfair.aggregation.running_sum import Totals
     from fedfair.audit.items import MessageKind
     from fedfair.audit.keeper import Occasion
+    from fedfair.plan.purpose import Purpose
     from fedfair.run.training_run import Progress, TrainingRun
     from fedfair.secagg.effects import SiteEffect
     from fedfair.secagg.fixedpoint import BodyCode
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from fedfair.secagg.transcript import RoundSubject
 
 ROUNDS = 150
+LAST_SUM = "kill a site at the last sum"
 FULL_DISK_BYTES = 4096
 ROUND_DEADLINE_SECONDS, JOIN_DEADLINE_SECONDS = 60, 120
 PATIENCE_SECONDS = 2.0 * ROUND_DEADLINE_SECONDS + JOIN_DEADLINE_SECONDS + 60.0
@@ -106,7 +110,7 @@ SABOTAGES = ("wrong-sum", "second-message", "skipped-round", "traceback", "hang"
 LAST_WORDS = 600
 """Characters of a process's output that a finding quotes."""
 
-STOPPED_IN_ORDER = (0, -signal.SIGTERM)
+STOPPED_IN_ORDER = (ExitStatus.STOPPED, ExitStatus.DONE, -signal.SIGTERM)
 STOPPED_AT_ONCE = (*STOPPED_IN_ORDER, ExitStatus.INTERRUPTED)
 """A service that is asked a second time, while it still ends, leaves at once."""
 """How a process ends that SIGTERM stops: by itself, or, before its command line has begun, by the system."""
@@ -174,6 +178,8 @@ def _become(words: dict[str, Any], application: typer.Typer) -> None:
         os.chdir(words["folder"])
         # A console remembers the stream that it was made with; the descriptors beneath are new.
         _tap(Path(words["tap"]), words["name"], skips=words["sabotage"] == "skipped-round")
+        if words["dies"]:
+            _die_at_the_last_sum(Path(words["dies"]), words["rounds"])
         if words["sabotage"]:
             _sabotage(words["sabotage"], words["name"])
         sys.argv = [words["program"], *words["arguments"]]
@@ -273,6 +279,23 @@ def _tap(path: Path, name: str, *, skips: bool = False) -> None:
     Participant.contribute = tapped_contribute  # type: ignore[method-assign]
     RoundState.open = tapped_opening  # type: ignore[method-assign]
     TrainingRun.apply_aggregate = tapped_absorb  # type: ignore[method-assign]
+
+
+def _die_at_the_last_sum(mark: Path, rounds: int) -> None:
+    """Have this process killed, once, when it is told the last sum of the run and has not taken it yet."""
+    from collaborator.run_follower import RunFollower
+
+    apply = RunFollower.apply
+
+    def fatally_applied(self: RunFollower, totals: Totals, members: tuple[str, ...]) -> Purpose:
+        due = self.replica.rules.next_request(self.replica.state)
+        if due is not None and (due.purpose.value, due.round) == ("evaluation", rounds):
+            with contextlib.suppress(FileExistsError):
+                mark.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return apply(self, totals, members)
+
+    RunFollower.apply = fatally_applied  # type: ignore[method-assign]  # this process is the experiment
 
 
 def within_clips(update: Update, code: BodyCode) -> list[float]:
@@ -389,7 +412,7 @@ class Findings:
         self.notes.append(f"{trace}: {words}")
 
 
-def plan_of(number: int, draw: random.Random) -> dict[str, Any]:
+def plan_of(number: int, draw: random.Random, rounds: int) -> dict[str, Any]:
     names = [f"site-{letter}" for letter in "abcde"[: draw.choice((3, 4, 5))]]
     return {
         "federation": {
@@ -409,7 +432,7 @@ def plan_of(number: int, draw: random.Random) -> dict[str, Any]:
         "objective": {"name": "rcvar", "worst_group_size": 0.3, "tradeoff": 0.1},
         "training": {
             "algorithm": "fedsrcvar",
-            "rounds": ROUNDS,
+            "rounds": rounds,
             "local_steps": 1 if number % 2 else 2,
             "batch_size": "full" if number % 2 else 16,
             "learning_rate": 0.01,
@@ -431,16 +454,22 @@ class Federation:
         draw: random.Random,
         found: Findings,
         sabotage: str | None = None,
+        *,
+        rounds: int = ROUNDS,
+        last_sums: bool = False,
     ) -> None:
         import yaml
 
         from fedfair.cli.loopback import prepare
 
         self._draw, self._forks, self._found, self._sabotage = draw, forks, found, sabotage
-        plan = plan_of(number, draw)
+        self._rounds = rounds
+        plan = plan_of(number, draw, rounds)
         self._workspace = prepare(folder, plan)
         found.with_full_batches += plan["training"]["batch_size"] == "full"
         self._folder = folder
+        self._mark = folder / "killed-at-the-last-sum"
+        self._doomed = draw.choice(self._workspace.collaborators) if last_sums else ""
         for name in self._workspace.collaborators:
             site = folder / f"{name}.yaml"
             words = yaml.safe_load(site.read_text())
@@ -498,7 +527,7 @@ class Federation:
     async def _start(self, name: str) -> None:
         folder = self._folder
         if name == "aggregator":
-            words = ["start", "--quiet"]
+            words = ["start", "--quiet", "--tell-for", str(PATIENCE_SECONDS)]
         else:
             place = f"localhost:{self._proxies[name].port}"
             words = ["start", "-n", name, "-c", f"{name}.yaml", "-a", place]
@@ -510,6 +539,8 @@ class Federation:
             output=str(folder / f"{name}.output"),
             tap=str(folder / f"{name}.tap"),
             sabotage=self._sabotage,
+            dies=str(self._mark) if name == self._doomed else "",
+            rounds=self._rounds,
         )
         self._expected.discard(self._pids[name])
         self._ordered.pop(self._pids[name], None)
@@ -525,7 +556,10 @@ class Federation:
                 if status == 0 and pid not in self._expected:
                     self._finished.add(name)
                     continue
-                if pid not in self._expected:
+                if pid not in self._expected and name == self._doomed and status == -signal.SIGKILL:
+                    self._doomed = ""
+                    self._found.faults[LAST_SUM] += 1
+                elif pid not in self._expected:
                     last = (self._folder / f"{name}.output").read_text(errors="replace")[-LAST_WORDS:]
                     words = f"{self._label}: {name} ended with {status}: {last!r}"
                     self._found.note("hands needed", words)
@@ -641,9 +675,10 @@ class Federation:
             for place in re.finditer(re.escape("Traceback (most recent call last)"), words):
                 part = words[max(0, place.start() - 200) : place.end() + 3000]
                 self._found.note("tracebacks", f"{self._label}: {output.stem}: {part!r}")
+        self._compare_models()
         put_in = self._messages()
         opened = [line for line in lines_of(self._folder / "aggregator.tap") if line["kind"] == "OPENED"]
-        for words in out_of_order([line["place"] for line in opened], ROUNDS if self._over() else None):
+        for words in out_of_order([line["place"] for line in opened], self._rounds if self._over() else None):
             self._found.note("rounds out of order", f"{self._label}: {words}")
         instants = [self._last_fault, *(line["at"] for line in opened if line["at"] > self._last_fault)]
         gaps = (later - earlier for earlier, later in pairwise(instants))
@@ -655,6 +690,18 @@ class Federation:
                 self._found.note("wrong sums", f"{self._label}: {line['place']}: nobody put in what was opened")
             elif not _agrees(line, [given[name] for name in line["members"]]):
                 self._found.note("wrong sums", f"{self._label}: {line['place']}: another sum than what was put in")
+
+    def _compare_models(self) -> None:
+        """Look whether every site has ended with the model of the aggregator."""
+        from fedfair.aggregation.model_file import load
+
+        if not self._over():
+            return
+        wanted = load(self._folder / "save" / "last.safetensors")[1].tobytes()
+        for name in self._workspace.collaborators:
+            kept = list((self._folder / "runs" / name).glob("*/save/last.safetensors"))
+            if [load(path)[1].tobytes() for path in kept] != [wanted]:
+                self._found.note("hands needed", f"{self._label}: {name} has not the final model")
 
     def _messages(self) -> dict[str, dict[str, Any]]:
         """Look at what each site sent; return what each put into the sum of each transcript."""
@@ -743,7 +790,8 @@ async def chaos(arguments: argparse.Namespace, progress: IO[str]) -> Findings:
         while found.faults.total() < arguments.faults and time.monotonic() - started < arguments.seconds:
             left = min(arguments.faults - found.faults.total(), arguments.per_federation)
             with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-                federation = Federation(Path(folder), found.federations, forks, draw, found, arguments.sabotage)
+                about = (Path(folder), found.federations, forks, draw, found, arguments.sabotage)
+                federation = Federation(*about, rounds=arguments.rounds, last_sums=arguments.last_sums)
                 await federation.run(left, arguments.pause, arguments.patience)
             seconds = time.monotonic() - started
             counts = ", ".join(f"{found.traces[trace]} {trace}" for trace in TRACES)
@@ -775,6 +823,8 @@ if __name__ == "__main__":
     parser.add_argument("--per-federation", type=int, default=25, help="faults in one federation, at most")
     parser.add_argument("--pause", type=float, default=0.4, help="mean seconds between two faults")
     parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="to finish after the last fault")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="training rounds of a federation")
+    parser.add_argument("--last-sums", action="store_true", help="kill a site of each at the last sum, too")
     parser.add_argument("--sabotage", choices=SABOTAGES, help="break something; the exit status must be 1")
     parser.add_argument("--zygote", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

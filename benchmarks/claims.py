@@ -132,7 +132,7 @@ class Bench:
         self, algorithm: str, rho: float = 0.1, eps: float = 0.01, steps: int = 1, batch: int | None = None
     ) -> SimulationOutcome:
         plans = [self.plan(algorithm, rho, eps, steps, batch, rate) for rate in RATES]
-        outcomes = [simulate_sites(plan, self.sites, Path(), as_trained=True) for plan in plans]
+        outcomes = [simulate_sites(plan, self.sites, Path()) for plan in plans]
         return min(outcomes, key=_objective)
 
     def worst(self, size: float, *run: Hashable) -> float:
@@ -198,12 +198,12 @@ Finding = dict[str, object]
 
 def c1(bench: Bench) -> Finding:
     """One full local step of everybody is descent on the pooled records, for this split."""
-    federated = simulate_sites(bench.plan(), bench.sites, Path(), as_trained=True).model
+    federated = simulate_sites(bench.plan(), bench.sites, Path()).model
     alone = bench.plan().model_copy(
         update={"federation": bench.plan().federation.model_copy(update={"collaborators": (POOLED,)})}
     )
     pooled = Splits(pool(splits.train for splits in bench.sites.values()))
-    central = simulate_sites(alone, {POOLED: pooled}, Path(), as_trained=True).model
+    central = simulate_sites(alone, {POOLED: pooled}, Path()).model
     apart = float(np.abs(federated.vector - central.vector).max())
     # At the smallest learning rate: beyond the stable ones every rounding grows from round to round.
     return {"holds": apart <= 1e-8, "largest_difference": apart}
@@ -212,7 +212,7 @@ def c1(bench: Bench) -> Finding:
 def c2(bench: Bench) -> Finding:
     """With tradeoff 1 it is FedAvg, bit for bit."""
     plans = [bench.plan(name, 0.1, 1.0, 3, 64) for name in ("fedsrcvar", "fedavg")]
-    fair, plain = (simulate_sites(plan, bench.sites, Path(), as_trained=True).model.vector for plan in plans)
+    fair, plain = (simulate_sites(plan, bench.sites, Path()).model.vector for plan in plans)
     return {"holds": fair.tobytes() == plain.tobytes()}
 
 

@@ -95,9 +95,7 @@ def best(
         risks = []
         for seed in seeds if noise is not None and noise > NOISELESS else seeds[:1]:
             plan = plan_of(list(sites), rounds, rate, seed, privacy)
-            train: Any = to_json(simulate_sites(plan, sites, Path(), engine="auto", as_trained=True).result)[
-                "train"
-            ]
+            train: Any = to_json(simulate_sites(plan, sites, Path(), engine="auto").result)["train"]
             risks.append((train["by_group_size"][str(SHOWN)]["worst"], train["mean"]))
         worst, mean = (statistics.fmean(values) for values in zip(*risks, strict=True))
         found.append((worst, mean, clip, rate))

@@ -61,7 +61,7 @@ OPENFL = (
     "save the model; at each site import, create, request, install, start"
 )
 SOURCES = {
-    "Flower 1.22": (Effort(lead=4, site=1, predict=0, code=149, settings=11), FLOWER),
+    "Flower 1.22, its template": (Effort(lead=4, site=1, predict=0, code=149, settings=11), FLOWER),
     "OpenFL 1.9": (Effort(lead=10, site=5, predict=0, code=146, settings=51), OPENFL),
 }
 """The other systems, and what was counted."""

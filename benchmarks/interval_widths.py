@@ -79,7 +79,7 @@ def held_out_losses(plan_file: Path) -> list[Losses]:
     """Return the test losses and scores of the trained model, site by site."""
     plan, root = load_plan(plan_file), plan_file.parent
     sites = load_federation(plan, root)
-    outcome = simulate_sites(plan, sites, root, as_trained=True)
+    outcome = simulate_sites(plan, sites, root)
     schema = next(iter(sites.values())).train.schema
     model = flat_model(plan, schema, choose_device("cpu"), root)
     losses = []

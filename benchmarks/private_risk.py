@@ -137,7 +137,7 @@ class Trainer:
         )
 
     def _risks(self, plan: Plan) -> tuple[float, float, float]:
-        train: Any = to_json(simulate_sites(plan, self._sites, Path(), as_trained=True).result)["train"]
+        train: Any = to_json(simulate_sites(plan, self._sites, Path()).result)["train"]
         shown, trained = (train["by_group_size"][str(size)]["worst"] for size in (SHOWN, self._size))
         return shown, trained, train["mean"]
 

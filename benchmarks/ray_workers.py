@@ -81,7 +81,7 @@ def measure(collaborators: int, workers: int | None, rounds: int) -> dict[str, o
     terms = None if workers is None else RayTerms(RayCluster(workers=workers), nobody_hears)
     times: dict[Purpose, list[float]] = {purpose: [] for purpose in Purpose}
     with engaged(plan, sites, Path(), "vectorised", terms) as everybody:
-        run = TrainingRun(plan, binding.layout, everybody.schema, binding.vector, as_trained=True)
+        run = TrainingRun(plan, binding.layout, everybody.schema, binding.vector)
         cohort = everybody.cohort(plan, sites)
         set_up = time.perf_counter() - began - made
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]

@@ -23,10 +23,18 @@ from rich.text import Text
 
 from collaborator.link import Address
 from collaborator.notice_events import LevelledSiteObserver, SiteEvents
-from collaborator.notices import PrivacyForecast, RecordsChanged, SiteStatusServed, SummaryUnwritten
+from collaborator.notices import (
+    PrivacyForecast,
+    RecordsChanged,
+    RecordsWithheld,
+    SiteStatusServed,
+    SummaryUnwritten,
+)
 from collaborator.observer import SeveralSiteObservers, SilentSiteObserver, SiteLines, SiteObserver
+from collaborator.other_process import other_process
 from fedfair.errors import AbortedError, DataError, PrivacyError, StoppedError
 from fedfair.policy.proxy import choose_route
+from fedfair.policy.site_config import load_site_config
 from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.event_log import (
     JsonLog,
@@ -119,6 +127,7 @@ def start(
 
     Several GPUs: torchrun --nproc-per-node 2 -m collaborator start ...; docs/how-to/gpu.md has the whole line.
     """
+    _tell_of_another(name, config)
     from collaborator.preparation import find_site
     from fedfair.training.across_devices import asked_processes
 
@@ -223,6 +232,15 @@ def personalise(
         console.print(Text(line), soft_wrap=True)
 
 
+def _tell_of_another(name: str | None, config: Path) -> None:
+    """Say at once that this site runs already: to read plan, model and records takes a while."""
+    if name is None and not config.exists():
+        return
+    words = other_process(config.parent / "state", name or load_site_config(config).collaborator)
+    if words:
+        error_console.print(Text(words, style="yellow"), soft_wrap=True)
+
+
 def _unlocked(site: PreparedSite, passphrase_file: Path | None) -> PreparedSite:
     """Return the site with the passphrase of its keys, where they are encrypted."""
     return replace(site, passphrase=own_passphrase(site.cert_folder, site.participant, passphrase_file))
@@ -283,9 +301,11 @@ def _take_part(
 
 
 def _look_at_records(site: PreparedSite, ready: Readiness, observer: SiteObserver) -> None:
-    """Say whether the records are those of the last start, and remember them for the next one."""
+    """Say which records are too few and which have changed since the last start, and remember them."""
     from collaborator.data_history import compare_with_last_run, keep_summary, summary_path
 
+    for words in ready.withheld:
+        observer.noticed(RecordsWithheld(words))
     now = datetime.now(UTC)
     compared = compare_with_last_run(site, ready.profile, now)
     if compared.changes:

@@ -1,9 +1,12 @@
-"""Does the plan go on from the state in which this site saw the earlier run end?
+"""Does the plan begin with what this site saw an earlier run end with?
 
 A plan that extends a run names the digest of a state. Whoever made the plan could name another one: an earlier
 round, or weights of its own. A site that took part computes the digest from its own copy of that run, and refuses
 any other. Where whole collaborators are protected, it compares the attempts that were given up as well. A site
-that did not take part has nothing to compare with: it approves what the plan names.
+that did not take part has nothing to compare with: its policy names what the plan begins with, or it refuses.
+
+A new run may begin with the model of an earlier one. A site that has a copy of that run knows its weights,
+scaling, threshold and sites, and compares all of them.
 
 What a site keeps between rounds (control variates, a threshold of its own) stays where the earlier run left it,
 and is looked up there.
@@ -15,15 +18,16 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from collaborator.plan_change import state_stem
 from collaborator.request_record import ANSWERED
 from collaborator.run_store import RunStore
 from collaborator.table_file import TableFile
 from collaborator.variate_store import VariateStore
-from fedfair.aggregation import model_file
 from fedfair.aggregation.control_variates import NEVER, round_of
 from fedfair.aggregation.long_vectors import IN_MEMORY
+from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import ApprovalError, DataError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import (
@@ -34,17 +38,32 @@ from fedfair.plan.derived import (
     returns_tail,
     rounds_before,
 )
+from fedfair.plan.description import TRAP_WEIGHTS
 from fedfair.plan.digest import format_digest, parse_digest
+from fedfair.plan.initial import InitialSection
 from fedfair.plan.schema import Plan
 from fedfair.policy.request_limits import answers_in_round
 from fedfair.run.continuing import going_on, state_digest
-from fedfair.run.initial_model import initial_model_file, state_file, vector_digest
+from fedfair.run.initial_model import (
+    InitialModel,
+    initial_model_file,
+    read_initial_model,
+    state_file,
+    vector_digest,
+)
 from fedfair.run.progress import Stage
 from fedfair.run.rules import RunRules
+from fedfair.run.saved_model import TrainedModel, read_saved, sites_digest
 from fedfair.run.state import RunState
-from fedfair.training.binding import PlanBinding
-from fedfair.training.own_variates import KeptVariate
 
+if TYPE_CHECKING:
+    from fedfair.training.binding import PlanBinding
+    from fedfair.training.own_variates import KeptVariate
+
+_SAYS_SAME_SITES = (
+    "ask the lead to freeze the plan again with `fedfair plan freeze --from`, or to remove same_sites from "
+    "plan.initial.yaml: the sums of two sets of sites can be subtracted"
+)
 _ANSWERED = ".answered"
 _ENDINGS = (".run", _ANSWERED, ".secagg", ".variates")
 """Files of a site that has taken part in a run; their names begin with the site and the plan."""
@@ -63,17 +82,45 @@ class EarlierCopy:
     state: RunState
 
 
-def check_goes_on(state_folder: Path, participant: ParticipantId, plan: Plan, binding: PlanBinding) -> str:
+Before: TypeAlias = "PlanBinding | InitialModel"
+"""The plan before round 1, as this site makes it or as the files beside the plan say."""
+
+
+def begins_with_own_run(runs: Path, state_folder: Path, participant: ParticipantId, plan: Plan) -> bool:
+    """Return whether a plan begins with what this site's own copy of a run ended with; no code of it is run.
+
+    Args:
+        runs: the folder of this site's own copies of runs.
+        state_folder: of this site.
+        participant: the site.
+        plan: the plan.
+
+    Raises:
+        FedfairError: as `saw_the_end`; or the plan says that this site has evaluated what it does not know.
+    """
+    stated = plan.training.initial
+    if stated is None:
+        return False
+    if stated.continues is not None:
+        # A plan that was read from no file has no state beside it, and begins nowhere.
+        if plan.file is None:
+            return False
+        return saw_the_end(state_folder, participant, plan, read_initial_model(plan.file, plan))
+    return _own_model(runs, participant, plan, stated) is not None
+
+
+def saw_the_end(state_folder: Path, participant: ParticipantId, plan: Plan, before: Before) -> bool:
     """Compare the state that a plan goes on from with this site's own copy of the earlier run.
 
     Args:
         state_folder: of this site.
         participant: the site.
         plan: the plan.
-        binding: of the plan.
+        before: what the plan is bound to.
 
     Returns:
-        In words, what was found; empty where the plan goes on from no run.
+        Whether this site saw the earlier run end in this state; not where it took no part, or the plan goes on
+        from no run.
 
     Raises:
         ApprovalError: this site's copy ended in another state, or it has answered more often than the plan says.
@@ -82,30 +129,27 @@ def check_goes_on(state_folder: Path, participant: ParticipantId, plan: Plan, bi
     """
     stated = plan.training.initial
     if stated is None or stated.continues is None:
-        return ""
-    begun = _initial(plan, binding)
+        return False
+    begun = _initial(plan, before)
     earlier = parse_digest(stated.continues.plans[-1])
     stem = state_stem(participant, earlier)
     took_part = [path for ending in _ENDINGS if (path := state_folder / f"{stem}{ending}").exists()]
     if not took_part:
-        return (
-            f"{participant} has no copy of the earlier run of plan {stated.continues.plans[-1]}: what it approves "
-            f"is the state in {_name_of_state(plan)} itself"
-        )
+        return False
     copy = earlier_copy(state_folder, participant, earlier, begun)
     if copy is None:
         raise StateError(
             f"{participant} took part in the earlier run ({', '.join(map(str, took_part))}), and "
             f"its own copy, {state_folder / stem}.run, cannot be read",
             "copy this site's state folder back from its newest backup; or, if you agree to go on from the state "
-            "that the plan names, move these files away",
+            "that the plan names, move these files away and name it in policy.initial_weights",
         )
     if copy.state.stage is not Stage.FINISHED:
         raise StateError(
             f"{participant} left the earlier run after round {copy.state.rounds_done} of "
             f"{stated.continues.rounds}, so its own copy cannot tell in which state it ended",
             f"if you agree to go on from the state that the plan names, move {state_folder / stem}.run and its "
-            "like away",
+            "like away, and name it in policy.initial_weights",
         )
     own = state_digest(going_on(copy.state, keeps_tail=returns_tail(plan)), stated.continues.plans)
     if own != stated.continues.state:
@@ -114,14 +158,12 @@ def check_goes_on(state_folder: Path, participant: ParticipantId, plan: Plan, bi
             f"{participant}'s own copy of that run the end is {own} after round {copy.state.rounds_done}",
             "do not approve it: the plan was made from another model than that run's; ask the lead and the others",
         )
-    _check_remembered(state_folder, participant, plan, begun, binding.layout.dimension)
+    _check_remembered(state_folder, participant, plan, begun, before.layout.dimension)
     _check_lost_rounds(state_folder, participant, plan, begun)
-    return f"the state that the plan goes on from is the one in which {participant} saw the earlier run end"
+    return True
 
 
-def beginning_words(
-    runs: Path, state_folder: Path, participant: ParticipantId, plan: Plan, binding: PlanBinding
-) -> str:
+def beginning_words(runs: Path, state_folder: Path, participant: ParticipantId, plan: Plan, before: Before) -> str:
     """Return in words what a site knows of the beginning of a plan's run; empty where the seed makes it.
 
     Args:
@@ -129,44 +171,79 @@ def beginning_words(
         state_folder: of this site.
         participant: the site.
         plan: the plan.
-        binding: of the plan.
+        before: what the plan is bound to.
 
     Raises:
-        FedfairError: as `check_goes_on`.
+        FedfairError: as `begins_with_own_run`.
     """
-    found = check_goes_on(state_folder, participant, plan, binding)
     stated = plan.training.initial
-    if found or stated is None:
-        return found
-    known = _own_model(runs, stated.weights)
-    if known is None:
+    if stated is None:
+        return ""
+    if stated.continues is not None:
+        if saw_the_end(state_folder, participant, plan, before):
+            return (
+                f"the state that the plan goes on from is the one in which {participant} saw the earlier run end"
+            )
         return (
-            f"no model of {participant}'s own runs has the initial weights {stated.weights}: what it approves are "
-            f"the weights in {initial_model_file(plan.file).name if plan.file else 'the file beside the plan'}"
+            f"{participant} has no copy of the earlier run of plan {stated.continues.plans[-1]}: what it approves "
+            f"is the state in {_name_of_state(plan)} itself; {TRAP_WEIGHTS}"
         )
-    return f"the initial weights are those of {participant}'s own copy of an earlier run, {known}"
+    known = _own_model(runs, participant, plan, stated)
+    if known is not None:
+        return f"the initial weights are those of {participant}'s own copy of an earlier run, {known}"
+    place = initial_model_file(plan.file).name if plan.file else "the file beside the plan"
+    return (
+        f"no model of {participant}'s own runs has the initial weights {stated.weights} with their scaling and "
+        f"threshold: what it approves are the weights in {place}; {TRAP_WEIGHTS}"
+    )
 
 
-def _own_model(runs: Path, weights: str) -> Path | None:
-    """Return a model of this site's own runs that has these weights; None where none has."""
+def _own_model(runs: Path, participant: ParticipantId, plan: Plan, stated: InitialSection) -> Path | None:
+    """Return the model of this site's own runs that a plan begins with; None where none is that model.
+
+    Raises:
+        ApprovalError: the plan says that its sites have evaluated this model, and this site knows better.
+    """
+    sites = sites_digest(plan.federation.collaborators)
     for path in sorted(runs.glob("*/save/*.safetensors"), key=lambda each: each.stat().st_mtime, reverse=True):
         try:
-            vector = model_file.load(path)[1]
+            found = read_saved(path)
         except DataError:
             # A model that cannot be read is no model with these weights.
             continue
-        if format_digest(vector_digest(vector)) == weights:
-            return path
+        if not _is_begun_with(stated, found.saved) or found.origin.fine_tuned_at:
+            continue
+        if stated.same_sites and found.origin.sites != sites:
+            raise ApprovalError(
+                f"the plan says that exactly its sites have evaluated its initial weights; by {participant}'s own "
+                f"copy, {path}, other sites did, or an evaluation was without some of them",
+                _SAYS_SAME_SITES,
+            )
+        return path
+    if stated.same_sites:
+        raise ApprovalError(
+            f"the plan says that {participant} has evaluated its initial weights {stated.weights}, and no copy of "
+            f"a run in {runs} has them",
+            f"bring this site's own copies of runs back; otherwise: {_SAYS_SAME_SITES}",
+        )
     return None
+
+
+def _is_begun_with(stated: InitialSection, saved: TrainedModel) -> bool:
+    """Return whether a model is all that a plan begins with: its weights, their scaling, and the threshold."""
+    scaling = None if saved.scaling is None else format_digest(scaling_digest(saved.scaling))
+    threshold = stated.threshold is None or stated.threshold == saved.model.threshold
+    same = (format_digest(vector_digest(saved.model.vector)), scaling) == (stated.weights, stated.scaling)
+    return same and threshold
 
 
 def _name_of_state(plan: Plan) -> str:
     return "plan.initial.state" if plan.file is None else state_file(plan.file).name
 
 
-def _initial(plan: Plan, binding: PlanBinding) -> RunState:
+def _initial(plan: Plan, before: Before) -> RunState:
     """Return the state before the first sum of the plan's run, which is that of the earlier run's end."""
-    return RunRules(plan, binding.layout, binding.schema, room=IN_MEMORY).initial(binding.vector, binding.carried)
+    return RunRules(plan, before.layout, before.schema, room=IN_MEMORY).initial(before.vector, before.carried)
 
 
 def earlier_copy(

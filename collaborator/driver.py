@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -51,6 +52,7 @@ from fedfair.wire.frames import (
     Abstain,
     Accepted,
     CollaboratorFrame,
+    Ended,
     Finished,
     Hello,
     Refused,
@@ -82,6 +84,9 @@ LEAVE_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 """How often the files of certificates are looked at."""
 
+ENDED_SECONDS = 3600.0
+"""How long a site that has the run to its end calls its aggregator, which may have gone for good."""
+
 REMINDER_SECONDS = 600.0
 """The operator reads one and the same reason for waiting no more often than this."""
 
@@ -98,11 +103,13 @@ class Patience:
         backoff: the waits between two attempts.
         give_up_after_seconds: how long without a stream before it gives up; None for never.
         clock: seconds since any fixed moment.
+        ended_seconds: the most of the time to keep trying for a site that has the run to its end already.
     """
 
     backoff: Backoff
     give_up_after_seconds: float | None = None
     clock: Callable[[], float] = time.monotonic
+    ended_seconds: float = ENDED_SECONDS
 
 
 class StreamOutdatedError(RenewableIdentityError):
@@ -153,6 +160,7 @@ class SiteDriver:
             FedfairError: the aggregator broke the protocol, or this site cannot go on.
         """
         while True:
+            finished: Finished | None = None
             try:
                 finished = await self._participate()
             except StreamOutdatedError as fault:
@@ -164,9 +172,10 @@ class SiteDriver:
             except (UnreachableError, RenewableIdentityError) as fault:
                 self._end_if_left()
                 self._forgive_if_lived()
-                await self._pause(fault)
+                finished = await self._pause(fault)
             else:
                 self._end_if_left()
+            if finished is not None:
                 return finished
 
     def _end_if_left(self) -> None:
@@ -185,8 +194,17 @@ class SiteDriver:
         if self._was_asked and isinstance(message, ReceivedTotals | ReceivedSum):
             self._patience.backoff.reset()
 
-    async def _pause(self, fault: UnreachableError | RenewableIdentityError) -> None:
+    async def _pause(self, fault: UnreachableError | RenewableIdentityError) -> Finished | None:
+        """Wait before the next call; return the end of the run where there is nothing left to call for."""
         limit, away = self._patience.give_up_after_seconds, time.monotonic() - self._last_contact
+        held = self._worker.held
+        if held.is_over:
+            limit = min(self._patience.ended_seconds, math.inf if limit is None else limit)
+            if away >= limit:
+                words = "this site has the run to its end, and its aggregator is not there any more"
+                await self._worker.finish(words)
+                self._tell_of_run()
+                return Finished(int(held.rounds_done), words)
         if limit is not None and away >= limit:
             raise AbortedError(
                 f"gave up after {away:.0f} s without the aggregator{self._told}; the last attempt: "
@@ -196,6 +214,7 @@ class SiteDriver:
         seconds = self._patience.backoff.next()
         self._note_retry(fault.message, seconds, None if limit is None else limit - away)
         await asyncio.sleep(seconds)
+        return None
 
     def _note_retry(self, fault: str, seconds: float, left: float | None) -> None:
         """Tell the operator of a fault once, and of the same one again after a while: it may last for days."""
@@ -236,9 +255,10 @@ class SiteDriver:
             return finished
 
     async def _part(self, link: Link) -> None:
-        """Let the aggregator end the stream, so that it knows that this site has heard the end of the run."""
+        """Say that the run is over and on this disk, as far as it came here; let the aggregator end the stream."""
         with contextlib.suppress(*LISTENER_TELLS, RemoteProtocolError, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
+                await link.send(Ended(self._worker.held.digest))
                 await link.finish()
                 async for _ in link.frames():
                     pass

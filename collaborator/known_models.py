@@ -5,8 +5,9 @@
 
 Both lie beside the approval of the plan. <digest> is the identity of the model (`model_identity`), 64 hex digits.
 The record is not signed: nobody but this site reads it, and the digest of the copy is computed again whenever it
-is used. The site's own models are the last and best ones of its runs (`run_folder.py`). All of them are of the
-very plan that is asked about. Decides which model a digest means; whether a sum is answered is decided elsewhere.
+is used. The site's own models are the last, best and trained ones of its runs (`run_folder.py`). All of them are
+of the very plan that is asked about. Decides which model a digest means; whether a sum is answered is decided
+elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from collaborator.run_folder import BEST, LAST, SAVE
+from collaborator.run_folder import BEST, LAST, SAVE, TRAINED
 from fedfair.atomic_file import write_whole
 from fedfair.errors import ApprovalError, DataError, StateError
 from fedfair.ids import ParticipantId
@@ -207,17 +208,9 @@ def find_model(places: ModelPlaces, digest: bytes) -> TrainedModel | None:
         StateError: the approval, its copy, or a model of a run cannot be read, and no other file has the model.
     """
     approved = places.approval(digest)
-    unreadable: list[DataError] = []
-    for path in _own_models(places):
-        try:
-            found = read_saved(path)
-        except DataError as fault:
-            unreadable.append(fault)
-            continue
-        # A run of another plan leaves its models here too.
-        mine = found.saved.plan_digest == places.subject.plan_digest
-        if mine and model_identity(found.layout, found.saved.model, found.saved.scaling) == digest:
-            return places.load(path)
+    own, unreadable = _own_model(places, digest)
+    if own is not None:
+        return own
     if approved.exists():
         return _approved(places, approved, digest)
     if unreadable:
@@ -229,9 +222,30 @@ def find_model(places: ModelPlaces, digest: bytes) -> TrainedModel | None:
     return None
 
 
+def is_own(places: ModelPlaces, digest: bytes) -> bool:
+    """Return whether a model of this site's own runs has this identity, 32 bytes."""
+    return _own_model(places, digest)[0] is not None
+
+
+def _own_model(places: ModelPlaces, digest: bytes) -> tuple[TrainedModel | None, list[DataError]]:
+    """Return the model of this site's own runs that a digest means, and why files could not be read."""
+    unreadable: list[DataError] = []
+    for path in _own_models(places):
+        try:
+            found = read_saved(path)
+        except DataError as fault:
+            unreadable.append(fault)
+            continue
+        # A run of another plan leaves its models here too.
+        mine = found.saved.plan_digest == places.subject.plan_digest
+        if mine and model_identity(found.layout, found.saved.model, found.saved.scaling) == digest:
+            return places.load(path), unreadable
+    return None, unreadable
+
+
 def _own_models(places: ModelPlaces) -> Iterator[Path]:
     """Yield the models of this site's runs, in the order of the runs' names."""
-    for name in (LAST, BEST):
+    for name in (LAST, BEST, TRAINED):
         yield from sorted(places.runs.glob(f"*/{SAVE}/{name}"))
 
 

@@ -348,7 +348,7 @@ class MaskedWorker:
         """
         try:
             request = self._follower.due(question.start)
-            said = self._rule(self._follower.asked(question, request, self._openers()))
+            said = self._rule(self._follower.asked(question, request, self._openers(), self._cohort()))
             effects = self._contribution(request, said.attempt) if isinstance(said, Granted) else []
         except (TrainingError, SecaggError) as fault:
             said = _refusal(fault, fault.message)
@@ -368,6 +368,12 @@ class MaskedWorker:
         phase = self._participant.phase
         unanimous = isinstance(phase, Contributing) and phase.context.unanimous
         return phase.context.cohort if unanimous and phase is not None else ()
+
+    def _cohort(self) -> tuple[str, ...]:
+        """Return the names of those who are asked in this masked round."""
+        phase = self._participant.phase
+        members = phase.context.cohort if isinstance(phase, Contributing) else ()
+        return tuple(self._names(member) for member in members)
 
     def _abstain(self, start: SumStart, refusal: Refusal) -> Abstain:
         self.standing.refused = refusal

@@ -10,12 +10,14 @@ from collaborator.notices import (
     EvaluationDone,
     LastSumsMissed,
     LeavingBegun,
+    ModelReturned,
     Notice,
     OwnRecordsEvaluated,
     PlanRefused,
     PrivacyForecast,
     ReconnectionBegun,
     RecordsChanged,
+    RecordsWithheld,
     RetryPlanned,
     RevocationListRefused,
     RevocationListTaken,
@@ -59,6 +61,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
             return f"round {number} of {rounds_total} evaluated"
         case PrivacyForecast(line):
             return f"privacy: {line}"
+        case RecordsWithheld(words):
+            return f"own records: {words}; the others cannot see that"
         case RecordsChanged(words):
             return f"own records: {words}; a run that continues goes on with the records as they are now"
         case SummaryUnwritten(path, fault):
@@ -81,6 +85,8 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
                 f"{path} cannot be used: {fault}; this site takes the state of the run from the other sites, who "
                 "vouch for it"
             )
+        case ModelReturned(words):
+            return f"the run returned {words}"
         case LastSumsMissed(rounds_done):
             return (
                 "the run has ended, and this site was away or too slow for its last sums: its own copy ends after "
@@ -113,6 +119,7 @@ def notice_words(notice: Notice) -> str:  # noqa: C901, PLR0911, PLR0912 - one c
 def _own_lines(figures: OwnFigures) -> Iterator[str]:
     """Yield one line for each split, with the same figures in the same places; losses in the plan's unit."""
     group = f"worst {percent(figures.group_size)}"
+    whose = f"the model returned (round {figures.round})" if figures.is_returned else f"round {figures.round}"
     for name, own in figures.own.items():
         everybody = figures.everybody[name]
         records = f"records {own.records:>7} / {everybody.records:<7}"
@@ -122,7 +129,7 @@ def _own_lines(figures: OwnFigures) -> Iterator[str]:
         if own.accuracy is not None and everybody.accuracy is not None:
             accuracy = f"accuracy {100 * own.accuracy:5.1f} / {100 * everybody.accuracy:5.1f} %"
         auc = "" if own.auc is None and everybody.auc is None else f"  AUC {_auc(own.auc)} / {_auc(everybody.auc)}"
-        line = f"round {figures.round}, {name:<10} here / everybody: {records} {mean}  {worst}  {accuracy}{auc}"
+        line = f"{whose}, {name:<10} here / everybody: {records} {mean}  {worst}  {accuracy}{auc}"
         yield line.rstrip()
 
 

@@ -110,6 +110,17 @@ class PrivacyForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsWithheld:
+    """Records of this site are too few to take part; nobody but this site can see that.
+
+    Attributes:
+        words: which ones, and what the site adds in their place.
+    """
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsChanged:
     """This site's records are not those of its last start; a run that continues goes on with them all the same.
 
@@ -201,6 +212,17 @@ class StateUnread:
 
     path: Path
     fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReturned:
+    """The run has ended, and this site knows its model.
+
+    Attributes:
+        words: which of the run's models it is.
+    """
+
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +360,7 @@ Notice: TypeAlias = (
     | ValuesOmitted
     | EvaluationDone
     | PrivacyForecast
+    | RecordsWithheld
     | RecordsChanged
     | SummaryUnwritten
     | LeavingBegun
@@ -346,6 +369,7 @@ Notice: TypeAlias = (
     | OwnRecordsEvaluated
     | RunFileUnwritten
     | StateUnread
+    | ModelReturned
     | LastSumsMissed
     | TrackerFailed
     | ReconnectionBegun

@@ -1,6 +1,7 @@
 """This site's log of how its own records fare: `logs/<name>_own_figures.jsonl`, one JSON line per evaluation.
 
 Only the owner of the file can read it, and nothing of it is ever sent: this module knows no link and no message.
+Each line says of which model all its figures are, and the last one of a finished run is of the model it returned.
 Each line has `time` and `run_id`, as the site's other logs do. It begins a new file in time and forgets the oldest
 one. What the figures are is said in `results.own_figures`.
 """
@@ -46,6 +47,8 @@ class OwnFiguresLog:
         """
         fields = {
             "round": figures.round,
+            "model": figures.model,
+            "returned": figures.is_returned,
             "group_size": figures.group_size,
             "own": {name: _fields(split) for name, split in figures.own.items()},
             "everybody": {name: _fields(split) for name, split in figures.everybody.items()},

@@ -21,6 +21,7 @@ from fedfair.identity.roster import parse_roster
 from fedfair.ids import ParticipantId
 from fedfair.plan.digest import format_digest
 from fedfair.plan.fields import is_reference
+from fedfair.plan.public_keys import UNPINNED_REMEDY
 from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.terms import AskedTerms, code_fault
@@ -71,7 +72,7 @@ def own_records(
     if broken is not None:
         raise PolicyError(site.participant, (broken,))
     _check_approved(site, read_saved(model_file), model_file, evaluates=evaluates)
-    return OwnRecords(site.plan, site.participant, read_records(site).splits, site.code.folder)
+    return OwnRecords(site.plan, site.participant, read_records(site, fewest=0).splits, site.code.folder)
 
 
 def _check_approved(site: PreparedSite, described: DescribedModel, model_file: Path, *, evaluates: bool) -> None:
@@ -89,7 +90,7 @@ def _pinned_key(site: PreparedSite) -> Ed25519PublicKey:
     if key is None:
         raise ApprovalError(
             f"the plan pins no key of {site.participant}, so {site.participant} cannot have approved it",
-            "the lead pins it with `fedfair plan enroll`; then approve the plan with `fedfair plan approve`",
+            UNPINNED_REMEDY,
         )
     return key
 

@@ -26,10 +26,10 @@ from collaborator.observer import Measure, SeveralSiteObservers, SiteLines, Site
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.plain_worker import PlainWorker
 from collaborator.plan_change import state_stem
-from collaborator.preparation import Readiness, check_run, introduction, masking_site
+from collaborator.preparation import Readiness, check_run, history_of, introduction, masking_site
 from collaborator.records import SiteLogs
 from collaborator.request_record import RequestRecord
-from collaborator.run_follower import RunFollower
+from collaborator.run_follower import Opened, RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
 from collaborator.site_tracking import SiteTracking
@@ -88,7 +88,7 @@ def recording_of(ready: Readiness, logs: Path) -> RunRecording:
     return RunRecording(ready.task, subject, site.runs, OwnFiguresLog(logs, site.participant), survey_check(ready))
 
 
-def follower_of(ready: Readiness, store: RunStore, recording: RunRecording) -> RunFollower:
+def follower_of(ready: Readiness, store: RunStore, recording: RunRecording, opened: Opened) -> RunFollower:
     """Return this site's copy of the run, where an earlier process has left it.
 
     Raises:
@@ -117,7 +117,7 @@ def follower_of(ready: Readiness, store: RunStore, recording: RunRecording) -> R
         run = evaluation_run(plan, binding.layout, binding.schema, saved, exact=exact)
         return RunReplica(run, binding.digest, Unkept())
 
-    return RunFollower(ready.task, replica, on_demand, recording)
+    return RunFollower(ready.task, replica, on_demand, recording, opened)
 
 
 def _untold(_notice: Notice) -> None:
@@ -143,18 +143,22 @@ def worker_of(ready: Readiness, logs: Path, tell: Callable[[Notice], None] = _un
         log = WriteAheadLog(site.state / f"{stem}.secagg") if is_masked(site.plan) else None
         if log is not None:
             files.callback(log.close)
-        rules = SiteRules(site.plan, ready.binding.schema, site.config.policy, site.participant)
+        held = ready.task.records
+        rules = SiteRules(site.plan, ready.binding.schema, site.config.policy, site.participant, held)
         record = RequestRecord(site.state / f"{stem}.answered", rules)
         files.callback(record.close)
 
+        history = history_of(site, ready.binding.digest, ready.binding.schema)
+
         def rule(request: AggregationRequest) -> Refusal | Granted:
-            said = record.admit(request)
-            if isinstance(said, Granted) and ready.account is not None and not is_noised(site.plan):
+            said = history.admit(request) or record.admit(request)
+            releases = isinstance(said, Granted) and any(ready.profile.splits.values())
+            if releases and ready.account is not None and not is_noised(site.plan):
                 ready.account.record_unprotected(request.purpose)
             return said
 
         store = RunStore(site.state / f"{stem}.run", record.has_answered)
-        follower = follower_of(ready, store, recording_of(ready, logs))
+        follower = follower_of(ready, store, recording_of(ready, logs), history.opened)
         if store.unread is not None:
             tell(store.unread)
         memory = memory_of(ready, site.state / f"{stem}.variates", follower)
@@ -262,7 +266,7 @@ def driver_of(
         keepalive = watch.next(patience.backoff.fruitless)
         return dial(ready, terms.address, egress, partial(introduced, worker), standing, keepalive)
 
-    greeting = partial(check_run, ready.site)
+    greeting = partial(check_run, ready)
     return SiteDriver(call, ready.shapes, worker, records, observer, patience, greeting, standing)
 
 

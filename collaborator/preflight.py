@@ -16,19 +16,22 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from collaborator.continued_run import check_goes_on
+from collaborator.continued_run import beginning_words
 from collaborator.data_history import DataComparison, compare_with_last_run
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, ask
+from collaborator.lost_state import forgotten_runs
 from collaborator.notice_words import notice_words
 from collaborator.notices import Notice
 from collaborator.participation import worker_of
+from collaborator.plan_change import state_stem
 from collaborator.preparation import (
     PreparedSite,
     Readiness,
     assemble,
     foretold,
     introduction,
+    keep_history,
     keep_policy,
     read_approval,
     read_records,
@@ -42,7 +45,7 @@ from fedfair.identity.expiry import certificate_days_left
 from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import channel_credentials
-from fedfair.plan.derived import earlier_plans, greatest_weight, is_masked
+from fedfair.plan.derived import greatest_weight, is_masked
 from fedfair.plan.digest import format_digest
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.terms import CODE_TERMS
@@ -159,6 +162,9 @@ def _broken_terms(site: PreparedSite) -> frozenset[str]:
         keep_policy(site)
     except PolicyError as fault:
         return frozenset(term.key for term in fault.broken)
+    except FedfairError:
+        # What the plan begins with is another state or model than this site's own.
+        return frozenset({"initial_weights"})
     return frozenset()
 
 
@@ -174,8 +180,10 @@ def _look_at_computation(site: PreparedSite, checklist: _Checklist) -> _Local | 
     )
     if binding is None:
         return None
-    if earlier_plans(site.plan):
-        look("earlier run", lambda: check_goes_on(site.state, site.participant, site.plan, binding), str)
+    if site.plan.training.initial is not None:
+        begun = partial(beginning_words, site.runs, site.state, site.participant, site.plan, binding)
+        look("initial weights", begun, str)
+    look("earlier sums", lambda: keep_history(site, binding), lambda _: str(site.history_file))
     if read is not None and site.keeps_ledger:
         look("privacy", partial(foretold, site, binding.digest, read.splits), "; ".join)
     return _Local(binding, read)
@@ -196,16 +204,19 @@ def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, ch
         )
         if ready is not None:
             told: list[Notice] = []
+            stem = state_stem(site.participant, binding.digest)
+            forgotten = forgotten_runs(site.state, stem, site.runs, format_digest(binding.digest))
             look(
                 "state",
                 lambda: worker_of(ready, site.state, told.append).close(),
-                lambda _: _state_words(site, told),
+                lambda _: "; ".join(filter(None, (_state_words(site, told), forgotten))),
             )
     return replace(local, approval=approval)
 
 
 def _data_words(site: PreparedSite, found: SiteRecords) -> str:
-    return "; ".join((f"{len(found.splits.train)} training records", *site.secret_warnings))
+    count = f"{len(found.splits.train)} training records"
+    return "; ".join((*(found.withheld or (count,)), *site.secret_warnings))
 
 
 def _state_words(site: PreparedSite, told: Sequence[Notice]) -> str:

@@ -7,20 +7,21 @@ Each step is a function of its own, so that the preflight can take them one by o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from collaborator.continued_run import check_goes_on
+from collaborator.continued_run import begins_with_own_run
 from collaborator.ledger import Ledger
 from collaborator.ledger_total import total_of
 from collaborator.own_name import own_name
 from collaborator.plan_code import PlanCode, plan_code
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.rollback_guard import RollbackGuard, witness_of
+from collaborator.site_history import SiteHistory, history_file
 from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
@@ -33,8 +34,8 @@ from fedfair.data.source import SiteRecords, read_site_records
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.files import permission_warning
-from fedfair.identity.roster import bind_certificate
-from fedfair.identity.store import SiteIdentity, load_site_identity
+from fedfair.identity.roster import bind_certificate, parse_roster
+from fedfair.identity.store import SiteIdentity, check_pinned, load_site_identity
 from fedfair.ids import FederationName, ParticipantId
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
@@ -48,12 +49,13 @@ from fedfair.plan.derived import (
     quorum,
 )
 from fedfair.plan.digest import format_digest
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.policy.plan_check import DEPRECATED_CODE, check_policy
+from fedfair.policy.plan_check import DEPRECATED_CODE, PolicyError, check_policy
 from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
-from fedfair.policy.terms import AskedTerms
+from fedfair.policy.terms import AskedTerms, least_collaborators
 from fedfair.privacy.batch_parts import ALONE
 from fedfair.privacy.entries import Origin
 from fedfair.process.kept_memory import keep_freed_memory
@@ -90,6 +92,7 @@ class PreparedSite:
         state: the folder of what it must not forget between two starts.
         egress: the record of everything that it sends.
         ledger_file: where its releases are written down.
+        history_file: where it remembers, over all plans, what it has helped to open.
         passphrase: of its encrypted keys; None where they are not encrypted.
     """
 
@@ -103,6 +106,7 @@ class PreparedSite:
     state: Path
     egress: Path
     ledger_file: Path
+    history_file: Path
     passphrase: bytes | None = field(default=None, repr=False)
 
     @property
@@ -158,9 +162,14 @@ class PreparedSite:
         """Return this site's keys and certificate; read again for each connection, so that a renewal is used.
 
         Raises:
-            IdentityError: something is missing, malformed, expired or revoked.
+            IdentityError: something is missing, malformed, expired or revoked, or the signing key is not the one
+                that the plan pins.
         """
-        return load_site_identity(self.cert_folder, self.participant, datetime.now(UTC), self.passphrase)
+        identity = load_site_identity(self.cert_folder, self.participant, datetime.now(UTC), self.passphrase)
+        pinned = parse_roster(self.plan.federation.roster).get(self.participant)
+        if pinned is not None:
+            check_pinned(identity, pinned)
+        return identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +177,9 @@ class Readiness:
     """Everything a site takes part with.
 
     There is no privacy budget where it keeps no ledger, no group where it has one process, and no survey where the
-    plan has none.
+    plan has none. `withheld` says which records do not take part (`fedfair.data.few_records`). `own_run` says
+    whether the plan begins with what this site's own copy of a run ended with. It is found once, at the start:
+    later its files may be those of another plan.
     """
 
     site: PreparedSite
@@ -181,19 +192,48 @@ class Readiness:
     profile: DataProfile
     group: DeviceGroup | None = None
     survey: OwnSurvey | None = None
+    withheld: tuple[str, ...] = ()
+    own_run: bool = False
 
 
-def keep_policy(site: PreparedSite) -> None:
-    """Hold the plan against the site's policy, before anything is loaded or sent.
+def keep_policy(site: PreparedSite, records: int | None = None) -> None:
+    """Hold the plan against the site's policy, before anything is loaded, and again before anything is sent.
 
     A plan passes if a saved model of it may be evaluated: whether it is to be run is for the aggregator to say,
     and for `check_run` to check. No saved model of a plan that protects whole collaborators is ever evaluated.
 
+    Args:
+        site: what was read of it.
+        records: how many it has, over all splits; None before they are loaded.
+
     Raises:
         PolicyError: the policy forbids the plan.
+        FedfairError: the plan begins elsewhere than this site's own copy of the earlier run says.
     """
-    asked = AskedTerms(site.plan, site.code.digest, evaluation_only=not is_unevaluated(site.plan))
+    evaluated = not is_unevaluated(site.plan)
+    asked = AskedTerms(site.plan, site.code.digest, evaluated, own_run=_own_run(site), records=records)
     check_policy(asked, site.config.policy, site.participant)
+
+
+def _own_run(site: PreparedSite) -> bool:
+    return begins_with_own_run(site.runs, site.state, site.participant, site.plan)
+
+
+def history_of(site: PreparedSite, plan_digest: bytes, schema: FeatureSchema) -> SiteHistory:
+    """Return what a site remembers over all plans, as its plan asks about it."""
+    return SiteHistory(site.history_file, site.plan, plan_digest, schema, site.config.policy, site.participant)
+
+
+def keep_history(site: PreparedSite, binding: PlanBinding) -> None:
+    """Hold what the plan sums before round 1 against what this site has helped to open under other plans.
+
+    Raises:
+        PolicyError: the policy forbids the plan.
+        FedfairError: the history cannot be read.
+    """
+    broken = history_of(site, binding.digest, binding.schema).term()
+    if broken is not None:
+        raise PolicyError(site.participant, (broken,))
 
 
 def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> PreparedSite:
@@ -225,6 +265,7 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
         config_file.parent / "state",
         record or config_file.parent / "egress" / f"{participant}.jsonl",
         config_file.parent / "ledger.sqlite" if config.ledger is None else Path(config.ledger),
+        history_file(config_file.parent, config, participant),
     )
 
 
@@ -254,8 +295,12 @@ def read_approval(site: PreparedSite, public_key: Ed25519PublicKey, plan_digest:
     return approval
 
 
-def read_records(site: PreparedSite) -> SiteRecords:
+def read_records(site: PreparedSite, *, fewest: int | None = None) -> SiteRecords:
     """Return the site's own records and their profile, which stays here.
+
+    Args:
+        site: what was read of it.
+        fewest: with fewer records it has none; 0 where nothing leaves this site, None for its policy's number.
 
     Raises:
         DataError: they are missing, unreadable, or not what the plan declares.
@@ -267,6 +312,7 @@ def read_records(site: PreparedSite) -> SiteRecords:
         site.workspace,
         code=site.code.folder,
         room=RecordRoom(site.state),
+        fewest=site.config.policy.min_records if fewest is None else fewest,
     )
 
 
@@ -313,13 +359,14 @@ def make_ready(site: PreparedSite, processes: SiteProcesses | None = None) -> Re
     if site.config.threads is not None:
         torch.set_num_threads(site.config.threads)
     binding = plan_binding(site.plan, site.code.folder)
-    check_goes_on(site.state, site.participant, site.plan, binding)
+    own_run = _own_run(site)
+    keep_history(site, binding)
     if is_masked(site.plan):
         keep_freed_memory(binding.vector.nbytes)
     approval = read_approval(site, site.identity().signing_key.public_key(), binding.digest)
     records = read_records(site)
     account = open_account(site, binding.digest, records.splits)
-    return assemble(site, binding, approval, records, account, processes)
+    return replace(assemble(site, binding, approval, records, account, processes), own_run=own_run)
 
 
 def assemble(
@@ -337,13 +384,16 @@ def assemble(
     """
     task, group = computing_client(site, binding, records, account, processes)
     _check_weight(site, task)
+    keep_policy(site, task.records)
     masked, layout = is_masked(site.plan), task.layout
     specs = sum_specs(site.plan, layout, binding.schema)
     totals = 0 if masked else max(spec.upload_bytes for spec in specs.values()) + 2 * MAX_WORDS_BYTES
     opened = opened_lengths(site.plan, layout, binding.schema)
     shapes = Shapes(greatest_state_bytes(layout.dimension), totals, site.plan.training.rounds, opened)
     survey = records.splits.survey
-    return Readiness(site, binding, approval, shapes, specs, task, account, records.profile, group, survey)
+    return Readiness(
+        site, binding, approval, shapes, specs, task, account, records.profile, group, survey, records.withheld
+    )
 
 
 def computing_client(
@@ -415,7 +465,7 @@ def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
     fewest = quorum(plan)
     rounds = frozenset(purpose.value for purpose in Purpose if sum_kind(purpose).is_round)
     return SecaggPolicy(
-        least_members=max(policy.min_collaborators or 0, fewest, 2),
+        least_members=max(least_collaborators(plan, policy), fewest, 2),
         greatest_clip=clip_ceiling(plan)[1],
         fixed_clip=has_fixed_clip(plan),
         greatest_attempts=policy.max_attempts,
@@ -434,11 +484,12 @@ def introduction(site: PreparedSite, identity: SiteIdentity, plan_digest: bytes,
     return Hello(PROTOCOL_VERSION, __version__, plan_digest, approval, binding)
 
 
-def check_run(site: PreparedSite, welcome: Welcome) -> None:
+def check_run(ready: Readiness, welcome: Welcome) -> None:
     """Check the run that the aggregator announces against the site's policy; the receiver holds it to that.
 
     Raises:
         PolicyError: the policy refuses something that a run of this kind needs.
     """
-    asked = AskedTerms(site.plan, site.code.digest, evaluation_only=welcome.evaluation_only)
+    site, evaluated = ready.site, welcome.evaluation_only
+    asked = AskedTerms(site.plan, site.code.digest, evaluation_only=evaluated, own_run=ready.own_run)
     check_policy(asked, site.config.policy, site.participant)

@@ -2,6 +2,7 @@
 
     runs/<name>/<run>/save/last.safetensors    the model of the latest evaluation; at the end, the output model
     runs/<name>/<run>/save/best.safetensors    the model of the best evaluation so far
+    runs/<name>/<run>/save/trained.safetensors what training ended with, whichever model is the output
     runs/<name>/<run>/result.json              the result so far, by the contract `fedfair/result/1`
 
 The folder `runs` lies beside `collaborator.yaml`; <run> is the run's id, so that no run replaces the files of
@@ -25,13 +26,14 @@ from fedfair.atomic_file import write_whole
 from fedfair.errors import DataError
 from fedfair.results.document import to_text
 from fedfair.results.outcome import EndState, RunSubject, run_outcome
-from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model, saved_of
 from fedfair.run.training_run import TrainingRun
 
 MIN_NEWS = 100
 """The result is written when one in so many evaluations is new."""
 
-SAVE, LAST, BEST, RESULT = "save", "last.safetensors", "best.safetensors", "result.json"
+SAVE, RESULT = "save", "result.json"
+LAST, BEST, TRAINED = "last.safetensors", "best.safetensors", "trained.safetensors"
 
 
 class RunFolder:
@@ -62,7 +64,7 @@ class RunFolder:
             What to tell the operator; None where everything was written.
         """
         if is_best:
-            self._best = self._saved(training_run, training_run.best)
+            self._best = saved_of(training_run, "best", self._subject.plan_digest)
         rounds = self._subject.plan.training.rounds
         words = f"round {training_run.rounds_done} of {rounds}"
         count = len(training_run.history)
@@ -87,13 +89,16 @@ class RunFolder:
     ) -> RunFileUnwritten | None:
         """Write what is due; a file that fails does not keep the others from being tried."""
         best, layout = self._best, self._subject.layout
-        last = self._saved(training_run, training_run.model)
+        last = saved_of(training_run, "present", self._subject.plan_digest)
         due: dict[Path, Callable[[], None]] = {}
         if best is not None:
             path = self._save / BEST
             due[path] = partial(save_model, path, layout, best, self._origin)
         path = self._save / LAST
         due[path] = partial(save_model, path, layout, last, self._origin)
+        if state is EndState.FINISHED:
+            path, trained = self._save / TRAINED, saved_of(training_run, "trained", self._subject.plan_digest)
+            due[path] = partial(save_model, path, layout, trained, self._origin)
         if not is_told:
             result = run_outcome(self._subject, training_run.result(), state, words)
             due[self._result] = partial(write_whole, self._result, to_text(result))
@@ -105,9 +110,6 @@ class RunFolder:
             self._told = len(training_run.history)
         first = next(iter(faults), None)
         return None if first is None else RunFileUnwritten(first, faults[first])
-
-    def _saved(self, training_run: TrainingRun, model: GlobalModel) -> TrainedModel:
-        return TrainedModel(model, training_run.rounds_done, self._subject.plan_digest, training_run.scaling)
 
 
 def _copy(saved: TrainedModel) -> TrainedModel:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import SurveyError
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.run.progress import Progress
+from fedfair.run.progress import Progress, Stage
 from fedfair.run.replica import OutOfStepError, RunReplica
-from fedfair.run.state import OpenedSurvey
+from fedfair.run.state import OpenedSurvey, RunState
 from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
 
@@ -66,6 +67,10 @@ OnDemand = Callable[[bytes], RunReplica]
 site neither has that model nor has approved it."""
 
 
+Opened = Callable[[Purpose, RunState, tuple[str, ...]], None]
+"""Hears of an opened sum. Raises a FedfairError where it cannot be written down."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldRun:
     """The words of a site about its copy when it connects.
@@ -74,11 +79,13 @@ class HeldRun:
         run_id: the run, as the aggregator named it; empty before the first.
         digest: of the copy's state, 32 bytes.
         rounds_done: training rounds that are behind it.
+        is_over: whether it is the copy of a whole run, and has that to its end.
     """
 
     run_id: str
     digest: bytes
     rounds_done: RoundNumber
+    is_over: bool = False
 
 
 class RunFollower:
@@ -89,6 +96,7 @@ class RunFollower:
         own: the copy of the whole run.
         on_demand: makes the copy of a run that evaluates a saved model.
         recording: records what each opened sum comes to; it is the owner's to read and close.
+        opened: hears of every opened sum: why it was made, about which state, and who took part.
     """
 
     def __init__(
@@ -97,11 +105,13 @@ class RunFollower:
         own: RunReplica,
         on_demand: OnDemand,
         recording: Recording,
+        opened: Opened,
     ) -> None:
         self._task = task
         self._own = own
         self._on_demand = on_demand
         self.recording = recording
+        self._opened = opened
         self._replica = own
         self._saved = b""  # which saved model the copy is of; empty for that of the whole run
 
@@ -114,7 +124,8 @@ class RunFollower:
     def held(self) -> HeldRun:
         """Return what to say of it."""
         replica = self._replica
-        return HeldRun(replica.run_id, replica.digest, replica.state.rounds_done)
+        is_over = replica is self._own and replica.state.stage is Stage.FINISHED
+        return HeldRun(replica.run_id, replica.digest, replica.state.rounds_done, is_over)
 
     def has_joined(self, welcome: Welcome) -> bool:
         """Return whether this site takes part in the announced run already, so that there is nothing to join."""
@@ -166,7 +177,11 @@ class RunFollower:
         return request
 
     def asked(
-        self, question: ReceivedRequest, request: SumRequest, openers: tuple[int, ...] = ()
+        self,
+        question: ReceivedRequest,
+        request: SumRequest,
+        openers: tuple[int, ...] = (),
+        cohort: tuple[str, ...] = (),
     ) -> AggregationRequest:
         """Return the request as the rules of this site see it."""
         replica = self._replica
@@ -179,6 +194,8 @@ class RunFollower:
             state=replica.digest,
             model_sha256=replica.state.model.vector_sha256,
             openers=openers,
+            scaling_sha256=scaling_digest(replica.state.scaling),
+            cohort=cohort,
         )
 
     def apply(self, totals: Totals, members: tuple[str, ...]) -> Purpose:
@@ -187,9 +204,10 @@ class RunFollower:
         Raises:
             RemoteProtocolError: it cannot come from honest contributions; the state is what it was.
         """
-        before = self._replica.state.model
+        before = self._replica.state
         progress = self._replica.apply(totals, members)
-        self.recording.progressed(self._replica, before, progress, kept=self._replica is self._own)
+        self._opened(progress.purpose, before, members)
+        self.recording.progressed(self._replica, before.model, progress, kept=self._replica is self._own)
         return progress.purpose
 
     def finish(self, words: str) -> None:

@@ -11,7 +11,14 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from collaborator.notices import LastSumsMissed, Notice, OwnRecordsEvaluated, RunFileUnwritten, ValuesOmitted
+from collaborator.notices import (
+    LastSumsMissed,
+    ModelReturned,
+    Notice,
+    OwnRecordsEvaluated,
+    RunFileUnwritten,
+    ValuesOmitted,
+)
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.run_folder import RunFolder
 from collaborator.survey_check import SurveyCheck
@@ -19,7 +26,7 @@ from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import DataError, FedfairError, SurveyError, TrainingError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.results.outcome import EndState, RunSubject
-from fedfair.results.own_figures import own_figures
+from fedfair.results.own_figures import JudgedModel, OwnLosses, own_figures
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica
 from fedfair.run.state import OpenedSurvey
@@ -58,6 +65,7 @@ class RunRecording:
         self._survey = survey
         self._folder: tuple[str, RunFolder] | None = None
         self._notices: deque[Notice] = deque()
+        self._told_of = b""  # the model whose figures were told last
 
     def take_notices(self) -> list[Notice]:
         """Return what there is to say to the operator, once."""
@@ -74,24 +82,41 @@ class RunRecording:
             progress: what the sum came to.
             kept: whether the run is kept in a folder; a run that evaluates a saved model is not.
         """
-        evaluation, evaluated = progress.evaluation, replica.state.evaluated
+        evaluation, evaluated = progress.evaluation, progress.evaluated
         if evaluation is None or evaluated is None:
             return
+        rankings = replica.training_run.rules.evaluator.rankings(evaluated.header)
+        judged = JudgedModel(evaluated.vector_sha256, evaluation, rankings)
         model = next(
-            (each for each in (replica.state.model, before) if each.vector_sha256 == evaluated.vector_sha256), None
+            (each for each in (replica.state.model, before) if each.vector_sha256 == judged.vector_sha256), None
         )
         if model is not None:
-            try:
-                rankings = replica.training_run.result().rankings
-                figures = own_figures(self._subject.plan, self._task.losses_of(model), evaluation, rankings)
-                self._figures.append(replica.run_id, figures)
-                self._notices.append(OwnRecordsEvaluated(figures))
-            except (DataError, TrainingError) as fault:
-                self._notices.append(ValuesOmitted(f"this site's own figures of the evaluation: {fault.message}"))
-            except FedfairError as fault:
-                self._notices.append(RunFileUnwritten(self._figures.path, fault.message))
+            self._tell_own(replica.run_id, model, judged)
         if kept:
             self._note(self._folder_of(replica).evaluated(replica.training_run, is_best=progress.is_best))
+
+    def _tell_own(self, run_id: str, model: GlobalModel, judged: JudgedModel) -> None:
+        """Tell how this site's own records fare under a model, beside everybody's."""
+        self._told_of = judged.vector_sha256
+        try:
+            own = OwnLosses(model.vector_sha256, self._task.losses_of(model))
+            figures = own_figures(self._subject.plan, own, judged)
+            self._figures.append(run_id, figures)
+            self._notices.append(OwnRecordsEvaluated(figures))
+        except (DataError, TrainingError) as fault:
+            self._notices.append(ValuesOmitted(f"this site's own figures of the evaluation: {fault.message}"))
+        except FedfairError as fault:
+            self._notices.append(RunFileUnwritten(self._figures.path, fault.message))
+
+    def _tell_returned(self, replica: RunReplica) -> None:
+        """Tell the same of the model that the run returns, where the last evaluation was of another one."""
+        state, evaluated = replica.state, replica.state.evaluated
+        if evaluated is None or evaluated.vector_sha256 != state.model.vector_sha256:
+            return
+        if evaluated.vector_sha256 != self._told_of:
+            rankings = replica.training_run.rules.evaluator.rankings(evaluated.header)
+            judged = JudgedModel(evaluated.vector_sha256, state.latest, rankings, is_returned=True)
+            self._tell_own(replica.run_id, state.model, judged)
 
     def surveyed(self, survey: OpenedSurvey) -> SurveyError | None:
         """Say what a survey shows of this site's own columns, once; return why it stops, if it does.
@@ -112,7 +137,12 @@ class RunRecording:
             words: how the run ended.
             finished: whether this site has seen all of its sums.
         """
-        if not finished:
+        which = replica.training_run.which
+        if finished:
+            self._tell_returned(replica)
+            if which is not None:
+                self._notices.append(ModelReturned(which.words))
+        else:
             self._notices.append(LastSumsMissed(int(replica.state.rounds_done)))
         state = EndState.FINISHED if finished else EndState.RUNNING
         self._note(self._folder_of(replica).ended(replica.training_run, state, words))

@@ -1,9 +1,10 @@
 """The file in which a site keeps its own copy of the run between two starts.
 
-Written after every opened sum, without waiting for the disk. The file has two places of equal length, and the
-older state is overwritten: a process that is killed while it writes leaves the other one whole. After a power
-failure both may be damaged; then the site begins where the plan says, and gets the present state from the others,
-who vouch for it. What a site has answered is never in this file, but in files that wait for the disk.
+Written after every opened sum, without waiting for the disk, but at the end of the run. The file has two places of
+equal length, and the older state is overwritten: a process that is killed while it writes leaves the other one
+whole. After a power failure both may be damaged; then the site begins where the plan says, and gets the present
+state from the others, who vouch for it. What a site has answered is never in this file, but in files that wait for
+the disk.
 
 A vector that is the same in both states of one place, such as the best model, is not written again: the words
 before the vectors have a length that changes rarely, so it is at the same offset.
@@ -23,10 +24,10 @@ from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
 
-from collaborator.disk import unwritable
+from collaborator.disk import unwritable, writing
 from collaborator.history_file import HistoryFile, Written
 from collaborator.notices import StateUnread
-from fedfair.atomic_file import OWNER_ONLY, replace_file
+from fedfair.atomic_file import OWNER_ONLY, replace_file, sync_folder
 from fedfair.errors import LocalProtocolError, StateError
 from fedfair.process.spilled import pieces
 from fedfair.run.packed_state import PackedParts, packed_parts, unpack_state
@@ -165,6 +166,19 @@ class RunStore:
     def has_held(self, digest: bytes) -> bool:
         """Return whether this site has answered a request about a state with this digest."""
         return self._has_answered(digest)
+
+    def settle(self) -> None:
+        """Wait until the kept states are on the disk.
+
+        Raises:
+            FedfairError: the disk fails.
+        """
+        if not self._path.exists():
+            return
+        with writing(self._path):
+            with self._path.open("r+b") as file:
+                os.fsync(file.fileno())
+            sync_folder(self._path.parent)
 
     def _write(self, place: int, words: Sequence[bytes], offset: int, brief: PackedParts) -> None:
         """Write a state to one of the two places.

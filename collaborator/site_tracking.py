@@ -44,7 +44,8 @@ class SiteTracking:
             self._earlier.append(event)
             return
         self._trackers.event(event)
-        if isinstance(notice, OwnRecordsEvaluated):
+        # The evaluation of a model that is returned is among those on the way.
+        if isinstance(notice, OwnRecordsEvaluated) and not notice.figures.is_returned:
             self._rounds = notice.figures.round
             self._trackers.figures(notice.figures.round, own_risk_figures(notice.figures))
         self._tell()

@@ -60,6 +60,9 @@ def fold_site(status: RunStatus, news: SiteNews, now: datetime) -> RunStatus:
             return _answered(status, news, now)
         case OwnRecordsEvaluated(figures):
             status = counted(status, "notices", event_name(type(news)))
+            if figures.is_returned:
+                # The evaluation of this model is among those on the way.
+                return status
             pooled = {
                 name: PooledFigures(everybody.mean, everybody.worst, everybody.accuracy)
                 for name, everybody in figures.everybody.items()

@@ -1,12 +1,13 @@
 """A table on this site's disk that only grows: rows by key, durable when written, its owner's alone.
 
-One SQLite file, which one process uses at a time. Rows are found by their key, so neither memory nor the cost of a
-start or a row grows with the rows before. What a row means is its user's business: `fedfair.secagg.history` and
-`collaborator.request_record`.
+One SQLite file, which one process uses at a time. Every row has a checksum, and a damaged one is refused. Rows are
+found by their key, so neither memory nor the cost of a start or a row grows with the rows before. What a row means
+is its user's business: `fedfair.secagg.history` and `collaborator.request_record`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +17,12 @@ from collaborator.disk import unwritable
 from fedfair.errors import FedfairError, StateError
 
 OWNER_ONLY = 0o600
-_TABLE = "CREATE TABLE IF NOT EXISTS remembered (key BLOB PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID"
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS remembered "
+    "(key BLOB PRIMARY KEY, value BLOB NOT NULL, checksum BLOB NOT NULL) STRICT, WITHOUT ROWID"
+)
+_FIND = "SELECT value, checksum FROM remembered WHERE key = ?"
+_CHECKSUM_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +38,35 @@ class Content:
     remedy: str
 
 
+def _checksum(key: bytes, value: bytes) -> bytes:
+    """Return what tells that a row is not the one that was written: SQLite itself checks no content."""
+    return hashlib.sha256(b"%d:%b%b" % (len(key), key, value)).digest()[:_CHECKSUM_BYTES]
+
+
 class TableFile:
     """One open table; one thread uses it at a time.
 
     Args:
         path: the file; made if there is none, with its folder.
         content: what it holds.
+        patience_seconds: how long to wait for another process that has it.
 
     Raises:
         StateError: it cannot be opened, or it is no such table.
         FedfairError: another process has it.
     """
 
-    def __init__(self, path: Path, content: Content) -> None:
+    def __init__(self, path: Path, content: Content, patience_seconds: float = 0.0) -> None:
         self._path = path
         self._content = content
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.touch(OWNER_ONLY)
             path.chmod(OWNER_ONLY)
-            # Used from the worker's thread alone, after this one has made it. A second process need not wait.
-            self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            # Used from the worker's thread alone, after this one has made it.
+            self._connection = sqlite3.connect(
+                path, timeout=patience_seconds, isolation_level=None, check_same_thread=False
+            )
         except (OSError, sqlite3.Error) as error:
             raise self._unusable(error) from error
         try:
@@ -76,10 +90,19 @@ class TableFile:
             FedfairError: the file cannot be read.
         """
         try:
-            found = self._connection.execute("SELECT value FROM remembered WHERE key = ?", (key,)).fetchone()
+            found = self._connection.execute(_FIND, (key,)).fetchone()
         except sqlite3.Error as error:
             raise self._unusable(error) from error
-        return None if found is None else bytes(found[0])
+        if found is None:
+            return None
+        value, known = map(bytes, found)
+        if known != _checksum(key, value):
+            raise StateError(
+                f"{self._path} cannot be used as {self._content.words}: the row {key.hex()} of {len(value)} bytes "
+                "is damaged, for its checksum is another",
+                self._content.remedy,
+            )
+        return value
 
     def write(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Write rows, all or none; they are on the disk when this returns.
@@ -89,7 +112,8 @@ class TableFile:
         """
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany("INSERT OR REPLACE INTO remembered VALUES (?, ?)", rows)
+            checked = ((key, value, _checksum(key, value)) for key, value in rows)
+            self._connection.executemany("INSERT OR REPLACE INTO remembered VALUES (?, ?, ?)", checked)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             if self._connection.in_transaction:

@@ -136,9 +136,14 @@ def _from_the_root(match: re.Match[str]) -> str:
     return f"[{match[1]}]({place}{match[3] or ''})"
 
 
+BELOW_OTHERS = "---\nsearch:\n  boost: 0.1\n---\n\n"
+"""Words at the head of a page that the search shows after others."""
+
+
 def _reference(name: str, modules: list[str]) -> str:
     asked = "\n\n".join(f"::: {module}" for module in modules)
-    return f"# {name}\n\n{_docstring(name)}\n\n{asked}\n"
+    # Else a search for a word of a task would find the names of modules before the page about the task.
+    return f"{BELOW_OTHERS}# {name}\n\n{_docstring(name)}\n\n{asked}\n"
 
 
 def _index() -> str:

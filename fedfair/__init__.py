@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedfair.api.classifier import FairClassifier
     from fedfair.api.fit_verdict import WorstGroupWarning
     from fedfair.api.regressor import FairRegressor
-    from fedfair.api.simulation import SimulatedFederation, simulate
+    from fedfair.api.simulation import SimulatedFederation, UntrainedModelWarning, simulate
     from fedfair.errors import FedfairError
     from fedfair.fairness.rcvar_loss import RCVaRLoss
     from fedfair.fairness.worst_group import worst_group_risk
@@ -33,6 +33,7 @@ __all__ = [
     "RCVaRLoss",
     "SavedModel",
     "SimulatedFederation",
+    "UntrainedModelWarning",
     "VerifiedCertificate",
     "WorstGroupWarning",
     "__version__",
@@ -51,6 +52,7 @@ _PLACES = {
     "SimulatedFederation": "fedfair.api.simulation",
     "Plan": "fedfair.plan.schema",
     "RCVaRLoss": "fedfair.fairness.rcvar_loss",
+    "UntrainedModelWarning": "fedfair.api.simulation",
     "VerifiedCertificate": "fedfair.api.certificates",
     "WorstGroupWarning": "fedfair.api.fit_verdict",
     "load_model": "fedfair.prediction.loaded_model",

@@ -1,7 +1,8 @@
 """Which extra brings which library: what a command says where a library is not installed.
 
-`pip install fedfair` brings what the aggregator, audits, certificates, reports and plans need. All else is an
-extra of `pyproject.toml`; a test compares this table with it. A leaf, so that `import fedfair` stays quick.
+The base install brings what the aggregator, audits, certificates, reports and plans need. All else is an extra of
+`pyproject.toml`; a test compares this table with it. An extra is installed from a list with hashes, never by a
+name: on the package index, another project is called fedfair. A leaf, so that `import fedfair` stays quick.
 """
 
 from __future__ import annotations
@@ -39,12 +40,22 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
 """The extra of each importable package that the base install does not bring."""
 
 
+def list_of(extra: str) -> str:
+    """Return the path of an extra's list, from the folder of fedfair's source."""
+    return f"requirements/extras/{extra}.txt"
+
+
+def install_command(*extras: str) -> str:
+    """Return the command that installs extras from their lists, in the folder of fedfair's source."""
+    return f"pip install --no-deps --require-hashes {' '.join(f'-r {list_of(extra)}' for extra in extras)}"
+
+
 def missing_extra(fault: BaseException) -> str:
     """Return in one line which library is missing and how to install it; empty for any other fault."""
     name = (fault.name or "").partition(".")[0] if isinstance(fault, ModuleNotFoundError) else ""
     if name not in EXTRAS:
         return ""
-    return f"this needs {name}, which is not installed: pip install 'fedfair[{EXTRAS[name]}]'"
+    return f"this needs {name}, which is not installed: {install_command(EXTRAS[name])}"
 
 
 def is_installed(library: str) -> bool:

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from fedfair.version import __version__
+from supply.pins import DISTRIBUTION
 from supply.wheels import fill
 
 SUMS = "SHA256SUMS"
@@ -25,7 +26,7 @@ def pack(chosen: Path, target: Path) -> Path:
     Raises:
         CalledProcessError: pip failed; it has said why.
     """
-    name = f"fedfair-{__version__}-{chosen.stem}"
+    name = f"{DISTRIBUTION}-{__version__}-{chosen.stem}"
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target) as temporary:
         folder = Path(temporary) / name

@@ -14,12 +14,23 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from fedfair.extras import list_of
 from supply.pins import BASE, CPU, CUDA, DEVELOPMENT, ROOT, RUN, Pin, parse, read, text_of
 
 PYTHON = "3.11.7"
 """The lowest Python whose files the lists must serve."""
 
 _HOW = "`make lock` writes it; versions stay until their line is edited. Needs `pip install --require-hashes -r`."
+EXTRAS: Mapping[Path, tuple[str, ...]] = {BASE: ("status",), RUN: ("plots", "status", "train")}
+"""The extras of `pyproject.toml` in each list of a host that runs fedfair."""
+
+SINGLE_EXTRAS: Mapping[Path, str] = {
+    ROOT / list_of(extra): extra
+    for extra in ("mlflow", "notebook", "onnx", "parquet", "plots", "ray", "sql", "status", "tensorboard", "train")
+}
+"""A list for each extra that a user may add: what it needs beside the base."""
+
+
 HEADINGS = {
     DEVELOPMENT: (
         "The exact versions this release is tested with, and the hashes of their files. Every install goes",
@@ -28,16 +39,16 @@ HEADINGS = {
     ),
     BASE: ("What the aggregator's host needs, and no more: no torch. A part of run.txt.", _HOW),
     RUN: ("What a site and a simulation need, and no more: a part of constraints.txt.", _HOW),
+    **{
+        path: (f"What the extra {extra} needs beside base.txt: a part of constraints.txt.", _HOW)
+        for path, extra in SINGLE_EXTRAS.items()
+    },
     CUDA: (
         "Libraries that torch of the package index needs on Linux, beside run.txt or constraints.txt.",
         "Its CPU build (cpu.txt) and every other system go without them.",
         _HOW,
     ),
 }
-
-
-EXTRAS: Mapping[Path, tuple[str, ...]] = {BASE: ("status",), RUN: ("plots", "status", "train")}
-"""The extras of `pyproject.toml` in each list of a host that runs fedfair."""
 
 
 def is_cuda(name: str) -> bool:
@@ -111,8 +122,11 @@ def main() -> None:
     known = {**read(CUDA), **read(DEVELOPMENT)}
     extras = sorted(project["project"]["optional-dependencies"])
     every = resolve(extras, known.values(), project["build-system"]["requires"])
-    parts = {path: resolve(chosen, every.values()) for path, chosen in EXTRAS.items()}
+    parts = {path: set(resolve(chosen, every.values())) for path, chosen in EXTRAS.items()}
+    alone = set(resolve((), every.values()))
+    parts |= {path: set(resolve((extra,), every.values())) - alone for path, extra in SINGLE_EXTRAS.items()}
     for path, text in lists(every, parts, read(CPU)).items():
+        path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             sys.stdout.write(f"{path.relative_to(ROOT)} written again\n")

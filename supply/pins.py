@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+DISTRIBUTION = "fedsrcvar"
+"""The name of fedfair's own wheel: on the package index `fedfair` is another project."""
 ROOT = Path(__file__).resolve().parent.parent
 DEVELOPMENT = ROOT / "constraints.txt"
 """Everything: both programs, every extra, and what tests, pages and checks need."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from fedfair.version import __version__
-from supply.pins import ROOT
+from supply.pins import DISTRIBUTION, ROOT
 
 PACKAGES = ("fedfair", "aggregator", "collaborator")
 DEMO = PurePosixPath("examples", "secagg_demo")
@@ -55,7 +55,7 @@ def wheel_faults(contents: Mapping[str, bytes], expected: set[str], version: str
         expected: names that it must have, beside its metadata.
         version: the one that is released.
     """
-    metadata = f"fedfair-{version}.dist-info/"
+    metadata = f"{DISTRIBUTION}-{version}.dist-info/"
     own = {name for name in contents if not name.startswith(metadata)}
     faults = [f"{name} is missing" for name in sorted(expected - own)]
     faults += [f"{name} does not belong in it" for name in sorted(own - expected)]
@@ -69,7 +69,7 @@ def wheel_faults(contents: Mapping[str, bytes], expected: set[str], version: str
 
 def sdist_faults(contents: Mapping[str, bytes], version: str) -> list[str]:
     """Return why an sdist must not be released, in sentences; none if it may be."""
-    folder = f"fedfair-{version}/"
+    folder = f"{DISTRIBUTION}-{version}/"
     faults = [f"{name} is missing" for name in OF_AN_SDIST if folder + name not in contents]
     faults += [f"{name} lies outside {folder}" for name in contents if not name.startswith(folder)]
     return faults + [f"{name} holds a private key" for name, raw in contents.items() if SECRET.search(raw)]
@@ -99,7 +99,8 @@ def build(folder: Path) -> tuple[Path, Path]:
         for hook in ("build_wheel", "build_sdist"):
             command = [sys.executable, "-c", _BUILD, hook, str(folder.resolve())]
             subprocess.run(command, check=True, cwd=copy, env=variables, stdout=subprocess.DEVNULL)  # noqa: S603 - our own build
-    return folder / f"fedfair-{__version__}-py3-none-any.whl", folder / f"fedfair-{__version__}.tar.gz"
+    name = f"{DISTRIBUTION}-{__version__}"
+    return folder / f"{name}-py3-none-any.whl", folder / f"{name}.tar.gz"
 
 
 def tracked() -> list[PurePosixPath]:
@@ -129,7 +130,7 @@ def release(folder: Path) -> list[Path]:
         CalledProcessError: a build failed; it has said why.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("fedfair-*"):
+    for old in folder.glob(f"{DISTRIBUTION}-*"):
         old.unlink()
     built = build(folder)
     wheel, sdist = wheel_contents(built[0]), sdist_contents(built[1])

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from supply.pins import BASE, CPU, CUDA, ROOT, Pin, read, text_of
+from supply.pins import BASE, CPU, CUDA, DISTRIBUTION, ROOT, Pin, read, text_of
 
 PIP = (sys.executable, "-m", "pip", "--quiet")
 DOWNLOAD = ("download", "--no-deps", "--require-hashes", "--only-binary", ":all:")
@@ -36,7 +36,7 @@ def fill(chosen: Path, folder: Path) -> list[Path]:
         rest = Path(name) / "rest.txt"
         rest.write_text(text_of((), wanted(chosen, cpu=cpu).values()), encoding="utf-8")
         _pip(*DOWNLOAD, "--dest", str(folder), "--requirement", str(rest))
-    for old in folder.glob("fedfair-*.whl"):
+    for old in folder.glob(f"{DISTRIBUTION}-*.whl"):
         old.unlink()
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
     if "torch" in read(chosen):
@@ -59,10 +59,10 @@ def wanted(chosen: Path, *, cpu: bool) -> dict[str, Pin]:
 
 def _own_list(folder: Path) -> Path:
     """Write the list of one: fedfair's own wheel, with its hash."""
-    (wheel,) = folder.glob("fedfair-*.whl")
+    (wheel,) = folder.glob(f"{DISTRIBUTION}-*.whl")
     version, digest = wheel.name.split("-")[1], hashlib.sha256(wheel.read_bytes()).hexdigest()
     path = folder / "fedfair.txt"
-    path.write_text(f"fedfair=={version} --hash=sha256:{digest}\n", encoding="utf-8")
+    path.write_text(f"{DISTRIBUTION}=={version} --hash=sha256:{digest}\n", encoding="utf-8")
     return path
 
 

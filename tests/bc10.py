@@ -93,7 +93,7 @@ class Federation:
         schema = next(iter(members.values())).train.schema
         self.flat = flat_model(plan, schema, torch.device("cpu"), Path())
         self.layout: Layout = self.flat.layout
-        self.training_run = TrainingRun(plan, self.layout, schema, self.flat.vector(), as_trained=True)
+        self.training_run = TrainingRun(plan, self.layout, schema, self.flat.vector())
         self.tasks = [TrainingClient(plan, name, splits, self.flat) for name, splits in members.items()]
 
     def begin_at(self, vector: NDArray[np.floating], threshold: float | None = None) -> None:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-SECONDS = 180.0
+from tests.patience import PATIENCE
+
 FLAGS = (
     "--headless",
     "--no-sandbox",  # tests may run as root, where Chromium refuses to start otherwise
@@ -128,10 +129,10 @@ class Browser:
         return result
 
     def _next(self) -> Message:
-        ends = time.monotonic() + SECONDS
+        ends = time.monotonic() + PATIENCE
         while b"\0" not in self.unread:
             ready, _, _ = select.select([self.back], [], [], max(ends - time.monotonic(), 0.0))
-            assert ready, f"the browser has said nothing for {SECONDS:.0f} s"
+            assert ready, f"the browser has said nothing for {PATIENCE:.0f} s"
             more = os.read(self.back, 1 << 20)
             assert more, "the browser has ended"
             self.unread += more

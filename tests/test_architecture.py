@@ -15,6 +15,7 @@ import fedfair
 from fedfair.cli.commands import Commands
 from tests.conftest import REPOSITORY
 from tests.imports import is_quick
+from tests.patience import PATIENCE
 
 PRODUCT = sorted(
     path
@@ -61,7 +62,12 @@ def _imported() -> Iterator[tuple[str, str]]:
 def test_what_a_process_loads_at_its_start(modules: str, never: str) -> None:
     code = f"import {modules}, sys; print([name for name in '{never}'.split() if name in sys.modules])"
     ran = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=180
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=PATIENCE,
     )
     assert ran.stdout == "[]\n"
 
@@ -90,7 +96,7 @@ def test_help_loads_nothing_that_only_the_work_needs(words: str, never: str) -> 
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, *words.split()], check=True, capture_output=True, text=True, cwd=REPOSITORY,
-        timeout=180,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert ran.stderr == "[]\n"
 

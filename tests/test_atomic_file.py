@@ -17,6 +17,7 @@ from fedfair.aggregation.model_file import save
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.atomic_file import write_whole
 from fedfair.identity.files import write_private, write_public
+from tests.patience import PATIENCE
 
 
 def test_a_file_is_replaced_whole_and_nothing_lies_beside_it(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: heard.append(pipe.read_text()))
     reader.start()
     write_whole(pipe, "text")
-    reader.join(10)
+    reader.join(PATIENCE)
     assert heard == ["text"]
     assert pipe.is_fifo()
 

@@ -24,6 +24,11 @@ ASKS = ("fedfair admit ", "fedfair plan approve ")
 """Commands that ask for a confirmation, which the pages leave to the person who types them."""
 
 
+DIGEST = "fedfair -C heart plan digest --json | python -c "
+DIGEST += """'import json, sys; print(json.load(sys.stdin)["beginning_digest"])'"""
+"""Prints what the newcomer is told by phone."""
+
+
 class Page:
     """The commands of a page, each of which is taken once and in its order."""
 
@@ -72,7 +77,6 @@ def finished_run_of_three() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_fourth_hospital_and_more_rounds_by_the_commands_of_their_pages(tmp_path: Path) -> None:
     sites, rounds = Page("more-sites.md"), Page("more-rounds.md")
     lines = [
@@ -87,13 +91,19 @@ def test_a_fourth_hospital_and_more_rounds_by_the_commands_of_their_pages(tmp_pa
         sites.next("clinic-d", "fedfair join"),
         sites.next("lead", "fedfair admit"),
         sites.next("lead", "for site in"),
-        sites.next("clinic-d", "fedfair join") + " --yes && ln -s heart four",
     ]
     approving = [
         sites.next("clinic-a", begin) for begin in ("fedfair workspace import", "cp", "cd", "fedfair plan approve")
     ]
     lines += [*approving[:-1], approving[-1] + " > ../told.txt"]
     lines += [line.replace("clinic-a", site) for site in ("clinic-b", "clinic-c") for line in approving]
+    # The newcomer's policy refuses weights of which it knows nothing, and names them.
+    lines += [sites.next("clinic-d", "fedfair join") + " --yes > refused.txt 2>&1 || test $? = 2"]
+    named = sites.next("clinic-d", "sed -i").replace("sha256:5b1c...", "'$digest'")
+    lines += [
+        named.replace("clinic-d$ ", f"clinic-d$ digest=$({DIGEST}); "),
+        sites.next("clinic-d", "fedfair join") + " --yes && ln -s heart four",
+    ]
     sites.ends()
     lines += [
         *started("four", FOUR),
@@ -121,6 +131,11 @@ def test_a_fourth_hospital_and_more_rounds_by_the_commands_of_their_pages(tmp_pa
     assert (ended["rounds"], begun["rounds"], longer["rounds"]) == (3, 3, 53)
     assert {each["state"] for each in (ended, begun, longer)} == {"finished"}
     assert load_plan(four / "plan" / "plan.yaml").training.initial is not None
+    # The old model is evaluated over the three alone.
+    assert ended["history"][0]["round"] == 0
+    assert all(past["round"] > 0 for past in begun["history"])
+    refused = (tmp_path / "hosts" / "clinic-d" / "refused.txt").read_text()
+    assert "that are of no run of which this site has a copy" in " ".join(refused.split())
     told = (tmp_path / "hosts" / "clinic-a" / "told.txt").read_text()
     assert re.search(r"are\s+those\s+of\s+clinic-a's\s+own\s+copy", told), told
     told = (tmp_path / "hosts" / "clinic-a" / "told-again.txt").read_text()

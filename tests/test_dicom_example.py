@@ -132,7 +132,6 @@ def test_what_cannot_be_read_is_refused_with_the_file(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_three_hospitals_train_by_the_commands_of_the_readme(tmp_path: Path) -> None:
     lead = run(EXAMPLE / "README.md", tmp_path, {"FEDFAIR": str(REPOSITORY)})["lead"]
     result = json.loads((lead / "result.json").read_text())

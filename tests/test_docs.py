@@ -14,6 +14,7 @@ import pytest
 from docs.generate import BLOCKS, DOCS, WHOLE, written
 from tests import browser
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 START, HOW_TO, ARCHITECTURE = "index.html", "how-to/own-data.html", "develop/architecture.html"
 REFERENCE, NOTEBOOK = "reference/python/fedfair.plan.html", "notebooks/csv-to-federation.html"
@@ -51,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(
-        command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=600,
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=PATIENCE,
         env={"NO_MKDOCS_2_WARNING": "1", "PATH": ""},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

@@ -51,7 +51,6 @@ def objective(result: dict[str, Any]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_four_hospitals_with_their_own_files_get_the_figures_of_the_example(
     data_root: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from fedfair.watching.metrics import COUNTERS, DERIVED, GAUGES
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 FOLDER = REPOSITORY / "examples" / "monitoring"
 RULES, DASHBOARD, SCRAPES = FOLDER / "alerts.yaml", FOLDER / "grafana.json", FOLDER / "prometheus.yaml"
@@ -77,7 +78,12 @@ def test_promtool_takes_the_files(what: str, path: Path) -> None:
     if program is None:
         pytest.skip("no promtool on this machine; `make promtool` installs Debian's package prometheus")
     ran = subprocess.run(
-        [program, "check", what, path.name], cwd=FOLDER, capture_output=True, text=True, check=False, timeout=60
+        [program, "check", what, path.name],
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -122,6 +128,6 @@ def test_the_rules_fire_on_what_they_are_for(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     ran = subprocess.run(
-        [program, "test", "rules", str(tests)], capture_output=True, text=True, check=False, timeout=60
+        [program, "test", "rules", str(tests)], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

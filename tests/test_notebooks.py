@@ -12,12 +12,12 @@ from nbclient import NotebookClient
 
 from docs.hooks import notebook_page
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 NOTEBOOKS = sorted((REPOSITORY / "docs" / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")  # those of the kernel's own libraries
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_its_first_cell_to_its_last(
@@ -31,7 +31,10 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     client = NotebookClient(
-        notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(tmp_path / "work")}}
+        notebook,
+        timeout=PATIENCE,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path / "work")}},
     )
     # A cell that fails raises here, with its own traceback.
     client.execute()

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from by_the_readme import run
+from fedfair.data.own_form import own_table
 from fedfair.data.sql_table import SqlRecords, read_sql
 from fedfair.plan.loading import load_plan
 from fedfair.plan.sources import CsvSource
@@ -38,7 +39,7 @@ def read(section: dict[str, str]) -> SqlRecords:
     source = load_plan(EXAMPLE / "plan.yaml").task.data
     assert isinstance(source, CsvSource)
     stated = SqlSection.model_validate({"query_file": str(EXAMPLE / "cohort.sql"), **section})
-    return read_sql(stated, source.csv, None, (), {})["query"]
+    return read_sql(stated, own_table(source.csv, None), None, (), {})["query"]
 
 
 def test_the_query_gives_the_same_records_in_every_database(tmp_path: Path, postgres: Postgres) -> None:
@@ -70,7 +71,6 @@ def test_the_sites_of_the_example_read_databases_of_their_own() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_three_hospitals_with_databases_get_the_figures_of_the_example(tmp_path: Path) -> None:
     lead = run(EXAMPLE / "README.md", tmp_path, {"FEDFAIR": str(REPOSITORY)})["lead"]
     deployed, average = (json.loads((lead / f"{name}.json").read_text()) for name in ("result", "fedavg"))

@@ -17,6 +17,7 @@ import yaml
 
 from fedfair.plan.schema import Plan
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "other-tasks.md").read_text(encoding="utf-8")
 PLAN, *SECTIONS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -49,7 +50,7 @@ def test_the_commands_of_the_page_run_in_their_order(tmp_path: Path) -> None:
             env=os.environ | {"COLUMNS": "200"},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"

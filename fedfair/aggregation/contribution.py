@@ -7,7 +7,7 @@ and dropped, never a value of this type.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,8 @@ class Contribution:
         replaced: how many numbers about its records the site replaced; only under masks more than 0.
     """
 
-    header: NDArray[np.float64]
-    body: NDArray[np.floating]
+    header: NDArray[np.float64] = field(repr=False)
+    body: NDArray[np.floating] = field(repr=False)
     replaced: int = 0
 
 

@@ -1,10 +1,10 @@
 """Bounds every worst-group risk by the summed loss histograms of all sites.
 
-Knows nothing of sites or losses, only the sum of the blocks that `loss_histogram.py` describes. The mean, the
-accuracy and the smoothed objective are exact. For the worst k = rho n records let j be the bin that the k-th
-largest loss falls in, S the sum of the bins above it, and `need` the records still missing there. Of the
-losses in bin j, only their count, sum, and edges are known, so the sum F of the `need` largest of them is
-anything between
+Knows nothing of sites or losses, only the sum of the blocks that `loss_histogram.py` describes. The accuracy is
+exact; the mean and the smoothed objective are those of the rounded losses. For the worst k = rho n records let j
+be the bin that the k-th largest loss falls in, S the sum of the bins above it, and `need` the records still
+missing there. Of the losses in bin j, only their count, sum, and edges are known, so the sum F of the `need`
+largest of them is anything between
 
     need * sum_j / count_j     (the largest `need` have at least the bin's mean) and
     min(need * upper edge,  sum_j - (count_j - need) * lower edge)
@@ -15,9 +15,21 @@ too, where CVaR is the largest loss. The overflow bin's upper edge is infinite; 
 were joined around cores, at most `others` losses lie below the core of bin j and at most `others` above it. So
 all but `others` of any of its losses are within the core's edges, which takes the place of the bin's own.
 
-Floating-point errors of the sums widen the interval (`_rounding`), and so does what a masked sum loses
-(`MASKED_STEP`), so the truth is inside without exception.
-The width is at most one bin's width times share_j / rho.
+So far these are the losses that were summed, l', which sites have rounded: l' - d(l') <= l <= l' + d(l'), where d
+is a constant below the end of the range and a share of l' from there on (`loss_histogram.Rounding`). Let T be the
+worst k of the l', of which m are in the open bin and have the sum O. Then
+
+    CVaR of l  >=  (sum over T of l' - d) / k   (the mean of any k losses is at most that of the worst k), and
+    CVaR of l  <=  CVaR of (l' + d)  =  (sum over T of l' + d) / k   (CVaR grows with every loss, and l' + d is
+                                                                       ordered as l' is, for d never falls)
+
+so the interval widens at each end by ((k - m) inside + beyond O) / k: half a step of the grid, and a sixteenth of
+what lies beyond the range. For the mean, k is n. Where the open bin was joined with others, its losses may be
+below the end of the range, and `inside` is added for each of them too.
+
+Floating-point errors of the sums widen the interval (`_relative_error`), and so does what a masked sum loses
+(`MASKED_STEP`), so the truth of the losses before any rounding is inside without exception.
+The width is at most one bin's width times share_j / rho, beside what the rounding of the losses costs.
 """
 
 from __future__ import annotations
@@ -29,7 +41,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.loss_histogram import HistogramSpec, block_layout
+from fedfair.aggregation.loss_histogram import UNROUNDED, HistogramSpec, Rounding, block_layout
 from fedfair.aggregation.loss_metrics import Metrics
 from fedfair.errors import PlanError, RemoteProtocolError
 from fedfair.fairness.cvar import tail_count
@@ -82,7 +94,7 @@ class GroupBound:
         worst: middle of the interval of the worst group's mean loss (CVaR).
         best: mean loss of everybody else if `worst` is right; NaN at group size 1.
         disparity: worst - best; NaN at group size 1.
-        bound: the interval that holds the worst group's mean loss.
+        bound: the interval that holds the worst group's mean loss; of sums under noise with 95 % (`RISK`).
         at_least: the smallest loss in the worst group, rounded to float32; None where only a histogram was summed.
     """
 
@@ -99,12 +111,15 @@ class SplitSummary:
 
     Attributes:
         n: number of records, at least 1.
-        mean: mean loss.
+        mean: mean of the rounded losses.
         accuracy: share classified correctly, in [0, 1]; None where there are no classes.
-        smoothed: mean of the smoothed objective f~ at the broadcast threshold.
+        smoothed: mean of the smoothed objective f~ of the rounded losses, at the broadcast threshold.
         by_group_size: the risks for each group size (rho) asked for.
         metrics: of a task without classes, as `loss_metrics.py` has them.
-        above: how many losses are in the open bin, from the end of the range on.
+        above: how many losses are in the open bin, from the end of the range on; 0 of sums under noise.
+        mean_bound: an interval that holds the mean loss; under noise the same as `mean_interval`.
+        mean_interval: holds the mean loss with 95 % under the noise; None where the sums are exact.
+        accuracy_interval: the same of the accuracy.
     """
 
     n: int
@@ -112,8 +127,11 @@ class SplitSummary:
     accuracy: float | None
     smoothed: float
     by_group_size: Mapping[float, GroupBound]
+    mean_bound: Interval
     metrics: Metrics = field(default_factory=dict)
     above: int = 0
+    mean_interval: Interval | None = None
+    accuracy_interval: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +148,35 @@ class _Histogram:
     core_lower: NDArray[np.float64]
     core_upper: NDArray[np.float64]
     others: int
+    rounding: Rounding
 
     @property
     def mean(self) -> float:
         return float(self.sums.sum()) / self.records
+
+    @property
+    def mean_bound(self) -> Interval:
+        """An interval that holds the mean of the losses."""
+        total = float(self.sums.sum())
+        error = self.rounded_away(self.records, float(self.sums[0]))
+        slack = self.relative_error * (total + error) + self.records * MASKED_STEP + _UNDERFLOW
+        return Interval(max((total - error - slack) / self.records, 0.0), (total + error + slack) / self.records)
+
+    @property
+    def relative_error(self) -> float:
+        """The relative error that a sum of bins, and the few operations on it, may carry."""
+        return _relative_error(self.records, len(self.counts))
+
+    def rounded_away(self, worst: float, in_open_bin: float) -> float:
+        """Return the most by which the sum of the worst losses may be off because each of them was rounded.
+
+        Args:
+            worst: how many of them (k).
+            in_open_bin: the sum of those of them that are in the open bin, or more.
+        """
+        is_joined = self.lower_edges[0] < self.rounding.end
+        within = worst if is_joined else worst - min(worst, float(self.counts[0]))
+        return within * self.rounding.inside + self.rounding.beyond * in_open_bin
 
 
 def summarise(block: NDArray[np.float64], group_sizes: Iterable[float], spec: HistogramSpec) -> SplitSummary:
@@ -153,7 +196,8 @@ def summarise(block: NDArray[np.float64], group_sizes: Iterable[float], spec: Hi
     risks = {size: group_bound(_cvar_bound(histogram, size), size, records, mean) for size in group_sizes}
     accuracy = None if histogram.correct is None else histogram.correct / records
     above = int(histogram.counts[0])
-    return SplitSummary(records, mean, accuracy, histogram.smoothed / records, risks, above=above)
+    smoothed = histogram.smoothed / records
+    return SplitSummary(records, mean, accuracy, smoothed, risks, histogram.mean_bound, above=above)
 
 
 def cvar_bounds(block: NDArray[np.float64], group_sizes: Iterable[float], spec: HistogramSpec) -> list[Interval]:
@@ -171,6 +215,7 @@ def histogram_bounds(
     sums: NDArray[np.float64],
     group_sizes: Iterable[float],
     cores: Cores | None = None,
+    rounding: Rounding = UNROUNDED,
 ) -> list[Interval]:
     """Return the intervals of `cvar_bounds` for bins of any widths, such as joined bins of a plan.
 
@@ -180,12 +225,13 @@ def histogram_bounds(
         sums: of the losses in each bin (bins,).
         group_sizes: shares (rho) in (0, 1].
         cores: where most of each bin's losses lie; None if nothing is known of that.
+        rounding: how far the losses that the intervals are about may be from those that were summed.
 
     Raises:
         RemoteProtocolError: no losses whatsoever have these counts and sums.
         PlanError: a group size is outside (0, 1].
     """
-    histogram = _from_worst(int(counts.sum()), 0, 0.0, lower_edges, counts, sums, cores)
+    histogram = _from_worst(int(counts.sum()), 0, 0.0, lower_edges, counts, sums, rounding, cores)
     _check_sums(histogram)
     return [_cvar_bound(histogram, size) for size in group_sizes]
 
@@ -204,28 +250,21 @@ def objective_bounds(
     Arguments and faults as in `summarise`; tradeoff (epsilon) is in [0, 1].
     """
     histogram = _parse(block, spec)
-    worst = _cvar_bound(histogram, worst_group_size)
-    return objective_interval(worst, histogram.mean, histogram.records, tradeoff, spec)
+    return objective_interval(_cvar_bound(histogram, worst_group_size), histogram.mean_bound, tradeoff)
 
 
-def objective_interval(
-    worst: Interval, mean: float, records: int, tradeoff: float, spec: HistogramSpec
-) -> Interval:
+def objective_interval(worst: Interval, mean: Interval, tradeoff: float) -> Interval:
     """Return an interval that holds the objective.
 
     Args:
         worst: an interval that holds the worst group's risk.
-        mean: the mean loss, from the sums of a histogram.
-        records: how many losses there are.
+        mean: an interval that holds the mean loss.
         tradeoff: the weight of the mean (epsilon), in [0, 1].
-        spec: that histogram.
     """
-    weighted = tradeoff * mean
-    slack = _relative_error(records, spec.bins + 1) * weighted + MASKED_STEP
-    return Interval(
-        max((1.0 - tradeoff) * worst.lower + weighted - slack, 0.0),
-        (1.0 - tradeoff) * worst.upper + weighted + slack,
-    )
+    lower = (1.0 - tradeoff) * worst.lower + tradeoff * mean.lower
+    upper = (1.0 - tradeoff) * worst.upper + tradeoff * mean.upper
+    # Three operations with a relative error of 2^-53 each.
+    return Interval(lower * (1.0 - 2.0**-50), upper * (1.0 + 2.0**-50) + _UNDERFLOW)
 
 
 def quantile(block: NDArray[np.float64], level: float, spec: HistogramSpec) -> float:
@@ -257,10 +296,16 @@ def _cvar_bound(histogram: _Histogram, group_size: float) -> Interval:
     need = k - above
     count, total = float(histogram.counts[bin_at]), float(histogram.sums[bin_at])
     certain = float(histogram.sums[:bin_at].sum())
-    slack = _rounding(histogram) * (certain + total) + histogram.records * MASKED_STEP + _UNDERFLOW
+    is_in_open_bin = bin_at == 0
     lower = certain + need * (total / count)
     upper = certain + _most_of_bin(histogram, bin_at, need)
-    return Interval(max((lower - slack) / k, 0.0), (upper + slack) / k)
+    below, beyond = (
+        histogram.rounded_away(k, tail if is_in_open_bin else float(histogram.sums[0])) for tail in (lower, upper)
+    )
+    slack = histogram.relative_error * (certain + total) + histogram.records * MASKED_STEP + _UNDERFLOW
+    # The error is itself a sum of rounded numbers, each of which is off by less than any sum of bins.
+    below, beyond = (away * (1.0 + histogram.relative_error) for away in (below, beyond))
+    return Interval(max((lower - below - slack) / k, 0.0), (upper + beyond + slack) / k)
 
 
 def _most_of_bin(histogram: _Histogram, bin_at: int, need: float) -> float:
@@ -297,7 +342,7 @@ def _boundary(histogram: _Histogram, k: float) -> tuple[int, float]:
     return bin_at, float(upto[bin_at] - histogram.counts[bin_at])
 
 
-def _rounding(histogram: _Histogram) -> float:
+def _relative_error(records: int, bins: int) -> float:
     """Return the relative error that a sum of bins, and the few operations on it, may carry.
 
     n records and then the bins are added, each addition with a relative error of 2^-53 of non-negative
@@ -305,10 +350,6 @@ def _rounding(histogram: _Histogram) -> float:
     below 2^50) and the products that are subtracted in the upper bound, each of which is at most the bin's
     sum.
     """
-    return _relative_error(histogram.records, len(histogram.counts))
-
-
-def _relative_error(records: int, bins: int) -> float:
     return (records + bins + 16) * 2.0**-52
 
 
@@ -347,7 +388,8 @@ def _parse(block: NDArray[np.float64], spec: HistogramSpec) -> _Histogram:
         raise RemoteProtocolError(
             f"the block of a split says {records} records, {correct} correct, and {counts.sum():g} in bins"
         )
-    histogram = _from_worst(records, correct, float(found["smoothed"]), spec.edges, counts, sums)
+    smoothed = float(found["smoothed"])
+    histogram = _from_worst(records, correct, smoothed, spec.edges, counts, sums, spec.rounding)
     _check_sums(histogram)
     return histogram
 
@@ -359,6 +401,7 @@ def _from_worst(
     lower_edges: NDArray[np.float64],
     counts: NDArray[np.float64],
     sums: NDArray[np.float64],
+    rounding: Rounding,
     cores: Cores | None = None,
 ) -> _Histogram:
     """Return the parts of a histogram whose arrays run from the best bin to the worst."""
@@ -376,11 +419,12 @@ def _from_worst(
         known.lower_edges[::-1],
         known.upper_edges[::-1],
         known.others,
+        rounding,
     )
 
 
 def _check_sums(histogram: _Histogram) -> None:
-    counts, sums, slack = histogram.counts, histogram.sums, _rounding(histogram)
+    counts, sums, slack = histogram.counts, histogram.sums, histogram.relative_error
     occupied = counts > 0
     few = np.minimum(counts, histogram.others)[occupied]
     main = counts[occupied] - few

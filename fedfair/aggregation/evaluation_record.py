@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.dp_histogram import possible_header
 from fedfair.aggregation.evaluation_file import EvaluationRecord, split_sums
 from fedfair.aggregation.evaluation_sums import confused_classes, planned_layout
 from fedfair.aggregation.requests import histogram_spec
-from fedfair.plan.derived import guess_loss, published_sites
+from fedfair.plan.derived import guess_loss, protects_records, published_sites
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
@@ -45,7 +46,7 @@ class EvaluatedModel:
 def evaluation_record(
     plan: Plan, plan_digest: bytes, schema: FeatureSchema, evaluated: EvaluatedModel, *, masked: bool
 ) -> EvaluationRecord:
-    """Return what is published about an evaluation.
+    """Return what is published about an evaluation; of sums under noise the nearest ones that records may have.
 
     Args:
         plan: the plan that was run.
@@ -55,7 +56,9 @@ def evaluation_record(
         masked: whether the contributions were masked on their way.
     """
     spec, loss = histogram_spec(plan, schema), plan.task.loss
-    is_usual = loss == CROSS_ENTROPY
+    is_usual, header = loss == CROSS_ENTROPY, evaluated.header
+    if protects_records(plan):
+        header = possible_header(header, spec, confused_classes(plan, schema))
     return EvaluationRecord(
         plan_digest=format_digest(plan_digest),
         model_digest=format_digest(evaluated.vector_sha256),
@@ -66,9 +69,7 @@ def evaluation_record(
         masked=masked,
         bins=spec.bins,
         loss_range=spec.loss_range,
-        splits=split_sums(
-            evaluated.header, planned_layout(plan, schema), published_sites(plan), plan.evaluation.min_group
-        ),
+        splits=split_sums(header, planned_layout(plan, schema), published_sites(plan), plan.evaluation.min_group),
         replaced=evaluated.replaced,
         loss=None if is_usual else loss_in_words(loss),
         guess=None if is_usual else guess_loss(plan, schema.classes),

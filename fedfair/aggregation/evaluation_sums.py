@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.header import Field, Group, Header, Number
+from fedfair.aggregation.header import Bits, Field, Group, Header, Number, one_of
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_fields
-from fedfair.aggregation.loss_metrics import figure_count
+from fedfair.aggregation.loss_metrics import FIGURE_BITS, figure_count
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.score_histogram import score_group
 from fedfair.aggregation.site_means import row_fields
@@ -45,10 +45,10 @@ def evaluation_layout(
     """
     return Header(
         Group("splits", block_fields(spec), (len(SPLITS),)),
-        Field("confusion", Number.COUNT, (len(SPLITS), *matrix_shape(classes))),
-        Group("sites", row_fields(has_classes=spec.has_classes), (sites, len(SPLITS))),
+        Field("confusion", Number.COUNT, (len(SPLITS), *matrix_shape(classes)), lone=one_of(max(classes, 1) ** 2)),
+        Group("sites", row_fields(spec), (sites, len(SPLITS))),
         score_group(columns),
-        Field("figures", Number.REAL, (len(SPLITS), figures)),
+        Field("figures", Number.REAL, (len(SPLITS), figures), lone=Bits(FIGURE_BITS, each=True)),
     )
 
 

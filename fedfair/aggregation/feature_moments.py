@@ -12,7 +12,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.header import Field, Header, Number
+from fedfair.aggregation.header import Bits, Everything, Field, Header, Number
+
+_VALUES = Everything(
+    "sums over all training records of everybody, and never over fewer: policy.reveals may leave out "
+    "feature-sums, policy.min_collaborators, privacy.sample_level"
+)
 
 
 def moments_layout(columns: int) -> Header:
@@ -23,10 +28,10 @@ def moments_layout(columns: int) -> Header:
     """
     each = (columns,)
     return Header(
-        Field("records", Number.PUBLIC_COUNT),
-        Field("counts", Number.COUNT, each),
-        Field("sums", Number.REAL, each),
-        Field("squares", Number.REAL, each),
+        Field("records", Number.PUBLIC_COUNT, lone=Bits(0)),
+        Field("counts", Number.COUNT, each, lone=Bits(columns)),
+        Field("sums", Number.REAL, each, lone=_VALUES),
+        Field("squares", Number.REAL, each, lone=_VALUES),
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.feature_moments import column_count, moments_layout, units_of
+from fedfair.aggregation.header import NO_RECORDS
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 
@@ -41,7 +42,8 @@ def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()
     records, counts, sums, squares = (found[name] for name in ("records", "counts", "sums", "squares"))
     if not records > 0:
         raise RemoteProtocolError(
-            f"the standardisation sum is over {records:g} training records", "at least one site needs records"
+            f"the standardisation sum is over {records:g} training records: {NO_RECORDS}",
+            "look at the plan's filters",
         )
     if (counts < 0).any() or (counts > records).any():
         raise RemoteProtocolError(f"a numeric column has {counts.max():g} values in {records:g} training records")

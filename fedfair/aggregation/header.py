@@ -3,19 +3,27 @@
 A statistic declares its header once, as fields with a name, a shape and a kind. The length of the vector, which of
 its numbers are counts, and a view of it by name are derived. So nobody knows a place in a vector by its index, and
 a further number is a further field. A vector with names is a structured array of numpy.
+
+A sum may be over a single record, by chance or because somebody has chosen what is asked. So each field also says
+how much its numbers tell of a record that is alone in them: few bits, or as much as there is, and then what a site
+relies on instead. Tests measure the bits.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
+
+NO_RECORDS = "no site takes part with as many records as its own policy.min_records says"
+"""Why a sum over everybody may be over no record."""
 
 
 class Number(enum.Enum):
@@ -32,6 +40,35 @@ class Number(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Bits:
+    """The numbers of a field tell at most so much of a record that made them alone.
+
+    Attributes:
+        most: log2 of the number of values that they may have then.
+        each: whether each of the numbers tells so much, and not all of them together.
+    """
+
+    most: float
+    each: bool = False
+
+
+def one_of(values: int) -> Bits:
+    """Return what is told by the numbers of a field that have one of so many values, all of them together."""
+    return Bits(math.log2(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """The numbers tell of a lone record whatever can be computed from it.
+
+    Attributes:
+        guard: why a site can live with that, and which term of its policy or key of the plan forbids it.
+    """
+
+    guard: str
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """A number, or an array of numbers of one kind.
 
@@ -39,11 +76,13 @@ class Field:
         name: a word.
         number: what its numbers are.
         shape: lengths of its axes; () for one number. An axis of length 0 leaves the field without a value.
+        lone: what its numbers tell of a record that is alone in them.
     """
 
     name: str
     number: Number
     shape: tuple[int, ...] = ()
+    lone: Bits | Everything = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +170,19 @@ class Header:
     def _chosen(self, wanted: Callable[[Field], bool]) -> NDArray[np.bool_]:
         header = self.zeros()
         view = self.read(header)
-        for path, field in self._leaves():
+        for path, leaf in self.leaves():
             part = view
             for name in path[:-1]:
                 part = part[name]
-            part[path[-1]] = float(wanted(field))
+            part[path[-1]] = float(wanted(leaf))
         chosen: NDArray[np.bool_] = header == 1.0
         return chosen
 
-    def _leaves(self) -> Iterator[tuple[tuple[str, ...], Field]]:
+    def leaves(self) -> Iterator[tuple[tuple[str, ...], Field]]:
+        """Yield each field with its name, before which the name of its group stands, if it is in one."""
         for part in self.fields:
             if isinstance(part, Group):
-                yield from (((part.name, field.name), field) for field in part.fields)
+                yield from (((part.name, leaf.name), leaf) for leaf in part.fields)
             else:
                 yield (part.name,), part
 

@@ -6,8 +6,10 @@
     pixels            correct pixels; of each class: common and joint area     pixel accuracy, overlap (IoU)
 
 Figures are divided by units that follow from the end of the loss histogram, powers of two, so that masked sums
-carry them whatever the unit of a target is. Decides layout and arithmetic; a record's figures are computed by
-`fedfair.training.record_loss`. Classes have a confusion matrix instead, and a loss of its own has none. No torch.
+carry them whatever the unit of a target is. Each is rounded at the site before it is added (`rounded_figures`), so
+that a sum over a single record tells little of it. Decides layout and arithmetic; a record's figures are computed
+by `fedfair.training.record_loss`. Classes have a confusion matrix instead, and a loss of its own has none. No
+torch.
 """
 
 from __future__ import annotations
@@ -80,6 +82,55 @@ def bounded_figures(figures: NDArray[np.floating]) -> tuple[NDArray[np.float64],
     values = np.asarray(figures, np.float64)
     bounded = np.clip(np.nan_to_num(values, nan=0.0), -MAX_FIGURE, MAX_FIGURE)
     return bounded, int(np.count_nonzero((bounded != values).any(axis=1))) if values.size else 0
+
+
+SIGNIFICANT_BITS = 8
+"""Errors, predicted hazards and areas are rounded to so many: by at most 2^-8 of themselves."""
+
+LEAST_FIGURE = 2.0**-20
+"""A smaller error, hazard or area counts as 0."""
+
+ANSWER_BITS = 17
+"""Answers are rounded to so many significant bits, and to no less than `ANSWER_STEP`."""
+
+ANSWER_STEP = 2.0**-8
+"""In the unit of the answers, which is at least the error at the end of the histogram."""
+
+FIGURE_BITS = 22.0
+"""Of so many bits is the rounded figure of a record at most: an answer; an error, a hazard or an area has 13."""
+
+
+def rounded_figures(figures: NDArray[np.floating], loss: Loss) -> NDArray[np.float64]:
+    """Return figures as they may be summed: errors, hazards and areas to 8 significant bits, answers to a grid.
+
+    A squared error is that of the rounded error. Rounding twice changes nothing.
+
+    Args:
+        figures: array (n, figures), as `record_loss` computes them; n may be 0.
+        loss: the plan's.
+    """
+    values = np.array(figures, np.float64)
+    match loss:
+        case SquaredLoss() | HuberLoss() | PinballLoss():
+            errors, answers = _significant(values[:, 1], SIGNIFICANT_BITS, LEAST_FIGURE), _answers(values[:, 2])
+            return np.stack([errors * errors, errors, answers, answers * answers], axis=1)
+        case SurvivalLoss() | SegmentationLoss():
+            return _significant(values, SIGNIFICANT_BITS, LEAST_FIGURE)
+        case _:
+            return values
+
+
+def _answers(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    near = np.rint(values / ANSWER_STEP) * ANSWER_STEP
+    is_near = np.abs(values) <= ANSWER_STEP * 2.0**ANSWER_BITS
+    return np.where(is_near, near, _significant(values, ANSWER_BITS, ANSWER_STEP))
+
+
+def _significant(values: NDArray[np.float64], bits: int, least: float) -> NDArray[np.float64]:
+    """Return values with so many significant bits; those nearer to 0 than the least one count as 0."""
+    mantissas, exponents = np.frexp(values)
+    rounded = np.ldexp(np.rint(mantissas * 2.0**bits) * 2.0**-bits, exponents)
+    return np.where(np.abs(values) < least, 0.0, rounded)
 
 
 def metrics_of(

@@ -18,7 +18,7 @@ from fedfair.plan.derived import (
     quorum,
 )
 from fedfair.plan.known_groups import names_groups
-from fedfair.plan.public_keys import parse_public_key
+from fedfair.plan.public_keys import UNPINNED_REMEDY, parse_public_key
 from fedfair.plan.schema import Plan
 from fedfair.secagg.graph_terms import ALL, AUTO, VANISHING, GraphTerms, bits, graph_terms
 from fedfair.secagg.message_costs import set_up_bytes, site_bytes, vote_bytes
@@ -159,7 +159,8 @@ def guarantee(plan: Plan) -> str:
     words = guarantee_in_words(mode, count, colluders)
     fewest = quorum(plan)
     if count - fewest < drop_outs_survived(mode, count, colluders):
-        words += f"; federation.min_collaborators: {fewest} allows {count - fewest} of them"
+        left = f"only {count - fewest}" if count > fewest else "none"
+        words += f"; but by federation.min_collaborators: {fewest}, {left} of these drop-outs may happen"
     if graph_of(plan) is not None:
         words += (
             "; each site shares masks with some of the others only, and counts as missing, too, where too many of "
@@ -255,7 +256,7 @@ def roster_of(plan: Plan) -> Roster:
     if missing:
         raise PlanError(
             f"the roster of the plan has no signing key for {', '.join(missing)}",
-            "pin each site's key: `fedfair plan enroll` with the site's request",
+            UNPINNED_REMEDY,
         )
     names = plan.federation.collaborators
     return Roster(Member(index, name, parse_public_key(pinned[name])) for index, name in enumerate(names, 1))

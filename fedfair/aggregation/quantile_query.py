@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.header import Field, Header, Number
+from fedfair.aggregation.cvar_bounds import Interval
+from fedfair.aggregation.header import Everything, Field, Header, Number
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.radix_select import (
     PARTS,
@@ -30,6 +31,10 @@ from fedfair.aggregation.radix_select import (
     answer_shapes,
 )
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
+
+_KEY = Everything(
+    "the four steps tell a loss in single precision, 31 bits of it: policy.reveals must name loss-quantiles"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,8 @@ def exact_layout(sizes: int) -> Header:
     """Return the layout of a header, for so many group sizes."""
     longest = max(len(SPLITS) * math.prod(answer_shapes(step, sizes)[0]) for step in range(1, STEPS + 1))
     return Header(
-        Field("counts", Number.COUNT, (longest,)), Field("sums", Number.REAL, (len(SPLITS), sizes, PARTS))
+        Field("counts", Number.COUNT, (longest,), lone=_KEY),
+        Field("sums", Number.REAL, (len(SPLITS), sizes, PARTS), lone=_KEY),
     )
 
 
@@ -134,6 +140,12 @@ class ExactQuery:
         """Return what is proved, by split and group size, in the end."""
         found = zip(SPLITS, self.splits, strict=True)
         return {name: split.risks for name, split in found if split.records}
+
+    @property
+    def means(self) -> dict[str, Interval]:
+        """Return an interval that holds the mean loss of each split that has records, in the end."""
+        found = zip(SPLITS, self.splits, strict=True)
+        return {name: split.mean for name, split in found if split.mean is not None}
 
     def apply_aggregate(self, header: NDArray[np.float64], members: Collection[str]) -> ExactQuery:
         """Return the query after the total of everybody's answers.

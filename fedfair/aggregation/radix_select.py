@@ -10,11 +10,14 @@ down digit by digit, for every worst-group size of the plan at once:
     step 4   losses below, at and above the key found, and their sums         counts and sums (sizes, 3)
 
 What "exact" means. After step 3 the k-th largest of the *rounded* losses is known bit for bit, with k = rho n
-rounded up: rounding keeps the order, so it is also the k-th largest loss, rounded. Step 4 adds the losses *before*
-rounding. All losses at the key found lie in its cell, the numbers that round to it, so the worst-group risk of the
-unrounded losses is in the interval that `secure_cvar.histogram_bounds` proves for a histogram of three bins with
-the cell as the middle one. Beside the rounding of the sums, its width is at most 2^-23 of the loss at the quantile
-(2^-149 where that is below 2^-126), and 0 where the worst group takes all of the cell or the cell holds one loss.
+rounded up: rounding keeps the order, so it is also the k-th largest loss, rounded. Step 4 adds the *rounded*
+losses: a sum over a single loss then tells its key and no more. All losses at the key found are equal, so the sums
+give the worst-group risk of the rounded losses (`cvar_bounds.histogram_bounds`, three bins). Each loss is at most
+2^-24 of its rounded value away (2^-150 where that is below 2^-126), and so is the risk: the interval is 2^-23 of
+the risk wide, beside the rounding of the sums.
+
+A query tells the key of whatever loss is at a quantile, all of its 31 bits: that is one person's loss, and the
+reason why a site's policy must name `loss-quantiles`. No loss is told more exactly than its key.
 
 One `SplitQuery` is the state of a query for one split; `apply_aggregate` returns the next one. Nothing here knows
 sites, models or messages. A query is answered for all sizes together, so the length of an answer says nothing.
@@ -24,7 +27,7 @@ Source: radix selection (Knuth 1998, vol. 3, 5.2.5), over sums.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +58,8 @@ class StepAnswer:
         sums: float64 array (sizes, 3) in step 4; of no length before.
     """
 
-    counts: NDArray[np.float64]
-    sums: NDArray[np.float64]
+    counts: NDArray[np.float64] = field(repr=False)
+    sums: NDArray[np.float64] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +105,15 @@ def key_loss(key: int) -> float:
     return float(np.array(key, np.uint32).view(np.float32))
 
 
-def cell(key: int) -> tuple[float, float]:
-    """Return the least and the greatest number that may round to a key's number; both are exact in float64."""
-    number = key_loss(key)
-    below = key_loss(key - 1) if key else 0.0
-    # Beyond the greatest float32 the next one would be 2^128; what rounds to it is refused by `loss_keys`.
-    above = key_loss(key + 1) if key + 1 < KEYS else 2.0**128
-    return (below + number) / 2.0 if key else 0.0, (number + above) / 2.0
+def _next_loss(key: int) -> float:
+    """Return the float32 number after that of a key; after the greatest one, what would be next."""
+    return key_loss(key + 1) if key + 1 < KEYS else 2.0**128
+
+
+def _before_rounding(risk: Interval) -> Interval:
+    """Return an interval that holds the risk of the losses, from one that holds that of the rounded ones."""
+    away, least = 2.0**-24 * (1.0 + 2.0**-20), 2.0**-150
+    return Interval(max(risk.lower * (1.0 - away) - least, 0.0), risk.upper * (1.0 + away) + least)
 
 
 def answer_shapes(step: int, sizes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -134,7 +139,7 @@ def answer(losses: NDArray[np.floating], step: int, prefixes: Sequence[int]) -> 
     """
     keys = loss_keys(losses)
     if step == STEPS:
-        return _around(np.asarray(losses, np.float64), keys, prefixes)
+        return _around(keys, prefixes)
     bits = DIGIT_BITS[step - 1]
     digits = (keys >> np.uint32(sum(DIGIT_BITS[step:]))).astype(np.int64)
     if step == 1:
@@ -146,7 +151,8 @@ def answer(losses: NDArray[np.floating], step: int, prefixes: Sequence[int]) -> 
     return StepAnswer(np.array(rows, np.float64), np.zeros(0))
 
 
-def _around(losses: NDArray[np.float64], keys: NDArray[np.uint32], found: Sequence[int]) -> StepAnswer:
+def _around(keys: NDArray[np.uint32], found: Sequence[int]) -> StepAnswer:
+    losses = keys.view(np.float32).astype(np.float64)
     parts = [np.sign(keys.astype(np.int64) - key) + 1 for key in found]
     counts = [np.bincount(part, minlength=PARTS) for part in parts]
     sums = [np.bincount(part, weights=losses, minlength=PARTS) for part in parts]
@@ -165,6 +171,7 @@ class SplitQuery:
         above: for each size, how many losses have a greater prefix.
         within: for each size, how many losses have this prefix.
         bounds: for each size, what step 4 has proved.
+        mean: an interval that holds the mean loss, which step 4 proves too; None before, and without records.
     """
 
     group_sizes: tuple[float, ...]
@@ -174,6 +181,7 @@ class SplitQuery:
     above: tuple[int, ...] = ()
     within: tuple[int, ...] = ()
     bounds: tuple[Interval, ...] = ()
+    mean: Interval | None = None
 
     @property
     def risks(self) -> dict[float, ExactRisk]:
@@ -239,11 +247,13 @@ class SplitQuery:
         self._check_same(total.counts[:, 1], self.within)
         self._check_same(total.counts[:, 2], self.above)
         self._check_same(total.counts.sum(axis=1), (self.records,) * len(self.group_sizes))
-        bounds = []
+        bounds: list[Interval] = []
+        means: list[Interval] = []
         for size, key, counts, sums in zip(self.group_sizes, self.prefixes, total.counts, total.sums, strict=True):
-            edges = np.array([0.0, *cell(key)])
-            bounds += histogram_bounds(edges, counts, sums, [size])
-        return replace(self, step=STEPS + 1, bounds=tuple(bounds))
+            edges = np.array([0.0, key_loss(key), _next_loss(key)])
+            risk, mean = map(_before_rounding, histogram_bounds(edges, counts, sums, [size, 1.0]))
+            bounds, means = [*bounds, risk], [*means, mean]
+        return replace(self, step=STEPS + 1, bounds=tuple(bounds), mean=means[0])
 
     def _check_shape(self, total: StepAnswer) -> None:
         if self.step > STEPS:

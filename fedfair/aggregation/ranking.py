@@ -5,10 +5,12 @@ in any. So the pairs within a bin count nothing for the lower end of the interva
 the truth is inside without exception. Pairs are counted in whole numbers, and the last division rounds correctly.
 
 Calibration compares scores with what came true. Neighbouring bins are joined until each group has a tenth of the
-records. A group's mean score and its share of positive records follow from sums, exactly. The expected
+records. A group's share of positive records follows from sums, exactly; its mean score is that of the middles of
+the bins, and at most half a bin's width from the truth (`score_histogram.py`). The expected
 calibration error is the mean difference of the two over all records (Naeini et al. 2015; groups of equal size as
-in Nguyen and O'Connor 2015). It is exact for these groups, and never above that of finer ones. The Brier score is
-the mean of the squared differences between score and outcome, exactly.
+in Nguyen and O'Connor 2015). It is no further from the truth for these groups, and with exact scores it is never
+above that of finer ones. The Brier score is the mean of the squared differences between the middle of a score's
+bin and its outcome: at most a bin's width from that of the scores.
 """
 
 from __future__ import annotations

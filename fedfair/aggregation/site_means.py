@@ -20,17 +20,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.header import Field, Number
-from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.header import Bits, Field, Number, one_of
+from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec
 from fedfair.errors import RemoteProtocolError
 
-ROW_FIELDS = (Field("records", Number.COUNT), Field("correct", Number.COUNT), Field("losses", Number.REAL))
-"""The figures of one site about one split; the losses are their sum."""
 
-
-def row_fields(*, has_classes: bool) -> tuple[Field, ...]:
-    """Return the figures of a task; without classes nothing counts as correct."""
-    return tuple(field for field in ROW_FIELDS if has_classes or field.name != "correct")
+def row_fields(spec: HistogramSpec) -> tuple[Field, ...]:
+    """Return the figures of one site about one split; losses are their sum, without classes none is correct."""
+    correct = (Field("correct", Number.COUNT, lone=one_of(2)),) if spec.has_classes else ()
+    losses = Field("losses", Number.REAL, lone=one_of(spec.rounded_values))
+    return Field("records", Number.COUNT, lone=Bits(0)), *correct, losses
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def own_values(losses: NDArray[np.float64], correct: NDArray[np.bool_] | None, f
     """Return one site's values for one split, in the order of `row_fields`.
 
     Args:
-        losses: array (n,), finite and not negative.
+        losses: array (n,), finite and not negative, rounded as those of the histogram.
         correct: bool array (n,); None where there are no classes.
         fewest: below so many records nothing is published.
     """

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedfair.aggregation.dp_histogram import possible_header
-from fedfair.aggregation.evaluation_sums import confused_classes, planned_layout
+from fedfair.aggregation.evaluation_sums import planned_layout
 from fedfair.aggregation.feature_moments import moments_layout, noise_deviation, possible_sums
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.quantile_query import exact_layout
-from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.survey import survey_header
@@ -159,11 +157,6 @@ def _evaluation_header(plan: Plan, schema: FeatureSchema) -> Header:
     return planned_layout(plan, schema)
 
 
-def _possible_evaluation(totals: Totals, plan: Plan, schema: FeatureSchema) -> Totals:
-    spec, classes = histogram_spec(plan, schema), confused_classes(plan, schema)
-    return replace(totals, header=possible_header(totals.header, spec, classes))
-
-
 def _moments_header(_plan: Plan, schema: FeatureSchema) -> Header:
     return moments_layout(len(schema.numeric))
 
@@ -205,7 +198,7 @@ _KINDS: Mapping[Purpose, SumKind] = {
             asked_by=lambda _: "evaluation",
             asked_more_by={"score-sums": "evaluation.scores: true"},
             release="evaluation",
-            possible=_possible_evaluation,
+            possible=_as_it_is,
             largest_real=_unbounded,
             is_evaluation=True,
         ),

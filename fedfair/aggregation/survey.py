@@ -9,14 +9,14 @@ and the schema, so that a length tells nothing. The bins and their bound are `su
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.feature_moments import unit_of, units_of
-from fedfair.aggregation.header import Field, Header, Number
+from fedfair.aggregation.header import NO_RECORDS, Bits, Everything, Field, Header, Number, one_of
 from fedfair.aggregation.survey_grid import ColumnGrid, quantile
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.plan.csv_table import CsvData
@@ -65,6 +65,12 @@ class SurveyedCategory:
     features: tuple[int, ...]
 
 
+_COLUMNS = Everything(
+    "column by column, the sums tell the values of a lone record: policy.reveals must name survey-sums, "
+    "policy.min_collaborators"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SurveyLayout:
     """The columns of a survey, in the order of its header."""
@@ -78,14 +84,14 @@ class SurveyLayout:
         """Return the fields of a contribution."""
         columns, values = len(self.numeric), sum(len(column.values) for column in self.categories)
         return Header(
-            Field("records", Number.PUBLIC_COUNT),
-            Field("labels", Number.COUNT, (self.classes,)),
-            Field("present", Number.COUNT, (columns,)),
-            Field("bins", Number.COUNT, (sum(column.grid.bins for column in self.numeric),)),
-            Field("values", Number.COUNT, (values,)),
-            Field("unknown", Number.COUNT, (len(self.categories),)),
-            Field("sums", Number.REAL, (columns,)),
-            Field("squares", Number.REAL, (columns,)),
+            Field("records", Number.PUBLIC_COUNT, lone=Bits(0)),
+            Field("labels", Number.COUNT, (self.classes,), lone=one_of(max(self.classes, 1))),
+            Field("present", Number.COUNT, (columns,), lone=Bits(columns)),
+            Field("bins", Number.COUNT, (sum(column.grid.bins for column in self.numeric),), lone=_COLUMNS),
+            Field("values", Number.COUNT, (values,), lone=_COLUMNS),
+            Field("unknown", Number.COUNT, (len(self.categories),), lone=Bits(len(self.categories))),
+            Field("sums", Number.REAL, (columns,), lone=_COLUMNS),
+            Field("squares", Number.REAL, (columns,), lone=_COLUMNS),
         )
 
     @property
@@ -158,8 +164,8 @@ class SurveyedRecords:
         unknown: for each categorical column how many of its values are missing and are counted as other.
     """
 
-    features: NDArray[np.floating]
-    labels: NDArray[Any]
+    features: NDArray[np.floating] = field(repr=False)
+    labels: NDArray[Any] = field(repr=False)
     unknown: tuple[int, ...] = ()
 
 
@@ -294,7 +300,7 @@ def check_survey(header: NDArray[np.float64], layout: SurveyLayout) -> None:
     found = layout.header.read(header)
     records = float(found["records"])
     if not records > 0:
-        raise _impossible(f"{records:g} training records", "at least one site needs records")
+        raise _impossible(f"{records:g} training records ({NO_RECORDS})", "look at the plan's filters")
     whole = layout.header.counts(noised=False)
     counts = header[whole]
     if (counts < 0).any() or (counts != np.floor(counts)).any():

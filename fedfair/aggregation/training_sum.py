@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.header import Field, Header, Number
+from fedfair.aggregation.header import NO_RECORDS, Bits, Everything, Field, Header, Number, one_of
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.errors import RemoteProtocolError
 from fedfair.plan.algorithms import AlgorithmName
@@ -22,11 +22,16 @@ from fedfair.plan.schema import Plan
 
 BLOCK = 1 << 16
 
+_UPDATE = Everything(
+    "as the change of the model beside it, a function of all records of a batch: policy.min_collaborators, "
+    "policy.mode, privacy.sample_level"
+)
+
 _FIELDS = (
-    Field("weight", Number.WEIGHT),
-    Field("new_weight", Number.COUNT),
-    Field("threshold", Number.REAL),
-    Field("curvature", Number.REAL),
+    Field("weight", Number.WEIGHT, lone=Bits(0)),
+    Field("new_weight", Number.COUNT, lone=Bits(0)),
+    Field("threshold", Number.REAL, lone=_UPDATE),
+    Field("curvature", Number.REAL, lone=_UPDATE),
 )
 """The fields of one number that the header of a training sum may have, in the order of all headers."""
 
@@ -39,7 +44,11 @@ def layout_with(names: frozenset[str], groups: int = 0) -> Header:
         names: of the fields with one number.
         groups: of how many groups the sums tell the records and their losses; 0 for no fields of groups.
     """
-    of_groups = (Field("group_counts", Number.COUNT, (groups,)), Field("group_losses", Number.REAL, (groups,)))
+    told = Everything("a group may be one record: policy.reveals must name group-losses, policy.algorithms")
+    of_groups = (
+        Field("group_counts", Number.COUNT, (groups,), lone=one_of(max(groups, 1))),
+        Field("group_losses", Number.REAL, (groups,), lone=told),
+    )
     return Header(*(field for field in _FIELDS if field.name in names), *(of_groups if groups else ()))
 
 
@@ -64,7 +73,7 @@ class RoundSum:
     further: frozenset[str] = frozenset()
     divisor: str = "weight"
     divisors: str = "weights"
-    remedy: str = "look at the collaborators' sample counts; a site without training records must abstain"
+    remedy: str = "look at the collaborators' sample counts"
 
 
 _WEIGHTED_MEAN = RoundSum()
@@ -109,7 +118,8 @@ def check_mean(
     """
     if not (np.isfinite(weight) and weight > 0):
         raise RemoteProtocolError(
-            f"the {summed.divisors} of this round add up to {weight}, which is not a positive number",
+            f"the {summed.divisors} of this round add up to {weight}, which is not a positive number"
+            + (f": {NO_RECORDS}" if weight == 0 else ""),
             summed.remedy,
         )
     if vector.size == 0:

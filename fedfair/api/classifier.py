@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fedfair.api.fair_estimator import FairEstimator
 from fedfair.api.fit_verdict import FitVerdict, fit_verdict
@@ -55,7 +55,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
         """Fit the model.
 
         Args:
-            X: array or DataFrame (n, p), finite.
+            X: array, sparse matrix or DataFrame (n, p), finite.
             y: labels (n,), of at least two classes.
             sample_weight: how many people each record stands for, (n,), at least 0; None for one each. The worst
                 group is a share of these people.
@@ -64,7 +64,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
             ValueError: a parameter is out of its range, or the records are none that a model can be fitted to.
         """
         self._check_parameters()
-        features, answers = validate_data(self, X, y, dtype=np.float64)
+        features, answers = self._checked(X, y)
         check_classification_targets(answers)
         weights = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
         self.classes_ = np.unique(answers[weights > 0.0])
@@ -97,7 +97,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Array:  # noqa: N803
         """Return the logits: of two classes those of the second, array (n,); else array (n, K)."""
         check_is_fitted(self)
-        features = validate_data(self, X, dtype=np.float64, reset=False)
+        features, _ = self._checked(X, reset=False)
         logits: Array = features @ self.coef_.T + self.intercept_
         return logits[:, 0] if len(self.classes_) == 2 else logits
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from fedfair.fairness.linear_design import Array
 
 if TYPE_CHECKING:
     from fedfair.api.linear_records import CountedRecords
@@ -32,6 +36,26 @@ class FairEstimator(BaseEstimator):  # type: ignore[misc]
         self.worst_group_size = worst_group_size
         self.tradeoff = tradeoff
         self.ridge = ridge
+
+    def __sklearn_tags__(self) -> Any:
+        """Say to scikit-learn that sparse features are taken."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _checked(self, X: Any, y: Any = None, **terms: Any) -> tuple[Array, Any]:  # noqa: N803 - what callers have
+        """Return finite features as a dense array (n, p), and the answers; scikit-learn remembers the columns.
+
+        Sparse features are made dense, because the solver centres the columns.
+
+        Raises:
+            ValueError: the records are none that a model can be fitted to.
+        """
+        checked = validate_data(
+            self, X, *(() if y is None else (y,)), accept_sparse=True, dtype=np.float64, **terms
+        )
+        features, answers = (checked, None) if y is None else checked
+        return np.ascontiguousarray(features.toarray()) if sparse.issparse(features) else features, answers
 
     def _ridge_of(self, held: CountedRecords) -> float:
         return 1.0 / held.people if self.ridge is None else self.ridge

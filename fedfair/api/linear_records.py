@@ -7,7 +7,7 @@ are put together, and the fit is the same, to the last bit, in whatever order an
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,11 @@ class CountedRecords:
         scale: of the columns, float64 array (p,), positive.
     """
 
-    features: Array
-    answers: Array
-    counts: Array
-    mean: Array
-    scale: Array
+    features: Array = field(repr=False)
+    answers: Array = field(repr=False)
+    counts: Array = field(repr=False)
+    mean: Array = field(repr=False)
+    scale: Array = field(repr=False)
 
     @property
     def people(self) -> float:

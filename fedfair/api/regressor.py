@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fedfair.api.fair_estimator import FairEstimator
 from fedfair.api.fit_verdict import FitVerdict, fit_verdict
@@ -49,7 +49,7 @@ class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
         """Fit the model.
 
         Args:
-            X: array or DataFrame (n, p), finite.
+            X: array, sparse matrix or DataFrame (n, p), finite.
             y: numbers (n,), finite.
             sample_weight: how many people each record stands for, (n,), at least 0; None for one each. The worst
                 group is a share of these people.
@@ -58,7 +58,7 @@ class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
             ValueError: a parameter is out of its range, or the records are none that a model can be fitted to.
         """
         self._check_parameters()
-        features, answers = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        features, answers = self._checked(X, y, y_numeric=True)
         weights = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
         held = counted_records(features, np.asarray(answers, np.float64), weights)
         targets, centre, unit = _standardised(held)
@@ -83,7 +83,7 @@ class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the prediction for each record: array (n,)."""
         check_is_fitted(self)
-        features = validate_data(self, X, dtype=np.float64, reset=False)
+        features, _ = self._checked(X, reset=False)
         predicted: Array = features @ self.coef_ + self.intercept_
         return predicted
 

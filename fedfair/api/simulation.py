@@ -7,6 +7,7 @@ records is. The features of those are scaled as the model's were.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from fedfair.data.source import load_federation
 from fedfair.errors import DataError, PlanError
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.fairness.record_losses import Losses
-from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.ids import ParticipantId
 from fedfair.plan.derived import reported_group_sizes, scales_by_ranges
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Section
@@ -49,6 +50,10 @@ EVALUATED = ParticipantId("evaluated")
 """The name under which records are evaluated that belong to no site."""
 
 
+class UntrainedModelWarning(UserWarning):
+    """A simulation returns the model before round 1, because no trained one was better."""
+
+
 @dataclass(frozen=True, slots=True)
 class SimulatedFederation:
     """The outcome of a simulated federation.
@@ -64,6 +69,13 @@ class SimulatedFederation:
     _simulated: SimulationOutcome
     _federation: ArrayFederation
     _root: Path
+
+    def __repr__(self) -> str:
+        verdict = self.result.verdict
+        words = "not judged" if verdict is None else f"verdict {verdict.state}"
+        return (
+            f"<{type(self).__name__} of {len(self._federation.sites)} sites, {self.result.rounds} rounds, {words}>"
+        )
 
     @property
     def model(self) -> SavedModel:
@@ -123,8 +135,7 @@ class SimulatedFederation:
 
     @property
     def _saved(self) -> TrainedModel:
-        done, rounds = self._simulated, RoundNumber(self.result.rounds)
-        return TrainedModel(done.model, rounds, done.origin.plan_digest, done.scaling)
+        return self._simulated.saved
 
     @property
     def _schema(self) -> FeatureSchema:
@@ -232,7 +243,11 @@ def simulate(
     else:
         if plan is not None or sections:
             given = "plan" if plan is not None else next(iter(sections))
-            raise PlanError(f"{given} is given beside a plan", "state everything in the plan")
+            raise PlanError(
+                f"{given} is given beside a plan, which states everything itself",
+                "write it into plan.yaml, or give another plan: values = plan.model_dump(mode='json'), change "
+                "them, and fedfair.simulate(fedfair.Plan.model_validate(values))",
+            )
         read = _read(source)
         root = _root(read, workspace)
         sites = load_federation(read, root)
@@ -252,6 +267,10 @@ def simulate(
     )
     if len(made.schema.input_shape) > 1 and plan is None and isinstance(source, Mapping):
         done = replace(done, origin=_of_images(done.origin))
+    returned = done.result.model
+    if returned is not None and returned.round == 0:
+        remedy = "the verdict says what to change; training.output: last returns what training ends with"
+        warnings.warn(f"this is {returned.words}; {remedy}", UntrainedModelWarning, stacklevel=2)
     return SimulatedFederation(made.plan, done.result, done, made, root)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Hello, SecaggMessage, UploadStart
+from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Ended, Hello, SecaggMessage, UploadStart
 
 
 class MessageKind(enum.Enum):
@@ -31,6 +31,7 @@ class MessageKind(enum.Enum):
     PLAIN_ANNOUNCEMENT = "announcement"
     PLAIN_CONTRIBUTION = "plain contribution"
     ABSTENTION = "abstention"
+    END = "end"
     OUT_OF_PLACE = "out of place"
 
 
@@ -54,6 +55,7 @@ EXPLANATIONS: Mapping[MessageKind, str] = {
     MessageKind.PLAIN_ANNOUNCEMENT: "length and SHA-256 of a contribution in the clear",
     MessageKind.PLAIN_CONTRIBUTION: "a piece of this site's contribution IN THE CLEAR",
     MessageKind.ABSTENTION: "why this site takes no part in a sum, or in the run: one reason of a closed list",
+    MessageKind.END: "that this site has heard the end of the run, and which state of it is on its disk",
     MessageKind.OUT_OF_PLACE: "bytes that have no place in the protocol",
 }
 """The content of each message, in words for people."""
@@ -92,7 +94,7 @@ class StreamItems:
         return self._before
 
 
-def _item(frame: CollaboratorFrame | None, before: MessageKind) -> MessageKind:
+def _item(frame: CollaboratorFrame | None, before: MessageKind) -> MessageKind:  # noqa: PLR0911 - one each
     match frame:
         case Hello():
             return MessageKind.INTRODUCTION
@@ -100,6 +102,8 @@ def _item(frame: CollaboratorFrame | None, before: MessageKind) -> MessageKind:
             return MessageKind.PLAIN_ANNOUNCEMENT
         case Abstain():
             return MessageKind.ABSTENTION
+        case Ended():
+            return MessageKind.END
         case SecaggMessage(message):
             return _secagg_item(message)
         case Chunk():

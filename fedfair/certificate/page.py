@@ -27,6 +27,7 @@ from fedfair.certificate.sentences import (
     population_sentence,
     sample_sentence,
     share,
+    trained_for,
     verdict_sentence,
 )
 from fedfair.report.blocks import bullets, facts, figure, paragraph, table
@@ -131,7 +132,7 @@ def _facts(certificate: Certificate) -> Markup:
     about = {
         "model (SHA-256 of its values)": certificate.model_digest,
         "plan that every site approved": certificate.plan_digest,
-        "trained by": f"{training.algorithm}, {certificate.round} rounds, to protect every group of at least "
+        "trained by": f"{training.algorithm}, {trained_for(certificate)}, to protect every group of at least "
         f"{share(training.worst_group_size)}; weight of the average {share(training.tradeoff)}",
         "evaluated": f"{certificate.n} {certificate.split} records at {certificate.participants} sites",
         "sums": "masked: nobody saw one site's" if certificate.masked else "in the clear: NOT masked",

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedfair.aggregation.cvar_bounds import Cores, histogram_bounds, total_sum_error
+from fedfair.aggregation.cvar_bounds import Cores, Interval, histogram_bounds, total_sum_error
+from fedfair.aggregation.loss_histogram import HistogramSpec, Rounding
 from fedfair.certificate.document import Population, Statement
 from fedfair.fairness.population_bounds import LossHistogram, population_bounds
 from fedfair.fairness.site_mixture import largest_ratio
@@ -39,19 +40,22 @@ def statements(
     counts, sums = np.array(histogram.counts, np.float64), np.array(histogram.sums, np.float64)
     edges, places = np.append(histogram.planned_edges, math.inf), np.array(histogram.cores)
     cores = Cores(edges[places], edges[places + 1], histogram.most_beside_core)
-    sample = histogram_bounds(histogram.lower_edges, counts, sums, group_sizes, cores)
+    rounding = _rounding(histogram)
+    sample = histogram_bounds(histogram.lower_edges, counts, sums, group_sizes, cores, rounding)
     bounds: Sequence[float | None] = [None] * len(group_sizes)
     if population is not None:
         ratio = 1.0
         if population.weights is not None:
             ratio = largest_ratio(population.weights, sites or {}, histogram.records)
-        bounds = population_bounds(
+        rounded = population_bounds(
             histogram,
             [size / ratio for size in group_sizes],
             delta=population.delta,
             method=population.method,
             sum_error=total_sum_error(counts, sums),
         )
+        # min(loss, L) is at most its rounded value and `inside`: from L on both are L.
+        bounds = [min(bound + rounding.inside, histogram.loss_range) for bound in rounded]
     return tuple(
         Statement(group_size=size, sample=(interval.lower, interval.upper), population=bound)
         for size, interval, bound in zip(group_sizes, sample, bounds, strict=True)
@@ -64,5 +68,15 @@ def nearest_statement(proven: Sequence[Statement], group_size: float) -> Stateme
 
 
 def mean_loss(histogram: LossHistogram) -> float:
-    """Return the mean of all losses."""
+    """Return the mean of all losses, as the sites have rounded them."""
     return math.fsum(histogram.sums) / histogram.records
+
+
+def mean_bound(histogram: LossHistogram) -> Interval:
+    """Return an interval that holds the mean of the losses before they were rounded."""
+    counts, sums = np.array(histogram.counts, np.float64), np.array(histogram.sums, np.float64)
+    return histogram_bounds(histogram.lower_edges, counts, sums, [1.0], rounding=_rounding(histogram))[0]
+
+
+def _rounding(histogram: LossHistogram) -> Rounding:
+    return HistogramSpec(histogram.bins, histogram.loss_range).rounding

@@ -13,6 +13,7 @@ from fedfair.certificate.document import Certificate, Statement
 from fedfair.certificate.proof import nearest_statement
 from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.results.loss_text import decimals_for, loss_text
+from fedfair.run.which_model import UNTRAINED
 
 _USUAL = loss_in_words(CROSS_ENTROPY)
 _NOTHING_BELOW = 1.0 - 1e-9
@@ -142,8 +143,21 @@ def guess_sentence(certificate: Certificate) -> str:
     return f"{against}, about as much as the worst-off of those groups of evaluated people."
 
 
+def trained_for(certificate: Certificate) -> str:
+    """Return how many rounds of training are in the model."""
+    return f"{certificate.round} rounds" if certificate.round else f"0 rounds: it is {UNTRAINED}"
+
+
 def verdict_sentence(certificate: Certificate) -> str:
-    """Return whether the evaluated people are served worse than without a model; older files do not say."""
+    """Return whether the evaluated people are served worse than without a model; older files do not say.
+
+    Of the untrained model it says first that it is one.
+    """
+    first = f"This is {UNTRAINED}: no round of training is in it. " if certificate.round == 0 else ""
+    return f"{first}{_verdict_sentence(certificate)}"
+
+
+def _verdict_sentence(certificate: Certificate) -> str:
     verdict = certificate.verdict
     if verdict is None and certificate.uniform_floor is None:
         return "This certificate carries no verdict: there is no guess to compare with, only a bound to judge."
@@ -162,6 +176,8 @@ def verdict_sentence(certificate: Certificate) -> str:
     compared = "guessing"
     if verdict.above_best_constant is not None:
         compared = "guessing, the best constant prediction and the most frequent class"
+    if certificate.round == 0:
+        return f"No figure here shows it worse than {compared}."
     return f"No figure here shows the model worse than {compared}; the model before training was not compared."
 
 

@@ -35,6 +35,9 @@ def advise_command(
         show_default=str(PLAN_PLACE),
     ),
     plan_option: Path | None = typer.Option(None, "--plan", "-p", help="The same, as for other commands."),
+    config: Path | None = typer.Option(
+        None, "--config", "-c", help="A site's own configuration: look at its own records alone. Nothing is sent."
+    ),
     output: Path | None = typer.Option(
         None, "--output", "-o", help="Folder for advice.html, advice.json and the pictures.", show_default="advice"
     ),
@@ -76,11 +79,16 @@ def advise_command(
     if folder is not None:
         _check_folder(folder)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
-    from fedfair.experiments.advice.search import AdviceGrid, advise
+    from collaborator.own_data import own_site, own_splits
+    from fedfair.experiments.advice.search import AdviceGrid, advise, advise_sites
 
     grid = AdviceGrid(grid_sizes, grid_tradeoffs, rounds)
     with FitsBar(quiet=quiet) as bar:
-        advice = advise(plan, workspace_of(place), grid, bar.fitted)
+        if config is None:
+            advice = advise(plan, workspace_of(place), grid, bar.fitted)
+        else:
+            site = own_site(None, config, place)
+            advice = advise_sites(plan, {site.participant: own_splits(site)}, site.code, grid, bar.fitted)
     if folder is not None:
         write_advice(advice, folder)
     _show(advice, folder, as_json=as_json)

@@ -6,6 +6,7 @@ printed by the console, which shows no character that could steer a terminal; on
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,11 +16,38 @@ from rich.text import Text
 from fedfair.errors import PlanError
 from fedfair.process.terminal import console
 
+YES = "--yes"
+
 
 def at_the_terminal(question: str) -> str:
     """Return what a person types as the answer to a question."""
     console.print(Text(question), soft_wrap=True)
     return str(typer.prompt("", prompt_suffix="> ", default="", show_default=False)).strip()
+
+
+def confirmed(question: str, *, yes: bool, option: str = YES) -> bool:
+    """Return whether a question that takes yes or no is answered with yes.
+
+    Args:
+        question: what is asked.
+        yes: whether the command line has answered it with yes.
+        option: which option does that.
+
+    Raises:
+        PlanError: nothing answers, and there is no terminal to ask.
+    """
+    if yes:
+        return True
+    try:
+        return typer.confirm(question)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise _nobody_to_ask(question, option) from None
+
+
+def _nobody_to_ask(question: str, option: str) -> PlanError:
+    return PlanError(f"there is a question, and no terminal to ask: {question}", f"answer with {option}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +56,7 @@ class Answers:
 
     Attributes:
         ask: returns what a person types; None where nobody can be asked.
-        yes: whether every question that takes yes or no is answered with yes.
+        yes: whether a question that only delays is answered with yes; none that vouches for something is.
     """
 
     ask: Callable[[str], str] | None
@@ -45,8 +73,20 @@ class Answers:
         Raises:
             PlanError: the answer is no, or nobody can be asked.
         """
-        if self.yes:
-            return
+        if not self.yes:
+            self.certain(question, option, otherwise)
+
+    def certain(self, question: str, option: str, otherwise: str) -> None:
+        """Go on after a yes of a person, whatever `yes` says: the person vouches for what was shown.
+
+        Args:
+            question: takes yes or no.
+            option: what answers it on the command line.
+            otherwise: what was not done after a no.
+
+        Raises:
+            PlanError: the answer is no, or nobody can be asked.
+        """
         if self.text(f"{question} [y/N]", option).lower() not in {"y", "yes"}:
             raise PlanError(otherwise, "the same command asks again")
 
@@ -57,5 +97,5 @@ class Answers:
             PlanError: nobody can be asked.
         """
         if self.ask is None:
-            raise PlanError(f"there is a question, and no terminal to ask: {question}", f"answer with {option}")
+            raise _nobody_to_ask(question, option)
         return self.ask(question)

@@ -17,9 +17,12 @@ from fedfair.process.terminal import console
 
 
 def show_summary(plan: Plan) -> None:
-    """Print what a plan does, and what its masked sums keep from whom."""
+    """Print what a plan leaves open, what it does, and what its masked sums keep from whom."""
+    from fedfair.aggregation.exposures import exposures
     from fedfair.aggregation.masking_terms import guarantee, masking_cost
 
+    for sentence in exposures(plan):
+        console.print(Text(f"know first: {sentence}.", style="bold"), soft_wrap=True)
     table = Table(show_header=False, box=None, pad_edge=False)
     masks = (("guarantee", guarantee(plan)), ("masks", masking_cost(plan)))
     for heading, sentence in (*summary(plan), *masks):

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from fedfair.cli.answers import confirmed
 from fedfair.errors import IdentityError
 from fedfair.identity import authority_store, bundle, register, store
 from fedfair.identity.authority import CERTIFICATE_DAYS
@@ -270,5 +271,5 @@ def _warn(text: str) -> None:
 
 
 def _confirm(question: str, yes: bool, otherwise: str) -> None:
-    if not yes and not typer.confirm(question):
+    if not confirmed(question, yes=yes):
         raise IdentityError(otherwise)

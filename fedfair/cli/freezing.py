@@ -11,7 +11,8 @@ import typer
 from rich.text import Text
 
 from fedfair.errors import PlanError
-from fedfair.plan.digest import format_digest
+from fedfair.plan.digest import beginning_digest, format_digest
+from fedfair.plan.loading import load_plan
 from fedfair.process.terminal import console
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def freeze(
         made, imported = freeze_from(plan_file, source, allowed, new_threshold=new_threshold)
     place = initial_model_file(plan_file)
     text, weights = format_digest(made.digest), format_digest(made.initial_weights)
+    begun = load_plan(plan_file).training.initial
     if as_json:
         words: dict[str, object] = {"initial_model": str(place), "weights_digest": weights, "plan_digest": text}
         if imported is not None:
@@ -63,10 +65,16 @@ def freeze(
                 "threshold": imported.threshold,
                 "keeps_scaling": imported.scaling is not None,
             }
+        if begun is not None:
+            words["beginning_digest"] = format_digest(beginning_digest(begun))
         console.print_json(json.dumps({"format": "fedfair/plan-freeze/1", **words}))
         return
-    for line in () if imported is None or source is None else _told(source, imported):
-        _say(line)
+    if imported is not None and source is not None and begun is not None:
+        for line in _told(source, imported, same_sites=begun.same_sites):
+            _say(line)
+        _say(
+            f"for policy.initial_weights of a site without its own copy: {format_digest(beginning_digest(begun))}"
+        )
     _say(f"wrote {place}, initial weights {weights}")
     _say(f"plan digest {text}")
 
@@ -75,7 +83,7 @@ def _names(given: list[str]) -> tuple[str, ...]:
     return tuple(name.strip() for each in given for name in each.split(",") if name.strip())
 
 
-def _told(source: Path, imported: ImportedWeights) -> Iterator[str]:
+def _told(source: Path, imported: ImportedWeights, *, same_sites: bool) -> Iterator[str]:
     yield f"the run begins with the weights of {source}"
     if imported.kept:
         yield f"with the plan's own values: {', '.join(imported.kept)}"
@@ -86,6 +94,11 @@ def _told(source: Path, imported: ImportedWeights) -> Iterator[str]:
         yield "the threshold begins as the plan says"
     else:
         yield f"the threshold begins at {imported.threshold:g}, as in the file"
+    if not same_sites:
+        yield (
+            "before round 1 they are not evaluated: other sites may have done so, and the two sums can be "
+            "subtracted"
+        )
     if imported.scaling is not None:
         yield "the features keep the scaling of the file; the run makes no sum of the columns"
     yield "every site has to approve the plan again: its digest is another one"

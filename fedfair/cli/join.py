@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 SITE_FILE = "collaborator.yaml"
 
+SHOWN = "shown"
+"""The value of an option that agrees to what the archive shows, without a comparison: for rehearsals."""
+
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
@@ -35,11 +38,11 @@ class JoinOptions:
 
     Attributes:
         name: the site's.
-        authority: the fingerprint that the lead has read aloud.
+        authority: the fingerprint that the lead has read aloud; SHOWN for the archive's own.
         site_file: a prepared `collaborator.yaml`.
         data: the file or folder of the site's records.
-        code: the digest of the code that may run.
-        approve: the digest of the plan that is approved.
+        code: the digest of the code that may run; SHOWN for that of the plan, whatever it is.
+        approve: the digest of the plan that is approved; SHOWN for that of the archive's, whatever it is.
         passphrase_file: holds the passphrase of the keys.
         encrypt: whether to ask for a passphrase for new keys.
     """
@@ -61,15 +64,24 @@ def join_command(
         None, "--workspace", "-w", help="This site's folder; by default one with the federation's name."
     ),
     authority: str | None = typer.Option(
-        None, "--authority", help="The authority's fingerprint, as the lead has read it aloud."
+        None,
+        "--authority",
+        help="The authority's fingerprint, as the lead has read it aloud; or shown, for the archive's: in a "
+        "rehearsal only.",
     ),
     site_file: Path | None = typer.Option(
         None, "--site-file", help="A prepared collaborator.yaml to copy: data, policy and budget."
     ),
     data: Path | None = typer.Option(None, "--data", help="The file or folder of this site's training records."),
-    code: str | None = typer.Option(None, "--code", help="Digest of the plan's own code that may run here."),
-    approve: str | None = typer.Option(None, "--approve", help="Digest of the plan that this site approves."),
-    yes: bool = typer.Option(False, "--yes", "-y", help="Answer yes to every question that takes yes or no."),
+    code: str | None = typer.Option(
+        None, "--code", help="Digest of the plan's own code that may run here; or shown, for whatever it is."
+    ),
+    approve: str | None = typer.Option(
+        None, "--approve", help="Digest of the plan that this site approves; or shown, for whatever it is."
+    ),
+    yes: bool = typer.Option(
+        False, "--yes", "-y", help="Replace an older plan without a question. Answers nothing that has an option."
+    ),
     passphrase: bool = typer.Option(False, "--passphrase", help="Ask for a passphrase to encrypt both keys with."),
     passphrase_file: Path | None = typer.Option(None, "--passphrase-file", help=FILE_HELP),
 ) -> None:
@@ -177,14 +189,15 @@ def _install(
             f"send {site.request_file} to the lead, who runs `fedfair admit` with it",
         )
     trust = check_bundle(site.cert_folder, bundle, now, secret)
-    if options.authority is not None:
+    if options.authority is not None and options.authority != SHOWN:
         check_read_aloud(trust.ca, options.authority)
     elif installed_authority(site.cert_folder) is None:
         _say("it comes from the authority")
         _say(f"  {grouped(fingerprint(trust.ca))}")
-        answers.confirm(
-            "Does the lead read out the same to you?", "--authority FINGERPRINT", "nothing was installed"
-        )
+        if options.authority is None:
+            answers.certain(
+                "Does the lead read out the same to you?", "--authority FINGERPRINT", "nothing was installed"
+            )
     install_bundle(site.cert_folder, bundle, now, secret)
     _say(f"{site.participant.name} has a certificate until {bundle.certificate.not_valid_after_utc:%Y-%m-%d}")
 
@@ -298,9 +311,9 @@ def _review(
     prepared: PreparedSite, site: JoiningSite, options: JoinOptions, answers: Answers, secret: bytes | None
 ) -> None:
     """Show everything, check policy and data, and sign what was shown."""
-    from collaborator.continued_run import beginning_words
-    from collaborator.joining import check_roster, checked_digest
-    from collaborator.preparation import read_records
+    from collaborator.continued_run import beginning_words, begins_with_own_run
+    from collaborator.joining import check_roster
+    from collaborator.preparation import keep_history, read_records
     from fedfair.cli.approving import show_summary, write_approval
     from fedfair.cli.site_terms import terms_table
     from fedfair.identity.store import load_signing_key
@@ -314,25 +327,30 @@ def _review(
     _heading(3, "review of the plan")
     show_summary(plan)
     _heading(4, f"policy in {site.folder / SITE_FILE}")
-    asked = AskedTerms(plan, prepared.code.digest)
+    own_run = begins_with_own_run(prepared.runs, prepared.state, name, plan)
+    asked = AskedTerms(plan, prepared.code.digest, own_run=own_run)
     console.print(terms_table(name, tuple(terms(asked, prepared.config.policy))))
     check_policy(asked, prepared.config.policy, name)
     if prepared.code.digest is not None:
         _allow_code(prepared, options, answers)
     _heading(5, "this site's records, which stay here")
     records = read_records(prepared)
-    _say(f"{len(records.splits.train)} training records; {records.profile.label_words}")
+    if len(records.splits.train):
+        _say(f"{len(records.splits.train)} training records; {records.profile.label_words}")
+    for words in records.withheld:
+        _say(words)
     _heading(6, "approval")
     binding = _binding_of(prepared)
+    keep_history(prepared, binding)
     found = beginning_words(prepared.runs, prepared.state, name, plan, binding)
     if found:
         _say(found)
     digest = binding.digest
     _say(f"digest {format_digest(digest)}")
     if options.approve is not None:
-        checked_digest(options.approve, format_digest(digest))
+        _check_stated(options.approve, format_digest(digest))
     else:
-        answers.confirm(
+        answers.certain(
             f"Does {name} approve exactly this?", f"--approve {format_digest(digest)}", "nothing was approved"
         )
     write_approval(prepared.approval_file, plan, digest, name, key)
@@ -340,7 +358,6 @@ def _review(
 
 
 def _allow_code(prepared: PreparedSite, options: JoinOptions, answers: Answers) -> None:
-    from collaborator.joining import checked_digest
     from fedfair.plan.digest import format_digest
     from fedfair.plan.module_code import code_digests
 
@@ -348,10 +365,17 @@ def _allow_code(prepared: PreparedSite, options: JoinOptions, answers: Answers) 
         _say(f"runs {path}, SHA-256 {digest.hex()}")
     found = format_digest(prepared.code.digest or b"")
     if options.code is not None:
-        checked_digest(options.code, found)
+        _check_stated(options.code, found)
     else:
         question = "Records and digest are made by this code. Run it here now?"
-        answers.confirm(question, f"--code {found}", "nothing was approved, and nothing was run")
+        answers.certain(question, f"--code {found}", "nothing was approved, and nothing was run")
+
+
+def _check_stated(stated: str, found: str) -> None:
+    from collaborator.joining import checked_digest
+
+    if stated != SHOWN:
+        checked_digest(stated, found)
 
 
 def _heading(number: int, text: str) -> None:

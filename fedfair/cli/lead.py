@@ -14,6 +14,7 @@ import typer
 from rich.text import Text
 
 from fedfair.atomic_file import replace_file
+from fedfair.cli.answers import confirmed
 from fedfair.cli.certs import say_fingerprint, show_request
 from fedfair.cli.initial_model import put_initial_model
 from fedfair.errors import ApprovalError, IdentityError, PlanError
@@ -126,7 +127,7 @@ def admit_command(
         show_request(one)
         if not replace:
             register.check_same_signing_key(known, one)
-    if not yes and not typer.confirm("Does every site read out the same fingerprint to you?"):
+    if not confirmed("Does every site read out the same fingerprint to you?", yes=yes):
         raise ApprovalError("nobody was admitted")
     signer = authority_store.load_authority(CERT_FOLDER, now, authority_passphrase(CERT_FOLDER, passphrase_file))
     trust = store.load_trust(CERT_FOLDER, now)

@@ -30,11 +30,11 @@ from fedfair.errors import AbortedError
 from fedfair.identity.development import issue_all
 from fedfair.identity.store import load_signing_key
 from fedfair.ids import parse_federation_name, parse_participant_id
-from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.approval import approve
-from fedfair.plan.derived import is_masked, protects_records
+from fedfair.plan.derived import is_masked, needs_everybody, protects_records, quorum
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
+from fedfair.policy.disclosures import of_run
 from fedfair.policy.site_config import SitePolicy
 from fedfair.training.freezing import freeze_plan
 
@@ -119,10 +119,14 @@ def _policy(plan: Plan) -> dict[str, object]:
     """Return the terms that let a site of this machine take part, and nothing beyond."""
     mode = plan.secure_aggregation.mode
     terms: dict[str, object] = {"mode": mode} if is_masked(plan) else {"allow_plain_sums": True}
+    # The records of a rehearsal are everybody's, and may be few.
+    terms["min_records"] = 1
+    if is_masked(plan) and not needs_everybody(plan):
+        terms["min_collaborators"] = quorum(plan)
     usual = SitePolicy().reveals
-    asked = (*ALGORITHMS[plan.training.algorithm].kinds, *(["score-sums"] if plan.evaluation.scores else []))
-    more = [kind for kind in asked if kind not in usual]
+    more = [kind for kind in of_run(plan) if kind not in usual]
     terms |= {"reveals": [*usual, *more]} if more else {}
+    terms |= {"max_bins": plan.evaluation.bins} if plan.evaluation.bins > SitePolicy().max_bins else {}
     return terms | ({"publish_site_means": True} if plan.evaluation.site_means else {})
 
 

@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.atomic_file import write_whole
+from fedfair.cli.own_form import own_form
+from fedfair.cli.own_verdict import faults_of_model
 from fedfair.errors import DataError
 from fedfair.process.terminal import console, error_console
 
@@ -37,6 +39,7 @@ def show(
     from fedfair.report.model_facts import column_facts, model_facts
 
     model = _described(model_file)
+    faults = faults_of_model(model_file, model.saved.plan_digest)
     if as_json:
         said = model.origin.description.model_dump(mode="json")
         facts = {
@@ -45,7 +48,10 @@ def show(
             "round": int(model.saved.round),
             "threshold": model.saved.model.threshold,
             "values": model.layout.dimension,
+            "verdict": list(faults),
         }
+        if model.saved.which is not None:
+            facts["which_model"] = model.saved.which.words
         console.print_json(json.dumps(facts | said))
         return
     table = Table(box=None, show_header=False)
@@ -59,6 +65,7 @@ def show(
         columns.add_row(*(Text(cell) for cell in row))
     if columns.row_count:
         console.print(columns)
+    _warn(faults)
 
 
 @app.command()
@@ -98,6 +105,9 @@ def export(
     ),
     output: Path = typer.Option(..., "--output", "-o", help="Write the exported model here."),
     data: Path = typer.Option(None, "--data", help="Compare the export with the model on these records."),
+    config: Path = typer.Option(
+        None, "--config", "-c", help="With --data: a site's own configuration, whose data.format they have."
+    ),
     workspace: Path = typer.Option(
         None, "--workspace", help="The plan's folder, for a model of own code, which is then run."
     ),
@@ -110,6 +120,7 @@ def export(
     """Export a saved model with the scaling of its features inside, compared with its own predictions."""
     if data is not None and not data.exists():
         raise DataError(f"there is no file {data}", "give a file of records that the model can predict")
+    written = own_form(config, None)
     _check_place(output, replace=replace)
     # Torch takes seconds to load; a wrong path should not have to wait for it.
     from fedfair.prediction.export import export_model, write_export
@@ -117,9 +128,11 @@ def export(
     from fedfair.prediction.loaded_model import load_model
 
     model = load_model(model_file, workspace=workspace, code_digest=code_digest)
-    features = None if data is None else read_input(data, model.raw).features
+    raw = model.raw if written is None else model.raw.written(written.section, written.key)
+    features = None if data is None else read_input(data, raw).features
     exported = export_model(model, form, features)
     write_export(output, exported)
+    _warn(faults_of_model(model_file, model.plan_digest))
     if not quiet:
         compared = f"{exported.checked} {'random ' if data is None else ''}records"
         words = f"compared on {compared}: no probability differs by more than {exported.difference:.1g}"
@@ -133,6 +146,12 @@ def _described(path: Path) -> DescribedModel:
     if not path.is_file():
         raise DataError(f"there is no model {path}", "give a model such as save/last.safetensors")
     return read_saved(path)
+
+
+def _warn(faults: tuple[str, ...]) -> None:
+    """Say what the run's own result says against a model."""
+    for fault in faults:
+        error_console.print(Text(f"warning: {fault}", style="yellow"), soft_wrap=True)
 
 
 def _check_place(path: Path, *, replace: bool) -> None:

@@ -17,6 +17,7 @@ import yaml
 from rich.text import Text
 
 from fedfair.cli.advise import advise_command
+from fedfair.cli.answers import confirmed
 from fedfair.cli.approving import show_summary, write_approval
 from fedfair.cli.extend import extend
 from fedfair.cli.freezing import freeze
@@ -25,15 +26,15 @@ from fedfair.cli.site_terms import broken_terms, plan_code_digest, site_terms, t
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.ids import ParticipantId, parse_participant_id
 from fedfair.plan.deployment import check_deployment
-from fedfair.plan.description import summary
-from fedfair.plan.digest import format_digest
+from fedfair.plan.description import TRAP_WEIGHTS, summary
+from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.editor_schema import plan_schema
 from fedfair.plan.enrolment import enroll
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
-from fedfair.policy.site_config import SitePolicy, load_site_config
+from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import console, error_console
 
@@ -80,6 +81,7 @@ def check(
         check_deployment(plan)
     held = None if config is None else site_terms(plan, plan_file, config)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
+    from fedfair.aggregation.exposures import exposures
     from fedfair.aggregation.masking_terms import guarantee, masking_cost
     from fedfair.report.plan_review import plan_review
 
@@ -87,7 +89,7 @@ def check(
     errors = () if held is None else tuple(broken_terms(held[1]))
     if as_json:
         words = {"summary": dict(summary(plan)), "guarantee": promised, "errors": errors, **asdict(review)}
-        words["masks"] = masking_cost(plan)
+        words |= {"masks": masking_cost(plan), "know_first": exposures(plan)}
         site = {} if held is None else terms_json(*held)
         console.print_json(json.dumps({"format": "fedfair/plan-check/1", **words, **site}))
     else:
@@ -142,7 +144,9 @@ def digest(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
 
     text = format_digest(digest_of(plan, plan_file))
     if as_json:
+        begun = plan.training.initial
         words = {"plan_digest": text, "code_digest": None if code is None else format_digest(code)}
+        words["beginning_digest"] = None if begun is None else format_digest(beginning_digest(begun))
         console.print_json(json.dumps({"format": "fedfair/plan-digest/1", **words}))
     else:
         _say(text)
@@ -162,7 +166,6 @@ def approve_command(
     ),
 ) -> None:
     """Approve exactly this plan by a signature of this site's key; with --model, one of its saved models."""
-    from collaborator.continued_run import beginning_words
     from collaborator.joining import check_roster
     from fedfair.identity.store import load_signing_key
     from fedfair.process.passphrase import own_passphrase
@@ -182,13 +185,10 @@ def approve_command(
         code = _allow_code(plan, code, participant, yes=yes)
     binding = _binding(plan, code)
     check_initial_model(plan_file, binding.vector)
-    home = workspace_of(plan_file)
-    found = beginning_words(home / "runs" / participant, home / "state", participant, plan, binding)
-    if found:
-        _say(found)
+    _show_beginning(plan, plan_file, participant, binding)
     plan_digest = binding.digest
     _say(f"digest {format_digest(plan_digest)}")
-    if not yes and not typer.confirm(f"Does {participant} approve exactly this?"):
+    if not confirmed(f"Does {participant} approve exactly this?", yes=yes):
         raise ApprovalError("nothing was approved")
     target = workspace_of(plan_file) / "approvals" / f"{participant}.json"
     write_approval(target, plan, plan_digest, participant, key)
@@ -197,7 +197,7 @@ def approve_command(
 
 def _approve_model(plan: Plan, plan_file: Path, participant: ParticipantId, path: Path, *, yes: bool) -> None:
     """Write that this site answers evaluations of one saved model, and keep a copy of the model."""
-    from collaborator.known_models import ModelPlaces, approve_model, read_model
+    from collaborator.known_models import ModelPlaces, approve_model, is_own, read_model
     from fedfair.results.outcome import RunSubject
     from fedfair.training.binding import plan_binding
 
@@ -212,7 +212,9 @@ def _approve_model(plan: Plan, plan_file: Path, participant: ParticipantId, path
     _say(f"model of round {saved.round} of {plan.training.rounds}, threshold {saved.model.threshold:g}")
     _say(f"model digest {format_digest(places.identity(saved))}")
     _say(f"plan digest {subject.plan_digest}")
-    if not yes and not typer.confirm(f"Does {participant} approve evaluations of exactly this model?"):
+    if not is_own(places, places.identity(saved)):
+        _say(f"no run of which {participant} has a copy ended with this model; {TRAP_WEIGHTS}")
+    if not confirmed(f"Does {participant} approve evaluations of exactly this model?", yes=yes):
         raise ApprovalError("nothing was approved")
     _say(f"approved: {approve_model(places, saved, datetime.now(UTC))}")
 
@@ -253,7 +255,7 @@ def enroll_command(
         members[asked.name] = format_public_key(asked.signing_public_key.public_bytes_raw())
         _say(f"{asked.name}: {members[asked.name]}, request's fingerprint:")
         _say(f"  {grouped(asked.fingerprint)}")
-    if not yes and not typer.confirm("Does every site read out the same fingerprint to you?"):
+    if not confirmed("Does every site read out the same fingerprint to you?", yes=yes):
         raise ApprovalError("nobody was enrolled")
     _say(f"pinned in {enroll(plan_file, members, replace=replace)}; the plan's digest has changed")
 
@@ -270,6 +272,32 @@ def _binding(plan: Plan, code: Path) -> PlanBinding:
     from fedfair.training.binding import plan_binding
 
     return plan_binding(plan, code)
+
+
+def _show_beginning(plan: Plan, plan_file: Path, participant: ParticipantId, binding: PlanBinding) -> None:
+    """Say what this site knows of what a plan begins with, or refuse what its policy does not allow."""
+    from collaborator.continued_run import beginning_words, begins_with_own_run
+    from collaborator.site_history import SiteHistory, history_file
+    from fedfair.policy.terms import AskedTerms, weights_fault
+
+    home = workspace_of(plan_file)
+    runs, state = home / "runs" / participant, home / "state"
+    found = beginning_words(runs, state, participant, plan, binding)
+    if found:
+        _say(found)
+    config = _config_of(participant, home / SITE_FILE)
+    if config is None:
+        return
+    policy = config.policy
+    asked = AskedTerms(plan, own_run=begins_with_own_run(runs, state, participant, plan))
+    place = history_file(home, config, participant)
+    history = SiteHistory(place, plan, binding.digest, binding.schema, policy, participant)
+    broken = weights_fault(asked, policy) or history.term()
+    if broken is not None:
+        raise ApprovalError(
+            f"the policy in {SITE_FILE} refuses it: {broken.fault}; nothing was approved",
+            f"{broken.change} if you agree",
+        )
 
 
 def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes: bool) -> Path:
@@ -292,14 +320,19 @@ def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes:
             f"the policy in {SITE_FILE} refuses module code: {broken.fault}; nothing was run",
             f"{broken.change} if you agree",
         )
-    if not yes and not typer.confirm("The digest covers the model that this code makes. Run it here now?"):
+    if not confirmed("The digest covers the model that this code makes. Run it here now?", yes=yes):
         raise ApprovalError("nothing was approved, and nothing was run")
     return code.folder
 
 
 def _policy_of(participant: ParticipantId, config: Path) -> SitePolicy | None:
+    site = _config_of(participant, config)
+    return None if site is None else site.policy
+
+
+def _config_of(participant: ParticipantId, config: Path) -> SiteConfig | None:
     site = load_site_config(config) if config.exists() else None
-    return site.policy if site is not None and site.collaborator == participant else None
+    return site if site is not None and site.collaborator == participant else None
 
 
 def _check_member(plan: Plan, name: str) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
+from fedfair.cli.own_form import own_form
+from fedfair.cli.own_verdict import faults_of_model
 from fedfair.errors import DataError
 from fedfair.process.printable import printable
 from fedfair.process.terminal import error_console
@@ -29,7 +31,15 @@ def predict_command(
         False, "--ignore-unknown", help="Ignore columns that the model does not know, instead of refusing them."
     ),
     fill: list[str] = typer.Option(
-        [], "--fill", help="COLUMN=NUMBER: this site's own mean, where training filled in that."
+        [], "--fill", help="COLUMN=NUMBER for a missing one: this site's own mean, where training filled in that."
+    ),
+    config: Path = typer.Option(
+        None, "--config", "-c", help="A site's own configuration: the records are written as its data.format says."
+    ),
+    written: str = typer.Option(
+        None,
+        "--format",
+        help='How the records are written, where not as in training: \'{separator: ";", decimal: ","}\'.',
     ),
     workspace: Path = typer.Option(
         None, "--workspace", help="The plan's folder, for a model of own code, which is then run."
@@ -50,6 +60,7 @@ def predict_command(
     )
 
     fills = dict(_fill(words) for words in fill)
+    form = own_form(config, written)
     if not data.exists():
         raise DataError(f"there is no file {data}", "give the file of the records that are to be predicted")
     # Torch takes seconds to load; a wrong path should not have to wait for it.
@@ -61,7 +72,8 @@ def predict_command(
     columns = prediction_columns(model.classes) if model.has_classes else model.answer_columns
     if not shown:
         check_prediction_place(output, keep, columns, replace=replace)
-    rows = read_input(data, model.raw, keep, ignores_unknown=ignore_unknown)
+    raw = model.raw if form is None else model.raw.written(form.section, form.key)
+    rows = read_input(data, raw, keep, ignores_unknown=ignore_unknown)
     if model.has_classes:
         chances, places = model.judged(rows)
         text = prediction_text(chances, places, model.classes, rows.kept)
@@ -71,8 +83,12 @@ def predict_command(
         sys.stdout.write(printable(text, keep="\n") if sys.stdout.isatty() else text)
     else:
         write_predictions(output, text)
+    for fault in faults_of_model(model_file, model.plan_digest):
+        error_console.print(Text(f"warning: {fault}", style="yellow"), soft_wrap=True)
     if quiet:
         return
+    if model.which is not None:
+        error_console.print(Text(f"predicted by {model.which.words}"), soft_wrap=True)
     for note in rows.notes:
         error_console.print(Text(note, style="yellow"), soft_wrap=True)
     if not shown:

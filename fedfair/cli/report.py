@@ -10,6 +10,8 @@ import typer
 from rich.text import Text
 
 from fedfair.atomic_file import write_whole
+from fedfair.errors import CertificateError
+from fedfair.extras import install_command
 from fedfair.process.terminal import console, error_console
 from fedfair.report.figures import can_draw
 from fedfair.report.html import PageSection, check_place
@@ -63,7 +65,7 @@ def report_command(
         check_place(page)
         write_whole(page, run_page(documents, _certificates(documents), labels or ()))
         if not can_draw():
-            error_console.print(Text(f"{page} has no charts: pip install 'fedfair[plots]'"), soft_wrap=True)
+            error_console.print(Text(f"{page} has no charts: {install_command('plots')}"), soft_wrap=True)
     if as_json:
         console.print_json(json.dumps([shown(document) for document in documents.values()]))
         return
@@ -87,7 +89,13 @@ def _certificates(documents: Mapping[str, ResultDocument]) -> list[PageSection]:
     file = Path(place).with_name(CERTIFICATE)
     if not file.is_file():
         return []
-    certificate = parse_certificate(file.read_bytes(), str(file))
-    check_figures(certificate)
-    check_result(certificate, document, str(file))
+    try:
+        certificate = parse_certificate(file.read_bytes(), str(file))
+        check_figures(certificate)
+        check_result(certificate, document, str(file))
+    except CertificateError as fault:
+        # An older certificate is often left beside a newer result, which is worth seeing all the same.
+        words = f"{fault.message}; the page leaves the certificate out"
+        error_console.print(Text(words, style="yellow"), soft_wrap=True)
+        return []
     return [excerpt(certificate, str(file))]

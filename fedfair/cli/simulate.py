@@ -15,7 +15,6 @@ from fedfair.atomic_file import write_whole
 from fedfair.cli.progress import RoundsBar
 from fedfair.cli.simulation_watch import SimulationWatch
 from fedfair.errors import DataError, PlanError
-from fedfair.ids import RoundNumber
 from fedfair.plan.loading import load_plan
 from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
 from fedfair.process.events import LogLevel
@@ -38,7 +37,9 @@ def simulate_command(
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON instead of the table."),
     model_file: Path = typer.Option(None, "--model", help="Write the output model here (safetensors)."),
     save_folder: Path = typer.Option(
-        None, "--save", help="Folder for what a certificate needs: last.safetensors and evaluation.json."
+        None,
+        "--save",
+        help="Folder for last.safetensors, evaluation.json (a certificate needs both) and trained.safetensors.",
     ),
     engine: Engine = typer.Option(
         "auto",
@@ -123,17 +124,19 @@ def _write(outcome: SimulationOutcome, output: Path | None, model_file: Path | N
 
 def _save(outcome: SimulationOutcome, folder: Path) -> None:
     """Write what a deployed run leaves in its folder `save`."""
+    from fedfair.run.saved_model import save_model
+
     folder.mkdir(exist_ok=True)
     _save_model(outcome, folder / "last.safetensors")
+    if outcome.trained is not None:
+        save_model(folder / "trained.safetensors", outcome.layout, outcome.trained, outcome.origin)
     write_whole(folder / "evaluation.json", evaluation_text(outcome.evaluation))
 
 
 def _save_model(outcome: SimulationOutcome, path: Path) -> None:
-    from fedfair.run.saved_model import TrainedModel, save_model
+    from fedfair.run.saved_model import save_model
 
-    origin = outcome.origin
-    saved = TrainedModel(outcome.model, RoundNumber(outcome.result.rounds), origin.plan_digest, outcome.scaling)
-    save_model(path, outcome.layout, saved, origin)
+    save_model(path, outcome.layout, outcome.saved, outcome.origin)
 
 
 def _check_places(output: Path | None, model_file: Path | None, save_folder: Path | None) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.errors import PlanError
+from fedfair.ids import ParticipantId
 from fedfair.plan.digest import code_digest
 from fedfair.plan.loading import workspace_of
 from fedfair.plan.module_code import code_digests
@@ -24,7 +25,9 @@ def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tup
     """Return a site's name and every term of its policy that the plan touches.
 
     Raises:
-        PlanError: a file is unreadable or wrong, or the site is no collaborator of the plan.
+        PlanError: a file is unreadable or wrong, the site is no collaborator of the plan, or the form of its
+            records does not go with the plan.
+        FedfairError: the plan begins elsewhere than the site's own copy of the earlier run says.
     """
     site = load_site_config(config_file)
     if site.collaborator not in plan.federation.collaborators:
@@ -32,9 +35,17 @@ def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tup
             f"{site.collaborator} of {config_file} is no collaborator of this plan",
             f"the plan names {', '.join(plan.federation.collaborators)}",
         )
+    from fedfair.data.own_form import check_form
     from fedfair.policy.terms import AskedTerms, terms
 
-    asked = AskedTerms(plan, plan_code_digest(plan, plan_file))
+    check_form(plan.task, site.data.format)
+    own_run = False
+    if plan.training.initial is not None:
+        from collaborator.continued_run import begins_with_own_run
+
+        home, name = config_file.parent, ParticipantId(site.collaborator)
+        own_run = begins_with_own_run(home / "runs" / name, home / "state", name, plan)
+    asked = AskedTerms(plan, plan_code_digest(plan, plan_file), own_run=own_run)
     return site.collaborator, tuple(terms(asked, site.policy))
 
 

@@ -1,9 +1,10 @@
 """Checks a site's own records against the plan, column by column, for the site alone; nothing of it is ever sent.
 
 Decides what is described of a column and what is odd about it. A fault is what a start would refuse. An odd thing
-is not refused: a column that never varies, a spelling that differs only in case, values that are all outside of
-the declared range and inside of it in another unit, or a number that often stands for a missing value. Where a
-file is refused, it is read once more without the rules that refuse values, so that its columns can be shown.
+is not refused: a column that never varies, records that are all the same, a spelling that is nearly a value,
+values that are all outside of the declared range and inside of it in another unit, or a number that often stands
+for a missing value. Where a file is refused, it is read once more without the rules that refuse values, so that
+its columns can be shown.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from fedfair.aggregation.survey import CategorySummary, SurveyLayout, numeric_va
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.file_kinds import is_parquet
 from fedfair.data.known_units import UNIT_PAIRS
+from fedfair.data.own_form import own_table
 from fedfair.data.own_survey import OwnColumn, own_column, own_survey
 from fedfair.data.profile import MAX_SHOWN, ColumnProfile, DataProfile, data_profile
-from fedfair.data.reading import TableForm, table_blocks
+from fedfair.data.reading import TableForm, counted, table_blocks
+from fedfair.data.row_order import record_hashes
 from fedfair.data.source import UnfinishedRecords, finished, read_unfinished, unfilled
 from fedfair.data.survey_faults import MIN_SPIKE, MISSING_CODES, is_far_from_the_rest
-from fedfair.errors import DataError, FedfairError
+from fedfair.errors import DataError, FedfairError, PlanError
 from fedfair.ids import ParticipantId
 from fedfair.plan.csv_table import MISSING, OTHER, CsvData
 from fedfair.plan.losses import HuberLoss, PinballLoss, SquaredLoss
@@ -34,6 +37,11 @@ from fedfair.policy.site_config import SiteConfig
 
 INSIDE = 0.95
 """The least share of values that another unit must bring into the declared range."""
+
+
+SAME = 0.5
+MIN_RECORDS = 20
+"""So large a part of so many records is odd if it is one record again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +151,18 @@ def _described(
     errors: tuple[str, ...],
     unused: tuple[str, ...],
 ) -> DataCheck:
+    # A number near the greatest that there is has no square; what is wrong with it is said as a fault.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _described_columns(plan, read, splits, errors, unused)
+
+
+def _described_columns(
+    plan: Plan,
+    read: UnfinishedRecords,
+    splits: Mapping[str, int],
+    errors: tuple[str, ...],
+    unused: tuple[str, ...],
+) -> DataCheck:
     whole = _whole(read.splits)
     layout = survey_layout(plan, whole.schema)
     records = unfilled(whole, layout)
@@ -165,7 +185,7 @@ def _described(
         categories,
         unused,
         errors,
-        tuple(_odd_labels(profile)),
+        (*_odd_labels(profile), *_odd_records(whole)),
     )
 
 
@@ -242,12 +262,22 @@ def _odd_category(counts: Mapping[str, int], profile: ColumnProfile | None) -> I
         alone = next(value for value, count in counts.items() if count == total)
         yield f"is {alone} in all {total} records that have a value"
     for one in () if profile is None else profile.case_variants[:MAX_SHOWN]:
-        yield f"'{one.found}' in {one.records} records differs only in case from '{one.named}'"
+        yield f"'{one.found}' in {counted(one.records, 'record')} {one.words}"
 
 
 def _odd_labels(profile: DataProfile) -> Iterator[str]:
     if profile.one_class is not None:
         yield f"all records are of class {profile.one_class}; check the label column and label_values"
+
+
+def _odd_records(whole: Dataset) -> Iterator[str]:
+    """Yield what is odd about the records as a whole: that most of them are one and the same."""
+    hashes = record_hashes(whole)
+    often = int(np.unique(hashes, return_counts=True)[1].max(initial=0))
+    if often > 1 and often == len(hashes):
+        yield f"all {often} records are the same, in every column that the plan uses; is it the right file?"
+    elif len(hashes) >= MIN_RECORDS and often >= SAME * len(hashes):
+        yield f"{often} of {len(hashes)} records are the same, in every column that the plan uses"
 
 
 def _whole(splits: Splits) -> Dataset:
@@ -294,21 +324,13 @@ def _unused(plan: Plan, site: SiteConfig, root: Path) -> tuple[str, ...]:
     source = plan.task.data
     if not isinstance(source, CsvSource) or isinstance(source.csv.numeric, str) or site.data.train is None:
         return ()
-    table = source.csv
-    used = {
-        *table.answer_columns,
-        table.collaborator,
-        *table.numeric,
-        *table.categorical,
-        *table.rows,
-        *table.keep,
-    }
     try:
+        table = own_table(source.csv, site.data.format).file
         header = header_of(root / site.data.train, table)
-    except (OSError, DataError):
+    except (OSError, DataError, PlanError):
         # A file that cannot be read is an error already.
         return ()
-    return tuple(name for name in header if name not in used)
+    return tuple(name for name in header if name not in table.named_columns)
 
 
 def header_of(path: Path, table: CsvData) -> Sequence[str]:

@@ -306,7 +306,7 @@ def _labels(table: TextTable, spec: CsvData, column: str, count: int, faults: Fa
     named = [str(value) for values in classes for value in values]
     remedy = f"the plan allows {', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
     spelt = case_variants(table.columns[column][labels < 0], (value for values in classes for value in values))
-    case = "".join(f"; '{one.found}' differs only in case from '{one.named}'" for one in spelt[:SHOWN_LABELS])
+    case = "".join(f"; '{one.found}' {one.words}" for one in spelt[:SHOWN_LABELS])
     faults.add(column, "a label that the plan does not name", labels < 0, f"{remedy} (label_values){case}")
     return labels
 

@@ -37,8 +37,8 @@ class Dataset:
         person_column: the column that says whose record it is, where a person has several; None otherwise.
     """
 
-    features: Values
-    labels: NDArray[Any]
+    features: Values = field(repr=False)
+    labels: NDArray[Any] = field(repr=False)
     schema: FeatureSchema
     columns: Columns = field(default_factory=dict)
     person_column: str | None = None
@@ -85,6 +85,11 @@ class Splits:
                     f"{_differences(part.schema, self.train.schema)}",
                     "give every split the same columns, in the same order, and the same classes",
                 )
+
+    @property
+    def records(self) -> int:
+        """Return how many records there are, over all splits."""
+        return sum(len(part) for part in (self.train, self.validation, self.test) if part is not None)
 
 
 def kept(splits: Splits, room: RecordRoom) -> Splits:

@@ -14,7 +14,7 @@ the range below under `ranges`, otherwise with the site's own mean. Ages above 8
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +78,7 @@ class _Part:
     """One table of several that are joined: which of its rows belongs to each stay."""
 
     table: TextTable
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64] = field(repr=False)
     faults: Faults
 
 
@@ -136,9 +136,9 @@ class JoinedStays:
         left_out: how many stays of `patient` are not in the tables of APACHE variables.
     """
 
-    features: NDArray[np.float64]
+    features: NDArray[np.float64] = field(repr=False)
     table: TextTable
-    kept: dict[str, NDArray[np.str_]]
+    kept: dict[str, NDArray[np.str_]] = field(repr=False)
     left_out: int
 
 

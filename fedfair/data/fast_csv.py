@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fedfair.data.csv_file import measured_answers
 from fedfair.data.file_kinds import READ_ERRORS, open_binary
 from fedfair.data.frames import BlockReader, FeatureStore, needed_columns
+from fedfair.data.number_texts import EXACT
 from fedfair.data.reading import BLANKS
 from fedfair.data.typed_values import marks_as_numbers
 from fedfair.errors import DataError
@@ -39,7 +40,6 @@ MAX_BLOCK_BYTES = 1 << 26
 """The most that is read in search of the end of a row."""
 
 MAX_LINE = csv.field_size_limit()
-_MAX_EXACT = 2**53
 
 _BOM = codecs.BOM_UTF8
 _NEWLINE, _QUOTE, _BLANK = b'\n" '
@@ -169,7 +169,7 @@ class BlockParser:
     def _is_doubtful(self, values: pd.Series, place: int, words: BlockWords) -> bool:
         """Return whether the texts of a column must be seen to know what they mean."""
         numbers = values.to_numpy()
-        if np.isinf(numbers).any() or (self._marks[place] and np.isin(numbers, self._marks[place]).any()):
+        if (np.abs(numbers) >= EXACT).any() or (self._marks[place] and np.isin(numbers, self._marks[place]).any()):
             return True
         missing = np.isnan(numbers)
         # Of a column of true and false pandas makes 1 and 0.
@@ -205,7 +205,7 @@ def _marks_by_text(spec: CsvData, column: str) -> list[float]:
     """Return the numbers that may mean a missing value, if they are written in one way and not in another."""
     found = []
     for mark in (*spec.missing_values, *spec.missing_values_of.get(column, ())):
-        if isinstance(mark, str) or (isinstance(mark, int) and abs(mark) >= _MAX_EXACT):
+        if isinstance(mark, str) or (isinstance(mark, int) and abs(mark) >= EXACT):
             try:
                 found.append(float(str(mark).replace(spec.decimal, ".")))
             except ValueError:

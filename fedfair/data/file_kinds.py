@@ -14,6 +14,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from fedfair.data.number_texts import IN_A_PLAN
 from fedfair.errors import DataError
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -163,8 +164,9 @@ def _other_encoding(path: Path, place: str, encoding: str, guess: str, *, fixed:
     wanted = encoding.upper()
     seen = f", the file is probably {guess}" if guess else ""
     remedy = f"write the file as {wanted} text"
-    if guess and guess != _NEVER_READ and not fixed:
-        remedy = f"state encoding: {guess} under csv in the plan, or {remedy}"
+    if guess and guess != _NEVER_READ:
+        stated = f"give --format 'encoding: {guess}'" if fixed else f"state encoding: {guess} {IN_A_PLAN}"
+        remedy = f"{stated}, or {remedy}"
     return DataError(f"{path} {place}, which is no {wanted} text{seen}", remedy)
 
 

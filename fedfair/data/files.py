@@ -9,22 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.data.dataset import Splits, kept
+from fedfair.data.few_records import unless_few
+from fedfair.data.own_form import check_form, own_table
 from fedfair.data.profile import ColumnProfile, merged
 from fedfair.data.room import RecordRoom, RecordStore
 from fedfair.errors import DataError
+from fedfair.plan.csv_table import CsvData
 from fedfair.plan.losses import HuberLoss, Loss, PinballLoss, SquaredLoss
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, EicuSource, ImageSource, MnistSource
 from fedfair.plan.task import TaskSection
 from fedfair.plan.task_outputs import with_outputs
 from fedfair.policy.site_config import SiteConfig
+from fedfair.policy.site_format import FormatSection
 from fedfair.policy.site_sql import SqlSection
+
+if TYPE_CHECKING:
+    from fedfair.data.csv_file import CsvRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,9 @@ class DataPaths:
         test: the file of the test records.
         room: where features are held; None for memory, whatever there is of them.
         sql: the database that holds the records, in place of files.
+        form: how the records are written where that is not as the plan says; None where it is.
+        fewest: with fewer records that the plan's filters take, a table is one without any, whatever its values;
+            0 takes every record, and refuses a table without one.
     """
 
     workspace: Path
@@ -46,6 +57,8 @@ class DataPaths:
     test: Path | None
     room: RecordRoom | None = None
     sql: SqlSection | None = None
+    form: FormatSection | None = None
+    fewest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,7 @@ def site_paths(site: SiteConfig, root: Path) -> DataPaths:
         _under(root, site.data.train),
         _under(root, site.data.test),
         sql=site.data.sql,
+        form=site.data.format,
     )
 
 
@@ -139,19 +153,19 @@ def _read(  # noqa: PLR0911 - one return for each source
     task: TaskSection, paths: DataPaths, extra: tuple[str, ...]
 ) -> FileRecords:
     """Return what each source reads, before the loss says what it makes of the answers."""
+    if paths.form is not None:
+        check_form(task, paths.form)
     if paths.sql is not None:
-        return _read_database(task, paths.sql, extra, paths.room)
+        return _read_database(task, paths.sql, extra, paths)
     match task.data:
         case CsvSource(csv=spec):
-            from fedfair.data.table_file import read_csv
-
-            first = read_csv(_named(paths.train), spec, task.classes, extra, _store(paths.room))
+            first = _read_table(_named(paths.train), spec, task.classes, extra, paths)
             if paths.test is None:
                 return FileRecords(Splits(first.dataset), first.columns)
-            second = read_csv(paths.test, spec, task.classes, extra, _store(paths.room))
+            second = _read_table(paths.test, spec, task.classes, extra, paths)
             splits = Splits(first.dataset, test=second.dataset)
             # Only files with the same features get past the line above.
-            return FileRecords(splits, merged(first.columns, second.columns))
+            return FileRecords(splits, _merged(first, second))
         case MnistSource():
             from fedfair.data.mnist import load_mnist
 
@@ -180,8 +194,19 @@ def _read(  # noqa: PLR0911 - one return for each source
             return FileRecords(load_module(reference, paths.workspace, paths.folder, task.classes, task.loss))
 
 
+def _read_table(
+    path: Path, spec: CsvData, classes: int | None, extra: tuple[str, ...], paths: DataPaths
+) -> CsvRecords:
+    """Return the records of one table, which may have marks and names of its own, under the plan's names."""
+    from fedfair.data.table_file import read_csv
+
+    table = own_table(spec, paths.form, extra)
+    reading = partial(read_csv, path, table.file, classes, table.in_file(extra), _store(paths.room))
+    return table.in_plan(unless_few(reading, paths.fewest if spec.rows else 0), classes)
+
+
 def _read_database(
-    task: TaskSection, section: SqlSection, extra: tuple[str, ...], room: RecordRoom | None
+    task: TaskSection, section: SqlSection, extra: tuple[str, ...], paths: DataPaths
 ) -> FileRecords:
     from fedfair.data.sql_table import TEST, TRAIN, read_sql
 
@@ -190,15 +215,22 @@ def _read_database(
             "data.sql: the records come from a database, and the plan describes no table",
             "name files in collaborator.yaml, or describe the columns in the plan under task.data.csv",
         )
-    read = read_sql(section, task.data.csv, task.classes, extra, room=room)
+    table = own_table(task.data.csv, paths.form, extra)
+    read = read_sql(section, table, task.classes, extra, room=paths.room, fewest=paths.fewest)
     train = read[TRAIN].records
     test = read[TEST].records if TEST in read else None
-    columns = train.columns
     return FileRecords(
         Splits(train.dataset, test=None if test is None else test.dataset),
-        columns if test is None else merged(columns, test.columns),
+        train.columns if test is None else _merged(train, test),
         {key: one.digest for key, one in read.items()},
     )
+
+
+def _merged(first: CsvRecords, second: CsvRecords) -> tuple[ColumnProfile, ...]:
+    """Return what was counted in two tables; one without records has no counts."""
+    if not first.columns or not second.columns:
+        return first.columns or second.columns
+    return merged(first.columns, second.columns)
 
 
 def _store(room: RecordRoom | None) -> RecordStore | None:

@@ -29,8 +29,9 @@ from fedfair.data.csv_file import (
     rows_that_count,
 )
 from fedfair.data.dataset import Dataset
+from fedfair.data.few_records import UnusableRecordsError
 from fedfair.data.profile import ColumnProfile, merged
-from fedfair.data.reading import FaultKind, Faults, TextTable, refuse_kinds, require_columns
+from fedfair.data.reading import FaultKind, Faults, TextTable, faults_of, require_columns
 from fedfair.data.typed_values import TypedTexts, typed_numbers
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
@@ -260,18 +261,24 @@ class BlockReader:
         """Return everything that was taken.
 
         Raises:
-            DataError: there was no record, or values are not what the plan allows; all of them are reported.
+            UnusableRecordsError: there was no record, or values are not what the plan allows; all of them are
+                reported.
         """
-        refuse_kinds(self._where, self._kinds)
-        if not self._rows:
-            raise DataError(f"{self._where} has no records", "name a source with at least one record")
-        if not self._labels:
-            raise no_row_counts(self._where, self._rows, self._spec)
+        self._refuse()
         raw: dict[str, NDArray[np.generic]] = {name: np.concatenate(parts) for name, parts in self._raw.items()}
         masks = {name: np.concatenate(parts) for name, parts in self._masks.items()}
         raw |= {name: mask for name, mask in masks.items() if mask.any()}
         dataset = Dataset(self._store.features(), np.concatenate(self._labels), self._schema, raw)
         return CsvRecords(dataset, self._columns)
+
+    def _refuse(self) -> None:
+        fault, count = faults_of(self._where, self._kinds), sum(map(len, self._labels))
+        if fault is None and not self._rows:
+            fault = DataError(f"{self._where} has no records", "name a source with at least one record")
+        if fault is None and not count:
+            fault = no_row_counts(self._where, self._rows, self._spec)
+        if fault is not None:
+            raise UnusableRecordsError(fault, count, self._schema)
 
     def _numbers(self, frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
         return typed_numbers(frame, (*self._numeric, *measured_answers(self._spec)), self._spec, self._where)

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.few_records import UnusableRecordsError
 from fedfair.data.pixels import feature_values
 from fedfair.data.seeds import derived_seed, generator
 from fedfair.errors import DataError
@@ -50,7 +51,7 @@ def hold_out(
         with those means where whole persons are held out, or every record by itself.
 
     Raises:
-        DataError: nothing is left to train on.
+        UnusableRecordsError: nothing is left to train on.
     """
     if test_fraction == 0 and validation_fraction == 0:
         return Splits(dataset)
@@ -61,10 +62,11 @@ def hold_out(
     validation = ~test & (position < test_fraction + validation_fraction)
     train = ~test & ~validation
     if not train.any():
-        raise DataError(
+        fault = DataError(
             f"{participant} has {len(dataset)} records, and holding out leaves none to train on",
             "lower test_fraction and validation_fraction",
         )
+        raise UnusableRecordsError(fault, 0, dataset.schema)
     return Splits(
         dataset.take(np.flatnonzero(train)),
         dataset.take(np.flatnonzero(validation)) if validation_fraction else None,

@@ -8,7 +8,7 @@ columns give the features their names.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -44,8 +44,8 @@ class RawRecords:
     """
 
     where: str
-    features: Values
-    labels: NDArray[np.generic]
+    features: Values = field(repr=False)
+    labels: NDArray[np.generic] = field(repr=False)
     names: tuple[str, ...] | None
     label_name: str | None
 
@@ -167,20 +167,25 @@ def check_alike(parts: Sequence[RawRecords]) -> None:
                 f"{first.features.shape[1:]}",
                 "give every site the same columns",
             )
-        if other.names is not None and first.names is not None and other.names != first.names:
-            place = next(i for i, name in enumerate(first.names) if other.names[i] != name)
+        if other.names is not None and first.names is not None and set(other.names) != set(first.names):
+            own, missing = _differing(other.names, first.names), _differing(first.names, other.names)
             raise DataError(
-                f"{other.where}: column {place} is {other.names[place]!r}, that of {first.where} is "
-                f"{first.names[place]!r}",
-                "give every site the same columns in the same order",
+                f"{other.where}: there is a column {own!r}, and {first.where} has {missing!r} in its place",
+                "give every site the same columns; their order does not matter",
             )
+
+
+def _differing(names: Sequence[str], others: Sequence[str]) -> str:
+    """Return the first name that is not among the others."""
+    return next(name for name in names if name not in others)
 
 
 def coding_of(parts: Sequence[RawRecords], classes: int | None) -> LabelCoding:
     """Return the classes of the labels of all sites: the values that occur, sorted, or as many as are stated.
 
     Raises:
-        DataError: some labels are texts and others numbers, or there are fewer than two classes.
+        DataError: some labels are texts and others numbers, there are fewer than two classes, or no site has
+            records of every class: then a label may be misspelt.
     """
     if classes is not None:
         return LabelCoding(None, classes)
@@ -196,9 +201,24 @@ def coding_of(parts: Sequence[RawRecords], classes: int | None) -> LabelCoding:
             f"every label of every site is {values[0]!r}, so there is nothing to tell apart",
             "give records of at least two classes, or state task={'classes': ...}",
         )
+    _check_one_has_all(parts, values)
     if values == list(range(len(values))):
         return LabelCoding(None, len(values))
     return LabelCoding(tuple((value,) for value in values), len(values))
+
+
+def _check_one_has_all(parts: Sequence[RawRecords], values: Sequence[object]) -> None:
+    """Refuse labels of which no site has all, so that a class may be a slip of one site."""
+    found = [(part.where, set(np.unique(part.labels).tolist())) for part in parts]
+    where, most = max(found, key=lambda one: len(one[1]))
+    if len(most) == len(values):
+        return
+    other, strange = next((name, own - most) for name, own in found if own - most)
+    raise DataError(
+        f"{other} has the labels {_shown(sorted(strange))}, which {where} has not: it has {_shown(sorted(most))}",
+        "correct the labels; or number the classes from 0 and state how many there are, such as "
+        f"task={{'classes': {len(values)}}}",
+    )
 
 
 def dataset_of(raw: RawRecords, coding: LabelCoding, schema: FeatureSchema) -> Dataset:

@@ -41,6 +41,13 @@ _SEEN = (
 )
 """Texts that are no numbers as they were read, and the keys of the plan with which they would be."""
 
+EXACT = 2**53
+"""Whole numbers up to it are exact as 64-bit floats."""
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+IN_A_PLAN = "under csv in the plan, or for one site's file alone under data.format in its collaborator.yaml"
+"""Where it is stated how a file is written."""
+
 DATE_FORMS = (
     (re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"), "%Y-%m-%d"),
     (re.compile(r"[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}"), "%Y/%m/%d"),
@@ -93,6 +100,12 @@ class NumberForm:
             return float(text)
         except ValueError:
             return None
+
+    def rounds(self, text: str, number: float) -> bool:
+        """Return whether a text is a whole number, and `number`, which was made of it, is another one."""
+        for mark in MARKS[self.thousands] if self.thousands else "":
+            text = text.replace(mark, "")
+        return self.date is None and _WHOLE.fullmatch(text) is not None and int(text) != int(number)
 
     def numbers(self, texts: NDArray[np.str_]) -> NDArray[np.float64]:
         """Return texts (n,) as numbers; infinity for what is none."""
@@ -157,6 +170,8 @@ def what_was_seen(texts: Sequence[str], column: str, form: NumberForm, *, fixed:
         form: how the column was read.
         fixed: whether the form is that of a saved model, which nobody can change any more.
     """
+    if form.date is not None and all(_has_shape(text, form.date) for text in texts):
+        return "they have this form, and no calendar has such a day: correct them, or declare them as missing"
     kind, key = _seen(texts, column, form)
     if not kind:
         return ""
@@ -164,8 +179,20 @@ def what_was_seen(texts: Sequence[str], column: str, form: NumberForm, *, fixed:
         wanted = (
             "dates of the form " + form.date if form.date else f"numbers with {form.decimal!r} before decimals"
         )
-        return f"they look like {kind}: write {wanted}, as the model's plan has it"
-    return f"they look like {kind}: state {key} under csv in the plan"
+        return f"they look like {kind}: write {wanted}, as the model's plan has it, or give --format '{{{key}}}'"
+    return f"they look like {kind}: state {key} {IN_A_PLAN}"
+
+
+_DIGITS = {"Y": "[0-9]{4}", "y": "[0-9]{2}", "j": "[0-9]{1,3}", "f": "[0-9]{1,6}", "%": "%"}
+
+
+def _has_shape(text: str, form: str) -> bool:
+    """Return whether a text has as many digits and the same marks as dates of a form, whatever day it says."""
+    parts = re.split("%(.)", form)
+    shape = "".join(
+        _DIGITS.get(part, "[0-9]{1,2}") if place % 2 else re.escape(part) for place, part in enumerate(parts)
+    )
+    return re.fullmatch(shape, text) is not None
 
 
 def date_form(texts: Sequence[str]) -> str | None:

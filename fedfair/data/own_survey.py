@@ -8,7 +8,7 @@ statistics, the most frequent values and how many there are. Nothing but the cou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class OwnColumn:
     """
 
     name: str
-    ordered: NDArray[np.float64]
+    ordered: NDArray[np.float64] = field(repr=False)
     common: tuple[tuple[float, int], ...]
     distinct: int
     present: int
@@ -59,7 +59,7 @@ class OwnSurvey:
         columns: its numeric columns, in the order of the layout.
     """
 
-    header: NDArray[np.float64]
+    header: NDArray[np.float64] = field(repr=False)
     columns: tuple[OwnColumn, ...]
 
 

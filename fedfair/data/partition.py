@@ -11,7 +11,6 @@ Schemes: `column` (by a raw column), `label` (one class each, or classes dealt i
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 
@@ -23,6 +22,7 @@ from fedfair.data.dataset import Dataset
 from fedfair.data.seeds import array_generator, generator
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
+from fedfair.likeness import meant
 from fedfair.plan.schema import Partition
 
 Owners = NDArray[np.int64]
@@ -124,8 +124,8 @@ def _by_column(
 def _column(part: Dataset, name: str | None) -> NDArray[np.generic]:
     if name is None or name not in part.columns:
         known = sorted(part.columns)
-        close = difflib.get_close_matches(name or "", known, 1)
-        hint = f"did you mean '{close[0]}'?" if close else f"columns that were kept: {', '.join(known) or 'none'}"
+        close = meant(name or "", known)
+        hint = f"did you mean '{close}'?" if close else f"columns that were kept: {', '.join(known) or 'none'}"
         raise PlanError(f"task.partition.column: there is no column '{name}' to divide the records by", hint)
     return part.columns[name]
 

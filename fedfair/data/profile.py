@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.room import blocks_of
+from fedfair.likeness import misspelt
 from fedfair.plan.fields import Scalar
 from fedfair.plan.sources import CsvSource
 from fedfair.plan.task import TaskSection
@@ -23,9 +24,13 @@ MAX_SHOWN = 10
 """The most spellings or classes that one line names."""
 
 
+MAX_SPELLINGS = 200
+"""The most values that the plan does not name which are compared with those that it names."""
+
+
 @dataclass(frozen=True, slots=True)
 class CaseVariant:
-    """A spelling that differs only in case from a value that the plan names.
+    """A spelling that is nearly a value which the plan names: by case alone, or by a slip of the pen.
 
     Attributes:
         found: the spelling in the file.
@@ -37,6 +42,13 @@ class CaseVariant:
     named: str
     records: int
 
+    @property
+    def words(self) -> str:
+        """The words about it."""
+        if self.found.casefold() == self.named.casefold():
+            return f"differs only in case from '{self.named}'"
+        return f"is very like '{self.named}': is it misspelt?"
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnProfile:
@@ -47,7 +59,7 @@ class ColumnProfile:
         records: the records that were looked at.
         missing: those without a value.
         other: those with a value that the plan does not name; 0 where the plan names none.
-        case_variants: spellings among `other` that differ from a named value only in case, most frequent first.
+        case_variants: spellings among `other` that are nearly a named value, most frequent first.
     """
 
     name: str
@@ -62,9 +74,7 @@ class ColumnProfile:
         parts = [f"missing {share(self.missing, self.records)}"] if self.missing else []
         if self.other:
             parts.append(f"other {share(self.other, self.records)}")
-        parts += [
-            f"'{one.found}' differs only in case from '{one.named}'" for one in self.case_variants[:MAX_SHOWN]
-        ]
+        parts += [f"'{one.found}' {one.words}" for one in self.case_variants[:MAX_SHOWN]]
         if len(self.case_variants) > MAX_SHOWN:
             parts.append(f"so do {len(self.case_variants) - MAX_SHOWN} more spellings")
         return "; ".join(parts)
@@ -118,22 +128,24 @@ def share(part: int, whole: int) -> str:
 
 
 def case_variants(texts: NDArray[np.str_], named: Iterable[Scalar]) -> tuple[CaseVariant, ...]:
-    """Return the spellings that differ only in case from a named text, most frequent first.
+    """Return the spellings that are nearly a named text, most frequent first.
 
     Args:
         texts: texts (n,) that are none of the named values.
-        named: the values; only those that are texts can differ in case.
+        named: the values; only those that are texts can be misspelt.
     """
     import pandas as pd  # only who reads a table waits for it
 
     known = {value.casefold(): value for value in named if isinstance(value, str)}
     index, distinct = pd.factorize(texts.astype(np.object_))
     counts = np.bincount(index, minlength=len(distinct))
-    found = [
-        CaseVariant(str(text), known[text.casefold()], int(count))
-        for text, count in zip(distinct, counts, strict=True)
-        if text.casefold() in known
-    ]
+    found = []
+    # Of very many spellings, a column of free texts, none is a slip of the pen.
+    slips = known if len(distinct) <= MAX_SPELLINGS else {}
+    for text, count in zip(distinct, counts, strict=True):
+        value = known.get(text.casefold()) or misspelt(str(text), slips.values())
+        if value is not None:
+            found.append(CaseVariant(str(text), value, int(count)))
     return tuple(sorted(found, key=lambda one: (-one.records, one.found)))
 
 

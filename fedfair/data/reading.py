@@ -9,7 +9,6 @@ sources.
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import json
 import re
@@ -22,10 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.data.file_kinds import NUL, READ_ERRORS, encoding_fault, nul_fault, open_binary, refuse_workbook
-from fedfair.data.number_texts import NumberForm, what_was_seen
+from fedfair.data.number_texts import EXACT, IN_A_PLAN, NumberForm, what_was_seen
 from fedfair.errors import DataError
+from fedfair.likeness import meant
 
 SHOWN_FAULTS = 20
+SHOWN_OF_ONE = 3
+LOOKED_AT = 1000
+"""Of each kind of fault so many places are shown, of one wrong text so many, among the first so many rows."""
+
 SHOWN_CHARACTERS = 60
 BLOCK_ROWS = 1 << 16
 SHOWN_COLUMNS = 40
@@ -94,10 +98,10 @@ class TextTable:
     """
 
     path: Path | str
-    columns: Mapping[str, NDArray[np.str_]]
-    lines: NDArray[np.int64]
+    columns: Mapping[str, NDArray[np.str_]] = field(repr=False)
+    lines: NDArray[np.int64] = field(repr=False)
     place: str = "line"
-    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
     has_nulls: bool = False
 
     def __len__(self) -> int:
@@ -118,11 +122,19 @@ class FaultKind:
         remedy: what to do about it.
         shown: place and value of the first rows that have it.
         count: of all of them.
+        times: how often a value is among those that are shown.
     """
 
     remedy: str
     shown: list[str] = field(default_factory=list)
     count: int = 0
+    times: dict[str, int] = field(default_factory=dict)
+
+
+_NO_MEASUREMENT = (
+    "it is probably a code and no measurement: leave the column out or declare it under categorical; a real "
+    "measurement in smaller units is exact"
+)
 
 
 class Faults:
@@ -144,8 +156,12 @@ class Faults:
             return
         kind = self._kinds.setdefault((column, fault), FaultKind(remedy))
         values, place = self._table.columns[column], self._table.place
-        more = rows[: SHOWN_FAULTS - len(kind.shown)]
-        kind.shown += [f"{place} {self._table.lines[row]}: {_in_quotes(values[row])}" for row in more]
+        for row in rows[:LOOKED_AT]:
+            value = str(values[row])
+            # The places of a gap are looked for one by one; a wrong text is the same everywhere.
+            if len(kind.shown) < SHOWN_FAULTS and (not value or kind.times.get(value, 0) < SHOWN_OF_ONE):
+                kind.times[value] = kind.times.get(value, 0) + 1
+                kind.shown.append(f"{place} {self._table.lines[row]}: {_in_quotes(value)}")
         kind.count += len(rows)
 
     def refuse(self) -> None:
@@ -163,8 +179,15 @@ def _in_quotes(value: str) -> str:
 
 def refuse_kinds(path: Path | str, kinds: Mapping[tuple[str, str], FaultKind]) -> None:
     """Raise one DataError with every fault that was found in a table; return where there is none."""
+    fault = faults_of(path, kinds)
+    if fault is not None:
+        raise fault
+
+
+def faults_of(path: Path | str, kinds: Mapping[tuple[str, str], FaultKind]) -> DataError | None:
+    """Return one DataError with every fault that was found in a table; None where there is none."""
     if not kinds:
-        return
+        return None
     told = []
     for (column, fault), kind in kinds.items():
         more = f" and {kind.count - len(kind.shown)} more" if kind.count > len(kind.shown) else ""
@@ -172,7 +195,7 @@ def refuse_kinds(path: Path | str, kinds: Mapping[tuple[str, str], FaultKind]) -
             f"column '{column}': {fault} in {counted(kind.count, 'row')} ({', '.join(kind.shown)}{more}); "
             f"{kind.remedy}"
         )
-    raise DataError("\n  ".join([f"{path} cannot be used as it is:", *told]))
+    return DataError("\n  ".join([f"{path} cannot be used as it is:", *told]))
 
 
 def read_table(path: Path, wanted: Collection[str] | None = None, form: TableForm = COMMA_SEPARATED) -> TextTable:
@@ -255,6 +278,10 @@ def numbers(
     wrong = ~np.isfinite(values) & ~missing
     if wrong.any():
         remedy = what_was_seen(texts[wrong][:SHOWN_FAULTS].tolist(), column, form, fixed=fixed) or remedy
+    rounded = np.zeros(len(values), np.bool_)
+    for row in np.flatnonzero(np.isfinite(values) & (np.abs(values) >= EXACT)):
+        rounded[row] = form.rounds(str(texts[row]), float(values[row]))
+    faults.add(column, "a whole number beyond 2^53, which would be rounded", rounded, _NO_MEASUREMENT)
     what = "not a finite number" if form.date is None else f"not a date of the form {form.date}"
     faults.add(column, what, wrong, remedy)
     return values
@@ -274,9 +301,9 @@ def require_columns(
     missing = [name for name in wanted if name not in header]
     if not missing:
         return
-    close = {name: difflib.get_close_matches(name, header, 1) for name in missing}
+    close = {name: meant(name, header) for name in missing}
     named = ", ".join(
-        f"'{name}'" + (f" (did you mean '{close[name][0]}'?)" if close[name] else "") for name in missing
+        f"'{name}'" + (f" (did you mean '{close[name]}'?)" if close[name] else "") for name in missing
     )
     raise DataError(f"{path} has no column {named}", _header_remedy(list(header), fixed=fixed))
 
@@ -422,10 +449,10 @@ def _other_separator(fields: Sequence[str], *, fixed: bool) -> str:
         return ""
     seen = "blanks separate" if mark == BLANKS else f"{mark!r} separates"
     if fixed:
-        return f"{seen} its fields: write the file as the model's plan has it"
+        return f"{seen} its fields: give --format '{{separator: {json.dumps(mark)}}}'"
     commas = "" if mark == "," else "separate the columns by commas, or "
     decimal = ', and decimal: "," if its numbers have decimal commas' if mark in {";", "\t", BLANKS} else ""
-    return f"{seen} its fields: {commas}state separator: {json.dumps(mark)} under csv in the plan{decimal}"
+    return f"{seen} its fields: {commas}state separator: {json.dumps(mark)} {IN_A_PLAN}{decimal}"
 
 
 def _decimal_commas(row: Sequence[str], header: Sequence[str], form: TableForm) -> str:
@@ -437,7 +464,7 @@ def _decimal_commas(row: Sequence[str], header: Sequence[str], form: TableForm) 
         return ""
     return (
         'where commas are its decimal marks, separate fields by semicolons, and state separator: ";" and decimal: '
-        '"," under csv in the plan; otherwise put a field that holds a comma in double quotes'
+        f'"," {IN_A_PLAN}; otherwise put a field that holds a comma in double quotes'
     )
 
 

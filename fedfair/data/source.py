@@ -19,6 +19,7 @@ import numpy as np
 from fedfair.aggregation.survey import SurveyedRecords, SurveyLayout, survey_layout
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.declared import check_declared, declared_schema
+from fedfair.data.few_records import UnusableRecordsError, no_records, with_enough
 from fedfair.data.files import DataPaths, read_files, simulation_paths, site_paths
 from fedfair.data.holdout import hold_out
 from fedfair.data.missing import Filling, fill_missing
@@ -50,10 +51,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SiteRecords:
-    """One site's own records, and what they look like before anything is filled in."""
+    """One site's own records, and what they look like before anything is filled in.
+
+    Attributes:
+        splits: what it takes part with.
+        profile: of these records.
+        withheld: in words for its operator, which records it does not take part with, and why.
+    """
 
     splits: Splits
     profile: DataProfile
+    withheld: tuple[str, ...] = ()
 
 
 def federation_key(plan: Plan) -> str:
@@ -130,6 +138,7 @@ def read_site_records(
     *,
     code: Path | None = None,
     room: RecordRoom | None = None,
+    fewest: int = 0,
 ) -> SiteRecords:
     """Return one site's splits, read from its own files, and their profile.
 
@@ -140,15 +149,31 @@ def read_site_records(
         root: the folder that the site's paths start from.
         code: where a "module:function" is looked for; by default in `root`.
         room: where features are held; None for memory, whatever there is of them.
+        fewest: with fewer training records the site takes part with none, with fewer held-out ones without these
+            (`few_records.py`); 0 where nothing leaves the site.
 
     Raises:
         DataError: files are missing or are not what the plan declares.
         PlanError: the plan divides one data set, and says it wrongly.
     """
-    read = read_unfinished(plan, site, participant, root, code=code, room=room)
-    splits = finished(plan, participant, read.splits)
-    profile = replace(data_profile(plan.task, splits, read.columns), digests=read.digests)
-    return SiteRecords(splits, profile)
+    read = read_unfinished(plan, site, participant, root, code=code, room=room, fewest=fewest)
+    own, withheld = with_enough(_finished_unless_few(plan, participant, read.splits, fewest), fewest)
+    if surveys(plan) and own.survey is None:
+        own = replace(own, survey=surveyed(plan, own.train))
+    profile = replace(data_profile(plan.task, own, read.columns), digests=read.digests)
+    return SiteRecords(own, profile, withheld)
+
+
+def _finished_unless_few(plan: Plan, participant: ParticipantId, own: Splits, fewest: int) -> Splits:
+    """Return a site's records as it trains on them; as they are where they are too few for that."""
+    if len(own.train) < fewest:
+        return own
+    try:
+        return finished(plan, participant, own)
+    except UnusableRecordsError as fault:
+        if fault.count >= fewest:
+            raise
+        return Splits(no_records(fault.schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +193,16 @@ def read_unfinished(
     *,
     code: Path | None = None,
     room: RecordRoom | None = None,
+    fewest: int = 0,
 ) -> UnfinishedRecords:
     """Return one site's records as its files have them; arguments and faults as of `read_site_records`."""
     task = plan.task
     built_in = isinstance(task.data, str) and task.data in BUILT_IN
     rule = _rule(plan) if built_in or task.partition is not None else None
-    paths = replace(site_paths(site, root), workspace=code or root, room=room)
+    # Where everybody reads one data set and takes a share of it, no table is one site's.
+    paths = replace(
+        site_paths(site, root), workspace=code or root, room=room, fewest=fewest if rule is None else 0
+    )
     read = read_files(task, paths, _columns_of(rule))
     check_declared(task, read.splits.train.schema)
     own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]
@@ -189,7 +218,9 @@ def _rule(plan: Plan) -> Partition | None:
     if task.partition is None and len(plan.federation.collaborators) > 1:
         raise PlanError(
             "task.partition: is missing, and there is one data set for several collaborators",
-            "say how to divide it, such as {scheme: label}",
+            "where each site has its own file, `fedfair plan advise -c collaborator.yaml` and `fedfair data "
+            "check` look at that of a site, and a simulation needs all of them (task.data.csv.train_of); only one "
+            "data set for all is divided, such as by {scheme: label}",
         )
     return task.partition
 

@@ -11,9 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fedfair.data.csv_file import CsvRecords
+from fedfair.data.few_records import unless_few
 from fedfair.data.frames import FeatureStore, needed_columns, records_of_frames
+from fedfair.data.own_form import OwnTable
 from fedfair.data.room import RecordRoom, RecordStore
 from fedfair.data.row_order import digest_in_order, in_canonical_order, record_hashes
 from fedfair.data.sql_connection import OpenDatabase, opened
@@ -42,21 +45,23 @@ class SqlRecords:
 
 def read_sql(
     section: SqlSection,
-    spec: CsvData,
+    table: OwnTable,
     classes: int | None,
     extra: Collection[str],
     environment: Mapping[str, str] = os.environ,
     room: RecordRoom | None = None,
+    fewest: int = 0,
 ) -> dict[str, SqlRecords]:
     """Return the records of a site's database: of `TRAIN`, and of `TEST` where there is a query for them.
 
     Args:
         section: `data.sql` of the site's file, with absolute paths.
-        spec: the plan's description of the columns.
+        table: the plan's description of the columns, and the names that the queries give them.
         classes: number of classes that the plan states, if any.
         extra: columns to keep raw beside those that the plan keeps.
         environment: the variables of the process.
         room: where features go, to be `kept` there; None for memory, whatever there is of them.
+        fewest: as of `DataPaths`.
 
     Raises:
         DataError: a secret is missing, the database or its records cannot be used, or there is no room for them;
@@ -73,8 +78,10 @@ def read_sql(
         found = {}
         for key, query in queries.items():
             store = None if room is None else RecordStore(room)
-            read = _read(database, StatedQuery(f"data.sql.{key}", query), spec, classes, extra, store)
-            found[key] = _ordered(read, keeps_order=asks_for_order(query))
+            stated_query = StatedQuery(f"data.sql.{key}", query)
+            reading = partial(_read, database, stated_query, table.file, classes, table.in_file(extra), store)
+            read = unless_few(reading, fewest if table.plan.rows else 0)
+            found[key] = _ordered(table.in_plan(read, classes), keeps_order=asks_for_order(query))
         return found
 
 

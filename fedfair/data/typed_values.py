@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.data.number_texts import year_of
+from fedfair.data.number_texts import EXACT, year_of
 from fedfair.data.reading import TextTable
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
@@ -145,7 +145,9 @@ def numbers_of(values: pd.Series, where: str) -> NDArray[np.float64] | None:
     if pd.api.types.is_complex_dtype(kind):
         raise DataError(f"{where} holds complex numbers", "write numbers, texts or dates")
     if pd.api.types.is_bool_dtype(kind) or pd.api.types.is_numeric_dtype(kind):
-        return values.to_numpy(np.float64, na_value=np.nan)
+        found = values.to_numpy(np.float64, na_value=np.nan)
+        # As texts they are still exact, and looked at one by one.
+        return None if pd.api.types.is_integer_dtype(kind) and _exceeds_exact(found) else found
     if pd.api.types.is_string_dtype(kind) and kind != np.object_:
         return None
     held = pd.api.types.infer_dtype(values, skipna=True)
@@ -153,8 +155,13 @@ def numbers_of(values: pd.Series, where: str) -> NDArray[np.float64] | None:
         missing = values.isna().to_numpy(np.bool_)
         found = np.full(len(values), np.nan)
         found[~missing] = [float(value) for value in values[~missing]]
-        return found
+        return None if held == "integer" and _exceeds_exact(found) else found
     return None
+
+
+def _exceeds_exact(numbers: NDArray[np.float64]) -> bool:
+    """Return whether a number is so large that a whole one near it is no 64-bit float."""
+    return bool(np.any(np.abs(numbers) >= EXACT))
 
 
 def years_of(values: pd.Series) -> NDArray[np.float64] | None:

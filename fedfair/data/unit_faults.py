@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,9 +70,9 @@ class _Values:
     """
 
     grid: ColumnGrid
-    own: NDArray[np.float64]
+    own: NDArray[np.float64] = field(repr=False)
     present: int
-    counts: NDArray[np.float64]
+    counts: NDArray[np.float64] = field(repr=False)
     mean: float
     spread: float
 
@@ -143,7 +143,7 @@ class Compared:
     column: NumericColumn
     own: OwnColumn
     others: NumericSummary
-    counts: NDArray[np.float64]
+    counts: NDArray[np.float64] = field(repr=False)
     explained: float = 0.0
 
     @property

@@ -9,7 +9,7 @@ No torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +36,13 @@ class LinearDesign:
         between: float64 array (K - 1, K - 1): how the ridge couples the free logits; None where each stands alone.
     """
 
-    rows: Array
-    labels: NDArray[np.integer]
+    rows: Array = field(repr=False)
+    labels: NDArray[np.integer] = field(repr=False)
     classes: int
-    back: Array
-    penalty: Array
-    shares: Array | None = None
-    between: Array | None = None
+    back: Array = field(repr=False)
+    penalty: Array = field(repr=False)
+    shares: Array | None = field(default=None, repr=False)
+    between: Array | None = field(default=None, repr=False)
 
     @property
     def start(self) -> Array:
@@ -68,11 +68,11 @@ class RegressionDesign:
         shares: float64 array (n,), positive, summing to 1: what each record counts; None where all count alike.
     """
 
-    rows: Array
-    targets: Array
-    back: Array
-    penalty: Array
-    shares: Array | None = None
+    rows: Array = field(repr=False)
+    targets: Array = field(repr=False)
+    back: Array = field(repr=False)
+    penalty: Array = field(repr=False)
+    shares: Array | None = field(default=None, repr=False)
 
     @property
     def start(self) -> Array:

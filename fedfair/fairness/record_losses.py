@@ -32,11 +32,11 @@ class Losses:
         has_classes: whether a record's answer is one class.
     """
 
-    values: NDArray[np.float64]
+    values: NDArray[np.float64] = field(repr=False)
     labels: Answers
     predictions: Answers
-    scores: NDArray[np.float64] = field(default_factory=_no_scores)
-    figures: NDArray[np.float64] = field(default_factory=_no_scores)
+    scores: NDArray[np.float64] = field(default_factory=_no_scores, repr=False)
+    figures: NDArray[np.float64] = field(default_factory=_no_scores, repr=False)
     has_classes: bool = True
 
     @property

@@ -146,7 +146,10 @@ def _read_private(path: Path, what: str, passphrase: bytes | None, remedy: str) 
         return serialization.load_pem_private_key(content, passphrase if encrypted else None)
     except (ValueError, TypeError) as error:
         if not encrypted:
-            raise IdentityError(f"{what} is not a private key in PEM form: {path}") from error
+            raise IdentityError(
+                f"{what} is not a private key in PEM form: {path}",
+                "the file is damaged: copy it back from a backup; a new signing key is enrolled in a new plan",
+            ) from error
         raise IdentityError(
             f"{what} does not open with this passphrase: {path}",
             "give the passphrase that the key was made with; it is kept nowhere, so nobody can recover a lost one",

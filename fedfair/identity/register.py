@@ -25,6 +25,7 @@ from fedfair.identity.files import read_bytes
 from fedfair.identity.request import SiteRequest
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import ParticipantId
+from fedfair.process.line_end import is_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def append(path: Path, issued: Issued) -> None:
     }
     path.touch(READABLE)
     with path.open("a", encoding="ascii") as target:
-        target.write(json.dumps(line) + "\n")
+        target.write(("\n" if is_cut(path) else "") + json.dumps(line) + "\n")
 
 
 def read(path: Path) -> list[Issued]:

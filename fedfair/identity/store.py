@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.identity.authority import check_authority, federation_of
@@ -122,13 +122,22 @@ def load_trust(cert_folder: Path, now: datetime) -> Trust:
     return Trust(ca, crl)
 
 
+def lost_key_remedy(name: str) -> str:
+    """Return what to do where a key of a participant is not there."""
+    return (
+        f"at first, make one: `fedfair certs request -n {name}`, and send the request; where the plan pins a key "
+        "of it, restore the folder from a backup: a new key is in nobody's roster, so the lead would have to "
+        "pin it (`fedfair admit --replace`) and every site to approve the plan again"
+    )
+
+
 def load_signing_key(cert_folder: Path, name: str, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     """Return the signing key of participant `name`.
 
     Raises:
         IdentityError: there is none, it does not open with the passphrase, or it is not an Ed25519 key.
     """
-    path, remedy = cert_folder / name / SIGNING_KEY, f"make one: `fedfair certs request -n {name}`"
+    path, remedy = cert_folder / name / SIGNING_KEY, lost_key_remedy(name)
     return read_signing_key(path, f"the signing key of {name}", passphrase, remedy)
 
 
@@ -156,9 +165,10 @@ def load_site_identity(
     """
     folder = cert_folder / name
     signing_key = load_signing_key(cert_folder, name, passphrase)
-    making = "make one: `fedfair certs request`"
-    tls_key = read_tls_key(folder / TLS_KEY, f"the TLS key of {name}", passphrase, making)
+    tls_key = read_tls_key(folder / TLS_KEY, f"the TLS key of {name}", passphrase, lost_key_remedy(name))
     certificate = read_certificate(folder / TLS_CERTIFICATE, f"the certificate of {name}", _INSTALL)
+    # Before the list, which is often stale by then too: a new list alone would not help.
+    check_validity(certificate, now, f"the certificate of {name}")
     trust = load_trust(cert_folder, now)
     participant = check_certificate(certificate, trust, now)
     if participant.name != name:
@@ -170,6 +180,22 @@ def load_site_identity(
         )
     warnings = _warnings(folder, certificate, trust, now)
     return SiteIdentity(folder, participant, certificate, tls_key, signing_key, trust, warnings)
+
+
+def check_pinned(identity: SiteIdentity, pinned: Ed25519PublicKey) -> None:
+    """Refuse a signing key that is not the one that a plan pins, before anything that it signed is blamed.
+
+    Raises:
+        IdentityError: the file holds another key.
+    """
+    if identity.signing_key.public_key() == pinned:
+        return
+    name = identity.participant.name
+    raise IdentityError(
+        f"the signing key of {name} in {identity.folder / SIGNING_KEY} is not the one that the plan pins for "
+        f"{name}: the file is damaged, or another key",
+        f"copy {SIGNING_KEY} back from a backup; without one, have the lead enroll a new key in a new plan",
+    )
 
 
 def check_certificate(certificate: x509.Certificate, trust: Trust, now: datetime) -> CertifiedParticipant:

@@ -40,6 +40,11 @@ CATEGORY_POLICIES = (OTHER, OWN, "refuse")
 ONE_VALUE = "<value>"
 """The branch of a class that one value stands for; angle brackets mark it as no key."""
 
+Separator = Literal[",", ";", "\t", "|", " "]
+DecimalMark = Literal[".", ","]
+ThousandsMark = Literal[".", ",", "'", " "]
+"""Marks that a file may write between fields, before decimals, and between groups of three digits."""
+
 Encoding = Literal[
     "utf-8",
     "utf-16",
@@ -98,7 +103,7 @@ class CsvData(Section):
     columns: Items[Text] | None = Field(
         default=None, description="names of all columns, for files without a header line; null: line 1 names them"
     )
-    separator: Literal[",", ";", "\t", "|", " "] = Field(
+    separator: Separator = Field(
         default=",",
         description='what stands between two fields: ",", ";", "\\t" or "|", after which blanks are ignored; or '
         '" ": any run of blanks and tabs',
@@ -109,10 +114,10 @@ class CsvData(Section):
     encoding: Encoding = Field(
         default="utf-8", description="how a text file encodes its characters, such as latin-1, cp1252 or utf-16"
     )
-    decimal: Literal[".", ","] = Field(
+    decimal: DecimalMark = Field(
         default=".", description='what stands before the decimals of a number: "." or ","'
     )
-    thousands: Literal[".", ",", "'", " "] | None = Field(
+    thousands: ThousandsMark | None = Field(
         default=None,
         description='what stands between groups of three digits: ".", ",", "\'" or " "; null: nothing does',
     )
@@ -211,6 +216,12 @@ class CsvData(Section):
         return tuple(values if isinstance(values, tuple) else (values,) for values in self.label_values)
 
     @property
+    def feature_columns(self) -> frozenset[str]:
+        """The columns that the plan names as features; under `numeric: all` the categories alone."""
+        numeric = () if isinstance(self.numeric, str) else self.numeric
+        return frozenset((*numeric, *self.categorical))
+
+    @property
     def category_columns(self) -> int:
         """How many features the categories become."""
         return sum(len(self.coding_of(column)) for column in self.categorical)
@@ -225,15 +236,30 @@ class CsvData(Section):
 
     @model_validator(mode="after")
     def _check(self) -> CsvData:
-        faults = (
+        refuse(self, self.faults())
+        return self
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield every rule that the description breaks; none where it is a section that was validated."""
+        return itertools.chain(
             self._answer_faults(),
             self._feature_faults(),
             self._label_faults(),
             self._column_faults(),
             self._missing_faults(),
+            self._range_faults(),
+            self._row_faults(),
+            self._form_faults(),
         )
-        refuse(self, itertools.chain(*faults, self._range_faults(), self._row_faults(), self._form_faults()))
-        return self
+
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        """Every column that the description names, once; under `numeric: all` the others are features too."""
+        numeric = () if isinstance(self.numeric, str) else self.numeric
+        owner = () if self.collaborator is None else (self.collaborator,)
+        return tuple(
+            dict.fromkeys((*self.answer_columns, *numeric, *self.categorical, *owner, *self.rows, *self.keep))
+        )
 
     def _feature_faults(self) -> Iterator[Fault]:
         numeric = () if isinstance(self.numeric, str) else self.numeric
@@ -300,11 +326,7 @@ class CsvData(Section):
             return
         for index, name in repeated(self.columns):
             yield Fault(("columns", index), f"column {name!r} is listed twice", "give every column its own name")
-        numeric = () if isinstance(self.numeric, str) else self.numeric
-        owner = () if self.collaborator is None else (self.collaborator,)
-        for name in dict.fromkeys(
-            (*self.answer_columns, *numeric, *self.categorical, *owner, *self.rows, *self.keep)
-        ):
+        for name in self.named_columns:
             if name not in self.columns:
                 message = f"does not list column {name!r}, which the plan uses"
                 yield Fault(("columns",), message, "name every column of the file, in the file's order")

@@ -151,8 +151,16 @@ def returns_tail(plan: Plan) -> bool:
 
 
 def keeps_best(plan: Plan) -> bool:
-    """Return whether the output model is that of the best evaluation; without evaluations it is the last."""
-    return plan.training.output == "best" and not is_unevaluated(plan)
+    """Return whether the output model is that of the best evaluation.
+
+    Without evaluations, and where they carry noise, it is the last: the least of noised figures is mostly noise.
+    """
+    return plan.training.output == "best" and privacy_level(plan) is PrivacyLevel.NONE
+
+
+def returned_output(plan: Plan) -> str:
+    """Return which model a run of the plan returns: `training.output`, but the last where best is not told."""
+    return "last" if plan.training.output == "best" and not keeps_best(plan) else plan.training.output
 
 
 def first_averaged_round(plan: Plan) -> int:
@@ -282,6 +290,17 @@ def lost_before(plan: Plan) -> int:
     """Return how many attempts at rounds an earlier run has given up, which this one goes on from."""
     stated = plan.training.initial
     return 0 if stated is None or stated.continues is None else stated.continues.lost_rounds
+
+
+def evaluates_beginning(plan: Plan) -> bool:
+    """Return whether the model before round 1 may be evaluated.
+
+    Two evaluations of one model over different sites can be subtracted, and show the figures of the sites that
+    they do not share. So given weights are evaluated only where these very sites have evaluated them before.
+    """
+    stated = plan.training.initial
+    # A run that goes on is behind its first evaluation.
+    return stated is None or stated.continues is not None or stated.same_sites
 
 
 def earlier_plans(plan: Plan) -> tuple[str, ...]:

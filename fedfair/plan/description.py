@@ -12,16 +12,19 @@ from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.derived import (
     carries_scaling,
+    evaluates_exactly,
     is_masked,
     is_unevaluated,
     needs_everybody,
     predicts_classes,
     protects_records,
     quorum,
+    returned_output,
     scales_by_ranges,
     sums_columns,
     surveys,
 )
+from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
 from fedfair.plan.losses import CROSS_ENTROPY, Answers, loss_in_words
 from fedfair.plan.schedule import schedule_of
@@ -33,6 +36,19 @@ _PROTECTION = {
     "semi-honest": "sums are masked; holds against an aggregator that follows the protocol",
     "off": "NONE: the aggregator sees every site's own update in the clear",
 }
+
+
+TRAP_WEIGHTS = (
+    "weights that somebody has chosen can copy single records into the sum: allow only weights whose origin you "
+    "know"
+)
+"""The reason why a digest of weights says too little (Fowl et al. 2022; Boenisch et al. 2023)."""
+
+
+NOT_EVALUATED = (
+    ", and not before round 1 (other sites may have evaluated the given weights, and the two sums could be "
+    "subtracted)"
+)
 
 
 def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -68,12 +84,18 @@ def _task(plan: Plan) -> str:
     if isinstance(task.data, CsvSource):
         names = task.data.csv.answer_columns
         listed = f"column{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
-        data = f"{listed} of each site's CSV file{_form(task.data.csv)}"
+        data = f"{listed} of each site's CSV file{_form(task.data.csv)}{_rows(task.data.csv)}"
     else:
         data = task.data if isinstance(task.data, str) else next(iter(type(task.data).model_fields))
     dealt = "" if task.partition is None else f", dealt by scheme {task.partition.scheme}"
     loss = "" if task.loss == CROSS_ENTROPY else f"; loss: {loss_in_words(task.loss)}"
     return f"{model_in_words(plan)} on {data}{dealt}{_scaled(plan)}{loss}"
+
+
+def _rows(table: CsvData) -> str:
+    """Return which rows of a file count, as far as not all of them do."""
+    named = [f"{name} is {' or '.join(map(str, values))}" for name, values in table.rows.items()]
+    return f", only rows whose {' and whose '.join(named)}" if named else ""
 
 
 def _form(table: CsvData) -> str:
@@ -96,7 +118,8 @@ def _beginning(plan: Plan) -> Iterator[tuple[str, str]]:
     if stated.continues is not None:
         words = f"round {stated.continues.rounds + 1}: goes on from the state {stated.continues.state} of an "
         words += f"earlier run, of the plan {stated.continues.plans[-1]}"
-    yield "begins with", words
+    digest = format_digest(beginning_digest(stated))
+    yield "begins with", f"{words}; for policy.initial_weights: {digest}; {TRAP_WEIGHTS}"
 
 
 def _scaled(plan: Plan) -> str:
@@ -143,7 +166,7 @@ def _training(plan: Plan) -> str:
     return (
         f"{training.rounds} rounds of {training.algorithm}, {steps} each in batches of {size}, "
         f"learning rate {training.learning_rate:g} (threshold {threshold:g}){_course(plan)}, "
-        f"{_server_step(plan)}{training.precision}; result: {training.output} model"
+        f"{_server_step(plan)}{training.precision}; result: {returned_output(plan)} model"
     )
 
 
@@ -167,10 +190,11 @@ def _evaluation(plan: Plan) -> str:
     mixed = ", ".join(f"{name} {percent(weight / sum(weights.values()))}" for name, weight in weights.items())
     population = f"; a certificate speaks of a population with the sites' shares {mixed}" if weights else ""
     scores = "; AUC, Brier score and calibration" if plan.evaluation.scores else ""
-    every = schedule_of(plan).every
+    schedule = schedule_of(plan)
+    first = "" if schedule.evaluates_first else NOT_EVALUATED
     beside = ", accuracy" if predicts_classes(plan) else ""
-    said = f"every {every} rounds: mean{beside} and the worst risk of groups of {sizes}{scores}"
-    return said + population
+    figures = f"mean{beside} and the mean loss of the worst groups of {sizes}{scores}"
+    return f"every {schedule.every} rounds{first}: {figures}{population}"
 
 
 def _protection(plan: Plan) -> str:
@@ -236,6 +260,11 @@ def _egress(plan: Plan) -> Iterator[str]:
     if plan.training.control_variates:
         yield "in its first round, its weight again: how much of a sum control variates count for the first time"
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
+    if evaluates_exactly(plan):
+        yield (
+            "at the end, FOR EACH GROUP SIZE, THE LOSS OF ONE PERSON in single precision, of whichever site: 31 "
+            "bits, from which a plan that was made for it reads that person's record"
+        )
     if plan.task.loss.answers in _FIGURES and not protects_records(plan):
         yield f"each evaluation, by split, {_FIGURES[plan.task.loss.answers]}"
     if plan.evaluation.scores:

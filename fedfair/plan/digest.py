@@ -17,7 +17,8 @@ again.
     "fedfair/plan/v2", canonical plan, layout digest, initial weights digest, number of code files,
     then name and digest of each, sorted by name
 
-The code alone has a digest too, over "fedfair/code/v1" and the fields from the number of code files on.
+The code alone has a digest too, over "fedfair/code/v1" and the fields from the number of code files on. So has
+what a run begins with in place of the seed: over "fedfair/initial/v1" and the canonical `training.initial`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from collections.abc import Iterator, Mapping
 from fedfair.errors import PlanError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.fields import Section
+from fedfair.plan.initial import InitialSection
 from fedfair.plan.schema import Plan
 
 LABEL = b"fedfair/plan/v2"
 CODE_LABEL = b"fedfair/code/v1"
 WEIGHTS_LABEL = b"fedfair/initial-weights/v1"
+BEGINNING_LABEL = b"fedfair/initial/v1"
 DIGEST_BYTES = 32
 
 _PREFIX = "sha256:"
@@ -80,6 +83,17 @@ def code_digest(code_digests: Mapping[str, bytes]) -> bytes:
         code_digests: as for `plan_digest`.
     """
     return _digest(itertools.chain((CODE_LABEL,), _code_fields(code_digests)))
+
+
+def beginning_digest(initial: InitialSection) -> bytes:
+    """Return the 32 bytes that stand for all that a run begins with: a site names it in `policy.initial_weights`.
+
+    They cover the weights, their scaling and threshold, and the state of a run that goes on.
+
+    Args:
+        initial: the plan's `training.initial`.
+    """
+    return _digest(iter((BEGINNING_LABEL, canonical_json(stated(initial)))))
 
 
 def weights_digest(vector: bytes | memoryview) -> bytes:

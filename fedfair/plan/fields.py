@@ -167,6 +167,21 @@ Scalar = Annotated[
     ),
 ]
 Digest = Annotated[str, AfterValidator(_check_digest)]
+SEED = "seed"
+OWN_RUN = "own-run"
+
+
+def _check_origin(text: str) -> str:
+    if text not in (SEED, OWN_RUN) and not _DIGEST.fullmatch(text):
+        raise rule_error(
+            f"{text[:80]!r} is no origin of weights", "it is seed, own-run, or 'sha256:' and 64 hex digits"
+        )
+    return text
+
+
+WeightsOrigin = Annotated[str, AfterValidator(_check_origin)]
+"""Where weights come from: the plan's seed, a run of which a site has its own copy, or a digest that it names."""
+
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1)]

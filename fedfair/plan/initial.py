@@ -42,6 +42,11 @@ class InitialSection(Section):
         description="digest of the feature scaling that the weights were trained with, kept instead of a new sum; "
         "null for none",
     )
+    same_sites: bool = Field(
+        default=False,
+        description="whether the sites of this plan, and no others, have evaluated these weights already; only "
+        "then are they evaluated before round 1",
+    )
     continues: ContinuedSection | None = Field(
         default=None, description="the finished run that goes on; null for a new run"
     )

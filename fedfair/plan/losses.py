@@ -296,6 +296,17 @@ def guessing_costs(loss: Loss, classes: int, labels: int = 0) -> float | None:
             return None
 
 
+def is_likelihood(loss: Loss) -> bool:
+    """Return whether a loss is minus the logarithm of the probability that a whole outcome was given."""
+    match loss:
+        case CrossEntropyLoss() | OrdinalLoss() | BinaryLoss():
+            return True
+        case MultiLabelLoss(reduction=reduction):
+            return reduction == "sum"
+        case _:
+            return False
+
+
 NO_LOSS_RANGE = "is not stated, and nothing else tells how large a loss of this task can be"
 """The fault of `evaluation.loss_range` in a plan whose histogram has no end."""
 

@@ -13,6 +13,12 @@ import binascii
 PREFIX = "ed25519:"
 KEY_BYTES = 32
 
+UNPINNED_REMEDY = (
+    "at a site, restore plan/roster.yaml, which came with the plan (`fedfair workspace import`, or join again); "
+    "the lead pins the key of a new site: `fedfair plan enroll` with its request"
+)
+"""The remedy where a plan pins no key for somebody."""
+
 _PRIME = 2**255 - 19
 _SIGN_BIT = 1 << 255
 _SMALL_ORDER = frozenset(

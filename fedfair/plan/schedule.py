@@ -3,14 +3,15 @@
 The run walks it, a site refuses what is not on it, terms and disclosures name its purposes, and the privacy
 forecast prices its sums. In order:
 
-    [SURVEY] -> [STANDARDISATION] -> EVALUATION (round 0) -> TRAINING 1..T, with an EVALUATION after every `every`
-    rounds and after the last
+    [SURVEY] -> [STANDARDISATION] -> [EVALUATION (round 0)] -> TRAINING 1..T, with an EVALUATION after every
+    `every` rounds and after the last
     -> [EVALUATION of the output model, where it is a mean and so another one than the last]
     -> [EXACT_EVALUATION of the output model, four sums, where the plan asks for it]
 
-Nothing but training is summed where whole collaborators are protected: no other sum carries the noise for that. A
-model that happens to be the one of the evaluation before is not asked about again, and what is lost is asked for
-again; neither can be known beforehand.
+Weights that are given are not evaluated before round 1, unless these very sites have evaluated them already: see
+`derived.evaluates_beginning`. Nothing but training is summed where whole collaborators are protected: no other
+sum carries the noise for that. A model that happens to be the one of the evaluation before is not asked about
+again, and what is lost is asked for again; neither can be known beforehand.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedfair.plan.derived import (
+    evaluates_beginning,
     evaluates_exactly,
     first_averaged_round,
     is_unevaluated,
@@ -69,6 +71,7 @@ class Schedule:
         averaged_from: rounds done before the first model of that mean was broadcast.
         exact: whether the output model is evaluated exactly.
         surveys: whether the run begins with a description of every column.
+        evaluates_first: whether the model before round 1 is evaluated.
     """
 
     rounds: int
@@ -79,6 +82,7 @@ class Schedule:
     averaged_from: int
     exact: bool
     surveys: bool = False
+    evaluates_first: bool = True
 
     @property
     def purposes(self) -> tuple[Purpose, ...]:
@@ -94,7 +98,8 @@ class Schedule:
 
     def evaluates_after(self, rounds_done: int) -> bool:
         """Return whether the model that so many rounds lead to is evaluated."""
-        return self.evaluates and (rounds_done % self.every == 0 or rounds_done == self.rounds)
+        due = rounds_done % self.every == 0 or rounds_done == self.rounds
+        return self.evaluates and due and (rounds_done > 0 or self.evaluates_first)
 
     @property
     def evaluates_output(self) -> bool:
@@ -157,7 +162,8 @@ class Schedule:
             case Purpose.SURVEY | Purpose.STANDARDISATION:
                 return "before round 1"
             case Purpose.EVALUATION:
-                return f"before round 1, after every {self.every} rounds and after round {self.rounds}"
+                first = "before round 1, " if self.evaluates_first else ""
+                return f"{first}after every {self.every} rounds and after round {self.rounds}"
             case Purpose.EXACT_EVALUATION:
                 return "after the last round"
 
@@ -179,4 +185,5 @@ def schedule_of(plan: Plan, numeric_columns: int | None = None) -> Schedule:
         averaged_from=first_averaged_round(plan),
         exact=evaluates_exactly(plan),
         surveys=surveys(plan),
+        evaluates_first=evaluates_beginning(plan),
     )

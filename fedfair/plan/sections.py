@@ -261,7 +261,8 @@ class TrainingSection(Section):
     )
     threshold_init: ThresholdInit = Field(
         default="bound",
-        description="threshold before round 1: bound (loss_bound, or 1), quantile (by one sum), or a number >= 0",
+        description="threshold before round 1: bound (loss_bound, or 1), quantile (by the evaluation before round "
+        "1; where given weights have none, as bound), or a number >= 0",
     )
     weights: Literal["samples", "batch", "uniform"] = Field(
         default="samples",
@@ -269,8 +270,8 @@ class TrainingSection(Section):
     )
     output: Literal["last", "average", "tail", "best"] = Field(
         default="best",
-        description="model that is the result: best (of those that are evaluated), last, average (all rounds), "
-        "tail (second half); none of them if the evaluations prove that an earlier model was better",
+        description="model that is the result: best (of those that are evaluated, the untrained one among them), "
+        "last, average (all rounds), tail (second half); under privacy best is last",
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of every draw, an integer from 0 to 2^63 - 1")
     initial: InitialSection | None = Field(
@@ -314,18 +315,46 @@ class TrainingSection(Section):
         stated = self.initial
         if stated is None:
             return
-        if stated.threshold is not None and self.threshold_init != "bound":
+        if stated.threshold is not None and not leaves_threshold_open(self, same_sites=stated.same_sites):
             yield Fault(
                 ("initial", "threshold"),
                 f"is {stated.threshold:g} beside threshold_init {self.threshold_init}",
                 "state one of them",
             )
+        yield from unevaluated_faults(self, stated)
         if stated.continues is not None and stated.continues.rounds >= self.rounds:
             yield Fault(
                 ("rounds",),
                 f"is {self.rounds}, and {stated.continues.rounds} rounds are done",
                 "state more rounds than are done: `fedfair plan extend --rounds N` adds N",
             )
+
+
+def leaves_threshold_open(training: TrainingSection, *, same_sites: bool) -> bool:
+    """Return whether the threshold of given weights counts: the plan does not say one, and no evaluation gives it.
+
+    Args:
+        training: the section that they are for.
+        same_sites: whether the weights are evaluated before round 1.
+    """
+    return training.threshold_init == "bound" or (training.threshold_init == "quantile" and not same_sites)
+
+
+def unevaluated_faults(training: TrainingSection, initial: InitialSection) -> Iterator[Fault]:
+    """Yield what needs the figures of given weights that are not evaluated before round 1.
+
+    Args:
+        training: the section that they are for.
+        initial: what the run begins with.
+    """
+    if initial.continues is not None or initial.same_sites:
+        return
+    if training.output in {"average", "tail"} and training.rounds == 1:
+        yield Fault(
+            ("output",),
+            f"is {training.output} of 1 round, which is the model before it: weights that are given",
+            "use last, or more rounds",
+        )
 
 
 class SecureAggregationSection(Section):

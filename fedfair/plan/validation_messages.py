@@ -8,7 +8,7 @@ what the broken rule says. All faults of a file are reported together, in the or
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, TypeVar, get_args, get_origin
 
@@ -16,6 +16,7 @@ from pydantic import Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from fedfair.errors import PlanError
+from fedfair.likeness import meant
 from fedfair.plan.fields import LIST_WORD, RULE, WORD, Section
 from fedfair.plan.yaml_reader import Document, Place, resolve
 
@@ -24,6 +25,11 @@ MAX_SHOWN = 60
 
 MAX_FAULTS = 40
 """Faults that a message tells one by one."""
+
+CHOICES = frozenset({"data_source", "loss_spec", "model_spec"})
+"""Faults of a mapping that is none of several, of which a name or a single key says which one is meant."""
+
+_PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 Described = TypeVar("Described", bound=Section)
 Branch = tuple[str | None, type[Section]]
@@ -92,7 +98,37 @@ def _sentence(details: ErrorDetails, model: type[Section]) -> str:
         return f"is missing{remedy}"
     if isinstance(found, str) and isinstance(resolve(found), int | float) and kind in _TYPES:
         remedy = " -> write it without quotes"
+    share = _share(details)
+    if share:
+        remedy = f" -> {share}; {description}" if description else f" -> {share}"
+    if kind in CHOICES and isinstance(found, Mapping):
+        return f"{_choice(found, details['loc'], model)}{remedy}"
     return f"{_demand(details)}, found {shown(found)}{remedy}"
+
+
+def _share(details: ErrorDetails) -> str:
+    """Return how a share is written that somebody has stated in percent; empty where that is not the fault."""
+    kind, context, found = details["type"], details.get("ctx", {}), details["input"]
+    percent = _PERCENT.fullmatch(found) if isinstance(found, str) else None
+    if percent is not None and kind == "float_type":
+        return f"write {found.strip()} as {float(percent[1]) / 100:g}"
+    bound = context.get("le", context.get("lt")) if kind in {"less_than", "less_than_equal"} else None
+    if bound == 1 and isinstance(found, int | float) and found <= 100:
+        return f"it is a share: {found:g} % is {found / 100:g}"
+    return ""
+
+
+def _choice(found: Mapping[str, object], loc: Place, model: type[Section]) -> str:
+    """Return what is wrong with a mapping that is none of those which may stand at a place."""
+    known = sorted(str(tag).strip("<>") for tag, _ in _walk(loc, model)[1] if tag is not None)
+    stated = found.get("name")
+    if "name" in found or all("name" in section.model_fields for _, section in _walk(loc, model)[1]):
+        said = f"name is {shown(stated)}" if "name" in found else "has no name"
+    else:
+        stated = next((key for key in found if key not in known), None)
+        said = f"has the keys {', '.join(map(str, found))}" if len(found) != 1 else f"has the key {stated!r}"
+    near = meant(str(stated), known)
+    return f"{said}; it must be one of {', '.join(known)}{f'; did you mean {near!r}?' if near else ''}"
 
 
 def _demand(details: ErrorDetails) -> str:
@@ -127,8 +163,8 @@ def _path(place: Place) -> str:
 
 def _key_remedy(loc: Place, model: type[Section]) -> str:
     known = sorted({name for _, section in _walk(loc[:-1], model)[1] for name in section.model_fields})
-    near = difflib.get_close_matches(str(loc[-1]), known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(known)}"
+    near = meant(str(loc[-1]), known)
+    return f"did you mean {near!r}?" if near else f"the keys here are {', '.join(known)}"
 
 
 def _walk(loc: Place, model: type[Section]) -> tuple[str, list[Branch]]:

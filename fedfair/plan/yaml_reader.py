@@ -105,7 +105,11 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from error
     if len(raw) > MAX_BYTES:
-        raise PlanError(f"{path} has more than {MAX_BYTES} bytes", "this is not the file that was meant")
+        raise PlanError(
+            f"{path} has {path.stat().st_size} bytes, and a file that people write has at most {MAX_BYTES}",
+            "shorten its longest list: of a category, a value that is not listed counts as other; or is another "
+            "file meant?",
+        )
     return decoded(raw, path)
 
 

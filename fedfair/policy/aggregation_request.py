@@ -22,6 +22,8 @@ class AggregationRequest:
         model_sha256: of the model vector of that state, 32 bytes.
         openers: roster indices of those who can open the sum together and only together; empty where sums are
             plain, and where a part of the cohort is enough.
+        scaling_sha256: digest of the scaling of the features of that state, 32 bytes.
+        cohort: the names of those who are asked; empty for all of the plan.
     """
 
     run: str
@@ -32,3 +34,5 @@ class AggregationRequest:
     state: bytes
     model_sha256: bytes
     openers: tuple[int, ...]
+    scaling_sha256: bytes = b""
+    cohort: tuple[str, ...] = ()

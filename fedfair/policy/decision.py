@@ -30,10 +30,11 @@ class SiteRules:
         schema: of its features.
         policy: the site's.
         name: the site's, for messages.
+        records: how many it has, over all splits.
     """
 
-    def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str) -> None:
-        self._check = RequestCheck(plan, schema, policy, name)
+    def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str, records: int) -> None:
+        self._check = RequestCheck(plan, schema, policy, name, records)
         self._plan, self._policy, self._name = plan, policy, name
 
     def decide(self, request: AggregationRequest, history: FactTable) -> Refusal | Admitted:

@@ -17,9 +17,10 @@ from fedfair.plan.schema import Plan
 
 MEANING: Mapping[Disclosure, str] = {
     "update-sums": "sums over everybody of weighted changes of the model and the threshold, and of weights",
-    "loss-sums": "sums over everybody of losses, of loss histograms, and of what a confusion matrix or a task's "
-    "metrics count",
-    "loss-quantiles": "the loss at each group size's quantile, exactly: that of one record, of whichever site",
+    "loss-sums": "sums over everybody of losses, rounded to an eighth of a bin, of loss histograms, and of what a "
+    "confusion matrix or a task's metrics count",
+    "loss-quantiles": "the loss at each group size's quantile, in single precision: 31 bits of one record's loss, "
+    "of whichever site, and by 10 or 21 of its bits how many others have nearly the same",
     "feature-sums": "sums over everybody of the values of each column, and of their squares",
     "score-sums": "sums over everybody of how many records of each class get which score, and of the scores",
     "survey-sums": "sums over everybody, by column: how many values are missing, of each category and in each bin",
@@ -37,7 +38,10 @@ SUMS_ONLY: tuple[Disclosure, ...] = (
     "score-sums",
     "survey-sums",
 )
-"""Everything that deployments disclose; nothing of it is about one site. A site allows the last two by name."""
+"""Everything that deployments disclose; nothing of it is about one site.
+
+A site allows `loss-quantiles`, `score-sums` and `survey-sums` by name.
+"""
 
 
 def of_evaluation(plan: Plan) -> dict[Disclosure, str]:

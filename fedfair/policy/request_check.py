@@ -13,6 +13,7 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.site_config import SitePolicy
+from fedfair.policy.terms import bins_terms
 
 
 class RequestCheck:
@@ -23,13 +24,15 @@ class RequestCheck:
         schema: of its features.
         policy: the site's.
         name: the site's, for messages.
+        records: how many it has, over all splits.
     """
 
-    def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str) -> None:
+    def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str, records: int) -> None:
         self._planned = schedule_of(plan, len(schema.numeric)).purposes
         self._disclosed = {purpose: sum_kind(purpose).discloses(plan) for purpose in self._planned}
         self._policy = policy
         self._name = name
+        self._too_fine = next((term for term in bins_terms(plan, policy, records) if not term.kept), None)
 
     def refusal(self, request: AggregationRequest) -> Refusal | None:
         """Return what the plan or the policy has against one sum; None where that is nothing."""
@@ -46,6 +49,10 @@ class RequestCheck:
         if not set(kinds) <= set(policy.reveals):
             known = ", ".join(kinds)
             return Refusal(f"{words}, which reveal {known}", "reveals", known, ", ".join(policy.reveals))
+        fine = self._too_fine
+        if fine is not None and sum_kind(purpose).is_evaluation:
+            words = f"the policy of {self._name} allows no evaluation that tells losses apart so finely"
+            return Refusal(f"{words}: {fine.fault}", fine.key, fine.asked, fine.allowed)
         if policy.max_rounds is not None and request.round > policy.max_rounds:
             words = f"the policy of {self._name} allows {policy.max_rounds} rounds, this is round {request.round}"
             return Refusal(words, "max_rounds", f"round {request.round}", f"at most {policy.max_rounds}")

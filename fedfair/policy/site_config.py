@@ -14,6 +14,8 @@ from pydantic import Field, model_validator
 
 from fedfair.plan.algorithms import AlgorithmName
 from fedfair.plan.fields import (
+    OWN_RUN,
+    SEED,
     Device,
     Digest,
     Disclosure,
@@ -24,6 +26,7 @@ from fedfair.plan.fields import (
     PositiveInt,
     Section,
     Text,
+    WeightsOrigin,
     parsed_by,
     refuse,
     repeated,
@@ -31,6 +34,7 @@ from fedfair.plan.fields import (
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import read_document
 from fedfair.policy.proxy import ENVIRONMENT, NONE, parse_proxy
+from fedfair.policy.site_format import FormatSection
 from fedfair.policy.site_sql import SqlSection
 
 Purpose = Literal["training", "evaluation", "standardisation"]
@@ -52,6 +56,12 @@ class SiteData(Section):
     )
     sql: SqlSection | None = Field(
         default=None, description="database that holds the records, in place of files (docs/how-to/databases.md)"
+    )
+
+    format: FormatSection | None = Field(
+        default=None,
+        description="how this site's own file is written, where it differs from the plan's csv "
+        "(docs/how-to/own-data.md); null: as the plan",
     )
 
     @model_validator(mode="after")
@@ -110,11 +120,18 @@ class SitePolicy(Section):
         description="digests (`fedfair plan digest`) of the code that may run here; if any is listed, no "
         "other code runs, whatever allow_module_code says",
     )
+    initial_weights: Items[WeightsOrigin] = Field(
+        default=(SEED, OWN_RUN),
+        min_length=1,
+        description="weights that a run may begin with: seed (made from "
+        "the plan's seed), own-run (those with which this site's own copy of a run ended), or a digest "
+        "(`fedfair plan check` prints it)",
+    )
     algorithms: Items[AlgorithmName] | None = Field(
         default=None, min_length=1, description="training algorithms that this site takes part in; null for any"
     )
     reveals: Items[Disclosure] = Field(
-        default=("update-sums", "loss-sums", "loss-quantiles", "feature-sums"),
+        default=("update-sums", "loss-sums", "feature-sums"),
         min_length=1,
         description="what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, "
         "score-sums, survey-sums, group-losses, site-losses, site-updates, records "
@@ -123,6 +140,16 @@ class SitePolicy(Section):
     publish_site_means: bool = Field(
         default=False,
         description="true lets a plan show everybody this site's number of records, mean loss and accuracy",
+    )
+    max_bins: PositiveInt = Field(
+        default=256,
+        description="most bins of an evaluation's histogram of losses: a record that is alone in its bin shows "
+        "which bin that is, and three bits more",
+    )
+    max_bins_per_record: PositiveFloat = Field(
+        default=8.0,
+        description="the same for each record of this site, over all its splits: with fewer records than "
+        "evaluation.bins divided by this it takes no part in evaluations, above 0",
     )
     max_rounds: PositiveInt | None = Field(
         default=None,
@@ -144,6 +171,11 @@ class SitePolicy(Section):
         description="same: a masked training sum that this site helped to open is opened again "
         "only for the same sites, so that none can be subtracted from another; any",
     )
+    earlier_cohort: Literal["same", "any"] = Field(
+        default="same",
+        description="same: a model, a column or a survey that this site helped to open under another plan is "
+        "opened again only for the same sites, so that none can be subtracted; any",
+    )
     max_reopened_sums: int = Field(
         default=0,
         ge=0,
@@ -163,7 +195,19 @@ class SitePolicy(Section):
         "takes 10 where sums are masked or noised, and any number where they are neither",
     )
     min_collaborators: PositiveInt | None = Field(
-        default=None, description="fewest collaborators in every sum this site takes part in; null for any number"
+        default=None,
+        description="fewest collaborators in every sum this site takes part in; null takes all of the plan's "
+        "where sums are masked, and any number where they are not: two sums that differ by one site show its part",
+    )
+    min_records: PositiveInt = Field(
+        default=20,
+        description="fewest training records that this site takes part with, after the plan's filters; with fewer "
+        "it adds zeros to every sum, and a held-out split of fewer is in no sum",
+    )
+    rows: Literal["features", "any"] = Field(
+        default="features",
+        description="columns whose values a plan may choose this site's rows by (task.data.csv.rows): features of "
+        "the plan, or any, such as a number that names one person",
     )
     mode: Literal["malicious", "semi-honest"] = Field(
         default="malicious",
@@ -211,7 +255,7 @@ class SitePolicy(Section):
         return self
 
     def _faults(self) -> Iterator[Fault]:
-        lists = ("purposes", "module_code", "algorithms", "reveals")
+        lists = ("purposes", "module_code", "initial_weights", "algorithms", "reveals")
         for name in lists:
             for index, item in repeated(getattr(self, name) or ()):
                 yield Fault((name, index), f"{item!r} is listed twice", "remove one of them")
@@ -240,6 +284,10 @@ class SiteConfig(Section):
     approval: Text | None = Field(
         default=None, description="this site's approval; a path; null means approvals/<name>.json"
     )
+    history: Text | None = Field(
+        default=None,
+        description="what this site has helped to open, over all plans; a path; null means history/<name>.sqlite",
+    )
     egress: Text | None = Field(
         default=None, description="record of everything that is sent; a path; null means egress/<name>.jsonl"
     )
@@ -258,7 +306,7 @@ def load_site_config(path: Path) -> SiteConfig:
     )
     if data.sql is not None:
         data = data.model_copy(update={"sql": data.sql.placed(lambda path: _absolute(path, folder))})
-    own = ("cert_folder", "approval", "egress", "ledger")
+    own = ("cert_folder", "approval", "egress", "ledger", "history")
     paths = {name: _absolute(getattr(config, name), folder) for name in own}
     return config.model_copy(update={"data": data, **paths})
 

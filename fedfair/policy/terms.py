@@ -6,15 +6,19 @@ check` shows all of them. What counts how often each term was used up during a r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fedfair.aggregation.sum_kinds import sum_kind, sum_kinds
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import clip_ceiling, is_masked, quorum, resists_lies
-from fedfair.plan.digest import format_digest
+from fedfair.plan.derived import clip_ceiling, is_masked, is_unevaluated, protects_records, quorum, resists_lies
+from fedfair.plan.description import TRAP_WEIGHTS
+from fedfair.plan.digest import beginning_digest, format_digest
+from fedfair.plan.fields import OWN_RUN, SEED
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
+from fedfair.plan.sources import CsvSource
 from fedfair.policy.disclosures import of_evaluation, of_run
 from fedfair.policy.site_config import SitePolicy
 
@@ -57,11 +61,15 @@ class AskedTerms:
         plan: the plan.
         code_digest: 32 bytes over all code that it names, by `digest.code_digest`; None where it names none.
         evaluation_only: whether a saved model of the plan is evaluated, and not the whole plan run.
+        own_run: whether the plan begins with what this site's own copy of a run ended with.
+        records: how many this site has, over all splits; None where they have not been read.
     """
 
     plan: Plan
     code_digest: bytes | None = None
     evaluation_only: bool = False
+    own_run: bool = False
+    records: int | None = None
 
 
 def terms(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
@@ -70,11 +78,14 @@ def terms(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
     yield _plain_sums(plan, policy)
     yield from _masking(plan, policy)
     yield from _code(asked, policy)
+    yield _initial_weights(asked, policy)
     yield _site_means(plan, policy)
+    yield from bins_terms(plan, policy, asked.records)
     if not asked.evaluation_only:
         yield _algorithm(plan, policy)
     yield _rounds(plan, policy)
     yield _cohort(plan, policy)
+    yield from _rows(plan, policy)
     yield from _purposes(asked, policy)
     yield from _revelations(asked, policy)
 
@@ -82,6 +93,12 @@ def terms(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
 def code_fault(asked: AskedTerms, policy: SitePolicy) -> Term | None:
     """Return the broken term about a plan's own code; None where it may run."""
     return next((term for term in _code(asked, policy) if not term.kept), None)
+
+
+def weights_fault(asked: AskedTerms, policy: SitePolicy) -> Term | None:
+    """Return the broken term about what a plan begins with; None where it may begin with that."""
+    term = _initial_weights(asked, policy)
+    return None if term.kept else term
 
 
 def _plain_sums(plan: Plan, policy: SitePolicy) -> Term:
@@ -138,6 +155,27 @@ def _code(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
     yield term if digest in policy.module_code else _broken(term, fault, change)
 
 
+def _initial_weights(asked: AskedTerms, policy: SitePolicy) -> Term:
+    allowed, initial = policy.initial_weights, asked.plan.training.initial
+    listed = ", ".join(allowed)
+    if initial is None:
+        term = Term("initial_weights", SEED, listed)
+        fault = f"the plan begins with the weights of its seed; this site's policy allows {listed}"
+        return term if SEED in allowed else _broken(term, fault, f"add {SEED} to policy.initial_weights")
+    digest = format_digest(beginning_digest(initial))
+    term = Term("initial_weights", f"{OWN_RUN}: {digest}" if asked.own_run else digest, listed)
+    if digest in allowed or (asked.own_run and OWN_RUN in allowed):
+        return term
+    if asked.own_run:
+        fault = f"the plan begins with weights of this site's own run; this site's policy allows {listed}"
+        return _broken(term, fault, f"add {OWN_RUN} to policy.initial_weights")
+    fault = (
+        f"the plan begins with weights ({digest}) that are of no run of which this site has a copy; this site's "
+        f"policy allows {listed}; {TRAP_WEIGHTS}"
+    )
+    return _broken(term, fault, f"find out where they come from, then add {digest} to policy.initial_weights")
+
+
 def _site_means(plan: Plan, policy: SitePolicy) -> Term:
     term = Term("publish_site_means", _yes(plan.evaluation.site_means), _yes(policy.publish_site_means))
     if not plan.evaluation.site_means or policy.publish_site_means:
@@ -146,6 +184,33 @@ def _site_means(plan: Plan, policy: SitePolicy) -> Term:
         term,
         "the plan asks for evaluation.site_means: true; this site's policy keeps its own means to itself",
         "set policy.publish_site_means: true",
+    )
+
+
+def bins_terms(plan: Plan, policy: SitePolicy, records: int | None) -> Iterator[Term]:
+    """Yield the terms about how finely losses are told apart; none where noise covers every record, or site.
+
+    Args:
+        plan: what is asked.
+        policy: the site's.
+        records: how many this site has, over all splits; None where they have not been read.
+    """
+    bins, most = plan.evaluation.bins, policy.max_bins_per_record
+    if is_unevaluated(plan) or protects_records(plan):
+        return
+    yield _ceiling("max_bins", "evaluation.bins", bins, policy.max_bins)
+    if not records:
+        return  # Not read yet, or none that count: such a site adds zeros.
+    term = Term("max_bins_per_record", f"{bins} bins, {records} records", f"at most {number(most)} a record")
+    if bins <= most * records:
+        yield term
+        return
+    # What is said of the records stays here: the aggregator hears the name of the term alone.
+    yield _broken(
+        term,
+        f"the plan asks for evaluation.bins: {bins}, this site has {records} records; its policy allows "
+        f"{number(most)} bins for each record",
+        f"set policy.max_bins_per_record: {math.ceil(bins / records)} or more",
     )
 
 
@@ -166,14 +231,44 @@ def _rounds(plan: Plan, policy: SitePolicy) -> Term:
     return _ceiling("max_rounds", "training.rounds", plan.training.rounds, policy.max_rounds)
 
 
+def least_collaborators(plan: Plan, policy: SitePolicy) -> int:
+    """Return how many collaborators at least a site wants in every sum: all under masks, if it says nothing.
+
+    Two neighbouring sums over sites that differ by one show that one's update. A plain sum shows each site's
+    update in any case, so a site that allows those is asked nothing more.
+    """
+    silent = len(plan.federation.collaborators) if is_masked(plan) else 1
+    return policy.min_collaborators or silent
+
+
 def _cohort(plan: Plan, policy: SitePolicy) -> Term:
     fewest = quorum(plan)
-    least = policy.min_collaborators
-    term = Term("min_collaborators", f"{fewest}", ANY if least is None else f"{least} or more")
-    if least is None or fewest >= least:
+    least = least_collaborators(plan, policy)
+    term = Term("min_collaborators", f"{fewest}", ANY if least == 1 else f"{least} or more")
+    if fewest >= least:
         return term
     fault = f"the plan sums over as few as {fewest} collaborators; this site's policy wants {least}"
+    if policy.min_collaborators is None:
+        count = len(plan.federation.collaborators)
+        fault = (
+            f"the plan sums over as few as {fewest} of {count} collaborators, and two neighbouring sums that "
+            "differ by one site show its update; this site's policy states no min_collaborators, and so wants all"
+        )
     return _broken(term, fault, f"set policy.min_collaborators: {fewest} or less")
+
+
+def _rows(plan: Plan, policy: SitePolicy) -> Iterator[Term]:
+    """Yield the term about what a table's rows are chosen by, and the one about how few may be left of them."""
+    data = plan.task.data
+    chosen = data.csv.rows if isinstance(data, CsvSource) else {}
+    yield Term("min_records", "what its filters leave" if chosen else "all", f"{policy.min_records} or more")
+    if not chosen or not isinstance(data, CsvSource):
+        return
+    others = [name for name in chosen if name not in data.csv.feature_columns]
+    term = Term("rows", ", ".join(chosen), policy.rows)
+    fault = f"the plan takes rows by {', '.join(others)}, which is no feature and may name one person"
+    kept = not others or policy.rows == ANY
+    yield term if kept else _broken(term, f"{fault}; this site's policy allows features", "set policy.rows: any")
 
 
 def _purposes(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:

@@ -31,6 +31,7 @@ from fedfair.atomic_file import replace_file
 from fedfair.data.pixels import Values, feature_values
 from fedfair.data.seeds import array_generator
 from fedfair.errors import DataError
+from fedfair.extras import install_command
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.prediction.loaded_model import SavedModel
 from fedfair.prediction.raw_rows import RawRows
@@ -215,7 +216,7 @@ def _samples(model: SavedModel) -> NDArray[np.float64]:
 def _onnx(made: ScaledModel, model: SavedModel, given: NDArray[np.floating]) -> _Found:
     missing = [name for name in ONNX_PACKAGES if find_spec(name) is None]
     if missing:
-        raise DataError(f"--format onnx needs {' and '.join(missing)}", "pip install 'fedfair[onnx]'")
+        raise DataError(f"--format onnx needs {' and '.join(missing)}", install_command("onnx"))
     import onnxruntime
 
     example = torch.from_numpy(given[:2] if len(given) > 1 else np.concatenate([given, given]))

@@ -39,6 +39,7 @@ from fedfair.prediction.raw_rows import (
 from fedfair.prediction.raw_tables import GIVEN, table_of
 from fedfair.run.model_description import ModelDescription, schema_of, source_of
 from fedfair.run.saved_model import DescribedModel, read_saved
+from fedfair.run.which_model import WhichModel
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
 from fedfair.training.models import build_model
@@ -58,8 +59,8 @@ class SavedModel:
     Args:
         described: what its file says.
         module: the model, with the file's weights.
-        fills: by the name of a feature the number that a missing value becomes, for a model whose sites filled in
-            their own means.
+        fills: by the name of a feature the number that a missing value becomes, where sites filled in their own
+            means or training had no missing values.
 
     Raises:
         DataError: fills are given for a feature that the model does not have, or that it fills itself.
@@ -71,16 +72,22 @@ class SavedModel:
         self._described = described
         self._module = module.eval()
         self._schema = schema_of(described.origin.description)
-        self._raw = raw_columns(source_of(described.origin.description), self._schema)
         self._fills = dict(fills or {})
+        trained = raw_columns(source_of(described.origin.description), self._schema)
+        self._raw = trained.with_gaps(self._fills)
         self._check_scaling()
-        self._check_fills()
+        self._check_fills(trained)
 
     def __repr__(self) -> str:
         described, told = self._described, ", ".join(str(label) for label in self.classes)
         told = told if self.has_classes else self.loss.title
         rounds = counted(int(described.saved.round), "round")
         return f"SavedModel({described.origin.federation!r}, {self._schema.input_shape} to {told}, {rounds})"
+
+    @property
+    def which(self) -> WhichModel | None:
+        """Which of its run's models it is; None where its file does not say it."""
+        return self._described.saved.which
 
     @property
     def loss(self) -> Loss:
@@ -233,7 +240,7 @@ class SavedModel:
         described, features = self._described.saved, rows.features
         if are_pixels(features):
             return features
-        numbers = feature_values(features)
+        numbers = self._stated(feature_values(features))
         if described.scaling is not None:
             return scale_columns(numbers, self._schema.numeric, described.scaling)
         if self.description.input.by_ranges and self._schema.numeric:
@@ -268,28 +275,37 @@ class SavedModel:
                 "give a model that was saved after it, such as save/last.safetensors",
             )
 
-    def _check_fills(self) -> None:
+    def _check_fills(self, trained: RawColumns) -> None:
         if not self._fills:
             return
-        if self._described.saved.scaling is not None or self.description.input.by_ranges:
+        scales = self._described.saved.scaling is not None or self.description.input.by_ranges
+        fixed = [name for name in self._fills if scales and not trained.refuses_gaps(name)]
+        if fixed:
             raise DataError(
-                "this model fills in missing numbers itself, as it did in training", "give no numbers to fill in"
+                f"this model fills in missing numbers itself, as it did in training, also those of '{fixed[0]}'",
+                "give no number to fill in",
             )
         numbers = [self._schema.names[place] for place in self._schema.numeric if self._schema.names]
         unknown = [name for name in self._fills if name not in numbers]
         if unknown:
             raise DataError(f"'{unknown[0]}' is no numeric column of this model", f"they are {', '.join(numbers)}")
 
-    def _filled(self, given: NDArray[np.floating], table: TextTable | None) -> NDArray[np.floating]:
-        """Return features in which each missing number is what this site filled in, where that was said."""
-        missing = np.isnan(given)
-        if not missing.any():
+    def _stated(self, given: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return features in which each missing number is the one that was stated for its column."""
+        if not self._fills:
             return given
         features = given.copy()
         for name, number in self._fills.items():
             place = self._schema.names.index(name)
-            features[missing[:, place], place] = number
-        left = np.argwhere(np.isnan(features))
+            features[np.isnan(features[:, place]), place] = number
+        return features
+
+    def _filled(self, given: NDArray[np.floating], table: TextTable | None) -> NDArray[np.floating]:
+        """Return features without a gap; a DataError names one for which no number was stated."""
+        missing = np.isnan(given)
+        if not missing.any():
+            return given
+        left = np.argwhere(missing)
         if len(left):
             place = int(left[0][1])
             name = self._schema.name_of((place,))
@@ -299,7 +315,7 @@ class SavedModel:
                 "mean, which the model's file does not have",
                 f"fill them in, or give this site's own mean with --fill {name.strip(chr(39))}=NUMBER",
             )
-        return features
+        return given
 
 
 def load_model(
@@ -315,7 +331,8 @@ def load_model(
         path: a .safetensors file that an aggregator, a site or a simulation has saved.
         workspace: the folder of the plan, for a model of own code ("module:function"). That code is run, if plan
             and code are those that trained the model.
-        fills: what a missing number becomes, by column, for a model whose sites filled in their own means.
+        fills: what a missing number becomes, by column, where sites filled in their own means or training had no
+            missing values.
         code_digest: "sha256:" and 64 hex digits of the own code that may run for a file from which the digest of
             its plan cannot be compared beforehand.
 

@@ -20,6 +20,7 @@ from fedfair.data.acs import TARGET as ACS_TARGET
 from fedfair.data.csv_file import Advice, coded_features, value_places
 from fedfair.data.eicu import STAY_COLUMNS, stay_features
 from fedfair.data.number_texts import form_of
+from fedfair.data.own_form import own_table
 from fedfair.data.pixels import Values, is_image
 from fedfair.data.profile import ColumnProfile
 from fedfair.data.reading import Faults, TableForm, TextTable, counted, numbers, require_columns
@@ -27,10 +28,11 @@ from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, DataSource, EicuSource
+from fedfair.policy.site_format import FormatSection
 from fedfair.prediction.raw_tables import GIVEN, named_columns, table_of
 
 MODEL_ADVICE = Advice(
-    "fill them in: the model was trained on files without any",
+    "fill them in, or give the number that stands for one: --fill COLUMN=NUMBER; training had no such records",
     "fill them in: the model was trained on files without any",
     "correct it: the model was trained on values within the range",
     "correct it",
@@ -54,9 +56,9 @@ class RawRows:
         notes: what somebody should know of them, one sentence each.
     """
 
-    features: Values
+    features: Values = field(repr=False)
     table: TextTable | None
-    kept: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    kept: Mapping[str, NDArray[np.str_]] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
 
 
@@ -85,6 +87,34 @@ class RawColumns:
             return TableForm(fixed=True)
         spec = self.spec
         return TableForm(spec.columns, spec.separator, spec.comment, fixed=True, encoding=spec.encoding)
+
+    def refuses_gaps(self, column: str) -> bool:
+        """Return whether training had no missing value in a numeric column, so that the model fills in none."""
+        spec = self.spec
+        return spec is not None and spec.missing_of.get(column, spec.missing) == "refuse"
+
+    def with_gaps(self, columns: Collection[str]) -> RawColumns:
+        """Return the same where these columns may lack values, for which somebody has stated a number."""
+        gaps = {name: "mean" for name in columns if self.refuses_gaps(name)}
+        if not gaps or self.spec is None:
+            return self
+        return replace(self, spec=self.spec.model_copy(update={"missing_of": self.spec.missing_of | gaps}))
+
+    def written(self, form: FormatSection, key: str) -> RawColumns:
+        """Return the columns of one file that is written in another form than the model's plan has it.
+
+        Args:
+            form: of the file.
+            key: where it is stated, for faults.
+
+        Raises:
+            DataError: the model takes no table whose form a plan describes.
+            PlanError: the form and the model's plan do not go together.
+        """
+        if self.spec is None or self.names is None or not isinstance(self.source, CsvSource):
+            raise DataError(f"{key} says how a table is written, and this model takes no such table", "remove it")
+        table = own_table(self.spec, form, key=key)
+        return replace(self, spec=table.file, names=table.in_file(self.names))
 
 
 def raw_columns(source: DataSource, schema: FeatureSchema) -> RawColumns:

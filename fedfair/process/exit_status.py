@@ -2,9 +2,10 @@
 
 `docs/reference/commands.md` has the table.
 
-A service manager restarts on a failure and reports it, so a service that was asked to stop and stopped is no
-failure. Every other command that is interrupted has not done its work and says so. What is refused does not work
-better the second time, so it has a status of its own, the same as wrong usage.
+A service that was asked to stop before its run had ended has a status of its own: a service manager takes it for
+no failure, and a cluster that moves the service elsewhere must not take it for the end of the work. Every other
+command that is interrupted has not done its work and says so. What is refused does not work better the second
+time, so it has a status of its own, the same as wrong usage.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ class ExitStatus(IntEnum):
     """The exit status of a command."""
 
     DONE = 0
-    """The work was done; or a service was asked to stop (SIGTERM), and did so cleanly."""
+    """The work was done."""
     FAULT = 1
     """Anything that has no status of its own."""
     REFUSED = 2
     """A plan, a file, a release or the command line itself was refused; somebody has to change it."""
     ABORTED = 3
     """A run ended before its result."""
+    STOPPED = 4
+    """A service was asked to stop (SIGTERM) before its run had ended, and did so cleanly."""
     INTERRUPTED = 130
     """Ctrl-C; or any signal to a command that is no service, or a second one to a service."""
 
@@ -48,7 +51,7 @@ STATUS: Mapping[type[FedfairError], ExitStatus] = MappingProxyType(
         errors.TrainingError: ExitStatus.FAULT,
         errors.PrivacyError: ExitStatus.REFUSED,
         errors.UnreachableError: ExitStatus.FAULT,
-        errors.ConnectionRefusedByPeerError: ExitStatus.FAULT,
+        errors.ConnectionRefusedByPeerError: ExitStatus.REFUSED,
         errors.MissingExtraError: ExitStatus.REFUSED,
         errors.AbortedError: ExitStatus.ABORTED,
         StoppedError: ExitStatus.INTERRUPTED,
@@ -68,5 +71,5 @@ def exit_status(fault: FedfairError | OSError) -> ExitStatus:
     if isinstance(fault, OSError):
         return ExitStatus.REFUSED if isinstance(fault, _NO_USE) else ExitStatus.FAULT
     if isinstance(fault, StoppedError) and fault.signal_name == signal.SIGTERM.name:
-        return ExitStatus.DONE
+        return ExitStatus.STOPPED
     return next(STATUS[kind] for kind in type(fault).__mro__ if kind in STATUS)

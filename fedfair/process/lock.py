@@ -56,6 +56,22 @@ class ProcessLock:
         os.close(self._handle)
 
 
+def holder_of(path: Path) -> str | None:
+    """Return the number of the process that holds a file, or "unknown"; None where nobody does.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _hold(handle)
+    except BlockingIOError:
+        return os.pread(handle, PID_BYTES, 0).decode("ascii", "replace") or "unknown"
+    finally:
+        os.close(handle)
+    return None
+
+
 def _hold(handle: int) -> None:
     """Hold an open file for this process alone.
 

@@ -16,6 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from fedfair.atomic_file import OWNER_ONLY
+from fedfair.process.line_end import is_cut
 
 MAX_LOG_BYTES = 16 << 20
 """Of one file: months of an ordinary run."""
@@ -76,6 +77,7 @@ class RotatedLog:
         self._clock = clock
         self._file: FileIO | None = None
         self._size = 0
+        self._is_cut = False
         self._begun: datetime | None = None
 
     def begin(self, *, anew: bool = False) -> None:
@@ -101,10 +103,12 @@ class RotatedLog:
         if self._size and (self._size + len(raw) > self._max_bytes or self._is_old(now)):
             file = self._rotate(file)
         self._begun = self._begun or now
-        left = memoryview(raw)
+        left = memoryview(b"\n" + raw if self._is_cut else raw)
+        self._is_cut = True
+        self._size += len(left)
         while left:
             left = left[file.write(left) :]
-        self._size += len(raw)
+        self._is_cut = False
 
     def lines(self) -> Iterator[str]:
         """Yield every line that is still there, the oldest first, without its end."""
@@ -124,6 +128,7 @@ class RotatedLog:
             self.path.touch(OWNER_ONLY)
         self._file = self.path.open("ab", buffering=0)
         self._size = self.path.stat().st_size
+        self._is_cut = is_cut(self.path)
         self._begun = _first_time(self.path) if self._size else None
         return self._file
 

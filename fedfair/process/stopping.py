@@ -16,6 +16,7 @@ from types import FrameType
 from typing import ParamSpec
 
 from fedfair.errors import StoppedError
+from fedfair.process.hangup import terminal_outlived
 from fedfair.process.interrupts import (
     BEGINS_ITSELF,
     EXIT_BY_SIGNAL,
@@ -143,7 +144,7 @@ def _stopped(what: str) -> StoppedError:
 
 
 def as_service(what: str) -> Callable[[Callable[Arguments, None]], Callable[Arguments, None]]:
-    """Make a command a service: SIGTERM shuts it down cleanly, also where it comes before the command has begun.
+    """Make a command a service: SIGTERM shuts it down cleanly, also before it has begun, and SIGHUP ends nothing.
 
     Args:
         what: the service, for the message.
@@ -152,7 +153,7 @@ def as_service(what: str) -> Callable[[Callable[Arguments, None]], Callable[Argu
     def made(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
         @wraps(command)
         def serve(*words: Arguments.args, **options: Arguments.kwargs) -> None:
-            with service(what):
+            with terminal_outlived(), service(what):
                 command(*words, **options)
 
         serve.__dict__[BEGINS_ITSELF] = True

@@ -206,12 +206,19 @@ def _show(error: FedfairError | OSError) -> None:
     if complaints.taker is not None:
         complaints.taker(error)
     elif isinstance(error, OSError):
-        place = f" ({error.filename})" if error.filename else ""
-        _complain(f"{error.strerror or error}{place}")
+        _complain(refused_by_system(error))
     elif isinstance(error, StoppedError):
         _tell(error.diagnostics())
     else:
         _complain(error.diagnostics())
+
+
+def refused_by_system(error: OSError) -> str:
+    """Return what the system refused, with the name of the file and what to do."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"there is no file {error.filename}\n  -> check the path; it is seen from {pathlib.Path.cwd()}"
+    place = f" ({error.filename})" if error.filename else ""
+    return f"{error.strerror or error}{place}"
 
 
 def _complain(text: str) -> None:

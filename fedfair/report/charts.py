@@ -53,7 +53,7 @@ def _by_size(label: str, risk: SplitRisk | PastRisk) -> Series:
     points = {1.0: (risk.mean, risk.mean, risk.mean)}
     for size, group in risk.by_group_size.items():
         if group.worst is not None:
-            points[float(size)] = (group.worst, *(group.bound or (group.worst, group.worst)))
+            points[float(size)] = (group.worst, *(group.bound or group.likely or (group.worst, group.worst)))
     worst, low, high = zip(*(points[size] for size in sorted(points)), strict=True)
     return Series(label, sorted(points), worst, low, high)
 

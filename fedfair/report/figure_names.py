@@ -6,7 +6,7 @@
 | worst group | `worst` |
 | best group | `best` |
 | disparity | `disparity` |
-| proven interval | `bound` |
+| proven interval | `bound`, or for an estimate `likely` |
 | everybody | `mean` |
 | accuracy | `accuracy` |
 | uniform guess | `uniform_floor` |
@@ -33,9 +33,19 @@ BY_GROUP_SIZE = (GROUP_SIZE, WORST_GROUP, PROVEN_INTERVAL, BEST_GROUP, DISPARITY
 """The headings of a table by group size, in their order."""
 
 
-def interval(bound: tuple[float, float] | None) -> str:
-    """Return where the truth lies; sums under noise tell only about where."""
+def interval(bound: tuple[float, float] | None, likely: tuple[float, float] | None = None) -> str:
+    """Return where the truth lies, or about where.
+
+    Args:
+        bound: an interval that is proven; None for an estimate.
+        likely: of an estimate from sums under noise, where it lies with 95 %; None for any other.
+    """
     if bound is None:
-        return ESTIMATE
+        return ESTIMATE if likely is None else f"{ESTIMATE}, {_between(likely)} with 95 %"
     low, high = bound
-    return "exact" if low == high else f"{loss_text(low, 4, high)} to {loss_text(high, 4)}"
+    return "exact" if low == high else _between(bound)
+
+
+def _between(ends: tuple[float, float]) -> str:
+    low, high = ends
+    return f"{loss_text(low, 4, high)} to {loss_text(high, 4)}"

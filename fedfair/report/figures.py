@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
-from fedfair.extras import is_installed
+from fedfair.extras import install_command, is_installed
 from fedfair.process.printable import printable
 from fedfair.report.svg import INK, LINE, PALETTE, SOFT, inlined
 
@@ -138,8 +138,8 @@ def draw(panels: Sequence[Chart], name: str, title: str, description: str, *, co
         The picture; where Matplotlib is not installed, its title and how to install it.
     """
     if not can_draw():
-        return Markup("<p>{}: no chart, because this needs <code>pip install 'fedfair[plots]'</code></p>").format(
-            title
+        return Markup("<p>{}: no chart, because this needs <code>{}</code></p>").format(
+            title, install_command("plots")
         )
     from matplotlib.figure import Figure
 

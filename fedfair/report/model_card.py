@@ -31,6 +31,7 @@ from fedfair.report.tables import SPLIT_WORDS, metric_rows
 from fedfair.results.document import ResultDocument
 from fedfair.results.loss_text import loss_text
 from fedfair.results.risks import ReportedGroupRisk
+from fedfair.results.warnings import which_model
 from fedfair.run.saved_model import DescribedModel
 
 SAME_THRESHOLD = 1e-9
@@ -75,10 +76,16 @@ def _check(model: DescribedModel, result: ResultDocument, certificate: Certifica
             f"{saved.model.threshold:.9g}",
             "give the run's output model, such as save/last.safetensors of a finished run",
         )
+    digest = format_digest(vector_sha256(saved.model.vector))
+    if result.model is not None and result.model.digest != digest:
+        raise DataError(
+            f"the result is about {result.model.words}, {result.model.digest}; this model is {digest}",
+            "give the run's output model, such as save/last.safetensors of a finished run",
+        )
     if certificate is not None:
         check_figures(certificate)
         check_result(certificate, result, place)
-        check_model(certificate, format_digest(vector_sha256(saved.model.vector)))
+        check_model(certificate, digest)
 
 
 def _lines(
@@ -109,8 +116,9 @@ def _fairness(result: ResultDocument) -> Iterator[str]:
     """Yield the verdict, then the losses: the worst group that training protects first, everybody last."""
     split, risk = result.shown
     size = result.worst_group_size
-    if result.verdict is not None:
-        yield from _bullets(result.verdict.sentences)
+    told = (*which_model(result), *(() if result.verdict is None else result.verdict.sentences))
+    if told:
+        yield from _bullets(told)
         yield ""
     yield f"The figures are about {risk.n} {SPLIT_WORDS[split]}."
     yield ""
@@ -144,7 +152,7 @@ def _group(size: float, group: ReportedGroupRisk) -> tuple[str, str, str]:
     whom = f"the worst {percent(size)}"
     if group.worst is None:
         return whom, TOO_FEW, ""
-    between = interval(group.bound)
+    between = interval(group.bound, group.likely)
     return whom, loss_text(group.worst, 4), between
 
 

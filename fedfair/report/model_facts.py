@@ -42,6 +42,7 @@ def model_facts(model: DescribedModel) -> tuple[tuple[str, str], ...]:
         ("federation", origin.federation or "not said"),
         *((("fine-tuned at", tuned),) if origin.fine_tuned_at else ()),
         ("plan", saved.plan_digest or "not said"),
+        ("which model", "not said" if saved.which is None else saved.which.words),
         ("training rounds", str(int(saved.round))),
         ("architecture", f"{architecture}; {model.layout.dimension} values of {model.layout.dtype.name}"),
         ("takes", _shape(said.input.shape)),

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fedfair.plan import csv_table, initial, losses, schema, sources, task
-from fedfair.policy import site_config, site_sql
+from fedfair.policy import site_config, site_format, site_sql
 
 INTRODUCTION = """# The plan and the site's own file, key by key
 
@@ -68,6 +68,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("plan.yaml: evaluation", schema.EvaluationSection),
     ("collaborator.yaml", site_config.SiteConfig),
     ("collaborator.yaml: data", site_config.SiteData),
+    ("collaborator.yaml: data.format", site_format.FormatSection),
     ("collaborator.yaml: data.sql", site_sql.SqlSection),
     ("collaborator.yaml: network", site_config.NetworkSection),
     ("collaborator.yaml: policy", site_config.SitePolicy),

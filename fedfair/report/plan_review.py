@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfair.extras import EXTRAS, is_installed
+from fedfair.extras import EXTRAS, install_command, is_installed
 from fedfair.fairness.smoothness import smoothness_of, stable_threshold_rate
 from fedfair.plan.deployment import simulation_only
 from fedfair.plan.derived import (
@@ -106,7 +106,7 @@ def _clipping(plan: Plan) -> Iterator[str]:
 
 def _worth(plan: Plan, delta: float) -> str:
     if not is_installed(ACCOUNTANT_LIBRARY):
-        return f"epsilon is not stated here: pip install 'fedfair[{EXTRAS[ACCOUNTANT_LIBRARY]}]'"
+        return f"epsilon is not stated here: {install_command(EXTRAS[ACCOUNTANT_LIBRARY])}"
     worth = "; ".join(
         f"{epsilon(planned_releases(plan, records), delta):.3g} with {records}" for records in TYPICAL_RECORDS
     )

@@ -173,7 +173,7 @@ def _cells(group: ReportedGroupRisk, mean: float) -> tuple[str, str, str, str]:
     if group.worst is None:
         return (TOO_FEW, "-", "-", "-")
     best, disparity = sentences.loss(group.best, mean), sentences.loss(group.disparity, mean)
-    return (sentences.loss(group.worst, mean), interval(group.bound), best, disparity)
+    return (sentences.loss(group.worst, mean), interval(group.bound, group.likely), best, disparity)
 
 
 def _comparison(results: Sequence[Reported]) -> Markup:

@@ -114,10 +114,12 @@ def second_line(shown: Reported, others: Sequence[Reported]) -> str:
     beside = f" ({'; '.join(compared)})" if compared else ""
     algorithm, rounds = algorithm_name(shown.document), shown.document.rounds
     right = "" if risk.accuracy is None else f", and {risk.accuracy:.1%} of the predictions are right"
-    return (
-        f"Over all of the {risk.n} {SPLIT_WORDS[split]} it is {loss(risk.mean)}{beside}{right}. "
-        f"The model was trained by {algorithm} in {rounds} rounds."
-    )
+    trained = f"The model was trained by {algorithm} in {rounds} rounds."
+    if shown.document.model is not None:
+        trained = (
+            f"The run trained by {algorithm} for {rounds} rounds, and its result is {shown.document.model.words}."
+        )
+    return f"Over all of the {risk.n} {SPLIT_WORDS[split]} it is {loss(risk.mean)}{beside}{right}. {trained}"
 
 
 def about_the_loss(document: ResultDocument) -> str:
@@ -148,7 +150,8 @@ def setting_sentence(document: ResultDocument) -> str:
         case "deployment":
             noised = bool(document.privacy.promises())
             how = (
-                "sums that carry noise: they are estimates, and no interval around them is proven."
+                "sums that carry noise: they are estimates. No interval around them is proven; those that are "
+                "shown hold with 95 % under the noise."
                 if noised
                 else "sums; each comes with an interval that is proven to hold the truth."
             )

@@ -103,7 +103,7 @@ def by_group_size(result: ResultDocument, label: str = "") -> Table:
         table.add_row(
             percent(float(size)),
             loss_text(group.worst, 4, risk.mean),
-            interval(group.bound),
+            interval(group.bound, group.likely),
             "-" if group.best is None else loss_text(group.best, 4, risk.mean),
             "-" if group.disparity is None else loss_text(group.disparity, 4, risk.mean),
         )

@@ -23,6 +23,7 @@ from fedfair.results.parts import (
     PlanWords,
     PrivacyWords,
     ReportedProtection,
+    ReturnedModel,
     Timing,
     Traffic,
 )
@@ -57,6 +58,9 @@ class ResultDocument(BaseModel):
     centralised: bool | None = Field(default=None, description="whether it trained on records in one place")
     rounds: int = Field(description="training rounds done")
     threshold: float = Field(description="the threshold of the output model")
+    model: ReturnedModel | None = Field(
+        default=None, description="which of the run's models all figures are of; omitted where it is not known"
+    )
     objective: ObjectiveFigures | None = Field(default=None, description="what the plan minimises")
     uniform_floor: float | None = Field(
         default=None,

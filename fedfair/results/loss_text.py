@@ -36,7 +36,9 @@ def loss_text(loss: float, usual: int = 3, beside: float | None = None) -> str:
         usual: see `decimals_for`.
         beside: a loss whose size decides instead, so that all figures of a table have the same decimals.
     """
-    return f"{loss:.{decimals_for(loss if beside is None else beside, usual)}f}"
+    text = f"{loss:.{decimals_for(loss if beside is None else beside, usual)}f}"
+    # A difference that rounds to nothing has no sign.
+    return text if float(text) else text.removeprefix("-")
 
 
 def loss_or_too_few(loss: float | None) -> str:

@@ -2,8 +2,8 @@
 
 Made at the site, of its own losses and of the evaluation that every member sees; nothing of it is ever sent. A
 site may know everything of its own records, so a group of fewer of them than `evaluation.min_group` is told, with
-its number. Everybody's figures keep to that rule. Decides the figures; who shows them is the caller's business. No
-torch.
+its number. Everybody's figures keep to that rule. Figures that stand side by side are of one model: both sides say
+of which, and two models are refused. Decides the figures; who shows them is the caller's business. No torch.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from fedfair.aggregation.cvar_bounds import SplitSummary
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.ranking import ClassRanking
+from fedfair.errors import LocalProtocolError
 from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import summarise_losses
 from fedfair.fairness.record_losses import Losses, SiteLosses
+from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.results.scores import mean_auc, split_scores
 from fedfair.results.writing import is_suppressed
@@ -47,40 +49,80 @@ class SplitFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnFigures:
-    """One evaluation, as one site sees it; numbers alone.
+class OwnLosses:
+    """The losses of one site's own records under one model.
 
     Attributes:
+        vector_sha256: 32 bytes, of the model.
+        splits: the losses, for the splits that have records.
+    """
+
+    vector_sha256: bytes
+    splits: SiteLosses
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedModel:
+    """Everybody's figures of one model, all from one opened sum.
+
+    Attributes:
+        vector_sha256: 32 bytes, of the model.
+        evaluation: what the sum says.
+        rankings: how everybody's scores rank in it, by split; nothing unless the plan asks for it.
+        is_returned: whether this is said of the model that the run returns, at its end.
+    """
+
+    vector_sha256: bytes
+    evaluation: Evaluation
+    rankings: Mapping[str, tuple[ClassRanking, ...]]
+    is_returned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFigures:
+    """One evaluation of one model, as one site sees it; numbers alone.
+
+    Attributes:
+        model: the digest of the model that all figures are of, "sha256:" and 64 hex digits.
+        is_returned: whether this is said of the model that the run returns, at its end.
         round: training rounds that the model has behind it.
         group_size: of the worst group, a share of the records: the plan's objective.worst_group_size.
         own: of this site's records, for the splits that it has records of, in the order train, validation, test.
         everybody: of all sites' records together, for the same splits.
     """
 
+    model: str
+    is_returned: bool
     round: int
     group_size: float
     own: Mapping[str, SplitFigures]
     everybody: Mapping[str, SplitFigures]
 
 
-def own_figures(
-    plan: Plan, losses: SiteLosses, evaluation: Evaluation, rankings: Mapping[str, tuple[ClassRanking, ...]]
-) -> OwnFigures:
+def own_figures(plan: Plan, own: OwnLosses, judged: JudgedModel) -> OwnFigures:
     """Return the figures of one evaluation at one site.
 
     Args:
         plan: the plan that is run.
-        losses: of this site's records under the very model that was evaluated, for the splits that have records.
-            Where the site took no part in the evaluation, it computes them anew.
-        evaluation: everybody's.
-        rankings: how everybody's scores rank in it, by split; nothing unless the plan asks for it.
+        own: the losses of this site's records under the very model that was evaluated. Where the site took no part
+            in the evaluation, it computes them anew.
+        judged: everybody's figures.
 
     Raises:
+        LocalProtocolError: the two are of different models.
         DataError: a loss is negative or not finite.
     """
+    if own.vector_sha256 != judged.vector_sha256:
+        raise LocalProtocolError(
+            f"this site's own losses are of the model {own.vector_sha256.hex()[:16]}, everybody's figures of "
+            f"{judged.vector_sha256.hex()[:16]}"
+        )
+    losses, evaluation, rankings = own.splits, judged.evaluation, judged.rankings
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
     names = [name for name in SPLITS if name in losses and name in evaluation.splits]
     return OwnFigures(
+        format_digest(judged.vector_sha256),
+        judged.is_returned,
         int(evaluation.round),
         size,
         {name: _own(losses[name], size) for name in names},

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from fedfair.results.scores import FROZEN
+from fedfair.run.which_model import ModelKind
 
 KEPT = ConfigDict(frozen=True, strict=True, extra="allow")
 """Other promises than today's are shown as they stand."""
@@ -28,6 +29,18 @@ class PlanWords(BaseModel):
         default=None, description="the loss and its unit in words; omitted for cross-entropy in nats"
     )
     summary: tuple[tuple[str, str], ...] = Field(description="the whole plan as headings and sentences")
+
+
+class ReturnedModel(BaseModel):
+    """The model that a result is about, of all that its run had."""
+
+    model_config = FROZEN
+
+    kind: ModelKind = Field(description="how it was chosen: training.output, or initial; last also on the way")
+    round: int = Field(description="training rounds that it has behind it; 0 is the untrained model")
+    rounds: int = Field(description="training rounds of the plan")
+    digest: str = Field(description="of its values: sha256: and 64 hex digits")
+    words: str = Field(description="the same in words")
 
 
 class EvaluationWords(BaseModel):

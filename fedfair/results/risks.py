@@ -27,7 +27,8 @@ Size = Annotated[str, AfterValidator(_is_share)]
 class ReportedGroupRisk(BaseModel):
     """The risk of the worst group of one size; losses in nats. All None where the group is too few people.
 
-    The bound alone is None where the sums carried noise for differential privacy, so that `worst` is an estimate.
+    The bound alone is None where the sums carried noise for differential privacy, so that `worst` is an estimate,
+    and `likely` is how far the noise alone may have moved it. The intervals of all sizes hold together.
     """
 
     model_config = FROZEN
@@ -41,6 +42,9 @@ class ReportedGroupRisk(BaseModel):
         description="an interval that is proven to hold the worst group's mean loss; null where there is none"
     )
     at_least: float | None = Field(default=None, description="a mean loss that a group of this size surely has")
+    likely: tuple[float, float] | None = Field(
+        default=None, description="an interval that holds it with 95 % under the noise; omitted without noise"
+    )
 
 
 class SplitRisk(BaseModel):
@@ -72,11 +76,21 @@ class SplitRisk(BaseModel):
         description="what else is told of a task without classes, by name: a number, or one for each label, "
         "interval or class; omitted where there is nothing",
     )
+    hedged: float | None = Field(
+        default=None,
+        description="mean loss of the model's probabilities mixed with those of the uniform guess, whose share "
+        "is the plan's group size; far below the mean, it shows a model too sure; omitted where there is none",
+    )
     above_range: float | None = Field(
         default=None,
         description="share of records whose loss is evaluation.loss_range or more; omitted where they are fewer "
         "than evaluation.min_group",
     )
+    mean_likely: tuple[float, float] | None = Field(
+        default=None,
+        description="an interval that holds the mean with 95 % under the noise; omitted without noise",
+    )
+    accuracy_likely: tuple[float, float] | None = Field(default=None, description="the same of the accuracy")
 
     def worst(self, group_size: float) -> ReportedGroupRisk | None:
         """Return the risk at a group size, or None where the plan did not ask for it."""
@@ -109,6 +123,7 @@ class PastRisk(BaseModel):
     metrics: dict[str, float | tuple[float | None, ...] | None] | None = Field(
         default=None, description="as at the end; omitted where there is nothing"
     )
+    mean_likely: tuple[float, float] | None = Field(default=None, description="as at the end")
 
 
 class Moment(BaseModel):
@@ -131,6 +146,9 @@ class ObjectiveFigures(BaseModel):
     rcvar: float | None = Field(default=None, description="the objective, or the middle of its interval")
     rcvar_bound: tuple[float, float] | None = Field(
         default=None, description="an interval that is proven to hold it; omitted for a simulation, which is exact"
+    )
+    rcvar_likely: tuple[float, float] | None = Field(
+        default=None, description="an interval that holds it with 95 % under the noise; omitted without noise"
     )
     smoothed: float | None = Field(default=None, description="mean of the smoothed losses that were trained on")
     split: str = Field(default="train", description="the split that these are of")

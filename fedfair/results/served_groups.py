@@ -8,6 +8,7 @@ models. Everything follows from the published figures, so it tells nothing that 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedfair.fairness.served_size import ServedSizes, served_sizes
@@ -40,12 +41,12 @@ def served_groups(risk: SplitRisk, guess: float) -> ServedGroups:
     told = {float(size): group for size, group in risk.by_group_size.items() if group.worst is not None}
     certain = all(group.bound is not None for group in told.values())
     intervals = {
-        # An estimate from sums under noise may fall below 0, where no mean of losses is.
-        size: group.bound or (max(group.worst, 0.0), max(group.worst, 0.0))
+        size: group.bound or group.likely or (group.worst, group.worst)
         for size, group in told.items()
         if group.worst is not None
     }
-    return ServedGroups(served_sizes(intervals, risk.mean, guess), certain)
+    # An estimate from sums under noise may fall below 0, where no mean of losses is.
+    return ServedGroups(served_sizes(intervals, max(risk.mean, 0.0), guess), certain)
 
 
 def served_sentence(
@@ -64,7 +65,7 @@ def served_sentence(
     surely = "certainly" if served.certain else "by the estimates"
     family = family_lowest is not None and _below(family_lowest) > 0
     if family and family_lowest is not None:
-        first = f"No model of this kind serves the worst {_below(family_lowest)} % better than guessing"
+        first = _by_none(family_lowest)
     elif group_size is not None and group_size <= sizes.not_served_to:
         first = f"This model serves the worst {_share(group_size)} no better than guessing"
     elif _below(sizes.not_served_to) > 0:
@@ -81,6 +82,17 @@ def served_sentence(
         reached = f"From {_above(sizes.served_from)} % on"
         return f"{reached}, this model serves the worst group {surely} better than guessing."
     return f"{first}; from {_above(sizes.served_from)} % on {subject} {surely} does."
+
+
+def family_sentence(lowest: float) -> Iterator[str]:
+    """Yield up to which size no model of this kind serves the worst group; nothing below one percent."""
+    if _below(lowest) > 0:
+        yield f"{_by_none(lowest)}."
+
+
+def _by_none(lowest: float) -> str:
+    share = _below(lowest)
+    return f"No model of this kind serves the worst {share} % better than guessing (the critical group size)"
 
 
 def _share(size: float) -> str:

@@ -1,19 +1,28 @@
-"""Decides whether a run did harm: whether its model is worse than what could be had without training it.
+"""Decides whether a run did harm: whether its model is worse than what a user could have instead, for everybody.
 
     subject          records                      compared with
-    objective        training                     round 0, the uniform guess, the best constant prediction
-    worst group      held-out, or else training   the same three, at the plan's group size
-    accuracy         as the worst group           the share of the most frequent class
-    losses           all                          none may have been replaced
     training         -                            must have led to a model that is returned
+    objective        training                     round 0, the uniform guess; beyond chance
+    worst group      held-out, or else training   the same two, at the plan's group size; beyond chance
+    mean             as the worst group           the uniform guess; and round 0 and the base rate, unless the
+                                                  worst group fares better than before training, or than by the
+                                                  guess
+    accuracy         as the worst group           the share of the most frequent class, under that condition
+    losses           all                          none may have been replaced
 
-A finding is a fault that the evaluations show: a figure worse than its reference by more than `MARGIN`. It is
-certain where intervals prove it: the lower end of the model's figure is above the upper end of the reference's.
-Figures under noise for differential privacy, and figures of sums with replaced losses, have no interval. They are
-estimates whose error nobody states: a finding by them is not certain, and without one nothing is proved either.
-Risks that are not reported (`evaluation.min_group`) are not compared, and the verdict lists what was not. Figures
-are those of the result itself, so that a verdict tells nothing that the result does not. The sentences are
-`verdict_words.py`'s. No torch.
+A finding is a fault that the evaluations show: a figure worse than its reference by more than `MARGIN`, and by
+more than chance explains where the model's own probabilities are right (`fairness.chance`). The worst group is
+chosen after the outcomes are known, so that the unlucky are in it whatever the model. Its loss is a fault where
+the model mixed with the guess fits everybody better, by more than chance and by `MATERIAL`: then the model is too
+sure of a group. A model that protects the worst group may lose on average; one that does neither is of no use.
+
+A finding is certain where intervals prove it: the lower end of the model's figure is above the upper end of the
+reference's. Figures under noise for differential privacy, and figures of sums with replaced losses, have no
+interval. They are estimates: a finding by them is not certain, and without one nothing is proved either. Under
+noise a figure has an interval that holds with 95 %, and is worse than its reference where those intervals are
+apart. Risks that are not reported (`evaluation.min_group`) are not compared, and the verdict lists what was
+not. Figures are those of the result itself, so that a verdict tells nothing that the result does not. The
+sentences are `verdict_words.py`'s, what to try is `advice.py`'s. No torch.
 """
 
 from __future__ import annotations
@@ -25,17 +34,21 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
+from fedfair.fairness.chance import base_rate_by_chance, fewer_right_by_chance, mean_by_chance
 from fedfair.fairness.constant_prediction import best_constant_risk, majority_share
-from fedfair.results.risks import Moment, ReportedGroupRisk, SplitRisk
+from fedfair.results.risks import Moment, PastRisk, ReportedGroupRisk, SplitRisk
 from fedfair.results.scores import FROZEN
 from fedfair.results.served_groups import ServedGroups, served_groups
 
 MARGIN = 0.001
 """A smaller difference of losses (nats) or shares is not told: result pages and tables show thousandths."""
 
+MATERIAL = 0.01
+"""In nats: by so much of everybody's mean loss a model is too sure, or it is no matter."""
+
 State: TypeAlias = Literal["fine", "worse", "uncertain", "unknown"]
-SubjectName: TypeAlias = Literal["training", "objective", "worst_group", "accuracy", "losses"]
-ReferenceName: TypeAlias = Literal["start", "uniform_guess", "best_constant", "majority", "finite"]
+SubjectName: TypeAlias = Literal["training", "objective", "worst_group", "mean", "accuracy", "losses"]
+ReferenceName: TypeAlias = Literal["start", "uniform_guess", "base_rate", "best_constant", "majority", "finite"]
 Split: TypeAlias = Literal["train", "test"]
 
 
@@ -44,15 +57,26 @@ class VerdictFinding(BaseModel):
 
     model_config = FROZEN
 
-    subject: SubjectName = Field(description="training, objective, worst_group, accuracy or losses")
+    subject: SubjectName = Field(description="training, objective, worst_group, mean, accuracy or losses")
     split: Split | None = Field(description="the split whose records it is about; null for all of them")
     value: float = Field(description="the model's figure: nats, a share, or a number of losses or rounds")
     reference: ReferenceName = Field(
-        description="start (round 0), uniform_guess, best_constant, majority, or finite (losses)"
+        description="start (round 0), uniform_guess, base_rate (the shares of the classes, for everybody), "
+        "majority, or finite (losses); older results also have best_constant"
     )
     limit: float = Field(description="the reference's figure, in the same unit")
     certain: bool = Field(description="whether intervals prove it; false where the figures are estimates")
     sentence: str = Field(description="the same in words")
+
+
+class Remedy(BaseModel):
+    """One change of the plan that is worth a try."""
+
+    model_config = FROZEN
+
+    key: str = Field(description="the key of the plan, such as objective.worst_group_size")
+    wanted: str = Field(description="the value to try")
+    now: str = Field(description="the value that the plan has")
 
 
 class RunVerdict(BaseModel):
@@ -70,6 +94,9 @@ class RunVerdict(BaseModel):
         "guess; null where no size does"
     )
     sentences: tuple[str, ...] = Field(description="the whole verdict in words; the first sentence speaks for all")
+    remedies: tuple[Remedy, ...] = Field(
+        default=(), description="what to try, the most promising first; omitted where nothing is known to help"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +127,7 @@ class StartEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class ReturnedEvaluation:
-    """The evaluation of the model that the run returned.
-
-    Where that is the model before training, because training made it worse, it is the evaluation of the last model
-    that was trained: a run must not be silent about it.
+    """The evaluation of the model that the run returned, and of no other: figures side by side are of one model.
 
     Attributes:
         train: risks over training records.
@@ -111,8 +135,7 @@ class ReturnedEvaluation:
         class_counts: records of each class, by split; a split without an entry has too many classes to be counted.
         counts_noised: whether these numbers, and the accuracy, carry noise.
         replaced: losses that were replaced because they were not finite or too large.
-        given_up_after: rounds that led to the evaluated model, where the one before training is returned in its
-            place; 0 where it is returned itself.
+        given_up_after: rounds that led to no better model, where the untrained one is returned; else 0.
     """
 
     train: SplitRisk
@@ -159,6 +182,25 @@ class Omission:
 
 
 @dataclass(frozen=True, slots=True)
+class Unserved:
+    """The worst group of the plan's size, where it certainly fares no better than by guessing.
+
+    Attributes:
+        split: over which records.
+        records: how many.
+        value: the worst group's mean loss.
+        guess: the loss of the uniform guess.
+        by_chance: whether chance may explain it; None where that is not known.
+    """
+
+    split: Split
+    records: int
+    value: float
+    guess: float
+    by_chance: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The outcome of all comparisons.
 
@@ -171,6 +213,7 @@ class Comparison:
         served: which group sizes are served better than by guessing, also between the reported ones; None where
             guessing has no meaning.
         has_classes: whether a constant class was compared too.
+        unserved: the worst group, where it fares no better than by guessing; that alone is no fault.
     """
 
     faults: tuple[FoundFault, ...]
@@ -180,6 +223,7 @@ class Comparison:
     better_than_guess_from: float | None
     served: ServedGroups | None
     has_classes: bool = True
+    unserved: Unserved | None = None
 
 
 def compare(
@@ -194,33 +238,47 @@ def compare(
         returned: the evaluation of the model.
     """
     split, risk = returned.shown
+    worst = Aim(aim.group_size, 0.0)
+    omissions: list[Omission] = []
+    faults: list[FoundFault] = []
+    figures: list[_Range] = []
     mixtures: list[tuple[SubjectName, Split, SplitRisk, Aim]] = [
         ("objective", "train", returned.train, aim),
-        ("worst_group", split, risk, Aim(aim.group_size, 0.0)),
+        ("worst_group", split, risk, worst),
     ]
-    faults: list[FoundFault] = []
-    omissions: list[Omission] = []
-    figures: list[_Range] = []
     for subject, place, held, mixture in mixtures:
-        figure = _mixed(held.worst(mixture.group_size), held.mean, mixture.tradeoff)
+        figure = _mixed(held.worst(mixture.group_size), held, mixture.tradeoff)
         if figure is None:
             omissions.append(Omission(place, OmissionReason.TOO_FEW_PEOPLE))
             continue
         figures.append(figure)
-        for reference, limit in _references(mixture, uniform_floor, start, returned, place):
-            if isinstance(limit, Omission):
-                omissions.append(limit)
-            elif figure.is_above(limit):
-                certain = figure.proved and limit.proved
-                faults.append(FoundFault(subject, place, held.n, figure.value, reference, limit.value, certain))
+        past = _start(mixture, start, place)
+        if isinstance(past, Omission):
+            omissions.append(past)
+        references: dict[ReferenceName, _Range | Omission | None] = {
+            "start": past,
+            "uniform_guess": _exactly(uniform_floor),
+        }
+        faults += _tail_faults(subject, place, held, figure, references, start)
+    everybody = _Everybody(split, risk, returned, _start_mean(start, split), _start(worst, start, split))
+    if uniform_floor is not None:
+        faults += _mean_faults(everybody, uniform_floor, aim.group_size)
+        if everybody.counts is None and not _has_no_classes(returned):
+            omissions.append(Omission(split, OmissionReason.NO_CLASS_COUNTS))
     return Comparison(
-        faults=(*_given_up(returned), *faults, *_accuracy_faults(returned), *_replaced_losses(returned)),
+        faults=(
+            *_given_up(returned),
+            *faults,
+            *_accuracy_faults(everybody, uniform_floor, aim.group_size),
+            *_replaced_losses(returned),
+        ),
         omissions=tuple(dict.fromkeys(omissions)),
         compared=bool(figures),
         estimated=returned.counts_noised or not all(figure.proved for figure in figures),
         better_than_guess_from=None if uniform_floor is None else _better_from(risk, uniform_floor),
         served=None if uniform_floor is None else served_groups(risk, uniform_floor),
         has_classes=not _has_no_classes(returned),
+        unserved=None if uniform_floor is None else _unserved(split, risk, aim.group_size, uniform_floor),
     )
 
 
@@ -245,37 +303,111 @@ class _Range:
     proved: bool = True
 
     def is_above(self, limit: _Range) -> bool:
-        """Return whether this is above the limit: surely, where intervals tell, or by the estimates."""
-        if self.proved and limit.proved:
-            return self.lower > limit.upper + MARGIN
-        return self.value > limit.value + MARGIN
+        """Return whether this is above the limit: the intervals are apart, or estimates that have none."""
+        return self.lower > limit.upper + MARGIN
 
 
-def _references(
-    mixture: Aim,
-    uniform_floor: float | None,
-    start: StartEvaluation | None,
-    returned: ReturnedEvaluation,
+@dataclass(frozen=True, slots=True)
+class _Everybody:
+    """The records that speak for a model, and what is known of them from before training.
+
+    Attributes:
+        split: their split.
+        risk: the model's figures.
+        returned: the whole evaluation.
+        start_mean: the mean loss before training; None where it is not known of these records.
+        start_worst: the worst group's risk before training, or why it is not known.
+    """
+
+    split: Split
+    risk: SplitRisk
+    returned: ReturnedEvaluation
+    start_mean: float | None
+    start_worst: _Range | Omission
+
+    @property
+    def counts(self) -> Sequence[int] | None:
+        """The numbers of records of each class; None where they are not known."""
+        return self.returned.class_counts.get(self.split)
+
+    @property
+    def certain(self) -> bool:
+        """Whether means and counts are those of the records themselves."""
+        return not (self.returned.counts_noised or self.returned.replaced)
+
+    def protects(self, group_size: float, limit: float) -> bool:
+        """Return whether the worst group surely fares better than a limit."""
+        figure = _mixed(self.risk.worst(group_size), self.risk, 0.0)
+        return figure is not None and figure.upper < limit - MARGIN
+
+
+def _tail_faults(
+    subject: SubjectName,
     split: Split,
-) -> Iterator[tuple[ReferenceName, _Range | Omission]]:
-    """Yield what a mixture of the worst group's risk and the mean is compared with."""
-    yield "start", _start(mixture, start, split)
-    if uniform_floor is None:
+    held: SplitRisk,
+    figure: _Range,
+    references: Mapping[ReferenceName, _Range | Omission | None],
+    start: StartEvaluation | None,
+) -> Iterator[FoundFault]:
+    """Yield where a figure with the worst group in it is above a reference by more than chance explains."""
+    guessing = references["uniform_guess"] is not None
+    past_mean = _start_mean(start, split)
+    if guessing and is_too_sure(held) is not True:
         return
-    yield "uniform_guess", _Range(uniform_floor, uniform_floor, uniform_floor)
-    if _has_no_classes(returned):
+    if not guessing and (past_mean is None or held.mean <= past_mean + MARGIN):
         return
-    counts = returned.class_counts.get(split)
-    if counts is None:
-        yield "best_constant", Omission(split, OmissionReason.NO_CLASS_COUNTS)
-        return
-    least = best_constant_risk(counts, mixture.group_size, mixture.tradeoff)
-    yield "best_constant", _Range(least, least, least, proved=not returned.counts_noised)
+    for reference, limit in references.items():
+        if isinstance(limit, _Range) and figure.is_above(limit):
+            certain = figure.proved and limit.proved
+            yield FoundFault(subject, split, held.n, figure.value, reference, limit.value, certain)
+
+
+def is_too_sure(risk: SplitRisk) -> bool | None:
+    """Return whether everybody fares better by the model mixed with the guess; None where that is not known."""
+    if risk.hedged is None:
+        return None
+    return risk.mean - risk.hedged > max(MATERIAL, mean_by_chance(risk.n))
+
+
+def _mean_faults(everybody: _Everybody, guess: float, group_size: float) -> Iterator[FoundFault]:
+    """Yield what the mean loss of everybody is above by more than chance explains."""
+    risk, past = everybody.risk, everybody.start_worst
+    chance = max(MARGIN, mean_by_chance(risk.n))
+    found: list[tuple[ReferenceName, float, float]] = [("uniform_guess", guess, chance)]
+    if everybody.counts is not None and not everybody.protects(group_size, guess):
+        rate = best_constant_risk(everybody.counts, 1.0, 1.0)
+        found.append(("base_rate", rate, max(MARGIN, base_rate_by_chance(everybody.counts))))
+    protected = isinstance(past, _Range) and everybody.protects(group_size, past.lower)
+    if everybody.start_mean is not None and not protected:
+        found.insert(0, ("start", everybody.start_mean, chance))
+    least = risk.mean if risk.mean_likely is None else risk.mean_likely[0]
+    for reference, limit, allowed in found:
+        if least > limit + allowed:
+            yield FoundFault("mean", everybody.split, risk.n, risk.mean, reference, limit, everybody.certain)
+
+
+def _unserved(split: Split, risk: SplitRisk, group_size: float, guess: float) -> Unserved | None:
+    """Return the worst group where it fares no better than by guessing: surely, or by the estimates."""
+    figure = _mixed(risk.worst(group_size), risk, 0.0)
+    if figure is None or figure.lower <= guess - MARGIN:
+        return None
+    too_sure = is_too_sure(risk)
+    return Unserved(split, risk.n, figure.value, guess, None if too_sure is None else not too_sure)
+
+
+def _exactly(value: float | None) -> _Range | None:
+    return None if value is None else _Range(value, value, value)
 
 
 def _has_no_classes(returned: ReturnedEvaluation) -> bool:
     """Return whether the evaluated records have no classes, so that no constant class is a reference."""
     return returned.train.accuracy is None
+
+
+def _start_mean(start: StartEvaluation | None, split: Split) -> float | None:
+    """Return the mean loss before training; None where it is not known of these very records."""
+    past = None if start is None else start.moment.train if split == "train" else start.moment.test
+    return None if past is None or start is None or not start.same_records.get(split, False) else past.mean
 
 
 def _start(mixture: Aim, start: StartEvaluation | None, split: Split) -> _Range | Omission:
@@ -285,26 +417,31 @@ def _start(mixture: Aim, start: StartEvaluation | None, split: Split) -> _Range 
     if past is None or not start.same_records.get(split, False):
         return Omission(split, OmissionReason.OTHER_RECORDS)
     group = next((risk for size, risk in past.by_group_size.items() if float(size) == mixture.group_size), None)
-    figure = _mixed(group, past.mean, mixture.tradeoff)
+    figure = _mixed(group, past, mixture.tradeoff)
     return Omission(split, OmissionReason.TOO_FEW_PEOPLE) if figure is None else figure
 
 
-def _mixed(group: ReportedGroupRisk | None, mean: float, tradeoff: float) -> _Range | None:
+def _mixed(group: ReportedGroupRisk | None, risk: SplitRisk | PastRisk, tradeoff: float) -> _Range | None:
     """Return (1 - tradeoff) worst + tradeoff mean with its interval; None where the group is not reported."""
     if group is None or group.worst is None:
         return None
-    ends = group.bound or (group.worst, group.worst)
-    value, lower, upper = ((1.0 - tradeoff) * worst + tradeoff * mean for worst in (group.worst, *ends))
+    ends = group.bound or group.likely or (group.worst, group.worst)
+    means = risk.mean_likely or (risk.mean, risk.mean)
+    pairs = ((group.worst, risk.mean), *zip(ends, means, strict=True))
+    value, lower, upper = ((1.0 - tradeoff) * worst + tradeoff * mean for worst, mean in pairs)
     return _Range(value, lower, upper, proved=group.bound is not None)
 
 
-def _accuracy_faults(returned: ReturnedEvaluation) -> Iterator[FoundFault]:
-    split, risk = returned.shown
-    counts = returned.class_counts.get(split)
-    share = 0.0 if counts is None else majority_share(counts)
-    if risk.accuracy is not None and risk.accuracy < share - MARGIN:
-        certain = not returned.counts_noised
-        yield FoundFault("accuracy", split, risk.n, risk.accuracy, "majority", share, certain)
+def _accuracy_faults(everybody: _Everybody, guess: float | None, group_size: float) -> Iterator[FoundFault]:
+    """Yield an accuracy below the share of the most frequent class, unless it buys the worst group something."""
+    risk, counts = everybody.risk, everybody.counts
+    if risk.accuracy is None or counts is None or (guess is not None and everybody.protects(group_size, guess)):
+        return
+    share, common = majority_share(counts), max(range(len(counts)), key=lambda place: counts[place])
+    named = risk.n if risk.confusion is None else risk.n - sum(row[common] for row in risk.confusion)
+    most = risk.accuracy if risk.accuracy_likely is None else risk.accuracy_likely[1]
+    if share - most > max(MARGIN, fewer_right_by_chance(named) / risk.n):
+        yield FoundFault("accuracy", everybody.split, risk.n, risk.accuracy, "majority", share, everybody.certain)
 
 
 def _given_up(returned: ReturnedEvaluation) -> Iterator[FoundFault]:
@@ -323,6 +460,6 @@ def _better_from(risk: SplitRisk, floor: float) -> float | None:
     sizes = [
         float(size)
         for size, group in risk.by_group_size.items()
-        if group.worst is not None and (group.worst if group.bound is None else group.bound[1]) < floor
+        if group.worst is not None and (group.bound or group.likely or (0.0, group.worst))[1] < floor
     ]
     return min(sizes, default=None)

@@ -1,30 +1,33 @@
 """Says a verdict in plain sentences: one for all, one for each figure that is worse, and what was not compared.
 
-Decides the words, the rounding, and what to try; whether there is a fault is `verdict.py`'s business.
+Decides the words and the rounding. Whether there is a fault is `verdict.py`'s business, what to try `advice.py`'s.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import learns_threshold
+from fedfair.plan.derived import minimises_objective, rounds_before
 from fedfair.plan.description import percent
-from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of, server_rate
+from fedfair.plan.learning_rates import rate_factor
 from fedfair.plan.schema import Plan
+from fedfair.results.advice import LARGEST, Advice, AskFamily, FamilyFacts, advised
 from fedfair.results.loss_text import loss_text
-from fedfair.results.served_groups import served_sentence
+from fedfair.results.served_groups import family_sentence, served_sentence
+from fedfair.results.training_course import Course, Evaluated, TrainingCourse, training_course
 from fedfair.results.verdict import (
     Comparison,
     FoundFault,
     Omission,
     OmissionReason,
     RunVerdict,
+    Unserved,
     VerdictFinding,
     state_of,
 )
+from fedfair.run.which_model import UNTRAINED
 
 UNEVALUATED = RunVerdict(
     state="unknown",
@@ -35,57 +38,180 @@ UNEVALUATED = RunVerdict(
 """The verdict on a model that no sum was made about."""
 
 _RECORDS = {"train": "training records", "test": "test records"}
-_TIMES_LARGER, _TIMES_SLOWER = 3.0, 10.0
-"""How many times larger a group and how many times smaller a rate are worth a try, where no figure names one."""
-
-"""Losses from here on are shown with three digits in all."""
 
 
-FamilyLimit: TypeAlias = Callable[[], float | None]
-"""Tells the group size below which no model of this kind beats guessing on the same records, where it is known."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The facts about a run, beside its verdict, that advice follows from.
+
+    Attributes:
+        history: the figure that the plan's algorithm minimises, at every evaluation from round 0 on.
+        reached: the same of the returned model.
+        counts: records of each class among those that speak for the model; nothing where they are not known.
+        family: asked just where there is something to advise; None where nobody can tell.
+    """
+
+    history: tuple[Evaluated, ...] = ()
+    reached: float = 0.0
+    counts: tuple[int, ...] = ()
+    family: AskFamily | None = None
 
 
-def worded(comparison: Comparison, plan: Plan, family: FamilyLimit | None = None) -> RunVerdict:
+NOTHING_KNOWN = Known()
+
+
+def worded(comparison: Comparison, plan: Plan, known: Known = NOTHING_KNOWN) -> RunVerdict:
     """Return the verdict that a comparison comes to.
 
     Args:
         comparison: of the model that the run returned.
         plan: the plan of the run, for its values and what to try instead.
-        family: asked just where the worst group is served worse than by guessing; None where nobody can tell.
+        known: what advice follows from.
     """
     size = plan.objective.worst_group_size
     findings = tuple(_finding(fault, size) for fault in comparison.faults)
-    sentences = [_opening(comparison, plan), *_fault_sentences(comparison, size)]
-    if any((fault.subject, fault.reference) == ("worst_group", "uniform_guess") for fault in comparison.faults):
-        lowest = None if family is None else family()
-        if comparison.served is not None:
-            sentences.append(served_sentence(comparison.served, group_size=size, family_lowest=lowest))
-    sentences += dict.fromkeys(_omission(omission, size) for omission in comparison.omissions)
-    return RunVerdict(
+    sentences = [_opening(comparison), *_fault_sentences(comparison, size)]
+    verdict = RunVerdict(
         state=state_of(comparison),
         findings=findings,
         better_than_guess_from=comparison.better_than_guess_from,
-        sentences=tuple(sentences),
+        sentences=(),
+    )
+    advice = None
+    if comparison.faults or comparison.unserved is not None:
+        family = None if known.family is None else known.family()
+        course = _course(plan, known, family)
+        advice = advised(plan, comparison, course, family, known.counts)
+        sentences[0] = _with_remedies(sentences[0], comparison, advice)
+        sentences += _reasons(comparison, plan, course, family, advice)
+    sentences += dict.fromkeys(_omission(omission, size) for omission in comparison.omissions)
+    told: dict[str, object] = {"sentences": tuple(sentences)}
+    if advice is not None and advice.remedies:
+        told["remedies"] = advice.remedies
+    return verdict.model_copy(update=told)
+
+
+def _course(plan: Plan, known: Known, family: FamilyFacts | None) -> TrainingCourse:
+    first = rounds_before(plan) + 1
+    optimum = None if family is None else family.optimum
+    return training_course(
+        known.history, lambda number: rate_factor(plan, max(number, first)), known.reached, optimum
     )
 
 
-def _opening(comparison: Comparison, plan: Plan) -> str:
+def _with_remedies(opening: str, comparison: Comparison, advice: Advice) -> str:
+    """Return the first sentence with what to try, where it says not to use the model."""
+    if not comparison.faults or not advice.remedies:
+        return opening
+    return f"{opening[:-1]}; try {_remedies(advice)}."
+
+
+def _remedies(advice: Advice) -> str:
+    return _listed([f"{one.key}: {one.wanted} (now {one.now})" for one in advice.remedies])
+
+
+def _reasons(
+    comparison: Comparison, plan: Plan, course: TrainingCourse, family: FamilyFacts | None, advice: Advice
+) -> Iterator[str]:
+    """Yield whom the model does not serve, how training went, and which group could be served."""
+    size = plan.objective.worst_group_size
+    blamed = {fault.subject for fault in comparison.faults}
+    if comparison.unserved is not None and "worst_group" not in blamed:
+        yield _unserved(comparison.unserved, size, certain=not comparison.estimated)
+    yield from _served(comparison, size, family, advice)
+    yield from _course_sentence(course, plan, too_small=advice.too_small)
+    if not comparison.faults and advice.remedies:
+        yield f"To serve the worst group better than by guessing, try {_remedies(advice)}."
+
+
+def _unserved(found: Unserved, size: float, *, certain: bool) -> str:
+    sentence = (
+        f"The worst {percent(size)} of {found.records} {_RECORDS[found.split]} have a mean loss of "
+        f"{loss_text(found.value)}, and the uniform guess has {loss_text(found.guess)}"
+    )
+    if not certain:
+        return f"Estimated: {sentence[:1].lower()}{sentence[1:]}."
+    if found.by_chance is None:
+        return f"{sentence}."
+    # It is chosen after the outcomes are known, so that even a perfect model has one.
+    told = "chance may explain it" if found.by_chance else "chance does not explain it"
+    return f"{sentence}; {told}."
+
+
+def _served(comparison: Comparison, size: float, family: FamilyFacts | None, advice: Advice) -> Iterator[str]:
+    """Yield which groups are served; of this model only what does not speak against a size that is proposed."""
+    if comparison.served is None or (comparison.unserved is None and not advice.too_small):
+        return
+    lowest, served_from = None if family is None else family.lowest, comparison.served.sizes.served_from
+    if advice.size is None or (served_from is not None and advice.size > served_from):
+        yield served_sentence(comparison.served, group_size=size, family_lowest=lowest)
+    elif lowest is not None:
+        yield from family_sentence(lowest)
+    if advice.size is not None and not advice.proved:
+        yield (
+            "From which size on a model of this kind serves the worst group better than guessing is not known "
+            "from these sums; fedfair plan advise finds it where records are in one place."
+        )
+    elif advice.too_small and advice.size is None:
+        yield f"No group of up to {percent(LARGEST)} is known to be served better: the features tell too little."
+
+
+def _course_sentence(course: TrainingCourse, plan: Plan, *, too_small: bool) -> Iterator[str]:
+    """Yield how training went, as far as that is known."""
+    figure = "The objective" if minimises_objective(plan) else "The mean training loss"
+    before, end = course.before, course.end
+    if course.course is Course.OPTIMUM and end is not None and course.optimum is not None:
+        least = loss_text(course.optimum)
+        yield (
+            f"{figure} is {loss_text(end.value)}, and the least that a model of this kind can have is {least}: "
+            "another learning rate or more rounds would not help."
+        )
+    if before is None or end is None or too_small:
+        return
+    values = (
+        f"{loss_text(before.value)} after round {before.round}, {loss_text(end.value)} after round {end.round}"
+    )
+    match course.course:
+        case Course.RISING:
+            yield f"{figure} rose in training: {values}."
+        case Course.FALLING:
+            yield f"{figure} was still falling at the end: {values}."
+        case Course.STILL:
+            yield f"{figure} hardly moved in training: {values}."
+        case Course.FLAT if course.optimum is not None:
+            yield (
+                f"{figure} was flat at the end: {values}; the least that a model of this kind can have is "
+                f"{loss_text(course.optimum)}."
+            )
+        case Course.FLAT:
+            yield f"{figure} was flat at the end: {values}."
+
+
+def _opening(comparison: Comparison) -> str:
     match state_of(comparison):
         case "worse":
-            return f"Do not use this model as it is; try {_remedies(comparison, plan)}."
+            return "Do not use this model as it is."
         case "uncertain" if comparison.faults:
             return (
                 "The figures are estimates, so nothing is certain; if they are right, do not use this model as it "
-                f"is; try {_remedies(comparison, plan)}."
+                "is."
             )
         case "uncertain":
             return "The figures are estimates: they show no fault of this model, and prove nothing."
         case "unknown":
             return "Too few people were evaluated to say whether this model is worse than guessing."
-        case "fine" if not _compared(comparison):
-            return "The model was compared with no other, so nothing shows it worse than one."
         case "fine":
-            return f"No evaluation shows this model worse than {_compared(comparison)}."
+            return _no_fault(comparison)
+
+
+def _no_fault(comparison: Comparison) -> str:
+    others = _compared(comparison)
+    if not others:
+        return "The model was compared with no other, so nothing shows it worse than one."
+    opening = (
+        "No evaluation shows" if comparison.unserved is None else "For everybody together, no evaluation shows"
+    )
+    return f"{opening} this model worse than {others}."
 
 
 def _compared(comparison: Comparison) -> str:
@@ -94,7 +220,7 @@ def _compared(comparison: Comparison) -> str:
     if not reasons & {OmissionReason.NOT_EVALUATED, OmissionReason.OTHER_RECORDS}:
         words.insert(0, "before training")
     if comparison.has_classes and OmissionReason.NO_CLASS_COUNTS not in reasons:
-        words += ["the best constant prediction", "the most frequent class"]
+        words += ["the base rate", "the most frequent class"]
     return _listed(words)
 
 
@@ -125,7 +251,7 @@ def _fault_sentence(faults: Sequence[FoundFault], size: float) -> str:
 
 def _figure(fault: FoundFault, size: float) -> str:
     if fault.subject == "training":
-        return f"Training made the model worse, so these figures are of round {fault.value:.0f} and"
+        return f"After {fault.value:.0f} rounds no trained model was better, so"
     if fault.split is None:
         return f"{fault.value:.0f} losses of this model were not finite or too large,"
     records = f"{fault.records} {_RECORDS[fault.split]}"
@@ -134,20 +260,21 @@ def _figure(fault: FoundFault, size: float) -> str:
             return f"The accuracy over {records} is {100 * fault.value:.1f} %, below"
         case "objective":
             return f"The plan's objective over {records} is {loss_text(fault.value)}, above"
-        case _:
-            return f"The worst {percent(size)} of {records} have a mean loss of {loss_text(fault.value)}, above"
+        case subject:
+            whom = f"All {records}" if subject == "mean" else f"The worst {percent(size)} of {records}"
+            return f"{whom} have a mean loss of {loss_text(fault.value)}, above"
 
 
 def _reference(fault: FoundFault) -> str:
     match fault.reference:
         case "start" if fault.subject == "training":
-            return "the model before training is returned"
+            return f"{UNTRAINED} is returned"
         case "start":
             return f"the {loss_text(fault.limit)} before training"
         case "uniform_guess":
             return f"the {loss_text(fault.limit)} of the uniform guess"
-        case "best_constant":
-            return f"the {loss_text(fault.limit)} of the best constant prediction"
+        case "base_rate" | "best_constant":
+            return f"the {loss_text(fault.limit)} of telling everybody the base rate"
         case "majority":
             return f"the {100 * fault.limit:.1f} % of always naming the most frequent class"
         case "finite":
@@ -170,51 +297,9 @@ def _omission(omission: Omission, size: float) -> str:
             )
         case OmissionReason.NO_CLASS_COUNTS:
             return (
-                "There are too many classes for a count of each, so the best constant prediction and the most "
-                "frequent class are not known."
+                "There are too many classes for a count of each, so the base rate and the most frequent class are "
+                "not known."
             )
-
-
-def _remedies(comparison: Comparison, plan: Plan) -> str:
-    """Return what to try, each key with the value to try and the one that it has now."""
-    return _listed([f"{key}: {wanted} (now {now})" for key, wanted, now in _changes(comparison, plan)])
-
-
-def _changes(comparison: Comparison, plan: Plan) -> Iterator[tuple[str, str, str]]:
-    subjects = {fault.subject for fault in comparison.faults}
-    algorithm = plan.training.algorithm
-    larger = _larger_size(comparison, plan)
-    if larger is not None and not subjects & {"training", "objective", "losses"}:
-        # The objective fell as it should: it is the aim that asks for too much.
-        yield larger
-        larger = None
-    if not ALGORITHMS[algorithm].threshold and subjects & {"objective", "worst_group"}:
-        yield "training.algorithm", "fedsrcvar", algorithm
-    yield _slower(plan)
-    if plan.training.schedule == "constant":
-        yield "training.schedule", "linear", "constant"
-    smoothing = plan.objective.smoothing.name
-    if learns_threshold(plan) and smoothing != "zang":
-        yield "objective.smoothing.name", "zang", smoothing
-    if larger is not None:
-        yield larger
-
-
-def _slower(plan: Plan) -> tuple[str, str, str]:
-    """Return a lower rate: the server's where its steps adapt, because the sites' then decides nothing."""
-    if not adapts_steps(plan):
-        rate = plan.training.learning_rate
-        return "training.learning_rate", f"{rate / _TIMES_SLOWER:.4g}", f"{rate:.4g}"
-    name, rate = server_optimizer_of(plan).name, server_rate(plan)
-    wanted = f"{{name: {name}, learning_rate: {rate / _TIMES_SLOWER:.4g}}}"
-    return "training.server_optimizer", wanted, f"{name} at {rate:.4g}"
-
-
-def _larger_size(comparison: Comparison, plan: Plan) -> tuple[str, str, str] | None:
-    now, served = plan.objective.worst_group_size, comparison.better_than_guess_from
-    wanted = served if served is not None and served > now else _TIMES_LARGER * now
-    # A group of everybody is no worst group: that is FedAvg, and no advice.
-    return ("objective.worst_group_size", f"{wanted:.4g}", f"{now:.4g}") if wanted < 1.0 else None
 
 
 def _listed(words: Sequence[str], joint: str = "or") -> str:

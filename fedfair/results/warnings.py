@@ -23,9 +23,19 @@ def result_warnings(result: ResultDocument) -> tuple[str, ...]:
 
 
 def reassurance(result: ResultDocument) -> tuple[str, ...]:
-    """Return the sentences of a verdict that found no fault; none where a fault is among the warnings."""
+    """Return which model the result is, and the sentences of a verdict that found no fault.
+
+    The sentences of another verdict are among the warnings.
+    """
     verdict = result.verdict
-    return () if verdict is None or verdict.findings else verdict.sentences
+    found = () if verdict is None or verdict.findings else verdict.sentences
+    return (*which_model(result), *found)
+
+
+def which_model(result: ResultDocument) -> Iterator[str]:
+    """Yield which of its run's models a result is about; nothing where it does not say so."""
+    if result.model is not None:
+        yield f"The result is {result.model.words}."
 
 
 def _replaced(result: ResultDocument) -> Iterator[str]:

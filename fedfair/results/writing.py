@@ -1,7 +1,8 @@
 """The result of a run, built as the stable contract `fedfair/result/1`, for simulations and deployments alike.
 
 A simulation knows every loss, so its figures are exact and each bound is one number twice; a deployment knows
-sums, so its worst-group risks are the middles of intervals, which it states. What is not a number becomes null,
+sums, so its worst-group risks are the middles of intervals, which it states. Sums under noise prove nothing: what
+they give are estimates, with intervals that hold with 95 % under the noise. What is not a number becomes null,
 and so does whatever would tell of a group of fewer people than the plan's `evaluation.min_group`. No torch: the
 aggregator writes this file. The contract itself is `fedfair.results.document`.
 """
@@ -19,12 +20,12 @@ import numpy as np
 
 from fedfair.aggregation.cvar_bounds import GroupBound, Interval, SplitSummary
 from fedfair.aggregation.distributed_dp import DistributedDp
+from fedfair.aggregation.evaluation_sums import confusion_matrix
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.loss_metrics import Metrics, metrics_of
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.ranking import ClassRanking
-from fedfair.aggregation.site_means import SplitMeans
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.cvar import rcvar, tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
@@ -35,21 +36,29 @@ from fedfair.plan.derived import (
     evaluates_exactly,
     guess_loss,
     is_masked,
+    minimises_objective,
     planned_loss_range,
     predicts_classes,
     protects_records,
     reported_group_sizes,
 )
 from fedfair.plan.description import summary
+from fedfair.plan.digest import format_digest
 from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.plan.schema import Plan
+from fedfair.results.advice import AskFamily
 from fedfair.results.costs import Basis, SumCost, rounds_summary, traffic_summary
 from fedfair.results.document import FORMAT, ResultDocument
-from fedfair.results.parts import EvaluationWords, PlanWords, PrivacyWords, ReportedProtection, Timing
+from fedfair.results.parts import (
+    EvaluationWords,
+    PlanWords,
+    PrivacyWords,
+    ReportedProtection,
+    ReturnedModel,
+    Timing,
+)
 from fedfair.results.privacy import NO_PRIVACY, deployed_privacy
 from fedfair.results.risks import (
-    CollaboratorRisk,
-    MeanRisk,
     Moment,
     ObjectiveFigures,
     PastRisk,
@@ -57,10 +66,13 @@ from fedfair.results.risks import (
     SplitRisk,
 )
 from fedfair.results.scores import exact_aucs, split_scores
+from fedfair.results.site_risks import Sites, own_means, site_risk, told_sites
 from fedfair.results.survey import survey_words
+from fedfair.results.training_course import Evaluated
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
-from fedfair.results.verdict_words import UNEVALUATED, FamilyLimit, worded
+from fedfair.results.verdict_words import UNEVALUATED, Known, worded
 from fedfair.run.training_run import RunResult
+from fedfair.run.which_model import WhichModel
 
 Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float] | None]]
 """By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval, if
@@ -75,13 +87,13 @@ Matrix: TypeAlias = tuple[tuple[int, ...], ...]
 ClassCounts: TypeAlias = Mapping[str, Sequence[int]]
 """By split: how many records each class has; no entry where there are too many classes."""
 
-Sites: TypeAlias = dict[str, CollaboratorRisk | None]
-
 _SUPPRESSED = ReportedGroupRisk(worst=None, best=None, disparity=None, bound=None)
 
 
 def exact_evaluation(evaluation: Evaluation, losses: Iterable[SiteLosses]) -> Evaluation:
     """Return an evaluation with the worst-group risks that the losses themselves have, instead of intervals.
+
+    Where its sums carried noise, means and accuracies are those of the losses too.
 
     Args:
         evaluation: what the sums proved.
@@ -96,8 +108,14 @@ def _exact_summary(summary: SplitSummary, losses: Losses | None) -> SplitSummary
     if losses is None:
         raise LocalProtocolError("an evaluation has a split that nobody has losses of")
     exact = summarise_losses(losses.values, losses.correct, summary.by_group_size)
+    if summary.mean_interval is not None:
+        summary = replace(
+            summary, mean=exact.mean, accuracy=exact.accuracy, mean_interval=None, accuracy_interval=None
+        )
     return replace(
         summary,
+        mean=exact.mean,
+        mean_bound=Interval(exact.mean, exact.mean),
         by_group_size={
             size: GroupBound(risk.worst, risk.best, risk.disparity, Interval(risk.worst, risk.worst))
             for size, risk in exact.by_group_size.items()
@@ -115,7 +133,7 @@ def simulated_result(
     seconds: float,
     costs: Sequence[SumCost],
     privacy: PrivacyWords = NO_PRIVACY,
-    family: FamilyLimit | None = None,
+    family: AskFamily | None = None,
     engine: Literal["loop", "vectorised", "ray"] | None = None,
 ) -> ResultDocument:
     """Return the result of a simulation.
@@ -130,7 +148,7 @@ def simulated_result(
         seconds: how long the run took.
         costs: what every sum cost, in order.
         privacy: from `privacy_words.simulated_privacy`.
-        family: as `verdict_words.worded`; None where nobody can tell.
+        family: as `verdict_words.Known`; None where nobody can tell.
         engine: which engine computed it; None where a saved model was evaluated.
     """
     stated, sizes = plan.objective, reported_group_sizes(plan)
@@ -146,7 +164,11 @@ def simulated_result(
         if split is None
         else _scored(
             _told(
-                _exact_split(summarise_losses(split.values, split.correct, sizes), fewest, _matrix(run, name)),
+                _exact_split(
+                    summarise_losses(split.values, split.correct, sizes),
+                    fewest,
+                    _exact_matrix(split, classes) if name in run.confusion else None,
+                ),
                 _exact_metrics(plan, split, classes),
                 int(np.count_nonzero(split.values >= planned_loss_range(plan, classes))),
                 fewest,
@@ -154,14 +176,14 @@ def simulated_result(
             run.rankings.get(name, ()),
             fewest,
             exact_aucs(split),
-        )
+        ).model_copy(update=_hedged(run, name))
         for name, split in pooled.items()
     }
-    collaborators: Sites = {name: _site(_means(site), 0) for name, site in losses.items()}
+    collaborators: Sites = {name: site_risk(own_means(site), 0) for name, site in losses.items()}
     if plan.evaluation.site_means:
-        collaborators = _told_sites(run)
+        collaborators = told_sites(run)
     frame = _Frame(plan, plan_digest, run, classes, seconds, costs, privacy, Setting.SIMULATION, family)
-    # Exact, even where the matrices carry noise.
+    # Exact, like the matrices, even where sums carry noise.
     counts = {
         name: np.bincount(split.labels, minlength=classes).tolist()
         for name, split in pooled.items()
@@ -193,14 +215,14 @@ def deployed_result(
     frame = _Frame(plan, plan_digest, run, classes, seconds, costs, promised, Setting.DEPLOYMENT)
     counts = {name: [sum(row) for row in matrix] for name, matrix in run.confusion.items()}
     result = _result(frame, objective, splits, counts)
-    return result.model_copy(update={"collaborators": _told_sites(run)}) if plan.evaluation.site_means else result
+    return result.model_copy(update={"collaborators": told_sites(run)}) if plan.evaluation.site_means else result
 
 
 def _bounded_figures(plan: Plan, run: RunResult) -> tuple[ObjectiveFigures, RisksBySplit]:
     evaluation = _evaluation(run)
     bound = evaluation.objectives["train"]
-    proved = not protects_records(plan) and not evaluation.replaced
-    interval = (float(bound.lower), float(bound.upper)) if proved else None
+    noised = protects_records(plan)
+    proved, ends = not noised and not evaluation.replaced, (float(bound.lower), float(bound.upper))
     fewest = plan.evaluation.min_group
     splits = {
         name: _scored(
@@ -214,14 +236,23 @@ def _bounded_figures(plan: Plan, run: RunResult) -> tuple[ObjectiveFigures, Risk
             fewest,
             {},
             proved=proved,
-        )
+        ).model_copy(update=_hedged(run, name) if proved else {})
         if name in evaluation.splits
         else None
         for name in SPLITS
     }
-    rcvar_figure = float(bound.midpoint)
-    objective = ObjectiveFigures(rcvar=rcvar_figure, rcvar_bound=interval, smoothed=_smoothed(run), split="train")
-    return objective, splits
+    rcvar_figure = _objective_estimate(plan, evaluation) if noised else float(bound.midpoint)
+    objective = ObjectiveFigures(
+        rcvar=rcvar_figure, rcvar_bound=ends if proved else None, smoothed=_smoothed(run), split="train"
+    )
+    return objective.model_copy(update={"rcvar_likely": ends}) if noised else objective, splits
+
+
+def _objective_estimate(plan: Plan, evaluation: Evaluation) -> float:
+    """Return the objective of the estimates themselves: an interval under noise has them in its middle no more."""
+    train, stated = evaluation.splits["train"], plan.objective
+    worst = train.by_group_size[stated.worst_group_size].worst
+    return float((1.0 - stated.tradeoff) * worst + stated.tradeoff * train.mean)
 
 
 def _no_figures() -> tuple[ObjectiveFigures, RisksBySplit]:
@@ -252,7 +283,7 @@ class _Frame:
     costs: Sequence[SumCost] | None
     privacy: PrivacyWords
     setting: Setting
-    family: FamilyLimit | None = None
+    family: AskFamily | None = None
 
 
 def _result(
@@ -286,9 +317,16 @@ def _result(
         traffic=None if frame.costs is None else traffic_summary(frame.costs, basis),
         versions={name: version(name) for name in ("fedfair", "torch")},
     )
+    if run.which is not None:
+        written = written.model_copy(update={"model": _returned_model(run.which, run.vector_sha256)})
     if run.survey is None:
         return written
     return written.model_copy(update={"survey": survey_words(run.survey, plan.evaluation.min_group)})
+
+
+def _returned_model(which: WhichModel, digest: bytes) -> ReturnedModel:
+    said = {"kind": which.kind, "round": which.round, "rounds": which.rounds, "words": which.words}
+    return ReturnedModel.model_validate(said | {"digest": format_digest(digest)})
 
 
 def _timing(frame: _Frame) -> Timing | None:
@@ -376,6 +414,11 @@ def _scored(
     return risk.model_copy(update={"scores": split_scores(rankings, fewest, exact, proved=proved)})
 
 
+def _hedged(run: RunResult, split: str) -> dict[str, float]:
+    """Return the loss of the model mixed with the guess by its name, where there is one."""
+    return {"hedged": run.hedged[split]} if split in run.hedged else {}
+
+
 def _exact_split(summary: RiskSummary, fewest: int, confusion: Matrix | None) -> SplitRisk:
     groups: Groups = {
         size: (risk.worst, risk.best, risk.disparity, (risk.worst, risk.worst))
@@ -413,7 +456,7 @@ def _exact_metrics(plan: Plan, losses: Losses, classes: int) -> Metrics:
 
 
 def _bounded_split(summary: SplitSummary, fewest: int, confusion: Matrix | None, *, proved: bool) -> SplitRisk:
-    groups = _groups(_bounded_groups(summary, proved=proved), summary.n, fewest)
+    groups = _told_groups(summary, fewest, proved=proved)
     risks = summary.by_group_size.items() if proved else ()
     exact = {str(size): risk.at_least for size, risk in risks if risk.at_least is not None}
     if exact:
@@ -421,7 +464,20 @@ def _bounded_split(summary: SplitSummary, fewest: int, confusion: Matrix | None,
             size: risk.model_copy(update={"at_least": exact[size] if risk.worst is not None else None})
             for size, risk in groups.items()
         }
-    return _split_risk(summary.n, summary.mean, summary.accuracy, groups, confusion)
+    risk = _split_risk(summary.n, summary.mean, summary.accuracy, groups, confusion)
+    return risk.model_copy(update=_likely_figures(summary, "mean_likely", "accuracy_likely"))
+
+
+def _likely_figures(summary: SplitSummary, *names: str) -> dict[str, object]:
+    """Return the intervals of mean and accuracy that the noise leaves open; nothing without noise."""
+    found = {"mean_likely": summary.mean_interval, "accuracy_likely": summary.accuracy_interval}
+    told = {name: found[name] for name in names}
+    return {name: (ends.lower, ends.upper) for name, ends in told.items() if ends is not None}
+
+
+def _exact_matrix(losses: Losses, classes: int) -> Matrix:
+    matrix = confusion_matrix(losses.labels, losses.predictions, classes)
+    return tuple(tuple(int(cell) for cell in row) for row in matrix)
 
 
 def _bounded_groups(summary: SplitSummary, *, proved: bool) -> Groups:
@@ -432,6 +488,20 @@ def _bounded_groups(summary: SplitSummary, *, proved: bool) -> Groups:
     return {
         size: (risk.worst, risk.best, risk.disparity, (risk.bound.lower, risk.bound.upper) if proved else None)
         for size, risk in summary.by_group_size.items()
+    }
+
+
+def _told_groups(summary: SplitSummary, fewest: int, *, proved: bool) -> dict[str, ReportedGroupRisk]:
+    """Return the groups that may be told of, under noise with the intervals that it leaves open."""
+    told = _groups(_bounded_groups(summary, proved=proved), summary.n, fewest)
+    if summary.mean_interval is None:
+        return told
+    ends = {str(size): risk.bound for size, risk in summary.by_group_size.items()}
+    return {
+        size: group
+        if group.worst is None
+        else group.model_copy(update={"likely": (ends[size].lower, ends[size].upper)})
+        for size, group in told.items()
     }
 
 
@@ -457,10 +527,9 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
         counts_noised=_carries_noise(frame),
         replaced=0 if run.evaluation is None else run.evaluation.replaced,
     )
-    if run.evaluation is not None and run.evaluation.round == 0 and run.history[-1].round > 0:
-        last = run.history[-1]
-        held = {name: split.n for name, split in last.splits.items()}
-        returned = _trained(returned, last, frame)
+    chosen = run.which is None or run.which.kind == "best"
+    if chosen and run.evaluation is not None and run.evaluation.round == 0:
+        returned = replace(returned, given_up_after=int(run.history[-1].round))
     first = next((past for past in run.history if past.round == 0), None)
     start = None
     if first is not None:
@@ -468,27 +537,22 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
         start = StartEvaluation(past_moment(first, frame.plan, frame.setting), same)
     aim = Aim(plan.objective.worst_group_size, plan.objective.tradeoff)
     comparison = compare(aim, guess_loss(plan, frame.classes), start, returned)
-    return worded(comparison, plan, frame.family)
-
-
-def _trained(returned: ReturnedEvaluation, last: Evaluation, frame: _Frame) -> ReturnedEvaluation:
-    """Return the evaluation of the last model that was trained, where the one before training is returned."""
-    proved = not _carries_noise(frame) and not last.replaced
-    fewest = frame.plan.evaluation.min_group
-    risks = {name: _bounded_split(split, fewest, None, proved=proved) for name, split in last.splits.items()}
-    counts = {
-        name: held
-        for name, held in returned.class_counts.items()
-        if name in last.splits and sum(held) == last.splits[name].n
-    }
-    return replace(
-        returned,
-        train=risks["train"],
-        test=risks.get("test"),
-        class_counts=counts,
-        replaced=last.replaced,
-        given_up_after=int(last.round),
+    split, _ = returned.shown
+    known = Known(
+        tuple(_minimised(past, plan) for past in run.history),
+        _minimised(_evaluation(run), plan).value,
+        tuple(counts.get(split, ())),
+        frame.family,
     )
+    return worded(comparison, plan, known)
+
+
+def _minimised(evaluation: Evaluation, plan: Plan) -> Evaluated:
+    """Return the figure that the plan's algorithm minimises, over training records."""
+    if not minimises_objective(plan):
+        return Evaluated(evaluation.round, evaluation.splits["train"].mean)
+    held = evaluation.objectives["train"]
+    return Evaluated(evaluation.round, held.midpoint, held.upper - held.lower)
 
 
 def _carries_noise(frame: _Frame) -> bool:
@@ -512,53 +576,11 @@ def past_moment(evaluation: Evaluation, plan: Plan, setting: Setting) -> Moment:
             mean=found.mean,
             worst=None if is_suppressed(found.n, size, fewest) else found.by_group_size[size].worst,
             **accuracy,
-            by_group_size=_groups(_bounded_groups(found, proved=proved), found.n, fewest),
+            by_group_size=_told_groups(found, fewest, proved=proved),
             **metrics,
-        )
+        ).model_copy(update=_likely_figures(found, "mean_likely"))
     moment = Moment(round=evaluation.round, threshold=evaluation.threshold, train=splits.pop("train"))
     return moment.model_copy(update=splits)
-
-
-def _told_sites(run: RunResult) -> Sites:
-    """Return what the evaluation's sum tells of each site; null of one that was missing or has too few records."""
-    return {name: _site(means, None) if means else None for name, means in run.site_means.items()}
-
-
-def _means(site: SiteLosses) -> dict[str, SplitMeans]:
-    return {
-        name: SplitMeans(
-            len(split.values),
-            float(split.values.mean()),
-            None if split.correct is None else float(split.correct.mean()),
-        )
-        for name, split in site.items()
-    }
-
-
-def _site(site: Mapping[str, SplitMeans], untold: int | None) -> CollaboratorRisk:
-    """Return the means of one site: of its training records, and under their names of the other splits.
-
-    Args:
-        site: by split, for the reported splits.
-        untold: the number of training records where these are not.
-    """
-    others = {
-        name: MeanRisk(n=split.n, mean=split.mean, **_accuracy_of(split))
-        for name, split in site.items()
-        if name != "train"
-    }
-    train = site.get("train")
-    own = (
-        CollaboratorRisk(n=untold, mean=None, accuracy=None)
-        if train is None
-        else CollaboratorRisk(n=train.n, mean=train.mean, **_accuracy_of(train))
-    )
-    return own.model_copy(update=others)
-
-
-def _accuracy_of(means: SplitMeans) -> dict[str, Any]:
-    """Return the accuracy by its name, where there is one."""
-    return {} if means.accuracy is None else {"accuracy": means.accuracy}
 
 
 def _pooled(sites: Iterable[SiteLosses], split: str) -> Losses | None:

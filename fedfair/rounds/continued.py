@@ -83,6 +83,7 @@ class Continued:
         tolerated: rounds that a crash may have cost the journal.
         vouchers: sites that must say the same before it is believed; more than may collude.
         goes_on: whether the operator wants the rounds that were lost to be repeated.
+        cannot_repeat: why they cannot be repeated; empty where they can.
     """
 
     run_id: str
@@ -90,6 +91,7 @@ class Continued:
     tolerated: int
     vouchers: int
     goes_on: bool = False
+    cannot_repeat: str = ""
 
     def leads(self, seen: Mapping[ParticipantId, Seen]) -> dict[ParticipantId, int]:
         """Return by how many rounds each site is ahead of the journal, where that is more than a crash costs."""
@@ -108,11 +110,20 @@ class Continued:
             f"the sites are ahead by {rounds} rounds: the journal ends after round {self.rounds_done}, and sites "
             f"have taken part until round {self.rounds_done + rounds}; an older copy of save/ was restored"
         )
+        newest = "put the newest copy of save/ back and start it again"
+        if self.cannot_repeat:
+            return (
+                f"{what}; {self.cannot_repeat}",
+                f"{newest}; the sites wait. Without one, --fresh begins a new run",
+            )
         remedy = (
-            "put the newest copy of save/ back and start it again; or have those rounds repeated with "
-            "`fedfair aggregator start --after-restore continue`"
+            f"{newest}; or have those rounds repeated with `fedfair aggregator start --after-restore continue`"
         )
         return what, remedy
+
+    def stops(self, rounds: int) -> bool:
+        """Return whether nothing may be summed, where the sites are ahead by so many rounds."""
+        return bool(rounds) and (bool(self.cannot_repeat) or not self.goes_on)
 
     def vouched_number(self, seen: Mapping[ParticipantId, Seen]) -> SumNumber:
         """Return the number that new sums must exceed, as far as it is believed."""

@@ -63,6 +63,7 @@ class CheckpointKind(enum.Enum):
     INITIAL = "init"
     LAST = "last"
     BEST = "best"
+    TRAINED = "trained"
 
 
 # ------------------------------------------------------------------ events: what happened

@@ -99,6 +99,12 @@ class Federation:
         unfinished: the sum that an earlier process had begun and the training run asks for next; None for none.
         opened: the sum that an earlier process has opened last; None for none.
         clock: seconds since any fixed moment; where there is none, time stands still.
+
+    Attributes:
+        steps: the states that sites must be brought to.
+        phase: where the run stands.
+        rounds_total: how many training rounds the plan has.
+        sum_number: the number of the sum that is open, or of the last one.
     """
 
     def __init__(
@@ -115,9 +121,9 @@ class Federation:
         opened: LastOpened | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._steps = StateSteps(training_run, plan_digest, opened, masked=protection is not None)
+        self.steps = StateSteps(training_run, plan_digest, opened, masked=protection is not None)
         self._federation = plan.federation
-        self._rounds_total = plan.training.rounds
+        self.rounds_total = plan.training.rounds
         self._training_run = training_run
         self._make_sum = make_sum
         self._protection = protection
@@ -125,12 +131,11 @@ class Federation:
         self._quorum = quorum(plan)
         self._deadlines = Deadlines()
         self._late = LateMembers(plan, self._members, self._deadlines, clock)
-        self._phase = Phase.NEW
+        self.phase = Phase.NEW
         self._sum: SumRound | None = None
-        self._sum_number = SumNumber(last_sum_number)
+        self.sum_number = SumNumber(last_sum_number)
         self._continued = continued
         self._seen: dict[ParticipantId, Seen] = {}
-        self._has_summed = False
         self._interrupted = continued is not None
         self._liars = Liars(self._members)
         self._next = CohortSelection(self._members, self._quorum, len(plan.federation.collaborators), self._liars)
@@ -141,24 +146,9 @@ class Federation:
     # -------------------------------------------------------------- what anybody may look at
 
     @property
-    def phase(self) -> Phase:
-        """Return where the run stands."""
-        return self._phase
-
-    @property
     def rounds_done(self) -> int:
         """Return how many training rounds are behind us."""
         return self._training_run.rounds_done
-
-    @property
-    def rounds_total(self) -> int:
-        """Return how many training rounds the plan has."""
-        return self._rounds_total
-
-    @property
-    def sum_number(self) -> SumNumber:
-        """Return the number of the sum that is open, or of the last one."""
-        return self._sum_number
 
     @property
     def request(self) -> SumRequest | None:
@@ -179,11 +169,6 @@ class Federation:
     def waiting_for(self) -> tuple[ParticipantId, ...]:
         """Return whose answer is awaited; while no sum is open, who is not connected."""
         return self._sum.waiting_for if self._sum else self._members.missing
-
-    @property
-    def last_opened(self) -> LastOpened | None:
-        """Return the sum that was opened last, for sites that have missed it; None before the first."""
-        return self._steps.last
 
     @property
     def pace(self) -> SumPace:
@@ -216,10 +201,10 @@ class Federation:
         Raises:
             LocalProtocolError: the event cannot happen now; nothing has changed.
         """
-        if self._phase in {Phase.FINISHED, Phase.ABORTED}:
+        if self.phase in {Phase.FINISHED, Phase.ABORTED}:
             return []
-        if type(event) not in PHASES[self._phase]:
-            raise LocalProtocolError(f"{type(event).__name__} cannot happen while a run is {self._phase.value}")
+        if type(event) not in PHASES[self.phase]:
+            raise LocalProtocolError(f"{type(event).__name__} cannot happen while a run is {self.phase.value}")
         return list(self._handle(event))
 
     def _handle(self, event: Event) -> Iterator[Effect]:  # noqa: C901 - one case per event
@@ -261,14 +246,14 @@ class Federation:
     def _connect(self, participant: ParticipantId, session: bytes, seen: Seen, state: bytes) -> Iterator[Effect]:
         if self._members.presence(participant) is not Presence.ABSENT:  # This refuses a name not of the plan.
             self._late.times.gone(participant)
-        self._members.connect(participant, state or self._steps.initial)
+        self._members.connect(participant, state or self.steps.initial)
         self._seen[participant] = seen
         if self._protection is not None:
             self._protection.note_keys(participant, session)
         if participant in self._liars:
             yield from self._liars.send_away(participant)
         elif self._sum is None:
-            yield from self._steps.tell_of_last(participant, self._members)
+            yield from self.steps.tell_of_last(participant, self._members)
             yield from self._start_if_enough()
         elif participant in self._sum.cohort:
             yield from self._deadlines.cancel(DeadlineKind.GRACE, participant)
@@ -309,7 +294,7 @@ class Federation:
     # -------------------------------------------------------------- waiting for people
 
     def _wait(self) -> Iterator[Effect]:
-        self._phase = Phase.WAITING
+        self.phase = Phase.WAITING
         yield self._deadlines.set(DeadlineKind.JOIN, self._federation.join_deadline_seconds)
         yield from self._start_if_enough()
 
@@ -333,18 +318,16 @@ class Federation:
     # -------------------------------------------------------------- one sum
 
     def _start(self) -> Iterator[Effect]:
+        yield from self._compare()
+        if self.phase is Phase.ABORTED:
+            return
         request = self._training_run.next_sum()
         if request is None:
             raise LocalProtocolError("there is nothing left to sum")
-        if self._continued is not None and not self._has_summed:
-            yield from self._compare(self._continued)
-            if self._phase is Phase.ABORTED:
-                return
-        self._has_summed = True
         yield from self._deadlines.cancel_all()
-        number = SumNumber(self._sum_number + 1)
+        number = SumNumber(self.sum_number + 1)
         sum_round = self._sum_round(number, request)
-        self._sum_number, self._sum, self._phase = number, sum_round, Phase.SUMMING
+        self.sum_number, self._sum, self.phase = number, sum_round, Phase.SUMMING
         yield self._deadlines.set(DeadlineKind.SUM, self._federation.round_deadline_seconds)
         absent = set(sum_round.cohort) - set(self._members.connected)
         for participant in sum_round.cohort:
@@ -354,15 +337,35 @@ class Federation:
             sum_round.step(participant, Step.LAPSE)
         yield from self._close_if_settled(sum_round)
 
-    def _compare(self, continued: Continued) -> Iterator[Effect]:
-        """Before the first sum of this process: hold the journal against what the connected sites know."""
+    def _compare(self) -> Iterator[Effect]:
+        """Before anything is decided in this process: hold the journal against what the connected sites know."""
+        continued, self._continued = self._continued, None
+        if continued is None:
+            return
         seen = {who: self._seen[who] for who in self._members.connected}
         leads, rounds = continued.leads(seen), continued.vouched_lead(seen)
-        self._sum_number = max(self._sum_number, continued.vouched_number(seen))
+        self.sum_number = max(self.sum_number, continued.vouched_number(seen))
         if leads:
             yield SitesAhead(leads, rounds)
-        if rounds and not continued.goes_on:
+        if continued.stops(rounds):
             yield from self._abort(*continued.words(rounds), ExitReason.RESTORED)
+        elif rounds:
+            self._lost.forget()
+
+    def _give_up(self) -> Iterator[Effect]:
+        """Decide without those who did not come, but never before the journal is known to be the newest."""
+        if self._continued is not None and not self._next.others_suffice:
+            yield from self._abort(*self._next.lack(self._lost.due), ExitReason.QUORUM_MISSING)
+            return
+        yield from self._compare()
+        if self.phase is Phase.ABORTED:
+            return
+        if self._next.may_begin_late:
+            yield from self._start()
+            return
+        lost, outcome = self._lost.give_up(self.sum_number)
+        yield from lost
+        yield from self._go_on(outcome)
 
     def _sum_round(self, number: SumNumber, request: SumRequest) -> SumRound:
         self._late.begin_sum(only_these=self._next.is_fixed)
@@ -370,11 +373,11 @@ class Federation:
         if self._protection is None:
             return PlainSumRound(number, request, cohort, quorum, self._make_sum(request.spec))
         for participant in self._members.connected:
-            if not self._steps.reaches(participant, self._members.held(participant)):
+            if not self.steps.reaches(participant, self._members.held(participant)):
                 # Only the adverts of a new session can vouch for the state that it must be sent.
                 self._protection.note_keys(participant, b"")
         record, clip = self._lost.take_record(), self._training_run.state.clip
-        about = (round_subject(self._steps.present, request), 0.0 if clip is None else clip)
+        about = (round_subject(self.steps.present, request), 0.0 if clip is None else clip)
         return MaskedSumRound(number, request, cohort, quorum, self._protection, *about, record)
 
     def _pass_on(self, sum_round: SumRound) -> Iterator[Effect]:
@@ -389,11 +392,11 @@ class Federation:
             yield SendMessage(said.member, said.message, said.vector)
 
     def _ask(self, participant: ParticipantId, sum_round: SumRound) -> Iterator[Effect]:
-        yield from self._steps.bring_up(participant, self._members)
+        yield from self.steps.bring_up(participant, self._members)
         # The request itself tells of an evaluation that was left out; the next sum is about the state without it.
-        self._members.hold(participant, self._steps.present)
+        self._members.hold(participant, self.steps.present)
         about, seconds = (sum_round.number, sum_round.request), self._federation.round_deadline_seconds
-        yield SendSum(participant, *about, self._steps.present, seconds)
+        yield SendSum(participant, *about, self.steps.present, seconds)
 
     def _upload(
         self, participant: ParticipantId, number: SumNumber, payload: bytes | bytearray | memoryview
@@ -479,7 +482,7 @@ class Federation:
 
     @property
     def _newest_over(self) -> int:
-        return self._sum_number - 1 if self._sum else self._sum_number
+        return self.sum_number - 1 if self._sum else self.sum_number
 
     def _is_over(self, number: SumNumber) -> bool:
         return 1 <= number <= self._newest_over
@@ -487,15 +490,13 @@ class Federation:
     def _open_sum(self, number: SumNumber) -> SumRound:
         """Return the open sum, or refuse an answer to a sum that never was."""
         if self._sum is None or number != self._sum.number:
-            raise RemoteProtocolError(f"an answer to sum {number} arrived, the newest sum is {self._sum_number}")
+            raise RemoteProtocolError(f"an answer to sum {number} arrived, the newest sum is {self.sum_number}")
         return self._sum
 
     def _pass_deadline(self, passed: tuple[DeadlineKind, ParticipantId | None] | None) -> Iterator[Effect]:
         match passed, self._sum:
             case (DeadlineKind.JOIN, _), _ if not self._next.may_begin_late:
-                lost, outcome = self._lost.give_up(self._sum_number)
-                yield from lost
-                yield from self._go_on(outcome)
+                yield from self._give_up()
             case (DeadlineKind.JOIN | DeadlineKind.SETTLE, _), _:
                 yield from self._start()
             case (DeadlineKind.SUM | DeadlineKind.MASKS, _), sum_round if sum_round is not None:
@@ -534,7 +535,7 @@ class Federation:
         yield from self._absorb(sum_round)
 
     def _absorb(self, sum_round: SumRound) -> Iterator[Effect]:
-        before, totals = self._steps.present, sum_round.totals()
+        before, totals = self.steps.present, sum_round.totals()
         try:
             progress = self._training_run.apply_aggregate(totals, sum_round.counted)
         except RemoteProtocolError as fault:
@@ -545,15 +546,15 @@ class Federation:
         aftermath = sum_round.aftermath
         said = None if self._protection is None else self._protection.server.announcement
         if said is None:
-            self._steps.moved(LastOpened.in_the_clear(before, totals, sum_round.counted))
+            self.steps.moved(LastOpened.in_the_clear(before, totals, sum_round.counted))
             for participant in self._members.connected:
                 if not self._late.times.owes(participant) or participant in sum_round.cohort:
-                    yield from self._steps.tell_of_last(participant, self._members)
+                    yield from self.steps.tell_of_last(participant, self._members)
         else:
             # The round itself has told whoever was in it to its end.
-            self._steps.moved(LastOpened.under_masks(before, said, aftermath.told))
+            self.steps.moved(LastOpened.under_masks(before, said, aftermath.told))
             for participant in set(aftermath.told) & set(self._members.connected):
-                self._members.hold(participant, self._steps.present)
+                self._members.hold(participant, self.steps.present)
         yield Report(progress, aftermath.clipping)
         if progress.is_best:
             yield Checkpoint(CheckpointKind.BEST)
@@ -584,13 +585,17 @@ class Federation:
             yield from self._wait()
 
     def _finish(self) -> Iterator[Effect]:
-        self._phase = Phase.FINISHED
+        self.phase = Phase.FINISHED
         yield Checkpoint(CheckpointKind.LAST)
-        yield Finish(self._training_run.rounds_done, f"all {self._rounds_total} rounds are done")
+        if not self._training_run.evaluation_only:
+            yield Checkpoint(CheckpointKind.TRAINED)
+        for participant in self._members.connected:
+            yield from self.steps.to_the_end(participant, self._members.held(participant))
+        yield Finish(self._training_run.rounds_done, f"all {self.rounds_total} rounds are done")
 
     def _abort(self, reason: str, remedy: str, why: ExitReason) -> Iterator[Effect]:
         # An open sum is dropped with whatever is in it: the model only ever changes by a whole total.
-        self._sum, self._phase = None, Phase.ABORTED
+        self._sum, self.phase = None, Phase.ABORTED
         yield from self._deadlines.cancel_all()
         yield Checkpoint(CheckpointKind.LAST)
         yield Abort(reason, remedy, why)

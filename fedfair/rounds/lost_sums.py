@@ -143,6 +143,13 @@ class LostSums:
         self._training_run.retry()
         return lost, None
 
+    def forget(self) -> None:
+        """Ask for the next sum as for a new one: the sites have left the interrupted one behind long ago."""
+        if self._record:
+            self._record = b""
+            self._next.ask_anybody()
+            self._training_run.retry()
+
     def _reopen(self, interrupted: Interrupted) -> None:
         self._record = interrupted.record
         self._next.reopen_with(interrupted.asked, self.due, needs_all=interrupted.is_settled)

@@ -90,6 +90,7 @@ class StateSteps:
         masked: whether sums are masked.
 
     Attributes:
+        masked: whether sums are masked.
         last: the sum that was opened last, if it led to the present state.
         initial: the digest of the state in which the run began.
     """
@@ -99,6 +100,7 @@ class StateSteps:
     ) -> None:
         self._training_run = training_run
         self._plan_digest = plan_digest
+        self.masked = masked
         self.last = last if last is not None and last.masked == masked else None
         self.initial = training_run.initial.digest(plan_digest)
         self._known: tuple[RunState, bytes] | None = None
@@ -145,6 +147,24 @@ class StateSteps:
         yield from self.tell_of_last(participant, members)
         if not self.is_present(members.held(participant)):
             members.hold(participant, self.present)
+            yield SendState(participant)
+
+    def to_the_end(
+        self, participant: ParticipantId, held: bytes
+    ) -> Iterator[SendMessage | SendTotals | SendState]:
+        """Bring a participant's copy to the end of a run that is over, as far as it would believe it.
+
+        Nobody is there any more to vouch for a masked run's state, so only the last sum is told.
+
+        Args:
+            participant: who.
+            held: the digest of its copy; empty where it has none of this run.
+        """
+        held = held or self.initial
+        told = self.lacks(participant, held)
+        if told is not None:
+            yield told.effect(participant)
+        elif not self.masked and not self.is_present(held):
             yield SendState(participant)
 
     def reaches(self, participant: ParticipantId, held: bytes) -> bool:

@@ -54,7 +54,7 @@ STATE_SUFFIX = ".initial.state"
 LABEL = "fedfair/initial-model-source/v1"
 FREEZE_AGAIN = "run `fedfair plan freeze --from FILE` again, and have every site approve the plan"
 NOT_STATED = "remove plan.initial.yaml beside the plan to begin with the plan's seed"
-REMEDY = "run `fedfair plan freeze` where fedfair[train] is installed, and bring the file beside the plan here"
+REMEDY = "run `fedfair plan freeze` where torch is installed, and bring the file beside the plan here"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Confusion, Evaluation
 from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.aggregation.survey import SurveySummary
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
+from fedfair.run.which_model import WhichModel
 
 
 class Stage(enum.Enum):
@@ -49,6 +51,7 @@ class Progress:
         threshold: after an evaluation, that of the evaluated model, as the history has it; else the threshold now.
         contributors: how many took part in the sum.
         evaluation: what an evaluation sum proved; None after the other kinds.
+        evaluated: the sums behind it, and which model they are of, whichever is the global model by now.
         is_best: the evaluated model has the lowest objective so far.
         model_changed: the global model or threshold is another one now and must be broadcast again.
         replaced: how many values sites had to replace because they could not be summed.
@@ -64,6 +67,7 @@ class Progress:
     model_changed: bool
     replaced: int = 0
     replacing: int = 0
+    evaluated: EvaluatedModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,10 @@ class RunResult:
             plan asks for it.
         lost_rounds: attempts at training rounds that were given up; noise counts what they would have opened.
         survey: what everybody's training records look like; None without a survey, and before it.
+        which: which model all of this is of; None where nobody has said it.
+        vector_sha256: 32 bytes, of that model; empty where nobody has said it.
+        hedged: the mean loss of the evaluated model mixed with the guess, by split (`fairness.chance`); nothing
+            where losses are no nats of whole outcomes.
     """
 
     rounds: RoundNumber
@@ -99,3 +107,6 @@ class RunResult:
     lost_rounds: int = 0
     rankings: Mapping[str, tuple[ClassRanking, ...]] = field(default_factory=dict)
     survey: SurveySummary | None = None
+    which: WhichModel | None = None
+    vector_sha256: bytes = b""
+    hedged: Mapping[str, float] = field(default_factory=dict)

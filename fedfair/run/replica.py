@@ -35,6 +35,9 @@ class StateKeeper(Protocol):
     def keep(self, run_id: str, state: RunState) -> None:
         """Remember this as the present state."""
 
+    def settle(self) -> None:
+        """Wait until what was to be remembered is on the disk."""
+
     def has_held(self, digest: bytes) -> bool:
         """Return whether this site has answered a request about a state with this digest."""
 
@@ -43,6 +46,9 @@ class Unkept:
     """Remembers nothing: a run that evaluates a saved model begins with that model in every process."""
 
     def keep(self, run_id: str, state: RunState) -> None:
+        """Do nothing."""
+
+    def settle(self) -> None:
         """Do nothing."""
 
     def has_held(self, digest: bytes) -> bool:  # noqa: ARG002 - as the protocol has it
@@ -181,10 +187,14 @@ class RunReplica:
         self._move(reached)
 
     def finish(self) -> bool:
-        """Return whether this site has seen the run to its end, but for last sums that may be left out."""
+        """Return whether this site has seen the run to its end, but for last sums that may be left out.
+
+        The state that it ends in is on the disk when this returns.
+        """
         ended = next((state for state in self._reachable() if state.stage is Stage.FINISHED), self.state)
         if ended is not self.state:
             self._move(ended)
+        self._keeper.settle()
         return self.state.stage is Stage.FINISHED
 
     def trust(self) -> None:

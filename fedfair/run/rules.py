@@ -9,7 +9,8 @@ are, and in which order, is `plan.schedule`'s. No torch: the aggregator imports 
 Arithmetic on vectors is elementwise. Decisions compare numbers that come from integers, so that every platform
 comes to the same bits; where one should not, its digest of the state differs and it says so.
 
-No run returns a model that its evaluations prove to be worse than one that it had: the best one takes its place.
+A run returns the model that its plan names. Only `output: best` chooses: the best one that was evaluated, which
+may be the model before round 1. Where evaluations carry noise nothing is chosen by them, and it is the last.
 
 An exact evaluation that cannot be finished is given up, and the intervals of the histogram stand: no site answers
 one request about one model twice, so it cannot be begun again.
@@ -55,6 +56,7 @@ from fedfair.plan.derived import (
     is_unevaluated,
     keeps_best,
     keeps_own_thresholds,
+    learns_threshold,
     protects_records,
     sites_remember,
     standardises,
@@ -69,9 +71,14 @@ from fedfair.run.continuing import EXTEND_AGAIN, stated_state
 from fedfair.run.history import best_of, with_evaluation
 from fedfair.run.progress import PURPOSE_OF, Progress, Stage
 from fedfair.run.state import OpenedSurvey, RunState
+from fedfair.run.threshold_bound import highest_threshold
+from fedfair.run.which_model import WhichModel
 
 _UNSCALED = frozenset({Stage.SURVEY, Stage.STANDARDISATION})
 """The stages before any scaling is known."""
+
+_AFTER_TRAINING = frozenset({Stage.OUTPUT_EVALUATION, Stage.EXACT_EVALUATION, Stage.FINISHED})
+"""The stages in which the global model is the output model."""
 
 _ROUNDING = 1e-9
 """By how much a sum of thresholds may exceed its bound: far more than adding a million of them may round."""
@@ -97,8 +104,6 @@ class RunRules:
         plan: the plan.
         layout: of its model.
         schema: of the features.
-        as_trained: return what training ends with, even where an earlier model is better. Only a study that
-            compares algorithms wants this.
         room: where the moments of the server optimizer are.
     """
 
@@ -108,10 +113,8 @@ class RunRules:
         layout: Layout,
         schema: FeatureSchema,
         *,
-        as_trained: bool = False,
         room: VectorRoom = IN_MEMORY,
     ) -> None:
-        self._as_trained = as_trained
         self._plan, self._layout, self._schema = plan, layout, schema
         self._training = plan.training
         self._is_noised = protects_records(plan)
@@ -121,6 +124,8 @@ class RunRules:
         self._upper = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound
         # Noise for whole collaborators clips model and threshold together, and has no bound of its own.
         self._threshold_limit = math.inf if is_unevaluated(plan) else threshold_limit(plan, schema.classes)
+        # Noised counts are in every bin; where sites have thresholds of their own, there is none to bound.
+        self._is_bounded = learns_threshold(plan) and not (self._is_noised or keeps_own_thresholds(plan))
         self._specs = sum_specs(plan, layout, schema)
         self._evaluator = Evaluator.from_plan(plan, schema)
         self._optimizer = ServerOptimizer(plan, layout, room)
@@ -136,6 +141,15 @@ class RunRules:
     def evaluator(self) -> Evaluator:
         """Return how the plan wants models evaluated."""
         return self._evaluator
+
+    def which(self, state: RunState) -> WhichModel:
+        """Return which of the run's models is the global model of a state: at its end, the output model."""
+        rounds, done = self._training.rounds, int(state.rounds_done)
+        if state.stage not in _AFTER_TRAINING:
+            return WhichModel("last", done, rounds)
+        if self._keeps_best:
+            return WhichModel("best", int(state.latest.round), rounds)
+        return WhichModel("last" if state.mean is None else self._training.output, done, rounds)
 
     # -------------------------------------------------------------- where a run begins
 
@@ -402,7 +416,8 @@ class RunRules:
         mean, before = state.mean, state.model
         if mean is not None and state.rounds_done >= self._schedule.averaged_from:
             mean = mean.including(before.vector, before.threshold)
-        model = GlobalModel(vector, min(max(threshold, 0.0), self._upper))
+        found = highest_threshold(self._evaluator, state, self._threshold_limit) if self._is_bounded else math.inf
+        model = GlobalModel(vector, min(max(threshold, 0.0), self._upper, found))
         return replace(state, model=model, rounds_done=RoundNumber(state.rounds_done + 1), mean=mean)
 
     def _check_threshold_sum(self, state: RunState, weighted_change: float, weight: float) -> None:
@@ -423,7 +438,7 @@ class RunRules:
     def _evaluated(self, state: RunState, totals: Totals) -> tuple[RunState, Evaluation, bool]:
         """Return the state with an evaluation, the evaluation, and whether it is the best so far."""
         model = state.model
-        found = self._evaluator.evaluate(totals.header, state.rounds_done, model.threshold)
+        found = self._evaluator.evaluate(totals.header, state.rounds_done, model.threshold, totals.contributors)
         evaluation = replace(found, replaced=totals.replaced)
         about = (model.vector_sha256, evaluation.threshold, evaluation.round, totals.contributors, totals.replaced)
         previous, latest = state.evaluated, EvaluatedModel(totals.header, *about)
@@ -436,8 +451,8 @@ class RunRules:
             model = replace(model, threshold=learnt)
             # No loss depends on the threshold that was broadcast, a placeholder; round 1 starts from this one.
             evaluation = replace(evaluation, threshold=learnt)
-        is_best = not state.history or self._evaluator.rank(evaluation) < self._evaluator.rank(
-            self._best_of(state)
+        is_best = not self._is_noised and (
+            not state.history or self._evaluator.rank(evaluation) < self._evaluator.rank(self._best_of(state))
         )
         history, digest = with_evaluation(state, evaluation, self._evaluator.rank)
         state = replace(
@@ -483,18 +498,20 @@ class RunRules:
         is_best: bool,
     ) -> Stepped:
         """Go to the next stage; report what became of the sum."""
+        about = after.evaluated
         after = self._advanced(after)
         last, model = after.evaluated, after.model
         if after.stage is Stage.EVALUATION and last is not None and _is_of(last, model):
             # The evaluation that is due is of the very model that was evaluated last: the sums would be the same.
             totals = Totals(last.header, np.empty(0), last.contributors, last.replaced)
             after, evaluation, is_best = self._evaluated(after, totals)
+            about = after.evaluated
             after = self._advanced(after)
         # By now the model may have made way for the output model; the history says what was evaluated.
         threshold = after.model.threshold if evaluation is None else evaluation.threshold
         changed = after.model is not before.model
         progress = Progress(purpose, after.rounds_done, threshold, contributors, evaluation, is_best, changed)
-        return Stepped(after, progress)
+        return Stepped(after, progress if evaluation is None else replace(progress, evaluated=about))
 
     def _advanced(self, state: RunState) -> RunState:
         """Return the state at its next stage; at the end of training with the output model."""
@@ -505,7 +522,7 @@ class RunRules:
             surveyed = stage is Stage.SURVEY
             return replace(state, stage=self._first_after_survey() if surveyed else self._first_with_model())
         if stage is Stage.OUTPUT_EVALUATION:
-            return self._ended(self._unless_worse(state))
+            return self._ended(state)
         if stage is Stage.TRAINING and self._schedule.evaluates_after(done):
             return replace(state, stage=Stage.EVALUATION)
         if done < self._schedule.rounds:
@@ -517,7 +534,7 @@ class RunRules:
         if self._keeps_best:
             return self._ended(self._returning_best(state))
         if state.mean is None:
-            return self._ended(self._unless_worse(state))
+            return self._ended(state)
         mean = state.mean
         vector = mean.vector.astype(state.model.vector.dtype)
         state = replace(state, model=GlobalModel(vector, mean.threshold), last=state.model)
@@ -527,15 +544,7 @@ class RunRules:
             return replace(state, stage=Stage.OUTPUT_EVALUATION)
         if state.final is not None:
             state = replace(state, evaluated=state.evaluated_earlier)
-        return self._ended(self._unless_worse(state))
-
-    def _unless_worse(self, state: RunState) -> RunState:
-        """Return the state with the best model in place of an output model that is certainly worse."""
-        if self._as_trained or not state.history:
-            return state
-        if not self._evaluator.is_certainly_worse(state.latest, self._best_of(state)):
-            return state
-        return self._returning_best(state)
+        return self._ended(state)
 
     def _best_of(self, state: RunState) -> Evaluation:
         return best_of(state, self._evaluator.rank)

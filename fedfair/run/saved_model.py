@@ -1,6 +1,7 @@
 """A model in a file with everything that is needed to use it again, and a training run that only evaluates it.
 
-Beside the tensors a file carries, as strings: the threshold, the rounds behind the model, the plan's digest, the
+Beside the tensors a file carries, as strings: the threshold, which of the run's models it is and the rounds behind
+it, the plan's digest, the
 scaling of the features that the model expects, without which its figures would be those of another model, and the
 description of what the model takes and returns. Aggregator, sites and simulations write the same file. Decides
 these words and the digest by which a saved model is approved; the format is `model_file.py`'s, the description
@@ -12,8 +13,10 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from fedfair.aggregation import model_file
 from fedfair.aggregation.model_layout import Layout
@@ -21,7 +24,7 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
-from fedfair.plan.derived import is_unevaluated, standardises
+from fedfair.plan.derived import is_unevaluated, needs_everybody, standardises
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection
@@ -35,12 +38,16 @@ from fedfair.run.model_description import (
 )
 from fedfair.run.scaling_words import SCALING_KEY, parse_scaling, scaling_text
 from fedfair.run.training_run import TrainingRun
+from fedfair.run.which_model import KINDS, WhichModel
 from fedfair.signed_message import labelled_message
 from fedfair.version import __version__
 
+KIND_KEY, ROUNDS_KEY = "which_model", "rounds"
 FINE_TUNED_KEY = "fine_tuned_at"
 INITIAL_WEIGHTS_KEY = "initial_weights_digest"
 IDENTITY_LABEL = "fedfair/saved-model/v1"
+SITES_KEY = "sites_digest"
+SITES_LABEL = "fedfair/sites/v1"
 ANOTHER_MODEL = "give the model that this plan has trained, or the plan that has trained this model"
 
 
@@ -53,12 +60,14 @@ class TrainedModel:
         round: training rounds that it has behind it.
         plan_digest: of the plan that it was trained by, "sha256:" and 64 hex digits; empty if not said.
         scaling: of the features that it expects; None where it takes them as they are.
+        which: which of the run's models it is; None where nobody has said it.
     """
 
     model: GlobalModel
     round: RoundNumber
     plan_digest: str
     scaling: FeatureScaling | None
+    which: WhichModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ class ModelOrigin:
         description: of what the model takes and returns.
         fine_tuned_at: the site that has fine-tuned it on its own records; empty for a model of the federation.
         initial_weights: 32 bytes, the digest of the model before round 1; None where the file does not say it.
+        sites: 32 bytes, by `sites_digest`, of those that have evaluated it, all of them in every evaluation; None
+            where the file does not say it, or where an evaluation may have been without some of them.
     """
 
     federation: str
@@ -78,6 +89,7 @@ class ModelOrigin:
     description: ModelDescription
     fine_tuned_at: str = ""
     initial_weights: bytes | None = None
+    sites: bytes | None = None
 
     @classmethod
     def of_plan(
@@ -85,7 +97,8 @@ class ModelOrigin:
     ) -> ModelOrigin:
         """Return the origin of the plan's models; the schema is of its features."""
         description = describe_model(plan, schema)
-        return cls(plan.federation.name, plan_digest, description, initial_weights=initial_weights)
+        sites = sites_digest(plan.federation.collaborators) if needs_everybody(plan) else None
+        return cls(plan.federation.name, plan_digest, description, initial_weights=initial_weights, sites=sites)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,35 @@ class DescribedModel:
     layout: Layout
     saved: TrainedModel
     origin: ModelOrigin
+
+
+RunModel: TypeAlias = Literal["initial", "present", "best", "trained"]
+"""A model that a run has now: the one before round 1, the global model (at the end the output model), the best one
+right after its evaluation, or what training has come to."""
+
+
+def saved_of(training_run: TrainingRun, which: RunModel, plan_digest: str) -> TrainedModel:
+    """Return a model that a run has now, as its file has it.
+
+    Args:
+        training_run: the run.
+        which: which model.
+        plan_digest: "sha256:" and 64 hex digits.
+    """
+    rounds, done = training_run.rounds_total, training_run.rounds_done
+    match which:
+        case "initial":
+            model, said = training_run.model, WhichModel("initial", 0, rounds)
+        case "best":
+            model, said = training_run.best, WhichModel("best", int(done), rounds)
+        case "trained":
+            model, said = training_run.trained, WhichModel("last", int(done), rounds)
+        case "present":
+            model, stated = training_run.model, training_run.which
+            if stated is None:
+                return TrainedModel(model, done, plan_digest, training_run.scaling)
+            said = stated
+    return TrainedModel(model, RoundNumber(said.round), plan_digest, training_run.scaling, said)
 
 
 def save_model(path: Path, layout: Layout, saved: TrainedModel, origin: ModelOrigin) -> None:
@@ -133,6 +175,10 @@ def model_words(saved: TrainedModel, origin: ModelOrigin) -> dict[str, str]:
         words[FINE_TUNED_KEY] = origin.fine_tuned_at
     if origin.initial_weights is not None:
         words[INITIAL_WEIGHTS_KEY] = format_digest(origin.initial_weights)
+    if origin.sites is not None:
+        words[SITES_KEY] = format_digest(origin.sites)
+    if saved.which is not None:
+        words |= {KIND_KEY: saved.which.kind, ROUNDS_KEY: str(saved.which.rounds)}
     if saved.scaling is not None:
         words[SCALING_KEY] = scaling_text(saved.scaling)
     return words
@@ -149,8 +195,10 @@ def read_saved(path: Path) -> DescribedModel:
         description = read_description(words)
         threshold, rounds = float(words["threshold"]), int(words["round"])
         scaling = parse_scaling(words.get(SCALING_KEY), _numeric_columns(description))
+        which = _which(words, rounds)
         stated = words.get(INITIAL_WEIGHTS_KEY)
         weights = None if stated is None else parse_digest(stated)
+        sites = None if SITES_KEY not in words else parse_digest(words[SITES_KEY])
     except (KeyError, ValueError, TypeError, PlanError) as error:
         raise DataError(
             f"{path} does not say its threshold, its round, its scaling or its columns as fedfair writes them: "
@@ -160,8 +208,9 @@ def read_saved(path: Path) -> DescribedModel:
     if not (math.isfinite(threshold) and threshold >= 0.0 and rounds >= 0):
         raise DataError(f"{path} says threshold {threshold} and round {rounds}")
     digest = words.get("plan_digest", "")
-    saved = TrainedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling)
-    origin = ModelOrigin(words.get("federation", ""), digest, description, words.get(FINE_TUNED_KEY, ""), weights)
+    saved = TrainedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling, which)
+    tuned = words.get(FINE_TUNED_KEY, "")
+    origin = ModelOrigin(words.get("federation", ""), digest, description, tuned, weights, sites)
     return DescribedModel(layout, saved, origin)
 
 
@@ -230,6 +279,23 @@ def model_identity(layout: Layout, model: GlobalModel, scaling: FeatureScaling |
     return hashlib.sha256(labelled_message(IDENTITY_LABEL, fields)).digest()
 
 
+def sites_digest(names: Iterable[str]) -> bytes:
+    """Return 32 bytes that stand for a set of sites, whatever their order."""
+    message = labelled_message(SITES_LABEL, [name.encode() for name in sorted(names)])
+    return hashlib.sha256(message).digest()
+
+
+def _which(words: Mapping[str, str], rounds_done: int) -> WhichModel | None:
+    """Return which model a file says it holds; None of a file that does not say it."""
+    stated = words.get(KIND_KEY)
+    if stated is None:
+        return None
+    kind = next((known for known in KINDS if known == stated), None)
+    if kind is None:
+        raise ValueError(f"{KIND_KEY} is {stated!r}, not one of {', '.join(KINDS)}")
+    return WhichModel(kind, rounds_done, int(words[ROUNDS_KEY]))
+
+
 def _numeric_columns(description: ModelDescription) -> int | None:
     """Return how many columns a scaling has; None where the description cannot tell."""
     numbers = [column for column in description.columns if isinstance(column, NumberColumn)]
@@ -279,5 +345,5 @@ def evaluation_run(
             "evaluate the saved model with `fedfair evaluate`, on data that the promise is not about",
         )
     training_run = TrainingRun(evaluation_plan(plan, saved.round, exact=exact), layout, schema, saved.model.vector)
-    training_run.resume_at(saved.model.threshold, saved.round, saved.scaling)
+    training_run.resume_at(saved.model.threshold, saved.round, saved.scaling, saved.which)
     return training_run

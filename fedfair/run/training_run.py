@@ -30,6 +30,7 @@ from fedfair.run.progress import Progress, RunResult, Stage
 from fedfair.run.rules import RunRules, Stepped
 from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
 from fedfair.run.state import RunState
+from fedfair.run.which_model import WhichModel
 
 __all__ = [
     "Evaluation",
@@ -57,7 +58,6 @@ class TrainingRun:
         layout: of its model.
         schema: of the features.
         vector: array (d,), the model before round 1; it is copied.
-        as_trained: return what training ends with, even where an earlier model is better.
         room: where the moments of the server optimizer are.
         carried: what the run takes over beside the vector.
 
@@ -79,16 +79,16 @@ class TrainingRun:
         schema: FeatureSchema,
         vector: NDArray[np.floating],
         *,
-        as_trained: bool = False,
         room: VectorRoom = IN_MEMORY,
         carried: Carried = NOTHING,
     ) -> None:
-        self.rules = RunRules(plan, layout, schema, as_trained=as_trained, room=room)
+        self.rules = RunRules(plan, layout, schema, room=room)
         self.initial = self.rules.initial(vector, carried)
         self.state: RunState = self.initial
         self._attempt = 1
         self.lost_rounds = lost_before(plan)
         self.evaluation_only = False
+        self._saved: WhichModel | None = None
 
     # -------------------------------------------------------------- the present state
 
@@ -124,6 +124,21 @@ class TrainingRun:
         It is the global model itself, unless that had to make way for the output model at once.
         """
         return self.state.best or self.state.model
+
+    @property
+    def rounds_total(self) -> int:
+        """Return how many training rounds the plan has."""
+        return self.rules.which(self.state).rounds
+
+    @property
+    def which(self) -> WhichModel | None:
+        """Return which model the global model is; of a saved one, what its file says, where it says it."""
+        return self._saved if self.evaluation_only else self.rules.which(self.state)
+
+    @property
+    def trained(self) -> GlobalModel:
+        """Return what training has come to: the model of the last round, whichever one is returned."""
+        return self.state.last or self.state.model
 
     @property
     def evaluated(self) -> EvaluatedModel | None:
@@ -207,6 +222,9 @@ class TrainingRun:
             self.lost_rounds,
             {} if state.evaluated is None else evaluator.rankings(state.evaluated.header),
             self.rules.surveyed(state),
+            self.which,
+            state.model.vector_sha256,
+            {} if state.evaluated is None else evaluator.hedged(state.evaluated.header),
         )
 
     def snapshot(self) -> RunSnapshot:
@@ -230,9 +248,11 @@ class TrainingRun:
         self.state = self.rules.housed(state_of(replace(snapshot, state=words), self.initial))
         self._attempt, self.lost_rounds = attempt, lost_rounds
 
-    def resume_at(self, threshold: float, rounds_done: RoundNumber, scaling: FeatureScaling | None) -> None:
+    def resume_at(
+        self, threshold: float, rounds_done: RoundNumber, scaling: FeatureScaling | None, which: WhichModel | None
+    ) -> None:
         """Take the initial model for one that has so many rounds behind it: all that is due is its evaluation."""
-        self.evaluation_only = True
+        self.evaluation_only, self._saved = True, which
         model = replace(self.state.model, threshold=threshold)
         resumed = replace(self.state, stage=Stage.EVALUATION, model=model)
         self.state = self.initial = replace(resumed, rounds_done=rounds_done, scaling=scaling)

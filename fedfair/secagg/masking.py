@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class Update:
         replaced: how many values were replaced already because they could not be summed; at least 0.
     """
 
-    header: NDArray[np.float64]
+    header: NDArray[np.float64] = field(repr=False)
     body: Body
     weight: int
     abstains: bool = False

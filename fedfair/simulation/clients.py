@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -40,8 +40,8 @@ class LocalChanges:
         thresholds: float64 array (members,): change of the threshold, in units of the loss.
     """
 
-    models: NDArray[np.floating]
-    thresholds: NDArray[np.float64]
+    models: NDArray[np.floating] = field(repr=False)
+    thresholds: NDArray[np.float64] = field(repr=False)
 
 
 class Clients(Protocol):

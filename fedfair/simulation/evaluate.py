@@ -31,7 +31,7 @@ from fedfair.run.saved_model import (
     without_noise,
 )
 from fedfair.simulation.clients import LoopClients
-from fedfair.simulation.linear_family import least_served_size
+from fedfair.simulation.linear_family import family_facts
 from fedfair.simulation.simulate import SimulationOutcome, play
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
@@ -93,9 +93,9 @@ def evaluate_sites(
         classes=schema.classes,
         seconds=time.perf_counter() - start,
         costs=(),
-        family=partial(least_served_size, plan, sites),
+        family=partial(family_facts, plan, sites),
     )
     record = evaluation_record(plan, binding.digest, schema, training_run.evaluated, masked=False)
     origin = ModelOrigin.of_plan(plan, record.plan_digest, schema, binding.initial_weights)
     scaling = training_run.scaling
-    return SimulationOutcome(result, training_run.model, model.layout, record, scaling, losses, origin)
+    return SimulationOutcome(result, training_run.model, model.layout, record, scaling, losses, origin, saved)

@@ -15,11 +15,16 @@ from numpy.typing import NDArray
 from fedfair.data.dataset import Dataset, Splits, pooled_features
 from fedfair.data.pixels import feature_values
 from fedfair.fairness.critical_size import critical_group_size, critical_size_bounds
+from fedfair.fairness.cvar import rcvar
+from fedfair.fairness.linear_design import linear_design
+from fedfair.fairness.linear_fit import fit_linear, linear_losses
 from fedfair.ids import ParticipantId
+from fedfair.plan.derived import minimises_objective
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel
+from fedfair.results.advice import FamilyFacts
 
 Features = NDArray[np.float64]
 
@@ -28,6 +33,9 @@ MAX_PROGRAM_RECORDS = 5000
 
 MAX_VALUES = 4_000_000
 """A solver that nobody asked for sees at most so many feature values times logits."""
+
+_MEAN_ALGORITHMS = frozenset({"fedavg", "erm"})
+"""What these minimise is the mean loss."""
 
 
 def least_served_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> float | None:
@@ -41,6 +49,11 @@ def least_served_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> floa
         A share in [0, 1]; None where the model is not linear, the loss is not cross-entropy, or there are too many
         records to ask.
     """
+    bounds = _critical_size(plan, sites)
+    return None if bounds is None else bounds[0]
+
+
+def _critical_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> tuple[float, float] | None:
     if not isinstance(plan.task.model, LinearModel) or plan.task.loss != CROSS_ENTROPY:
         return None
     trained = [site.train for site in sites.values()]
@@ -49,7 +62,40 @@ def least_served_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> floa
     if is_too_much(schema, sum(map(len, judged))):
         return None
     classes, train, asked = schema.classes, _joined(trained), _joined(judged)
-    return critical_sizes(scaled(asked, standardised_columns(train)), asked.labels, classes)[0]
+    return critical_sizes(scaled(asked, standardised_columns(train)), asked.labels, classes)
+
+
+def family_facts(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> FamilyFacts | None:
+    """Return what no model of the plan's kind can do better.
+
+    The critical size is that of the records held out, the optimum that of the training records.
+
+    Args and None as in `least_served_size`; the optimum is None where the algorithm minimises something else than
+    the objective or the mean loss.
+    """
+    bounds = _critical_size(plan, sites)
+    if bounds is None:
+        return None
+    trained = _joined([site.train for site in sites.values()])
+    if is_too_much(trained.schema, len(trained)):
+        return FamilyFacts(*bounds)
+    return FamilyFacts(*bounds, _optimum(plan, trained))
+
+
+def _optimum(plan: Plan, trained: Dataset) -> float | None:
+    """Return the least objective, or mean loss, of a linear model over the training records, or a little more."""
+    stated = plan.objective
+    if minimises_objective(plan):
+        size, tradeoff = stated.worst_group_size, stated.tradeoff
+    elif plan.training.algorithm in _MEAN_ALGORITHMS:
+        size, tradeoff = 1.0, 1.0
+    else:
+        return None
+    features, classes = scaled(trained, standardised_columns(trained)), trained.schema.classes
+    design = linear_design(features, trained.labels, classes)
+    losses, _ = linear_losses(fit_linear(design, size, tradeoff), design, features, trained.labels)
+    # The uniform guess is a linear model, too.
+    return min(float(rcvar(losses, size, tradeoff)), math.log(classes))
 
 
 def is_too_much(schema: FeatureSchema, records: int) -> bool:

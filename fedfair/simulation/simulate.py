@@ -41,7 +41,7 @@ from fedfair.results.document import ResultDocument
 from fedfair.results.privacy import simulated_privacy
 from fedfair.results.writing import exact_evaluation, simulated_result
 from fedfair.run.initial_model import StatedWeights
-from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, without_noise
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, saved_of, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
 from fedfair.simulation.backend import Engine, RayCluster, chosen_engine
 from fedfair.simulation.baselines.algorithm import Algorithm
@@ -50,7 +50,7 @@ from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients
 from fedfair.simulation.dealt.clients import OnLoss, nobody_hears
 from fedfair.simulation.everybody import Everybody, RayTerms, engaged
-from fedfair.simulation.linear_family import is_too_much, least_served_size
+from fedfair.simulation.linear_family import family_facts, is_too_much
 from fedfair.training.binding import bound
 
 HERE = RayCluster()
@@ -70,6 +70,8 @@ class SimulationOutcome:
         scaling: of the features that the model expects; None where it takes them as they are.
         losses: those of the output model, record by record in the order of every collaborator's splits.
         origin: what a file of the model says of the plan.
+        saved: the output model as a file has it.
+        trained: what training ended with, whichever model is the output; None where a saved model was evaluated.
         survey_faults: what the plan's survey shows of each collaborator's columns, where it shows anything.
     """
 
@@ -80,6 +82,8 @@ class SimulationOutcome:
     scaling: FeatureScaling | None
     losses: Mapping[ParticipantId, SiteLosses]
     origin: ModelOrigin
+    saved: TrainedModel
+    trained: TrainedModel | None = None
     survey_faults: Mapping[ParticipantId, tuple[SurveyFault, ...]] = field(default_factory=dict)
 
 
@@ -126,29 +130,24 @@ def simulate_sites(
     cluster: RayCluster = HERE,
     on_progress: OnProgress | None = None,
     on_loss: OnLoss = nobody_hears,
-    as_trained: bool = False,
     initial: StatedWeights | None = None,
 ) -> SimulationOutcome:
     """Run the plan on records that are in memory already; otherwise as `simulate`.
 
-    With `as_trained` the result is what training ends with, even where an earlier model is better by the plan's
-    objective: a study of algorithms compares what they come to. `initial` are the weights that the plan names,
-    where no file beside the plan holds them.
+    `initial` are the weights that the plan names, where no file beside the plan holds them.
     """
     chosen = chosen_engine(plan, engine)
     _check_goes_on(plan)
     with engaged(plan, sites, root, chosen, RayTerms(cluster, on_loss) if engine == "ray" else None) as everybody:
-        return _simulated(everybody, on_progress, initial, as_trained=as_trained)
+        return _simulated(everybody, on_progress, initial)
 
 
 def _simulated(
-    everybody: Everybody, on_progress: OnProgress | None, initial: StatedWeights | None, *, as_trained: bool
+    everybody: Everybody, on_progress: OnProgress | None, initial: StatedWeights | None
 ) -> SimulationOutcome:
     plan, sites, root, schema = everybody.plan, everybody.sites, everybody.root, everybody.schema
     binding = bound(plan, schema, root, initial)
-    training_run = TrainingRun(
-        plan, binding.layout, schema, binding.vector, as_trained=as_trained, carried=binding.carried
-    )
+    training_run = TrainingRun(plan, binding.layout, schema, binding.vector, carried=binding.carried)
     cohort = everybody.cohort(plan, sites)
     centralised = ALGORITHMS[plan.training.algorithm].centralised
     if centralised:
@@ -189,13 +188,19 @@ def _simulated(
     result = simulated_result(
         plan,
         format_digest(binding.digest),
-        replace(came_to, history=history, rounds=training_run.rounds_done, threshold=training_run.model.threshold),
+        replace(
+            came_to,
+            history=history,
+            rounds=training_run.rounds_done,
+            threshold=training_run.model.threshold,
+            which=training_run.which,
+        ),
         losses,
         classes=schema.classes,
         seconds=time.perf_counter() - start,
         costs=costs,
         privacy=simulated_privacy(plan, everybody.logs, distributed_dp(plan, binding.layout.dimension)),
-        family=None if _unread(sites, losses, schema) else partial(least_served_size, plan, sites),
+        family=None if _unread(sites, losses, schema) else partial(family_facts, plan, sites),
         engine=everybody.engine_word,
     )
     if judged.evaluated is None:
@@ -205,7 +210,13 @@ def _simulated(
     origin = ModelOrigin.of_plan(plan, record.plan_digest, schema, binding.initial_weights)
     scaling = training_run.scaling
     faults = _survey_faults(everybody, training_run)
-    return SimulationOutcome(result, training_run.model, binding.layout, record, scaling, losses, origin, faults)
+    files = (
+        saved_of(training_run, "present", origin.plan_digest),
+        saved_of(training_run, "trained", origin.plan_digest),
+    )
+    return SimulationOutcome(
+        result, training_run.model, binding.layout, record, scaling, losses, origin, *files, faults
+    )
 
 
 def _survey_faults(

@@ -22,7 +22,7 @@ from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import OptionsSection
-from fedfair.plan.derived import guess_loss, predicts_classes, reported_group_sizes
+from fedfair.plan.derived import earlier_plans, guess_loss, predicts_classes, reported_group_sizes
 from fedfair.plan.schema import Plan
 from fedfair.run.saved_model import without_noise
 from fedfair.simulation.evaluate import evaluate_sites
@@ -106,6 +106,9 @@ def local_plan(plan: Plan, participant: ParticipantId) -> Plan:
     training, algorithm = plan.training, plan.training.algorithm
     if algorithm not in _LOCAL_ALGORITHMS:
         training = training.model_copy(update={"algorithm": _LOCAL_ALGORITHMS[0], "options": OptionsSection()})
+    if earlier_plans(plan):
+        # What the federation went on from is its own work; alone, a site would have trained all rounds by itself.
+        training = training.model_copy(update={"initial": None})
     sections = {
         "federation": plan.federation.model_copy(
             update={"collaborators": (participant,), "min_collaborators": None, "roster": {}}

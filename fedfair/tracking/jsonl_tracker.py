@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedfair.process.events import LoggedEvent
+from fedfair.process.line_end import is_cut
 from fedfair.process.log_lines import log_line
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun
 
@@ -33,6 +34,7 @@ class JsonlTracker:
         """Make the folder and write whose run follows."""
         self._run_id = run.run_id
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._is_torn = is_cut(self._path)
         about = {"federation": run.federation, "role": run.role, "facts": dict(run.facts)}
         self._append(datetime.now(UTC), {"event": "tracking_begun", **about})
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from fedfair.errors import DataError
+from fedfair.extras import install_command
 
 
 class TrackerKind(enum.Enum):
@@ -74,11 +75,8 @@ def track_targets(words: Iterable[str] | None) -> tuple[TrackTarget, ...]:
             raise typer.BadParameter(f"{target.shown} is named twice", param_hint="--track")
         library = LIBRARY.get(target.kind)
         if library is not None and importlib.util.find_spec(library) is None:
-            extra = target.kind.value
-            raise DataError(
-                f"--track {target.shown} needs {library}, which is not installed",
-                f"pip install 'fedfair[{extra}]'",
-            )
+            fault = f"--track {target.shown} needs {library}, which is not installed"
+            raise DataError(fault, install_command(target.kind.value))
     return targets
 
 

@@ -6,7 +6,7 @@ the workspace, and of no data. Its canonical form is `fedfair.plan.digest`'s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,7 @@ class PlanBinding:
 
     schema: FeatureSchema
     layout: Layout
-    vector: NDArray[np.floating]
+    vector: NDArray[np.floating] = field(repr=False)
     digest: bytes
     initial_weights: bytes
     carried: Carried = NOTHING

@@ -548,6 +548,11 @@ class TrainingClient:
         return self._participant
 
     @property
+    def records(self) -> int:
+        """Return how many records this site has, over all splits."""
+        return self._splits.records
+
+    @property
     def training_records(self) -> int:
         """Return how many training records this site has."""
         return len(self._splits.train)
@@ -561,10 +566,11 @@ class TrainingClient:
         """Return the header without noise; of the rows of sites, only this site's own is filled."""
         published = published_sites(self._plan)
         layout = planned_layout(self._plan, self._splits.train.schema)
-        header = evaluation_header(self.last_losses, self._objective, model.threshold, self._histogram, layout)
+        about = (self.last_losses, self._objective, model.threshold)
+        header = evaluation_header(*about, self._plan.task.loss, self._histogram, layout)
         if self._participant in published:
             row = layout.read(header)["sites"][published.index(self._participant)]
-            fill_row(row, self.last_losses, self._plan.evaluation.min_group)
+            fill_row(row, self.last_losses, self._histogram, self._plan.evaluation.min_group)
         return header
 
     def _header_only(self, header: NDArray[np.float64], replaced: int = 0) -> Contribution:

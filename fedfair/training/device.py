@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -86,11 +86,11 @@ class SplitRecords:
         filed: the features as numpy has them, where they are in a file; None where they are in memory.
     """
 
-    features: Tensor
-    labels: Tensor
+    features: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
     device: torch.device
     width: torch.dtype | None = None
-    filed: Values | None = None
+    filed: Values | None = field(default=None, repr=False)
 
     @classmethod
     def place(

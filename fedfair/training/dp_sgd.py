@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -108,7 +108,7 @@ class PrivateStepping:
     gradients: PerSample
     mechanism: Mechanism
     rates: LearningRates
-    trainable: Tensor | None
+    trainable: Tensor | None = field(repr=False)
     parts: BatchParts = ALONE
 
     def at(self, rates: LearningRates) -> PrivateStepping:

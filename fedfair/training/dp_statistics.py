@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedfair.aggregation.dp_histogram import (
-    EVALUATION_ROUNDED,
-    EVALUATION_SENSITIVITY,
     added_up,
+    evaluation_grid,
     evaluation_units,
     noised_split,
     split_units,
@@ -56,7 +55,7 @@ def noised_evaluation_header(
     sums = layout.read(header)
     greatest = float(objective.per_sample(torch.tensor([end], dtype=torch.float64), threshold))
     units = evaluation_units(histogram, classes, greatest)
-    grid = noise_grid(noise_multiplier, EVALUATION_SENSITIVITY, EVALUATION_ROUNDED, largest=1.0)
+    grid = evaluation_grid(noise_multiplier)
     for place, name in enumerate(SPLITS):
         if name not in losses:
             continue
@@ -99,7 +98,7 @@ def noised_column_sums(
         sums.append(added_up(present))
         squares.append(added_up(present * present))
     layout = moments_layout(len(counts))
-    counted = layout.built(counts=np.array(counts), sums=np.ravel(sums), squares=np.ravel(squares))
+    counted = layout.built(counts=np.array(counts), sums=np.array(sums), squares=np.array(squares))
     is_public = layout.counts(noised=True)
     # One record moves a column's sum and its sum of squares, which are rounded; counts are whole.
     exact = counted[~is_public]

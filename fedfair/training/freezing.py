@@ -19,10 +19,12 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.initial import InitialSection
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.schema import Plan
+from fedfair.plan.sections import leaves_threshold_open, unevaluated_faults
 from fedfair.run.carried import Carried
 from fedfair.run.initial_model import StatedWeights, vector_digest, write_initial_model
 from fedfair.run.initial_section import check_not_by_hand, write_initial_section
 from fedfair.run.model_description import describe_model
+from fedfair.run.saved_model import sites_digest
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.training.imported_weights import STRICT, Allowance, ImportedWeights, import_weights, without_threshold
@@ -109,8 +111,8 @@ def begin_with(
     """Return a plan whose run begins with the weights of a file; nothing is written.
 
     The threshold of a fedfair model comes with it where the plan learns one and leaves its beginning open
-    (`threshold_init: bound`). Its scaling always comes with it: under another one its weights would be another
-    model.
+    (`threshold_init: bound`, or `quantile` without an evaluation before round 1). Its scaling always comes with
+    it: under another one its weights would be another model.
 
     Args:
         plan: the plan.
@@ -131,7 +133,12 @@ def begin_with(
             "site would get it",
             "give a model of the federation",
         )
-    if new_threshold or not learns_threshold(plan) or plan.training.threshold_init != "bound":
+    same_sites = imported.sites == sites_digest(plan.federation.collaborators)
+    if (
+        new_threshold
+        or not learns_threshold(plan)
+        or not leaves_threshold_open(plan.training, same_sites=same_sites)
+    ):
         imported = without_threshold(imported)
     scaling = imported.scaling
     scales = standardises(plan, len(schema.numeric))
@@ -149,7 +156,20 @@ def begin_with(
         weights=format_digest(vector_digest(imported.vector)),
         threshold=imported.threshold,
         scaling=None if scaling is None else format_digest(scaling_digest(scaling)),
+        same_sites=same_sites,
     )
+    _check_begins(plan, section)
     training = plan.training.model_copy(update={"initial": section})
     held = StatedWeights(model.layout, imported.vector, Carried(scaling))
     return BegunPlan(plan.model_copy(update={"training": training}), held, imported)
+
+
+def _check_begins(plan: Plan, section: InitialSection) -> None:
+    """Refuse, before anything is written, a plan that needs the figures of weights that it may not evaluate.
+
+    Raises:
+        PlanError: it does.
+    """
+    for fault in unevaluated_faults(plan.training, section):
+        place = ".".join(("training", *map(str, fault.place)))
+        raise PlanError(f"{place} {fault.message}", fault.remedy)

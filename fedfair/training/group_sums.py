@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,8 @@ class GroupSums:
         losses: float64 array (groups,), the sums of their losses in nats.
     """
 
-    counts: NDArray[np.float64]
-    losses: NDArray[np.float64]
+    counts: NDArray[np.float64] = field(repr=False)
+    losses: NDArray[np.float64] = field(repr=False)
 
     @classmethod
     def of_losses(cls, groups: Groups, losses: NDArray[np.floating] | None, count: int) -> GroupSums:

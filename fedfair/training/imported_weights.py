@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -78,9 +78,10 @@ class ImportedWeights:
         cast: in words, how numbers were widened or rounded; empty where they are as in the file.
         is_described: whether the file says what its model takes and returns.
         fine_tuned_at: the site that fine-tuned the model on its own records; empty for any other.
+        sites: digest of the sites that have evaluated the very model of the file; None where that is not known.
     """
 
-    vector: Array
+    vector: Array = field(repr=False)
     threshold: float | None = None
     scaling: FeatureScaling | None = None
     kept: tuple[str, ...] = ()
@@ -88,17 +89,19 @@ class ImportedWeights:
     cast: tuple[str, ...] = ()
     is_described: bool = False
     fine_tuned_at: str = ""
+    sites: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The content of a file."""
 
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor] = field(repr=False)
     description: ModelDescription | None = None
     threshold: float | None = None
     scaling: FeatureScaling | None = None
     fine_tuned_at: str = ""
+    sites: bytes | None = None
 
 
 def import_weights(
@@ -152,6 +155,8 @@ def import_weights(
         words,
         found.description is not None,
         found.fine_tuned_at,
+        # With other values somewhere it is another model, which nobody has evaluated.
+        None if kept or ignored or words else found.sites,
     )
 
 
@@ -189,7 +194,8 @@ def _read(path: Path) -> _Found:
     layout, model, origin = saved.layout, saved.saved, saved.origin
     # Read again by fedfair's own rules, so that what was damaged since is not taken.
     values = {name: torch.from_numpy(array) for name, array in layout.unflatten(model.model.vector).items()}
-    return _Found(values, origin.description, model.model.threshold, model.scaling, origin.fine_tuned_at)
+    said = (origin.description, model.model.threshold, model.scaling, origin.fine_tuned_at, origin.sites)
+    return _Found(values, *said)
 
 
 def _read_safetensors(path: Path) -> tuple[Mapping[str, str], dict[str, Tensor]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class LocalChange:
 
     weight: int
     threshold: float
-    model: NDArray[np.floating]
+    model: NDArray[np.floating] = field(repr=False)
     replaced: int = 0
     new_weight: int | None = None
     curvature: float | None = None

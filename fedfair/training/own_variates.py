@@ -11,7 +11,7 @@ A site whose variate is lost cannot go on: the run counts a number that nobody k
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -101,7 +101,7 @@ class Correction:
         new_weight: the site's weight where no sum has counted it before; otherwise 0.
     """
 
-    vector: NDArray[np.float64]
+    vector: NDArray[np.float64] = field(repr=False)
     threshold: float
     new_weight: int
 

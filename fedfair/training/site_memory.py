@@ -8,7 +8,7 @@ has as it is, wherever a process ends in between.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -54,7 +54,7 @@ class GroupFactors:
         factors: float64 array (groups,), by which every record's coefficient is multiplied.
     """
 
-    factors: NDArray[np.float64]
+    factors: NDArray[np.float64] = field(repr=False)
 
 
 Remembered = Correction | OwnStart | GroupFactors

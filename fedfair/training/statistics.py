@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from fedfair.aggregation.evaluation_sums import confusion_matrix
 from fedfair.aggregation.feature_moments import column_sums
 from fedfair.aggregation.header import Header
-from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout, loss_block
+from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout, loss_block, rounded_losses
+from fedfair.aggregation.loss_metrics import rounded_figures
 from fedfair.aggregation.score_histogram import score_sums
 from fedfair.aggregation.site_means import own_values
 from fedfair.data.dataset import Dataset, Splits
@@ -24,10 +25,16 @@ from fedfair.data.room import column_of
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import SiteLosses
+from fedfair.plan.losses import Loss
 
 
 def evaluation_header(
-    losses: SiteLosses, objective: Objective, threshold: float, histogram: HistogramSpec, layout: Header
+    losses: SiteLosses,
+    objective: Objective,
+    threshold: float,
+    loss: Loss,
+    histogram: HistogramSpec,
+    layout: Header,
 ) -> NDArray[np.float64]:
     """Return the header of an evaluation; zeros for a split without records, and in the rows of the sites.
 
@@ -35,7 +42,8 @@ def evaluation_header(
         losses: by split, for the splits that have records.
         objective: whose smoothed values are summed.
         threshold: at which they are taken.
-        histogram: of the plan.
+        loss: of single records, which says what the figures are.
+        histogram: of the plan, by which every loss is rounded before anything is computed from it.
         layout: from `evaluation_layout`.
 
     Raises:
@@ -47,15 +55,16 @@ def evaluation_header(
         found = losses.get(name)
         if found is None:
             continue
-        smoothed = objective.per_sample(torch.from_numpy(found.values), threshold).sum()
-        losses_of_split = loss_block(found.values, found.correct, float(smoothed), histogram)
+        values = rounded_losses(found.values, histogram)
+        smoothed = objective.per_sample(torch.from_numpy(values), threshold).sum()
+        losses_of_split = loss_block(values, found.correct, float(smoothed), histogram)
         sums["splits"][place] = block_layout(histogram).read(losses_of_split)
         confusion = sums["confusion"][place]
         if confusion.size:
             confusion[:] = confusion_matrix(found.labels, found.predictions, len(confusion))
         figures = sums["figures"][place]
         if figures.size:
-            figures[:] = found.figures.sum(axis=0)
+            figures[:] = rounded_figures(found.figures, loss).sum(axis=0)
         block = sums["scores"][place]
         if block.size:
             for field, values in score_sums(found.scores, found.labels, len(block)).items():
@@ -63,17 +72,19 @@ def evaluation_header(
     return header
 
 
-def fill_row(row: NDArray[Any], losses: SiteLosses, fewest: int) -> None:
+def fill_row(row: NDArray[Any], losses: SiteLosses, histogram: HistogramSpec, fewest: int) -> None:
     """Write one site's own means to its row of an evaluation.
 
     Args:
         row: array (splits,) of `site_means.row_fields`, zeros before.
         losses: by split, for the splits that have records.
+        histogram: of the plan, by which every loss is rounded.
         fewest: a split of fewer records leaves zeros.
     """
     for place, name in enumerate(SPLITS):
         if name in losses:
-            row[place] = own_values(losses[name].values, losses[name].correct, fewest)
+            values = rounded_losses(losses[name].values, histogram)
+            row[place] = own_values(values, losses[name].correct, fewest)
 
 
 def survey_header_of(splits: Splits) -> NDArray[np.float64]:

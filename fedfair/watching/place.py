@@ -19,11 +19,15 @@ from typing import Annotated
 import typer
 
 from fedfair.errors import FedfairError, IdentityError
+from fedfair.extras import install_command
 from fedfair.process.terminal import host_and_port
 
 StatusCertificate = Annotated[
     Path | None,
-    typer.Option("--status-certificate", help="PEM file; with it, --status may be reached by other machines."),
+    typer.Option(
+        "--status-certificate",
+        help="PEM file; with it, other machines may reach --status, and every one that does can read it.",
+    ),
 ]
 StatusKey = Annotated[Path | None, typer.Option("--status-key", help="PEM file of that certificate's key.")]
 
@@ -136,7 +140,7 @@ def asked_place(text: str | None, certificate: Path | None, key: Path | None) ->
         return None
     missing = [name for name in ("h11", "prometheus_client") if importlib.util.find_spec(name) is None]
     if missing:
-        raise FedfairError(f"--status needs {' and '.join(missing)}", "pip install 'fedfair[status]'")
+        raise FedfairError(f"--status needs {' and '.join(missing)}", install_command("status"))
     return status_place(text, certificate, key)
 
 

@@ -28,6 +28,7 @@ from fedfair.wire.frames import (
     CheckRequest,
     Chunk,
     CollaboratorFrame,
+    Ended,
     Finished,
     Hello,
     Refused,
@@ -86,9 +87,11 @@ def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:
             return pb.CollaboratorFrame(abstain=abstain).SerializeToString()
         case SecaggMessage():
             return pb.CollaboratorFrame(masked=_masked_message(frame)).SerializeToString()
+        case Ended(state):
+            return pb.CollaboratorFrame(ended=pb.Ended(state=state)).SerializeToString()
 
 
-def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:
+def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:  # noqa: PLR0911 - one line per frame
     """Return the frame that a collaborator sent.
 
     Raises:
@@ -108,6 +111,8 @@ def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:
             return _built(Abstain, lambda: _abstain(message.abstain))
         case "masked":
             return _built(SecaggMessage, lambda: _masked(message.masked))
+        case "ended":
+            return _built(Ended, lambda: Ended(message.ended.state))
         case _:
             raise RemoteProtocolError("a collaborator frame is empty")
 
@@ -374,12 +379,13 @@ def _parsed(message: _Parsed, raw: bytes) -> _Parsed:
         raise RemoteProtocolError(
             f"{kind} of {len(raw)} bytes is cut off or not protobuf", "is something else speaking on this port?"
         ) from None
-    # Without the unknown fields, a message takes as many bytes as it came in exactly when nothing was unknown,
-    # given twice, written out although it is the default, or padded. That needs no second copy of a chunk.
+    # Without the unknown fields, a message is written as it came in exactly when nothing was unknown, given twice,
+    # written out although it is the default, padded, out of order, or a truth value above 1. No chunk comes here.
     message.DiscardUnknownFields()
-    if message.ByteSize() != len(raw):
+    written = message.SerializeToString()
+    if written != raw:
         raise RemoteProtocolError(
-            f"{kind} has {len(raw)} bytes, of which {message.ByteSize()} mean something to this version",
+            f"{kind} has {len(raw)} bytes, and this version writes what they mean in other {len(written)}",
             "compare the versions of fedfair on both sides",
         )
     return message

@@ -127,6 +127,16 @@ class Abstain:
             raise _fault(self, "accused", f"is {self.accused}, but the reason is about no sealed shares")
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Answers `Finished`: this site has heard the end, and its copy of the run, of this digest, is on its disk."""
+
+    state: bytes
+
+    def __post_init__(self) -> None:
+        _exactly(self, "state", self.state, DIGEST_BYTES)
+
+
 # ------------------------------------------------------------------ aggregator -> collaborator
 
 
@@ -320,7 +330,7 @@ class CheckReply:
         _within(self, "items", len(self.items), 1, MAX_CHECK_ITEMS, " entries")
 
 
-CollaboratorFrame = Hello | UploadStart | Chunk | Abstain | SecaggMessage
+CollaboratorFrame = Hello | UploadStart | Chunk | Abstain | SecaggMessage | Ended
 AggregatorFrame = (
     Welcome | BroadcastStart | Chunk | SumStart | TrustUpdate | Accepted | Finished | Refused | SecaggMessage
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedfair.data.number_texts import DATE_FORMS, FORMS, NumberForm, date_form, year_of_text
+from fedfair.data.reading import require_columns
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import MIN_CLASSES
 from fedfair.plan.fields import Scalar
@@ -131,7 +132,7 @@ def _label(path: Path, survey: CsvSurvey, wanted: str | None, form: NumberForm) 
     by_name = {column.name: column for column in survey.columns}
     if wanted is not None:
         if wanted not in by_name:
-            raise DataError(f"{path} has no column {wanted!r}", f"its columns are {', '.join(by_name)}")
+            require_columns(path, by_name, (wanted,))
         return by_name[wanted], ""
     fitting = [column for column in survey.columns if _is_label(column, form)]
     named = [column for column in fitting if _LABEL.fullmatch(column.name)]

@@ -44,6 +44,7 @@ policy:
   allow_plain_sums: false    # true lets the aggregator see this site's own updates in the clear
   allow_module_code: false   # true lets the plan run any Python code (module:function) here; rather name it:
   module_code: []            # digests of the code that may run here, as `fedfair plan check` prints them
+  initial_weights: [seed, own-run]   # weights that a run may begin with; any others are named by their digest
   publish_site_means: false  # true lets the plan publish this site's records, mean loss and accuracy by split
   mode: malicious            # weakest protection of a masked sum: malicious | semi-honest
   colluders: 0               # fewest colluding collaborators that a masked sum must withstand
@@ -51,8 +52,12 @@ policy:
   max_epsilon: null          # most epsilon that one plan may cost this site; null for any
   max_runs: null             # most runs of one plan; null takes 3 where sums are masked or noised
   # What may be known: docs/reference/site-policy.md
-  reveals: [update-sums, loss-sums, loss-quantiles, feature-sums]
-  min_collaborators: null    # fewest collaborators in every sum; null for any number
+  reveals: [update-sums, loss-sums, feature-sums]
+  max_bins: 256              # most bins of an evaluation's histogram of losses: finer ones tell more of a record
+  max_bins_per_record: 8     # most of them for each record of this site
+  min_collaborators: null    # fewest collaborators in every sum; null for all of the plan's sites
+  min_records: 20            # with fewer records that count under a plan, this site adds zeros to every sum
+  rows: features             # a plan may choose rows by features only; any lets it name an id
   purposes: [training, evaluation, standardisation]
 """
 
@@ -91,7 +96,9 @@ federation:
     host: {host}                # the name under which collaborators reach the aggregator
     port: 8443
   collaborators: [{collaborators}]
-  min_collaborators: {count}             # how many must contribute to every sum; null for all
+  # How many must contribute to every sum; null for all. With fewer, a run goes on where a site is down. That needs
+  # each site's consent (policy.min_collaborators): two rounds, with and without a site, show that site's update.
+  min_collaborators: {count}
 task:
 {task}  standardize: secure              # means and variances of numeric columns, from one sum before round 1
   model: {{name: linear}}            # or {{name: mlp, hidden: [64]}}, {{name: resnet18}}, module:function

@@ -92,7 +92,7 @@ class FollowedRun:
         self.folder.mkdir(parents=True, exist_ok=True)
         figures = OwnFiguresLog(self.folder, "clinic-a")
         recording = RunRecording(NoRecords(), subject, self.folder / "runs", figures)
-        self.follower = RunFollower(self.task, self.replica, nothing_saved, recording)
+        self.follower = RunFollower(self.task, self.replica, nothing_saved, recording, lambda *_: None)
 
     @property
     def specs(self) -> dict[Purpose, SumSpec]:

@@ -27,13 +27,14 @@ from fedfair.wire.frames import (
     SecaggMessage,
 )
 from fedfair.wire.limits import MAX_CHUNK_BYTES
+from tests.patience import PATIENCE
 
 T = TypeVar("T")
 SPEC = SumSpec(Purpose.EVALUATION, 4, 0, np.dtype("<f4"))
 
 
 def run(coroutine: Coroutine[object, object, T]) -> T:
-    return asyncio.run(asyncio.wait_for(coroutine, 120))
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
 
 
 def state_of(chunks: int = 3) -> Broadcast:

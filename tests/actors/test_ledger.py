@@ -20,6 +20,7 @@ from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import LedgerEntry, parse_release
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
 from tests.actors.ledger_makers import LOOK, entry, written
+from tests.patience import PATIENCE
 
 SUMS = SkellamRelease("training", 1000.5, 99.25, 1e6, 1)
 EVERYTHING = (entry(), entry(LOOK, "cohort-2020"), entry(SUMS), entry(Unprotected("standardisation"), "Ä"))
@@ -82,7 +83,7 @@ def test_two_that_ask_at_once_never_both_get_the_last_of_a_budget(tmp_path: Path
 
     def spend() -> None:
         ledger, seen = Ledger(path), 0
-        barrier.wait(30)
+        barrier.wait(PATIENCE)
 
         def permit(fresh: Sequence[LedgerEntry]) -> None:
             nonlocal seen

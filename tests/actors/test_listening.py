@@ -13,6 +13,7 @@ from aggregator.address import TRIES, Listen, free_port
 from aggregator.listening import bound
 from aggregator.service import SERVER_OPTIONS
 from fedfair.errors import FedfairError
+from tests.patience import PATIENCE
 
 CREDENTIALS = grpc.insecure_server_credentials
 
@@ -94,7 +95,7 @@ def test_a_real_server_answers_on_every_address_and_an_abandoned_one_gives_them_
         server, port = await bound(make, Listen("localhost", 0), CREDENTIALS)
         await server.start()
         for place in Listen("localhost", 0).places():
-            with closing(socket.create_connection((place.host, port), timeout=30)):
+            with closing(socket.create_connection((place.host, port), timeout=PATIENCE)):
                 pass
         with pytest.raises(FedfairError, match="Address already in use"):
             await bound(make, Listen("localhost", port), CREDENTIALS)

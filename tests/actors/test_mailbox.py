@@ -16,12 +16,13 @@ from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import VERSION, Kind
 from fedfair.wire.frames import SecaggMessage, SumStart
 from fedfair.wire.receiving import MovesState, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
+from tests.patience import PATIENCE
 
 T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[object, object, T]) -> T:
-    return asyncio.run(asyncio.wait_for(coroutine, 120))
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
 
 
 def question(number: int) -> ReceivedRequest:

@@ -46,7 +46,13 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
     (aggregator.EntryRefused("a stranger", "no certificate"), "a stranger was refused: no certificate"),
     (aggregator.InvitationDeclined(A, "budget"), "clinic-a refuses to take part: budget"),
     (aggregator.StreamOpened(A, replaces=False), "clinic-a connected"),
-    (aggregator.StreamOpened(A, replaces=True), "clinic-a returned on a new stream"),
+    (
+        aggregator.StreamOpened(A, replaces=True),
+        (
+            "clinic-a returned on a new stream in place of its older one; said again and again, it means that two "
+            "machines use its identity"
+        ),
+    ),
     (aggregator.StreamEnded(A), "clinic-a disconnected"),
     (
         aggregator.SitesAwaited(ABSENT, NOON, NOON),
@@ -141,6 +147,13 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         "the run is over; listening 45 s longer to tell clinic-a, clinic-b, who are away",
     ),
     (
+        aggregator.EndMissed(A),
+        (
+            "clinic-a has heard that the run is over, but its own copy lacks the last sums -> send it "
+            "save/last.safetensors"
+        ),
+    ),
+    (
         TrackerFailed("jsonl:run.jsonl", "No space left on device"),
         (
             "--track jsonl:run.jsonl fails: No space left on device; the run goes on, the tracker is tried again, "
@@ -172,6 +185,10 @@ SITE: list[tuple[site.Notice, str]] = [
     (site.EvaluationDone(SEVEN, 20), "round 7 of 20 evaluated"),
     (site.PrivacyForecast("epsilon 3"), "privacy: epsilon 3"),
     (
+        site.RecordsWithheld("5 training records count"),
+        "own records: 5 training records count; the others cannot see that",
+    ),
+    (
         site.RecordsChanged("changed since the run of 2030-05-01: records 31 -> 26"),
         (
             "own records: changed since the run of 2030-05-01: records 31 -> 26; a run that continues goes on "
@@ -188,6 +205,8 @@ SITE: list[tuple[site.Notice, str]] = [
     (
         site.OwnRecordsEvaluated(
             OwnFigures(
+                "sha256:0",
+                False,
                 7,
                 0.1,
                 {"train": SplitFigures(57, 0.4123, 1.25, 6, 0.875), "test": SplitFigures(4, 2.0, 3.5, 1, 0.25)},
@@ -202,7 +221,7 @@ SITE: list[tuple[site.Notice, str]] = [
         ),
     ),
     (
-        site.OwnRecordsEvaluated(OwnFigures(7, 0.1, {}, {})),
+        site.OwnRecordsEvaluated(OwnFigures("sha256:0", False, 7, 0.1, {}, {})),
         "round 7: this site has no records to evaluate",
     ),
     (
@@ -246,6 +265,10 @@ SITE: list[tuple[site.Notice, str]] = [
             "cert/revoked.crl cannot be written: Read-only file system; the newer revocation list counts for this "
             "connection only"
         ),
+    ),
+    (
+        site.ModelReturned("the model of round 3 of 9, the best that was evaluated"),
+        "the run returned the model of round 3 of 9, the best that was evaluated",
     ),
     (
         site.SurveyCompared(4, 3, 0),

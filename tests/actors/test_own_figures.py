@@ -23,21 +23,25 @@ from fedfair.aggregation.ranking import ClassRanking
 from fedfair.errors import FedfairError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.plan.schema import Plan
-from fedfair.results.own_figures import OwnFigures, SplitFigures, own_figures
+from fedfair.results.own_figures import JudgedModel, OwnFigures, OwnLosses, SplitFigures, own_figures
 from fedfair.run.progress import Progress
 from fedfair.run.training_run import TrainingRun
 from tests import imports, plans
 from tests.actors.site_play import played, small
 from tests.full_disk import full_beyond
 
+MODEL = bytes(32)
+
 
 def seen(folder: Path, plan: Plan) -> list[tuple[SiteLosses, Evaluation, OwnFigures]]:
     found: list[tuple[SiteLosses, Evaluation, OwnFigures]] = []
 
     def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
-        evaluation = progress.evaluation
-        if evaluation is not None:
-            figures = own_figures(plan, losses, evaluation, training_run.result().rankings)
+        evaluation, evaluated = progress.evaluation, progress.evaluated
+        if evaluation is not None and evaluated is not None:
+            rankings = training_run.rules.evaluator.rankings(evaluated.header)
+            own, judged = OwnLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings)
+            figures = own_figures(plan, own, judged)
             found.append((dict(losses), evaluation, figures))
 
     played(plan, folder, heard)
@@ -71,10 +75,11 @@ def test_a_group_that_is_too_small_is_told_of_own_records_and_not_of_everybodys(
     losses, evaluation, _ = seen(tmp_path, plan)[-1]
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
     few = {"train": Losses(np.array([0.5, 2.0]), np.array([0, 1]), np.array([0, 0]))}
-    figures = own_figures(strict, few, evaluation, {})
+    judged = JudgedModel(MODEL, evaluation, {})
+    figures = own_figures(strict, OwnLosses(MODEL, few), judged)
     assert figures.own == {"train": SplitFigures(2, 1.25, 2.0, 1, 0.5)}
     assert figures.everybody["train"].worst is None
-    assert list(own_figures(plan, {}, evaluation, {}).own) == []
+    assert list(own_figures(plan, OwnLosses(MODEL, {}), judged).own) == []
     assert "test" in losses
 
 
@@ -95,7 +100,7 @@ def test_a_site_sees_how_its_own_scores_rank_beside_everybodys(tmp_path: Path) -
     # Of too few people everybody's figure is not told; one's own is.
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
     rankings = {"test": (ClassRanking(1, 9, 9, Interval(0.5, 0.5), 0.1, ()),)}
-    again = own_figures(strict, losses, evaluation, rankings)
+    again = own_figures(strict, OwnLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings))
     assert (again.everybody["test"].auc, again.own["test"].auc) == (None, figures.own["test"].auc)
 
 
@@ -135,7 +140,7 @@ def test_a_rotated_log_of_own_figures_is_its_owners_alone_too(tmp_path: Path) ->
 
 
 def test_a_full_disk_names_the_log(tmp_path: Path) -> None:
-    figures = OwnFigures(1, 0.1, {"train": SplitFigures(5, 1.0, 2.0, 1, 1.0)}, {})
+    figures = OwnFigures("sha256:0", False, 1, 0.1, {"train": SplitFigures(5, 1.0, 2.0, 1, 1.0)}, {})
     figures = replace(figures, everybody=figures.own)
     log = OwnFiguresLog(tmp_path, "clinic-b")
     with pytest.raises(FedfairError, match=r"clinic-b_own_figures\.jsonl cannot be written"), full_beyond(10):
@@ -172,7 +177,9 @@ def test_what_shows_own_figures_has_no_way_to_the_network() -> None:
     connects = re.compile(r"^\s*(?:import|from) (?:socket|ssl|grpc|http|urllib)\b", re.MULTILINE)
     assert not {path for path in shows if connects.search((imports.REPOSITORY / path).read_text("utf-8"))}
     # A value that holds numbers alone carries no link with it.
-    assert OwnFigures.__annotations__.keys() == {"round", "group_size", "own", "everybody"}
+    assert OwnFigures.__annotations__.keys() == {
+        "model", "is_returned", "round", "group_size", "own", "everybody"
+    }  # fmt: skip
     assert set(SplitFigures.__annotations__.values()) == {"int", "float", "float | None"}
 
 

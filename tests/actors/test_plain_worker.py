@@ -22,6 +22,7 @@ from fedfair.run.opened_totals import OpenedTotals
 from fedfair.run.replica import OutOfStepError
 from fedfair.wire.receiving import ReceivedRequest, ReceivedSum, ReceivedTotals
 from tests.actors.followed_run import FollowedRun
+from tests.patience import PATIENCE
 
 T = TypeVar("T")
 Answered = bytearray | Refusal | None
@@ -39,7 +40,7 @@ class CountingTask:
 
     def contribution(self, request: SumRequest, model: GlobalModel) -> Contribution:
         del model
-        self.gate.wait(10)
+        self.gate.wait(PATIENCE)
         self.threads.add(threading.current_thread())
         self.calls += 1
         if self.fault:
@@ -72,7 +73,7 @@ def played(scenario: Callable[[Site], Coroutine[object, object, T]], site: Site)
         finally:
             site.answers.close()
 
-    return asyncio.run(asyncio.wait_for(play(), 120))
+    return asyncio.run(asyncio.wait_for(play(), PATIENCE))
 
 
 def test_the_same_question_gets_the_same_bytes_without_a_second_computation(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from fedfair.audit.keeper import Occasion
 from fedfair.errors import AbortedError, FedfairError, IdentityError, RenewableIdentityError, UnreachableError
 from fedfair.ids import SumNumber
 from fedfair.policy.refusal import Refusal
+from fedfair.run.progress import Stage
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
 from fedfair.wire.frames import (
     Accepted,
@@ -45,6 +47,7 @@ from tests.actors.followed_run import (
     start_of,
 )
 from tests.actors.test_plain_worker import CountingTask
+from tests.patience import PATIENCE
 
 SHAPES = Shapes(1 << 20, 1 << 20, ROUNDS)
 HELLO = Hello(1, "0", bytes(32), b"{}", bytes(64))
@@ -103,6 +106,7 @@ def waits_between(
     observer: SiteObserver | None = None,
     standing: Standing | None = None,
     clock: Callable[[], float] = time.monotonic,
+    has_ended: bool = False,
 ) -> list[float]:
     """Play a site over these streams, one after the other, and return the waits between them."""
     script = iter(streams)
@@ -118,9 +122,11 @@ def waits_between(
         backoff, records = CountedBackoff(), SiteLogs(folder, "clinic-a")
         task, said = CountingTask(), iter([Granted(1)])
         run = FollowedRun(folder / "run", task, layout=layout_of(2))
+        if has_ended:
+            run.move(replace(run.follower.replica.state, stage=Stage.FINISHED))
         answers = PlainWorker(task, run.specs, lambda _: next(said, Refusal("not here")), run.follower)
         try:
-            patience = Patience(backoff, give_up_after_seconds, clock)
+            patience = Patience(backoff, give_up_after_seconds, clock, ended_seconds=0.0)
             await SiteDriver(
                 dial,
                 SHAPES,
@@ -136,7 +142,7 @@ def waits_between(
             records.close()
         return backoff.waits
 
-    return asyncio.run(asyncio.wait_for(scenario(), 120))
+    return asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
 
 
 def test_streams_that_break_right_after_the_greeting_are_opened_less_and_less_often(tmp_path: Path) -> None:
@@ -232,3 +238,11 @@ def test_a_stream_that_lived_for_a_while_is_followed_by_a_short_wait(tmp_path: P
     times = iter([0.0, LIVED_SECONDS, 100.0])
     waits = waits_between(tmp_path / "lived", *streams, clock=lambda: next(times))
     assert waits == [0.125, 0.25, 0.5, 0.125, 0.25]
+
+
+def test_a_site_that_has_the_run_to_its_end_stops_calling_an_aggregator_that_is_gone(tmp_path: Path) -> None:
+    away = UnreachableError("nothing listens")
+    # It needs nobody any more: that is the end of the run, and no fault.
+    assert waits_between(tmp_path, away, has_ended=True) == []
+    with pytest.raises(AbortedError, match="gave up after"):
+        waits_between(tmp_path, away, give_up_after_seconds=0.0)

@@ -19,6 +19,7 @@ from fedfair.results.reading import read_result
 from fedfair.run.progress import Progress
 from fedfair.run.saved_model import load_saved, read_saved
 from fedfair.run.training_run import TrainingRun
+from fedfair.run.which_model import WhichModel
 from fedfair.training.binding import plan_binding
 from tests.actors.site_play import PlayedRun, played, small
 from tests.full_disk import full_beyond
@@ -81,7 +82,14 @@ def test_a_site_has_the_models_and_the_result_after_every_evaluation_and_at_the_
         "result.json",
         "best.safetensors",
         "last.safetensors",
+        "trained.safetensors",
     ]
+    # Whatever is returned, what training ended with is kept, and each file says which model it holds.
+    trained = read_saved(site.path / "save" / "trained.safetensors").saved
+    assert trained.model.vector.tobytes() == run.training_run.trained.vector.tobytes()
+    assert trained.which == WhichModel("last", 3, 3)
+    assert last.which == run.training_run.which
+    assert best.which == WhichModel("best", site.best[-1][0], 3)
 
 
 def test_a_site_and_the_aggregator_make_one_result_but_for_what_only_one_of_them_knows(tmp_path: Path) -> None:

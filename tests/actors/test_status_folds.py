@@ -173,7 +173,9 @@ def test_a_site_counts_what_it_answered_and_what_it_refused() -> None:
 
 def test_a_site_shows_the_figures_of_everybody_and_not_its_own() -> None:
     own, everybody = SplitFigures(57, 0.4123, 1.25, 6, 0.875), SplitFigures(512, 0.3, 1.0, 52, 1.0)
-    status = folded_at_site(site.OwnRecordsEvaluated(OwnFigures(7, 0.1, {"train": own}, {"train": everybody})))
+    status = folded_at_site(
+        site.OwnRecordsEvaluated(OwnFigures("sha256:0", False, 7, 0.1, {"train": own}, {"train": everybody}))
+    )
     assert status.evaluation is not None
     assert dict(status.evaluation.splits) == {"train": PooledFigures(0.3, 1.0, 1.0)}
     assert status.notes == ()

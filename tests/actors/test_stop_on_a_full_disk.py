@@ -11,6 +11,7 @@ from collaborator.observer import SilentSiteObserver
 from collaborator.participation import _until_stopped
 from fedfair.errors import StoppedError
 from fedfair.wire.frames import Finished
+from tests.patience import PATIENCE
 
 
 class FullDisk(SilentSiteObserver):
@@ -27,7 +28,7 @@ async def forever() -> Finished:
 
 async def stopped() -> BaseException | None:
     leaving = asyncio.create_task(_until_stopped(forever(), FullDisk()))
-    done, _ = await asyncio.wait({leaving}, timeout=20)
+    done, _ = await asyncio.wait({leaving}, timeout=PATIENCE)
     assert done, "the signal was lost with the note about it"
     return leaving.exception()
 

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from collaborator.table_file import TableFile
+from collaborator.request_record import ANSWERED
+from collaborator.table_file import Content, TableFile
 from collaborator.write_ahead import HISTORY, WriteAheadLog
-from fedfair.errors import FedfairError
+from fedfair.errors import FedfairError, StateError
+from tests.patience import PATIENCE
 
 KEYS = [bytes([value]) * 32 for value in range(3)]
 
@@ -38,7 +40,9 @@ def test_rows_outlive_a_process_that_kills_itself_after_writing_them(tmp_path: P
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     path = tmp_path / "a.secagg"
-    ended = subprocess.run([sys.executable, "-c", program, str(path)], check=False, env=os.environ, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(path)], check=False, env=os.environ, timeout=PATIENCE
+    )
     assert ended.returncode == -signal.SIGKILL
     log = WriteAheadLog(path)
     assert log.history.get(bytes(32)) == b"kept"
@@ -47,9 +51,11 @@ def test_rows_outlive_a_process_that_kills_itself_after_writing_them(tmp_path: P
 
 def test_rows_are_written_all_or_none(tmp_path: Path) -> None:
     table = TableFile(tmp_path / "a.history", HISTORY)
-    rows = [(KEYS[0], b"one"), (KEYS[1], None)]
+    refuse = "BEFORE INSERT ON remembered WHEN new.value = x'00' BEGIN SELECT raise(ABORT, 'refused'); END"
+    table._connection.execute(f"CREATE TRIGGER refuse {refuse}")
+    rows = [(KEYS[0], b"one"), (KEYS[1], b"\0")]
     with pytest.raises(FedfairError, match="cannot be used as this site's history") as fault:
-        table.write(rows)  # type: ignore[arg-type]  # a fault in the middle of the rows is the experiment
+        table.write(rows)
     assert str(tmp_path / "a.history") in fault.value.message
     assert table.get(KEYS[0]) is None
     table.write([(KEYS[1], b"two")])
@@ -92,3 +98,30 @@ def test_a_table_of_other_columns_is_refused_when_it_is_opened(tmp_path: Path) -
     connection.close()
     with pytest.raises(FedfairError, match=r"a\.history cannot be used as .*: no such column: value"):
         TableFile(tmp_path / "a.history", HISTORY)
+
+
+@pytest.mark.parametrize("content", [HISTORY, ANSWERED], ids=["history", "answered"])
+@pytest.mark.parametrize("column", ["key", "value", "checksum"])
+def test_a_row_of_which_something_has_changed_is_refused_with_its_file_and_what_to_do(
+    tmp_path: Path, content: Content, column: str
+) -> None:
+    path = tmp_path / "a.table"
+    table = TableFile(path, content)
+    table.write([(KEYS[0], b"one"), (KEYS[1], b"two")])
+    table.close()
+    with sqlite3.connect(path) as connection:
+        row = connection.execute(
+            "SELECT key, value, checksum FROM remembered WHERE key = ?", (KEYS[0],)
+        ).fetchone()
+        changed = dict(zip(("key", "value", "checksum"), row, strict=True))
+        changed[column] = {"key": KEYS[2], "value": b"ond", "checksum": bytes(16)}[column]
+        connection.execute("INSERT OR REPLACE INTO remembered VALUES (:key, :value, :checksum)", changed)
+    connection.close()
+    again = TableFile(path, content)
+    with pytest.raises(
+        StateError, match=r"a\.table cannot be used as this site's .*: the row .* is damaged"
+    ) as fault:
+        again.get(KEYS[2] if column == "key" else KEYS[0])
+    assert fault.value.remedy == content.remedy
+    assert again.get(KEYS[1]) == b"two"
+    again.close()

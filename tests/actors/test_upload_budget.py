@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from aggregator.upload_budget import MIN_BUDGET_BYTES, UploadBudget
 from fedfair.errors import LocalProtocolError
+from tests.patience import PATIENCE
 
 T = TypeVar("T")
 CAPACITY = MIN_BUDGET_BYTES
 
 
 def run(coroutine: Coroutine[object, object, T]) -> T:
-    return asyncio.run(asyncio.wait_for(coroutine, 120))
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
 
 
 def test_small_uploads_never_wait_for_each_other() -> None:

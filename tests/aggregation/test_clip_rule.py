@@ -172,7 +172,7 @@ def test_a_change_that_is_no_number_ends_a_simulation_and_is_not_clipped_to_one(
 def test_a_simulation_moves_its_clip_from_round_to_round(engine: str) -> None:
     def model(clip: object, mode: str = "malicious") -> np.ndarray:
         plan = plan_of({"secure_aggregation": {"mode": mode, "clip": clip}}, learning_rate=0.5)
-        outcome = simulate_sites(plan, sites_of(), Path(), engine=engine, as_trained=True)  # type: ignore[arg-type]
+        outcome = simulate_sites(plan, sites_of(), Path(), engine=engine)  # type: ignore[arg-type]
         return outcome.model.vector
 
     free, tight = model("auto", "off"), model(1e-4)

@@ -17,6 +17,7 @@ from fedfair.aggregation.dp_histogram import (
     EVALUATION_SENSITIVITY,
     added_up,
     evaluation_units,
+    middles,
     noised_split,
     possible_header,
     split_units,
@@ -67,43 +68,44 @@ def test_one_record_changes_what_is_released_by_at_most_the_sensitivity(
 
 
 def test_the_sensitivity_is_attained() -> None:
-    nearly = math.nextafter(0.25, 0.0)
-    change = in_units([nearly], [GREATEST]) - in_units([], [])
+    change = in_units([SPEC.loss_range], [GREATEST]) - in_units([], [])
     assert np.linalg.norm(change) == pytest.approx(EVALUATION_SENSITIVITY, rel=1e-12)
 
 
 @pytest.mark.parametrize("values", [[2.0, -3.0, math.inf], [math.nan, 0.3, 1e300]])
 def test_a_number_beyond_its_unit_counts_as_one_unit(values: list[float]) -> None:
     for place, value in enumerate(values):
-        alone = added_up(np.array([value]))[0]
+        alone = added_up(np.array([value]))
         assert abs(alone) <= 1.0
         rest = np.array(values[:place] + values[place + 1 :])
-        assert added_up(np.array(values))[0] - added_up(rest)[0] == pytest.approx(alone, abs=1e-9)
+        assert added_up(np.array(values)) - added_up(rest) == pytest.approx(alone, abs=1e-9)
 
 
 def test_sums_of_rounded_numbers_do_not_depend_on_their_order() -> None:
     source = np.random.Generator(np.random.PCG64(3))
-    values, places = source.uniform(-1, 1, 50_000), source.integers(0, 5, 50_000)
-    order = source.permutation(len(values))
-    found = added_up(values, places, 5)
-    assert found.tobytes() == added_up(values[order], places[order], 5).tobytes()
-    np.testing.assert_allclose(found, np.bincount(places, weights=values), atol=1e-5)
+    values = source.uniform(-1, 1, 50_000)
+    found = added_up(values)
+    assert found == added_up(values[source.permutation(len(values))])
+    assert found == pytest.approx(values.sum(), abs=1e-5)
 
 
 def test_everything_but_the_number_of_records_carries_noise_or_is_not_released() -> None:
-    values = [0.1, 1.9, 2.0]
+    values = [0.125, 1.875, 2.0]  # which the block does not round
     block, matrix = split(values, [1.0] * 3)
     units, exact = evaluation_units(SPEC, CLASSES, GREATEST), in_units(values, [1.0] * 3)
     unmoved, same_matrix = parts(noised_split(3, exact, units, SPEC, CLASSES))
-    # Without noise it is the block itself, up to the fine grid; correct ones are told by the matrix.
-    np.testing.assert_allclose(np.delete(unmoved, 1), np.delete(block, 1), atol=1e-8)
+    # Without noise it is the block itself, up to the fine grid; correct ones are told by the matrix, and losses by
+    # one sum.
+    bins = SPEC.bins + 1
+    np.testing.assert_allclose(np.delete(unmoved, 1)[:-bins], np.delete(block, 1)[:-bins], atol=1e-8)
+    np.testing.assert_allclose(unmoved[-bins:], [*[0.0] * SPEC.bins, sum(values)], atol=1e-8)
     np.testing.assert_array_equal(same_matrix, matrix)
     noised, noised_matrix = parts(noised_split(3, exact + 1.0, units, SPEC, CLASSES))
     assert noised[0] == 3
     assert noised[1] == 0.0
-    released = np.append(noised[2:], noised_matrix) - np.append(unmoved[2:], matrix)
-    # The open bin's sum is its edge times its count: it has the noise of the count, and no other.
-    assert (released != 0.0).all()
+    assert not noised[-bins:-1].any()
+    released = np.concatenate([noised[2:-bins], noised[-1:], (noised_matrix - matrix).ravel()])
+    assert (released - np.concatenate([unmoved[2:-bins], unmoved[-1:], np.zeros(matrix.size)]) != 0.0).all()
     many = evaluation_units(SPEC, 65, GREATEST)
     assert many.shape == (block_length(SPEC),)
     assert many[1] == 1.0
@@ -136,11 +138,20 @@ def test_whatever_the_noise_the_histogram_could_have_been(
             assert np.trace(matrices[place]) == blocks[place, 1]
 
 
-def test_without_noise_a_possible_header_is_the_header() -> None:
-    splits = [split(values, [0.5] * len(values)) for values in ([0.1, 0.3, 1.99], [], [0.0, 0.7, 1.2])]
-    header = np.concatenate([*(block for block, _ in splits), *(matrix.ravel() for _, matrix in splits)])
-    # The sums are taken apart at the bins' edges and put together again.
-    np.testing.assert_allclose(possible_header(header, SPEC, CLASSES), header, rtol=0, atol=1e-15)
+def test_without_noise_a_possible_header_has_the_same_counts_and_every_loss_in_the_middle_of_its_bin() -> None:
+    header = np.zeros(evaluation_header_length(SPEC, CLASSES))
+    blocks, matrices = split_header(header, SPEC, CLASSES)
+    assert matrices is not None
+    # In the middles of their bins, so that counts and sum agree.
+    for place, values in enumerate(([0.125, 0.375, 1.875], [], [0.125, 0.625, 1.125])):
+        block, matrix = split(values, [0.5] * len(values))
+        blocks[place], matrices[place] = block, matrix
+        blocks[place, -SPEC.bins - 1 :] = [*[0.0] * SPEC.bins, sum(values)]
+    possible, same = split_header(possible_header(header, SPEC, CLASSES), SPEC, CLASSES)
+    np.testing.assert_array_equal(same, matrices)
+    np.testing.assert_allclose(possible[:, : -SPEC.bins - 1], blocks[:, : -SPEC.bins - 1], rtol=0, atol=1e-12)
+    counts = possible[:, 3 : 4 + SPEC.bins]
+    np.testing.assert_allclose(possible[:, -SPEC.bins - 1 :], counts * middles(SPEC))
 
 
 def test_with_many_records_the_estimate_is_near_the_truth() -> None:

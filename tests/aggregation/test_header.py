@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedfair.aggregation.evaluation_sums import evaluation_layout
 from fedfair.aggregation.feature_moments import column_count, moments_layout
-from fedfair.aggregation.header import Field, Group, Header, Number
+from fedfair.aggregation.header import Bits, Field, Group, Header, Number
 from fedfair.aggregation.loss_histogram import HistogramSpec, block_layout
 from fedfair.aggregation.quantile_query import exact_layout
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
@@ -25,11 +25,16 @@ from tests.oracles.header_places import (
     split_header,
 )
 
+FEW = Bits(1)
 LAYOUT = Header(
-    Field("weight", Number.WEIGHT),
-    Group("splits", (Field("records", Number.PUBLIC_COUNT), Field("losses", Number.REAL, (2,))), (3,)),
-    Field("nothing", Number.COUNT, (0, 4)),
-    Field("cells", Number.COUNT, (2, 2)),
+    Field("weight", Number.WEIGHT, lone=FEW),
+    Group(
+        "splits",
+        (Field("records", Number.PUBLIC_COUNT, lone=FEW), Field("losses", Number.REAL, (2,), lone=FEW)),
+        (3,),
+    ),
+    Field("nothing", Number.COUNT, (0, 4), lone=FEW),
+    Field("cells", Number.COUNT, (2, 2), lone=FEW),
 )
 
 

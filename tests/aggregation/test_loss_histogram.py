@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from fedfair.aggregation.contribution import Contribution, encode
 from fedfair.aggregation.cvar_bounds import summarise
 from fedfair.aggregation.evaluation_sums import confusion_matrix
-from fedfair.aggregation.loss_histogram import MAX_LOSS, SPLITS, HistogramSpec, bounded_losses, loss_block
+from fedfair.aggregation.loss_histogram import (
+    MAX_LOSS,
+    SPLITS,
+    HistogramSpec,
+    bounded_losses,
+    loss_block,
+    rounded_losses,
+)
 from fedfair.aggregation.radix_select import loss_keys
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -25,8 +32,9 @@ def block(losses: list[float], spec: HistogramSpec = SPEC) -> np.ndarray:
 
 def test_a_hand_worked_block() -> None:
     losses, correct = np.array([0.1, 0.5, 0.6, 1.99, 2.0, 7.0]), np.array([1, 1, 0, 0, 1, 0], bool)
-    # Edges 0, .5, 1, 1.5, 2 and everything above; a loss on an edge belongs to the bin above it.
-    expected = [6, 3, 4.25, 1, 2, 0, 1, 2, 0.1, 1.1, 0, 1.99, 9.0]
+    # Edges 0, .5, 1, 1.5, 2 and everything above; a loss on an edge belongs to the bin above it. Losses are
+    # rounded to sixteenths first, so that 0.1 becomes 2/16, 0.6 becomes 10/16, and 1.99 is on the edge at 2.
+    expected = [6, 3, 4.25, 1, 2, 0, 0, 3, 2 / 16, 18 / 16, 0, 0, 11.0]
     assert loss_block(losses, correct, 4.25, SPEC).tolist() == pytest.approx(expected, rel=1e-15)
 
 
@@ -59,24 +67,60 @@ def test_blocks_of_sites_add_up_to_the_block_of_their_union(
 
 @settings(deadline=None, max_examples=200)
 @given(losses_lists, st.integers(1, 40), st.floats(1e-3, 6))
-def test_every_loss_is_in_the_bin_between_whose_edges_it_lies(
+def test_every_rounded_loss_is_in_the_bin_between_whose_edges_it_lies(
     losses: list[float], bins: int, loss_range: float
 ) -> None:
     spec = HistogramSpec(bins, loss_range)
-    found = block(losses, spec)
+    found, rounded = block(losses, spec), rounded_losses(np.array(losses), spec).tolist()
     bounds = [*spec.edges.tolist(), math.inf]
     for number in range(bins + 1):
-        inside = [loss for loss in losses if bounds[number] <= loss < bounds[number + 1]]
+        inside = [loss for loss in rounded if bounds[number] <= loss < bounds[number + 1]]
         assert found[3 + number] == len(inside)
         assert found[3 + bins + 1 + number] == pytest.approx(math.fsum(inside), rel=1e-14)
     assert found[0] == len(losses) == found[3 : 3 + bins + 1].sum()
 
 
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.floats(0, 1e6)), st.integers(1, 300), st.floats(1e-3, 40))
+def test_a_rounded_loss_is_as_near_as_its_bounds_say_and_has_one_of_few_values(
+    losses: list[float], bins: int, loss_range: float
+) -> None:
+    spec = HistogramSpec(bins, loss_range)
+    edges = [*spec.edges.tolist(), *np.nextafter(spec.edges, 0.0).tolist()]
+    exact = np.array([*losses, *(loss / 1e6 * loss_range for loss in losses), *edges])
+    rounded, rounding = rounded_losses(exact, spec), spec.rounding
+    beyond = rounded >= loss_range
+    away = np.where(beyond, np.maximum(rounding.beyond * rounded, rounding.inside), rounding.inside)
+    assert (np.abs(rounded - exact) <= away).all()
+    assert rounded_losses(rounded, spec).tolist() == rounded.tolist()
+    assert set(rounded[~beyond]) <= set((np.linspace(0.0, loss_range, 8 * bins + 1)).tolist())
+    assert np.frexp(rounded[rounded > loss_range])[0].tolist() == [
+        round(16 * mantissa) / 16 for mantissa in np.frexp(rounded[rounded > loss_range])[0]
+    ]
+    # Larger losses never become smaller ones, and what is on an edge of a bin stays there.
+    assert (np.diff(rounded[np.argsort(exact, kind="stable")]) >= 0.0).all()
+    assert rounded_losses(spec.edges, spec).tolist() == spec.edges.tolist()
+
+
+def test_the_loss_of_guessing_is_not_rounded() -> None:
+    for classes in (2, 3, 7, 10, 1000):
+        for bins in (8, 64, 256, 1024):
+            spec = HistogramSpec(bins, 8 * math.log(classes))
+            assert rounded_losses(np.array([math.log(classes)]), spec).tolist() == [math.log(classes)]
+
+
+def test_a_rounded_loss_has_as_many_values_as_are_stated() -> None:
+    spec = HistogramSpec(8, 2.0)
+    many = np.concatenate([np.linspace(0.0, 2.0, 10_000), np.geomspace(2.0, MAX_LOSS, 100_000)])
+    assert len(set(rounded_losses(many, spec).tolist())) == 64 + 8 * 19 + 1 <= spec.rounded_values
+    assert HistogramSpec(256, 8 * math.log(2)).rounded_values == 2201
+
+
 def test_float32_losses_are_summed_in_float64() -> None:
-    losses = np.full(100_000, 0.1, np.float32)
+    losses = np.full(100_000, 0.125, np.float32)
     found = loss_block(losses, np.ones(100_000, bool), 0.0, SPEC)
     # 1e5 float64 additions, each wrong by 2^-53 of the sum.
-    assert found[8] == pytest.approx(1e5 * float(np.float32(0.1)), rel=1e5 * 2.0**-53)
+    assert found[8] == pytest.approx(1e5 * 0.125, rel=1e5 * 2.0**-53)
 
 
 @pytest.mark.parametrize("bad", [-1e-12, math.nan, math.inf])

@@ -28,6 +28,7 @@ from fedfair.aggregation.ranking import (
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.score_histogram import (
     bounded_scores,
+    rounded_scores,
     score_bins,
     score_edges,
     score_group,
@@ -71,10 +72,22 @@ def test_a_value_worked_by_hand() -> None:
     assert found.auc is not None
     assert (found.auc.lower, found.auc.upper, found.auc.midpoint) == (0.75, 1.0, 0.875)
     assert area_under_curve(np.array([0.9, 0.5, 0.5, 0.2]), np.array([True, True, False, False])) == 0.875
-    assert found.brier == pytest.approx((0.01 + 0.25 + 0.25 + 0.04) / 4, rel=1e-15)
+    # Scores count as the middles of their bins, here less than 1/2400 away.
+    assert found.brier == pytest.approx((0.01 + 0.25 + 0.25 + 0.04) / 4, abs=1e-4)
+    assert found.brier != pytest.approx((0.01 + 0.25 + 0.25 + 0.04) / 4, rel=1e-9)
     # Groups are of one record or more: .2, both of .5, and .9.
     assert [(group.records, group.observed) for group in found.groups] == [(1, 0.0), (2, 0.5), (1, 1.0)]
-    assert found.calibration_error == pytest.approx((0.2 + 2 * 0.0 + 0.1) / 4, rel=1e-14)
+    assert found.calibration_error == pytest.approx((0.2 + 2 * 0.0 + 0.1) / 4, abs=2e-4)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1), st.sampled_from([1, 3, 10]))
+def test_a_score_counts_as_the_middle_of_its_bin(values: list[float], columns: int) -> None:
+    scores = np.array(values)
+    rounded, bins = rounded_scores(scores, columns), score_bins(columns)
+    # No bin is wider than 2 / bins, and the middle is at most half of that away.
+    assert (np.abs(rounded - scores) <= 1.0 / bins).all()
+    assert len(set(rounded.tolist())) <= bins
+    assert rounded_scores(rounded, columns).tolist() == rounded.tolist()
 
 
 def test_bins_cover_all_scores_and_are_narrow_at_both_ends_and_in_the_middle() -> None:
@@ -131,7 +144,9 @@ def test_the_truth_is_inside_whatever_the_ties_and_the_sites(
         # scikit-learn adds up trapezoids in floats.
         assert exact == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
     if len(labels):
-        assert found.brier == pytest.approx(float(brier_score_loss(labels, scores, pos_label=1)), abs=1e-12)
+        middles = float(brier_score_loss(labels, rounded_scores(scores, 1), pos_label=1))
+        assert found.brier == pytest.approx(middles, abs=1e-12)
+        assert abs(found.brier - float(brier_score_loss(labels, scores, pos_label=1))) <= 2.0 / 2048
         assert sum(group.records for group in found.groups) == len(labels)
 
 
@@ -148,8 +163,12 @@ def test_several_classes_are_each_against_the_rest(classes: int) -> None:
     low, high = (sum(ends) / classes for ends in zip(*((one.lower, one.upper) for one in intervals), strict=True))
     assert low <= macro <= high
     assert high - low < 0.01
-    squares = ((scores - np.eye(classes)[labels]) ** 2).sum(axis=1).mean()
-    assert sum(each.brier for each in found) == pytest.approx(squares, rel=1e-12)
+    told, squares = (
+        ((values - np.eye(classes)[labels]) ** 2).sum(axis=1).mean()
+        for values in (rounded_scores(scores, classes), scores)
+    )
+    assert sum(each.brier for each in found) == pytest.approx(told, rel=1e-12)
+    assert abs(told - squares) < 1e-3
 
 
 def slow_groups(scores: Scores, labels: NDArray[np.int64], least: int) -> list[list[int]]:
@@ -177,11 +196,12 @@ def test_calibration_is_that_of_the_records_of_each_group(records: int, fewest: 
     found = of_class_one(scores.tolist(), labels.tolist(), fewest)
     expected = slow_groups(scores, labels, max(fewest, math.ceil(records / GROUPS)))
     assert [group.records for group in found.groups] == [len(group) for group in expected]
-    off = 0.0
+    off, middles = 0.0, rounded_scores(scores, 1)
     for group, members in zip(found.groups, expected, strict=True):
-        assert group.mean_score == pytest.approx(scores[members].mean(), rel=1e-12)
+        assert group.mean_score == pytest.approx(middles[members].mean(), rel=1e-12)
+        assert abs(group.mean_score - scores[members].mean()) <= 1.0 / 2048
         assert group.observed == labels[members].mean()
-        off += len(members) / records * abs(scores[members].mean() - labels[members].mean())
+        off += len(members) / records * abs(middles[members].mean() - labels[members].mean())
     assert found.calibration_error == pytest.approx(off, abs=1e-13)
 
 
@@ -278,9 +298,9 @@ def test_an_evaluation_whose_scores_are_not_of_its_records_is_refused() -> None:
     sums["splits"][0] = block_layout(histogram_spec(plan, schema)).read(block)
     sums["confusion"][0] = [[0.0, 0.0], [1.0, 1.0]]
     with pytest.raises(RemoteProtocolError, match="histograms of scores"):
-        judge.evaluate(header, RoundNumber(0), 0.0)
+        judge.evaluate(header, RoundNumber(0), 0.0, 3)
     for name, values in score_sums(np.array([[0.75], [0.25]]), np.array([1, 1]), 1).items():
         sums["scores"][0][name] = values
-    judge.evaluate(header, RoundNumber(0), 0.0)
+    judge.evaluate(header, RoundNumber(0), 0.0, 3)
     ((only,),) = judge.rankings(header).values()
     assert (only.positives, only.negatives, only.auc) == (2, 0, None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from fedfair.aggregation.loss_histogram import HistogramSpec, rounded_losses
 from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
@@ -53,10 +55,11 @@ def test_a_simulation_tells_what_a_deployment_of_its_plan_would(engine: Engine) 
     assert (told["c"], told["d"]) == (None, None)
     for name in ("a", "b"):
         losses = outcome.losses[ParticipantId(name)]["train"]
-        # Sums of at most 40 losses in another order, and masks play no part.
+        # Sums of at most 40 rounded losses in another order, and masks play no part.
+        values = rounded_losses(losses.values, HistogramSpec(8, 8 * math.log(2)))
         assert told[name] == {
             "n": SIZES[name],
-            "mean": pytest.approx(losses.values.mean(), rel=1e-12),
+            "mean": pytest.approx(values.mean(), rel=1e-12),
             "accuracy": pytest.approx(losses.correct.mean(), rel=1e-12),
         }
     everything = to_json(simulated(make_plan(min_group=1), engine).result)["collaborators"]

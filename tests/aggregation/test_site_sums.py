@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedfair.aggregation.header import Field, Group, Header, Number
-from fedfair.aggregation.site_means import ROW_FIELDS, SplitMeans, check_site_sums, own_values, site_means
+from fedfair.aggregation.header import Bits, Field, Group, Header, Number
+from fedfair.aggregation.loss_histogram import HistogramSpec
+from fedfair.aggregation.site_means import SplitMeans, check_site_sums, own_values, row_fields, site_means
 from fedfair.errors import RemoteProtocolError
 
 Site = list[tuple[float, bool]]
@@ -21,7 +22,7 @@ RECORDS = st.lists(st.tuples(st.floats(0.0, 20.0), st.booleans()), max_size=12)
 
 def table(sites: list[Site], fewest: int) -> NDArray[Any]:
     """Return the sum of what the sites send: rows (sites, splits), with these records in `train` and `test`."""
-    layout = Header(Group("sites", ROW_FIELDS, (len(sites), 3)))
+    layout = Header(Group("sites", row_fields(HistogramSpec(256, 5.0)), (len(sites), 3)))
     total = layout.zeros()
     for place, site in enumerate(sites):
         own = layout.zeros()
@@ -34,7 +35,7 @@ def table(sites: list[Site], fewest: int) -> NDArray[Any]:
 
 def pooled_splits(records: list[float], correct: list[float]) -> NDArray[Any]:
     """Return as much of the blocks of three splits as the rows are held against."""
-    counted = Field("records", Number.COUNT), Field("correct", Number.COUNT)
+    counted = Field("records", Number.COUNT, lone=Bits(0)), Field("correct", Number.COUNT, lone=Bits(1))
     layout = Header(Group("splits", counted, (3,)))
     return layout.read(np.ravel(list(zip(records, correct, strict=True))).astype(float))["splits"]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, make_classification
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -184,3 +186,20 @@ def test_they_work_in_a_pipeline_with_tables_and_cross_validation() -> None:
 def test_settings_out_of_range_are_refused(estimator: type, settings: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         estimator(**settings).fit([[0.0], [1.0]], [0, 1])
+
+
+@unserved
+@pytest.mark.parametrize("form", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
+def test_sparse_features_give_the_model_of_dense_ones(form: Callable[[Array], object]) -> None:
+    draw = np.random.default_rng(5)
+    features = np.where(draw.random((80, 6)) < 0.3, draw.normal(size=(80, 6)), 0.0)
+    numbers = features @ np.arange(6.0) + 0.1 * draw.normal(size=80)
+    for estimator, answers in ((FairClassifier(), (numbers > 0.0).astype(int)), (FairRegressor(), numbers)):
+        dense = clone(estimator).fit(features, answers)
+        found = clone(estimator).fit(form(features), answers)
+        assert found.coef_.tolist() == dense.coef_.tolist()
+        assert found.predict(form(features)).tolist() == dense.predict(features).tolist()
+        assert (
+            found.record_losses(form(features), answers).tolist()
+            == dense.record_losses(features, answers).tolist()
+        )

@@ -14,6 +14,7 @@ import pytest
 
 import fedfair
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
@@ -38,7 +39,7 @@ def test_the_code_of_a_section_runs(title: str, tmp_path: Path) -> None:
     script.write_text(EXAMPLES[title], encoding="utf-8")
     place = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
     ran = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False,
         env={**os.environ, "PYTHONPATH": place, "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -14,6 +14,7 @@ import pytest
 
 import fedfair
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 PUBLIC = [
     "FairClassifier",
@@ -23,6 +24,7 @@ PUBLIC = [
     "RCVaRLoss",
     "SavedModel",
     "SimulatedFederation",
+    "UntrainedModelWarning",
     "VerifiedCertificate",
     "WorstGroupWarning",
     "__version__",
@@ -70,7 +72,12 @@ def test_another_name_is_refused_with_the_list() -> None:
 def test_the_import_loads_no_library() -> None:
     code = "import sys; before = set(sys.modules); import fedfair; fedfair.__all__; print(sorted(sys.modules))"
     ran = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=60
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=PATIENCE,
     )
     loaded = {name.split(".")[0] for name in ast.literal_eval(ran.stdout)}
     assert "fedfair" in loaded
@@ -82,7 +89,12 @@ def test_the_import_loads_no_library() -> None:
 def test_a_name_whose_library_is_missing_says_what_to_install() -> None:
     code = "import sys; sys.modules['torch'] = None; import fedfair; fedfair.RCVaRLoss"
     ran = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=60
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=PATIENCE,
     )
     assert "ImportError: fedfair.RCVaRLoss: this needs torch, which is not installed: pip install" in ran.stderr
 
@@ -100,7 +112,12 @@ def test_a_name_whose_library_is_missing_says_what_to_install() -> None:
 def test_a_name_loads_only_what_it_needs(name: str, never: str) -> None:
     code = f"import sys, fedfair; fedfair.{name}; print([m for m in {never.split()} if m in sys.modules])"
     ran = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=180
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=PATIENCE,
     )
     assert ran.stdout == "[]\n"
 

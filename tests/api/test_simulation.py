@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
-from fedfair.api.simulation import SimulatedFederation, simulate
+from fedfair.api.simulation import SimulatedFederation, UntrainedModelWarning, simulate
 from fedfair.data.source import load_federation
 from fedfair.errors import DataError, FedfairError, PlanError
 from fedfair.fairness.worst_group import worst_group_risk
@@ -23,7 +23,7 @@ from fedfair.simulation.simulate import simulate as simulate_plan
 from tests.plans import parsed
 
 Array = NDArray[Any]
-SHORT = {"rounds": 20}
+SHORT = {"rounds": 20, "output": "last"}
 PLAN = """\
 federation: {name: heart, collaborators: [clinic-a, clinic-b]}
 task:
@@ -233,10 +233,51 @@ def test_labels_beyond_the_stated_classes_are_refused() -> None:
     assert found.model.classes == (0, 1, 2)
 
 
+def test_a_simulation_that_returns_the_untrained_model_warns() -> None:
+    # Labels that no feature tells anything of.
+    noise = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+    with pytest.warns(UntrainedModelWarning, match="the untrained model: no trained one was better"):
+        found = simulate({"a": noise}, training={"rounds": 20, "output": "best"})
+    assert found.result.model is not None
+    assert found.result.model.round == 0
+    # Any other warning than that one is an error in these tests.
+    simulate({"a": noise}, training=SHORT)
+    simulate(clinics(), training={"rounds": 20, "output": "best"})
+
+
+def test_tables_are_aligned_by_the_names_of_their_columns() -> None:
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(draw.normal(size=(40, 3)), columns=["age", "dose", "weight"])
+    labels = (table["dose"] > 0).to_numpy().astype(int)
+    straight = simulate({"a": (table[:20], labels[:20]), "b": (table[20:], labels[20:])}, training=SHORT)
+    turned = table[["weight", "age", "dose"]]
+    found = simulate({"a": (table[:20], labels[:20]), "b": (turned[20:], labels[20:])}, training=SHORT)
+    assert found.model.predict(table).tolist() == straight.model.predict(table).tolist()
+    assert found.result.train == straight.result.train
+    # By position instead, the two columns of site b would be another site's.
+    wrong = simulate({"a": (table[:20], labels[:20]), "b": (turned[20:].to_numpy(), labels[20:])}, training=SHORT)
+    assert wrong.result.train != straight.result.train
+
+
+def test_a_label_that_only_one_site_has_and_none_beside_all_others_is_refused() -> None:
+    features = np.random.default_rng(0).normal(size=(20, 2))
+    words = np.where(np.arange(20) % 2, "ja", "nein")
+    slip = np.where(np.arange(20) % 2, "ja", "not")
+    with pytest.raises(DataError, match="b has the labels 'not', which a has not: it has 'ja', 'nein'") as fault:
+        simulate({"a": (features, words), "b": (features, slip)}, training=SHORT)
+    assert "correct the labels" in fault.value.remedy
+    # A site with fewer classes is nothing strange, and stated classes need no site that has all.
+    simulate({"a": (features, words), "b": (features, np.full(20, "ja"))}, training=SHORT)
+    halves = {"a": (features, np.arange(20) % 2), "b": (features, 2 + np.arange(20) % 2)}
+    with pytest.raises(DataError, match="b has the labels 2, 3"):
+        simulate(halves, training=SHORT)
+    assert simulate(halves, training=SHORT, task={"classes": 4}).model.classes == (0, 1, 2, 3)
+
+
 def test_columns_with_other_names_are_refused() -> None:
     table = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["age", "dose"])
     labels = np.arange(20) % 2
-    with pytest.raises(DataError, match="b: column 1 is 'weight', that of a is 'dose'"):
+    with pytest.raises(DataError, match="b: there is a column 'weight', and a has 'dose' in its place"):
         simulate({"a": (table, labels), "b": (table.rename(columns={"dose": "weight"}), labels)})
     found = simulate({"a": (table, labels)}, training=SHORT)
     with pytest.raises(DataError, match="there is no column 'dose'"):
@@ -267,7 +308,7 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], words: s
 
 
 def test_what_a_plan_states_is_not_stated_twice() -> None:
-    with pytest.raises(PlanError, match="training is given beside a plan"):
+    with pytest.raises(PlanError, match="training is given beside a plan, which states everything itself"):
         simulate(parsed(), training=SHORT)
     with pytest.raises(PlanError, match=r"nowhere\.yaml"):
         simulate("nowhere.yaml")

@@ -243,7 +243,7 @@ def test_a_state_in_which_no_run_of_the_plan_can_be_ends_the_stream(liar_for: ty
 
 def test_a_sum_that_the_policy_of_the_plan_would_not_have_is_refused_whatever_the_state(liar_for: type) -> None:
     site = liar_for()
-    rules = SiteRules(site.ready.site.plan, site.ready.binding.schema, SitePolicy(), "clinic-a")
+    rules = SiteRules(site.ready.site.plan, site.ready.binding.schema, SitePolicy(), "clinic-a", 100)
     asked = replace(site.request(EVALUATION, 0), purpose=Purpose.STANDARDISATION)
     refusal = rules.decide(asked, {})
     assert isinstance(refusal, Refusal)
@@ -375,7 +375,7 @@ def _record(ready: Readiness, path: Path, policy: Mapping[str, object]) -> Reque
     stated = plan.model_copy(
         update={"secure_aggregation": plan.secure_aggregation.model_copy(update={"mode": "malicious"})}
     )
-    rules = SiteRules(stated, ready.binding.schema, SitePolicy.model_validate(policy), "clinic-a")
+    rules = SiteRules(stated, ready.binding.schema, SitePolicy.model_validate(policy), "clinic-a", 100)
     return RequestRecord(path, rules)
 
 

@@ -7,6 +7,10 @@ the row, g in the bias. Their quotient is the record, whatever the records of al
 
 The trap is a claimed sum of the first round, within the clip times the weights, so nothing but its tag is wrong.
 In the broken variant every site approved a plan without the check, and the aggregator robs the next honest sum.
+
+Or the trap is what the plan begins with, which everybody approves as a digest. Then the first honest sum is
+robbed, whatever is checked of it. So a site begins with the weights of a seed, of a run of its own, or of its own
+list, and with no others.
 """
 
 from __future__ import annotations
@@ -18,21 +22,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import yaml
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 
 from fedfair.aggregation.masked_encoding import sum_shapes
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.model_layout import Layout
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
+from fedfair.plan.digest import beginning_digest, format_digest, stated
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
+from fedfair.policy.plan_check import PolicyError, check_policy
+from fedfair.policy.site_config import SitePolicy
+from fedfair.policy.terms import AskedTerms
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import ServerEffect
 from fedfair.secagg.fixedpoint import decode_body, packed_body
 from fedfair.secagg.opened_sum import OpenedSum, body_code
 from fedfair.secagg.server import Server
 from fedfair.training.binding import plan_binding
+from fedfair.training.freezing import freeze_from
 from tests.rounds.replayed_play import NAMES, ReplayedPlay, plan_of
 from tests.rounds.test_replayed_run import Chaos
 
@@ -132,8 +145,7 @@ def records_of(schema: FeatureSchema) -> dict[ParticipantId, Splits]:
 class Robbery:
     """One federation whose aggregator robs."""
 
-    def __init__(self, folder: Path, *, check_sums: bool) -> None:
-        plan = robbing_plan(check_sums=check_sums)
+    def __init__(self, folder: Path, *, plan: Plan, claims: bool = False) -> None:
         binding = plan_binding(plan, folder)
         records = records_of(binding.schema)
         self.records = np.concatenate([splits.train.features for splits in records.values()])
@@ -148,7 +160,7 @@ class Robbery:
         self.play.federation._protection.server = self.server
         self.trap = Trap.of(binding.layout)
         self.initial = np.array(binding.vector, np.float64)
-        self.server.claims = self.trap.set_in(self.initial) - self.initial
+        self.server.claims = self.trap.set_in(self.initial) - self.initial if claims else None
         self.chaos = Chaos(self.play, 1, 0.0, patient=True)
 
     def known(self, opened: OpenedSum) -> int:
@@ -160,7 +172,7 @@ class Robbery:
 
 @pytest.fixture
 def robbery(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Robbery]:
-    robbing = Robbery(tmp_path, check_sums=request.param)
+    robbing = Robbery(tmp_path, plan=robbing_plan(check_sums=request.param), claims=True)
     yield robbing
     robbing.play.close()
 
@@ -198,3 +210,58 @@ def test_without_the_check_the_next_honest_sum_gives_records_away(robbery: Robbe
         np.testing.assert_allclose(found[place], robbery.records[bins == place][0], atol=1e-4)
     # Differences in the sum before, which is about an honest model, give far fewer records away.
     assert robbery.known(honest) >= len(alone) > 4 * robbery.known(claimed)
+
+
+ALLOWING = SitePolicy(max_attempts=100, min_collaborators=3)
+"""A policy that has nothing against the plan but what it begins with."""
+
+
+@pytest.fixture
+def trapped(tmp_path: Path) -> Plan:
+    """Return a plan that begins with the trap, as `fedfair plan freeze --from` writes it."""
+    plan_file, source = tmp_path / "trapped" / "plan" / "plan.yaml", tmp_path / "trap.safetensors"
+    plan_file.parent.mkdir(parents=True)
+    plan_file.write_text(yaml.safe_dump(stated(robbing_plan(check_sums=True))))
+    binding = plan_binding(load_plan(plan_file), plan_file.parent)
+    vector = Trap.of(binding.layout).set_in(np.array(binding.vector, np.float64))
+    save_file(
+        {name: torch.from_numpy(tensor) for name, tensor in binding.layout.unflatten(vector).items()}, source
+    )
+    freeze_from(plan_file, source)
+    return load_plan(plan_file)
+
+
+def test_trap_weights_of_the_plan_give_records_away_in_its_first_sum_where_a_site_allows_them(
+    trapped: Plan, tmp_path: Path
+) -> None:
+    initial = trapped.training.initial
+    assert initial is not None
+    digest = format_digest(beginning_digest(initial))
+    check_policy(AskedTerms(trapped), ALLOWING.model_copy(update={"initial_weights": ("seed", digest)}), NAMES[0])
+    folder = tmp_path / "played"
+    folder.mkdir()
+    robbing = Robbery(folder, plan=trapped)
+    try:
+        robbing.chaos.to_the_end(10_000)
+        first = robbing.server.seen[0]
+        assert first.clipped == 0
+        bins = np.digitize(robbing.records @ DIRECTION, EDGES) - 1
+        counts = np.unique(bins[(bins >= 0) & (bins < NEURONS - 1)], return_counts=True)[1]
+        # Every check of the sum was kept, and every record that is alone in its bin is read from it.
+        assert robbing.known(first) >= (counts == 1).sum() >= RECORDS
+    finally:
+        robbing.play.close()
+
+
+def test_a_site_refuses_trap_weights_of_the_plan_unless_its_policy_names_them(trapped: Plan) -> None:
+    initial = trapped.training.initial
+    assert initial is not None
+    digest = format_digest(beginning_digest(initial))
+    with pytest.raises(PolicyError) as refused:
+        check_policy(AskedTerms(trapped), ALLOWING, NAMES[0])
+    assert [term.key for term in refused.value.broken] == ["initial_weights"]
+    assert "can copy single records into the sum" in refused.value.message
+    assert f"add {digest} to policy.initial_weights in collaborator.yaml" in refused.value.message
+    # The weights of another file have another digest; so have these under another scaling or threshold.
+    for other in ({"weights": "sha256:" + "1" * 64}, {"threshold": 3.0}, {"scaling": "sha256:" + "2" * 64}):
+        assert beginning_digest(initial.model_copy(update=other)) != beginning_digest(initial)

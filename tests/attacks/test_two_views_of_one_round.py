@@ -126,7 +126,7 @@ def lying_plan(*, quorum: int | None = None, attempts: int = 1, **training: obje
         "join_deadline_seconds": 2,
     }
     protection = {"mode": "malicious", "most_records": 512}
-    plan = small_plan(rounds=1, federation=federation, protection=protection, **training)
+    plan = small_plan(federation=federation, protection=protection, **{"rounds": 1, **training})
     # No evaluation of the model before round 1 is needed for this, and its threshold is in the plan.
     plan["training"] = {**plan["training"], "threshold_init": 0.1}  # type: ignore[dict-item]
     return plan
@@ -154,7 +154,7 @@ def two_states(monkeypatch: pytest.MonkeyPatch, lie: Callable[[RunState], RunSta
     def shown(self: RunDriver, effect: SendSum) -> None:
         if effect.request.purpose is Purpose.TRAINING and effect.participant != TARGET:
             state = lie(self._training_run.state)
-            false.append(state.digest(self._federation._steps._plan_digest))
+            false.append(state.digest(self._federation.steps._plan_digest))
             raw = b"".join(pack_state(state))
             self._connections[effect.participant].publish(Broadcast(BroadcastKind.STATE, raw))
             effect = replace(effect, state=false[-1])

@@ -12,7 +12,7 @@ from fedfair.audit.items import EXPLANATIONS, MessageKind, StreamItems
 from fedfair.ids import SumNumber
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.secagg.messages import Kind, begin
-from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Hello, SecaggMessage, UploadStart
+from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Ended, Hello, SecaggMessage, UploadStart
 
 FRAMES: dict[type[CollaboratorFrame], tuple[CollaboratorFrame, MessageKind]] = {
     Hello: (Hello(1, "0", bytes(32), b"{}", bytes(64)), MessageKind.INTRODUCTION),
@@ -20,6 +20,7 @@ FRAMES: dict[type[CollaboratorFrame], tuple[CollaboratorFrame, MessageKind]] = {
     Chunk: (Chunk(b"piece"), MessageKind.OUT_OF_PLACE),
     Abstain: (Abstain(SumNumber(1), RefusalReason.POLICY), MessageKind.ABSTENTION),
     SecaggMessage: (SecaggMessage(begin(Kind.CONSISTENCY_CHECK).done()), MessageKind.VOTE),
+    Ended: (Ended(bytes(32)), MessageKind.END),
 }
 
 

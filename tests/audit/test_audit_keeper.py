@@ -22,6 +22,7 @@ from fedfair.errors import AuditError
 from fedfair.plan.purpose import Purpose
 from tests.audit.record_makers import OTHER_KEY, OTHER_PLAN, PLAN, ROUNDS, kept, ownership, read, ticking
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 FOURTH = Occasion(Purpose.EVALUATION, 4, 1)
 
@@ -56,7 +57,10 @@ def test_a_process_that_is_killed_loses_no_entry_and_the_next_one_signs_what_it_
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     here = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    assert subprocess.run([sys.executable, "-c", code, path], env=here, timeout=180, check=False).returncode == -9
+    assert (
+        subprocess.run([sys.executable, "-c", code, path], env=here, timeout=PATIENCE, check=False).returncode
+        == -9
+    )
     left = read(path.read_bytes())
     assert (left.total.messages, left.unsigned, left.closed, left.tail) == (len(ROUNDS), 3, False, b"")
     keeper = opened(path)

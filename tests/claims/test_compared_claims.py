@@ -49,7 +49,7 @@ def trained(algorithm: str, split: str, rho: float) -> NDArray[np.float64]:
         output="tail",
         options={"adversary_learning_rate": 0.1} if algorithm in ADVERSARIES else {},
     )
-    outcome = simulate_sites(plan, bc10.sites(parts), Path(), as_trained=True)
+    outcome = simulate_sites(plan, bc10.sites(parts), Path())
     federation = bc10.Federation(plan, bc10.sites(parts))
     federation.begin_at(outcome.model.vector)
     return federation.losses()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 
 def test_a_name_that_would_steer_the_terminal_is_shown_and_not_obeyed(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_a_name_that_would_steer_the_terminal_is_shown_and_not_obeyed(tmp_path: 
         env={"PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 2

@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 
 from fedfair.cli.audit import app as audit
 from tests.conftest import REPOSITORY
-
-SECONDS = 180
+from tests.patience import PATIENCE
 
 
 def demo(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -57,7 +56,7 @@ def _figures(result: dict[str, Any]) -> list[float]:
 
 @pytest.mark.slow
 def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp_path: Path) -> None:
-    output, errors = demo(tmp_path, "--json").communicate(timeout=SECONDS)
+    output, errors = demo(tmp_path, "--json").communicate(timeout=PATIENCE)
     assert errors == ""
     average, fair = json.loads(output)
     assert (average["algorithm"], fair["algorithm"]) == ("fedavg", "fedsrcvar")
@@ -90,11 +89,11 @@ def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_no_process_and_no_file(tmp_path: Path, number: signal.Signals) -> None:
     process = demo(tmp_path, "--quiet")
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE
     while len(started := children(process)) < 4 and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=SECONDS)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "interrupted; every process was stopped and nothing was kept" in errors
     assert "Traceback" not in errors
@@ -107,6 +106,6 @@ def test_a_folder_that_the_demo_did_not_make_is_never_replaced(tmp_path: Path) -
     own = tmp_path / "fedfair-demo" / "thesis.txt"
     own.parent.mkdir()
     own.write_text("years of work")
-    _, errors = demo(tmp_path).communicate(timeout=SECONDS)
+    _, errors = demo(tmp_path).communicate(timeout=PATIENCE)
     assert "was not made by this demonstration" in errors
     assert own.read_text() == "years of work"

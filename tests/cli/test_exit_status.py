@@ -13,12 +13,15 @@ import typer
 import aggregator
 import collaborator
 import fedfair
+from aggregator.commands import fault_of
+from aggregator.outcome import Ending, EndState
 from fedfair import errors
-from fedfair.errors import FedfairError, PlanError, StoppedError
+from fedfair.errors import ConnectionRefusedByPeerError, FedfairError, PlanError, StoppedError
 from fedfair.policy.plan_check import PolicyError
 from fedfair.process.exit_status import STATUS, ExitStatus, exit_status
 from fedfair.process.interrupts import EXIT_BY_SIGNAL
 from fedfair.process.terminal import run_app
+from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.secagg.checks import SecaggError
 from tests.conftest import REPOSITORY
 from tests.signals import interrupts_given_back
@@ -56,10 +59,33 @@ def test_a_derived_fault_has_the_status_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "status"), [("SIGTERM", ExitStatus.DONE), ("SIGINT", ExitStatus.INTERRUPTED), ("", 130)]
+    ("name", "status"), [("SIGTERM", ExitStatus.STOPPED), ("SIGINT", ExitStatus.INTERRUPTED), ("", 130)]
 )
-def test_only_a_service_that_sigterm_stopped_has_done_its_work(name: str, status: int) -> None:
+def test_a_service_that_sigterm_stopped_before_the_end_has_a_status_of_its_own(name: str, status: int) -> None:
     assert exit_status(StoppedError("stopped", signal_name=name)) == status
+
+
+RESTART_HELPS = {
+    ExitReason.STOPPED: ExitStatus.STOPPED,
+    ExitReason.UNWRITABLE: ExitStatus.ABORTED,
+    ExitReason.QUORUM_MISSING: ExitStatus.ABORTED,
+    ExitReason.ATTEMPTS_SPENT: ExitStatus.ABORTED,
+    ExitReason.RESTORED: ExitStatus.REFUSED,
+}
+"""The status of an aggregator by the reason why its run is not finished; every other reason is about one site."""
+
+
+@pytest.mark.parametrize("why", RESTART_HELPS)
+def test_a_run_that_needs_a_person_ends_with_the_status_that_no_restart_follows(why: ExitReason) -> None:
+    name = "SIGTERM" if why is ExitReason.STOPPED else ""
+    ending = Ending(EndState.ABORTED, why, "words", signal_name=name)
+    assert exit_status(fault_of(ending, "the run was aborted", "mend it")) is RESTART_HELPS[why]
+
+
+def test_a_site_that_the_aggregator_does_not_want_needs_a_person_and_no_restart() -> None:
+    # Two machines with one identity would displace each other for ever.
+    assert not TRY_AGAIN[ExitReason.REPLACED]
+    assert exit_status(ConnectionRefusedByPeerError("another process")) is ExitStatus.REFUSED
 
 
 def test_the_page_on_commands_lists_exactly_the_statuses() -> None:

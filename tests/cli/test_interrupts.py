@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from fedfair.cli.interrupts import interrupts_deferred, interrupts_noticed
+from tests.patience import PATIENCE
 
 
 def interrupted_twice(steps: list[str]) -> None:
@@ -44,7 +45,7 @@ def test_a_child_of_the_block_can_still_be_asked_to_stop() -> None:
     with interrupts_deferred():
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     child.send_signal(signal.SIGTERM)
-    assert child.wait(30) == -signal.SIGTERM
+    assert child.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_a_block_in_another_thread_changes_no_handler() -> None:

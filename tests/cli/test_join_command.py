@@ -26,6 +26,8 @@ from fedfair.workspace.new_module import write_module
 
 NO_OPTIONS = JoinOptions(None, None, None, None, None, None, None, encrypt=False)
 NOBODY = Answers(None)
+SHOWN = ("--yes", "--authority", "shown", "--code", "shown", "--approve", "shown")
+"""What a rehearsal says in place of every person."""
 
 
 def run(*words: str) -> str:
@@ -110,7 +112,7 @@ def test_an_invitation_makes_keys_and_a_request_and_waits() -> None:
 
 def test_the_whole_way_in_takes_two_commands_and_no_key_leaves() -> None:
     answered()
-    output = joined("--yes")
+    output = joined(*SHOWN)
     assert "approved: clinic-a/approvals/clinic-a.json" in output
     assert "next: fedfair -C clinic-a collaborator start" in output
     assert json.loads(Path("clinic-a/approvals/clinic-a.json").read_text())["participant"] == "clinic-a"
@@ -148,6 +150,30 @@ def test_without_a_terminal_each_question_names_the_option_that_answers_it() -> 
     assert "approved: " in joined("--approve", digest)
 
 
+def test_yes_vouches_for_no_authority_no_code_and_no_plan() -> None:
+    """Whoever has scripted a yes has compared nothing; each of the three has an option that says so."""
+    write_module(Path("lead"), "vouched_model")
+    plan = Path("lead/plan/plan.yaml")
+    plan.write_text(plan.read_text().replace("model: {name: linear}", 'model: "vouched_model:build"'))
+    Path("own.yaml").write_text("collaborator: clinic-a\npolicy: {allow_module_code: true}\n")
+    answered()
+    # The site has a copy of its own, which is another module.
+    sys.modules.pop("vouched_model", None)
+    given = ["--yes", "--site-file", "own.yaml"]
+    for question, option in (
+        ("Does the lead read out the same", "--authority"),
+        ("Run it here now", "--code"),
+        ("approve exactly this", "--approve"),
+    ):
+        with pytest.raises(PlanError, match=question) as fault:
+            joined(*given)
+        assert f"answer with {option}" in fault.value.remedy
+        assert not Path("clinic-a/approvals").exists()
+        # The file is taken once; it is there from then on.
+        given = [*(given if option == "--authority" else ["--yes", *given[3:]]), option, "shown"]
+    assert "approved: " in joined(*given)
+
+
 def test_a_conversation_is_left_at_every_question_and_resumed() -> None:
     answered()
     replies: Iterator[str] = iter(["n", "y", "n", "y"])
@@ -173,7 +199,7 @@ def test_a_lost_request_is_made_again_with_the_same_keys() -> None:
     assert "keys and request" in requested()
     assert private_files("clinic-a") == keys
     answered()
-    joined("--yes")
+    joined(*SHOWN)
 
 
 def test_keys_can_be_encrypted(here: Path) -> None:
@@ -181,8 +207,8 @@ def test_keys_can_be_encrypted(here: Path) -> None:
     answered("--passphrase-file", "secret")
     assert all(b"ENCRYPTED" in key for key in private_files("clinic-a"))
     with pytest.raises(IdentityError, match="are encrypted"):
-        joined("--yes")
-    joined("--yes", "--passphrase-file", "secret")
+        joined(*SHOWN)
+    joined(*SHOWN, "--passphrase-file", "secret")
 
 
 # ------------------------------------------------------------------------------------------------- attacks
@@ -203,7 +229,7 @@ def test_an_answer_of_another_authority_than_the_invitations_is_refused_even_wit
     answered()
     rogue_answer()
     with pytest.raises(IdentityError, match="is of the authority") as fault:
-        run("join", "rogue.zip", "-w", "clinic-a", "--yes")
+        run("join", "rogue.zip", "-w", "clinic-a", *SHOWN)
     assert "call the lead" in fault.value.remedy
     assert not Path("clinic-a/cert/ca.crt").exists()
     assert not Path("clinic-a/plan").exists()
@@ -214,10 +240,10 @@ def test_where_the_invitation_showed_no_authority_the_one_read_aloud_decides() -
     answered()
     rogue_answer()
     with pytest.raises(IdentityError, match="you were told"):
-        run("join", "rogue.zip", "-w", "clinic-a", "--yes", "--authority", authority())
+        run("join", "rogue.zip", "-w", "clinic-a", *SHOWN, "--authority", authority())
     assert not Path("clinic-a/cert/ca.crt").exists()
     spoken = grouped(bytes.fromhex(authority())).upper()
-    joined("--yes", "--authority", spoken)
+    joined(*SHOWN, "--authority", spoken)
 
 
 @pytest.mark.parametrize("words", ["", "abcd", "g" * 64, "0" * 63])
@@ -232,7 +258,7 @@ def test_an_archive_that_shows_two_authorities_is_refused() -> None:
     rogue = certificates_of(read_archive(rogue_answer()))
     archive = changed(Path("answer.zip"), "join/clinic-a.certificate.pem", rogue["clinic-a.certificate.pem"])
     with pytest.raises(IdentityError, match="shows two authorities"):
-        run("join", str(archive), "-w", "clinic-a", "--yes")
+        run("join", str(archive), "-w", "clinic-a", *SHOWN)
 
 
 def test_a_certificate_of_another_site_or_key_is_refused() -> None:
@@ -240,11 +266,11 @@ def test_a_certificate_of_another_site_or_key_is_refused() -> None:
     files = certificates_of(read_archive(Path("answer.zip")))
     archive = changed(Path("answer.zip"), "join/clinic-a.certificate.pem", files["clinic-b.certificate.pem"])
     with pytest.raises(IdentityError, match="names somebody else"):
-        run("join", str(archive), "-w", "clinic-a", "--yes")
+        run("join", str(archive), "-w", "clinic-a", *SHOWN)
     shutil.rmtree("clinic-a")
     requested()
     with pytest.raises(IdentityError, match="answers another request of clinic-a"):
-        joined("--yes")
+        joined(*SHOWN)
 
 
 def test_a_plan_that_changes_between_review_and_approval_is_not_approved() -> None:
@@ -258,19 +284,19 @@ def test_a_plan_that_changes_between_review_and_approval_is_not_approved() -> No
         run("join", str(archive), "-w", "clinic-a", "--approve", reviewed)
     assert load_plan(Path("clinic-a/plan/plan.yaml")).training.rounds == 100
     with pytest.raises(ApprovalError, match="nothing was approved"):
-        run("join", str(archive), "-w", "clinic-a", "--yes", "--approve", reviewed)
+        run("join", str(archive), "-w", "clinic-a", *SHOWN, "--approve", reviewed)
     assert not Path("clinic-a/approvals").exists()
 
 
 def test_a_changed_plan_comes_by_the_same_command_with_its_difference() -> None:
     answered()
-    joined("--yes")
+    joined(*SHOWN)
     plan = Path("lead/plan/plan.yaml")
     plan.write_text(plan.read_text().replace("rounds: 100", "rounds: 7"))
     run("workspace", "export", "answer.zip", "-w", "lead", "--update")
     with pytest.raises(PlanError, match="Put this plan in the place"):
         joined()
-    output = " ".join(joined("--yes").split())
+    output = " ".join(joined(*SHOWN).split())
     assert "training.rounds 100 7" in output
     assert "the approval of the old plan is void" in output
     assert "approved: clinic-a/approvals/clinic-a.json" in output
@@ -284,7 +310,7 @@ def test_a_plan_that_pins_another_key_is_refused() -> None:
     )
     archive = changed(Path("answer.zip"), "plan/roster.yaml", turned.encode())
     with pytest.raises(ApprovalError, match="pins another signing key"):
-        run("join", str(archive), "-w", "clinic-a", "--yes")
+        run("join", str(archive), "-w", "clinic-a", *SHOWN)
 
 
 @pytest.mark.parametrize(
@@ -343,19 +369,19 @@ def refused_by_policy() -> None:
 def test_a_plan_that_the_policy_refuses_waits_until_the_site_has_changed_its_own_file() -> None:
     refused_by_policy()
     with pytest.raises(PlanError, match=r"set policy\.publish_site_means: true"):
-        joined("--yes")
+        joined(*SHOWN)
     site_file = Path("clinic-a/collaborator.yaml")
     site_file.write_text(site_file.read_text().replace("publish_site_means: false", "publish_site_means: true"))
-    assert "approved: " in joined("--yes")
+    assert "approved: " in joined(*SHOWN)
 
 
 def test_a_prepared_site_file_answers_for_policy_and_data() -> None:
     refused_by_policy()
     Path("own.yaml").write_text("collaborator: clinic-a\npolicy: {publish_site_means: true}\n")
-    assert "approved: " in joined("--yes", "--site-file", "own.yaml")
+    assert "approved: " in joined(*SHOWN, "--site-file", "own.yaml")
     Path("own.yaml").write_text("collaborator: clinic-b\n")
     with pytest.raises(PlanError, match="it was left alone"):
-        joined("--yes", "--site-file", "own.yaml")
+        joined(*SHOWN, "--site-file", "own.yaml")
 
 
 def test_the_file_of_the_records_is_asked_for_and_checked(here: Path) -> None:
@@ -368,15 +394,15 @@ def test_the_file_of_the_records_is_asked_for_and_checked(here: Path) -> None:
         run("invite", "../invitation.zip")
     answered()
     with pytest.raises(PlanError, match="Which file holds") as fault:
-        joined("--yes")
+        joined(*SHOWN)
     assert "--data" in fault.value.remedy
     with pytest.raises(PlanError, match="does not exist"):
-        joined("--yes", "--data", "missing.csv")
+        joined(*SHOWN, "--data", "missing.csv")
     (here / "bad.csv").write_text("age,sex,died\n1,F,maybe\n")
     with pytest.raises(DataError, match="a label that the plan does not name"):
-        joined("--yes", "--data", "bad.csv")
+        joined(*SHOWN, "--data", "bad.csv")
     Path("clinic-a/collaborator.yaml").unlink()
-    assert "training records" in joined("--yes", "--data", "own file.csv")
+    assert "training records" in joined(*SHOWN, "--data", "own file.csv")
 
 
 def test_code_runs_only_after_policy_and_site_agree_to_its_digest() -> None:
@@ -391,7 +417,7 @@ def test_code_runs_only_after_policy_and_site_agree_to_its_digest() -> None:
     sys.modules.pop("own_model")
     Path("ran").unlink()
     with pytest.raises(PlanError, match="this site's policy refuses module code"):
-        joined("--yes")
+        joined(*SHOWN)
     site_file = Path("clinic-a/collaborator.yaml")
     site_file.write_text(site_file.read_text().replace("module_code: []", f"module_code: [{digest}]"))
     with pytest.raises(PlanError, match="Run it here now") as fault:

@@ -16,6 +16,7 @@ from fedfair.aggregation.evaluation_file import to_text as evaluation_text
 from fedfair.cli.commands import app
 from fedfair.data.source import load_federation
 from fedfair.errors import CertificateError, DataError
+from fedfair.extras import install_command
 from fedfair.prediction.export import TOLERANCE, export_metadata, scaled_model
 from fedfair.prediction.loaded_model import load_model
 from fedfair.results.document import to_text
@@ -151,4 +152,4 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
     monkeypatch.setattr("fedfair.prediction.export.ONNX_PACKAGES", ("no_such_package",))
     fault = refused("export", "--model", run.model, "--output", tmp_path / "model.onnx")
     assert fault.message == "--format onnx needs no_such_package"
-    assert fault.remedy == "pip install 'fedfair[onnx]'"
+    assert fault.remedy == install_command("onnx")

@@ -77,6 +77,25 @@ def test_check_reports_as_json() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
+def test_check_leads_with_what_masks_leave_open() -> None:
+    begins = " ".join(run("check").split())
+    assert begins.startswith(
+        "know first: one site that sides with the aggregator, such as the hospital that runs it"
+    )
+    assert "Two neighbouring rounds" not in begins
+    plan = Path("plan/plan.yaml")
+    stated = yaml.safe_load(plan.read_text())
+    stated["federation"] |= {"collaborators": ["clinic-a", "clinic-b", "clinic-c"], "min_collaborators": 2}
+    plan.write_text(yaml.safe_dump(stated))
+    begins = " ".join(run("check").split())
+    assert begins.startswith("know first: federation.min_collaborators: 2 lets a sum leave out 1 of 3 sites. Two ")
+    assert [said.partition(" ")[0] for said in json.loads(run("check", "--json"))["know_first"]] == [
+        "federation.min_collaborators:",
+        "one",
+    ]
+
+
+@pytest.mark.usefixtures("workspace")
 def test_check_says_how_many_sites_masks_are_good_for_and_refuses_more() -> None:
     path = Path("plan/plan.yaml")
     plan = yaml.safe_load(path.read_text())

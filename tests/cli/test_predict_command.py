@@ -11,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
-from fedfair.errors import DataError
+from fedfair.errors import DataError, FedfairError
 from tests import plans
 from tests.prediction.saved_runs import SavedRun, saved_run
 
@@ -183,3 +183,56 @@ def test_a_site_states_its_own_mean_where_training_filled_that_in(tmp_path: Path
     assert predict(run, data, "--fill", "age=39.5").exit_code == 0
     chances = [float(row["probability_1"]) for row in written(tmp_path)]
     assert -np.log(chances[1]) == pytest.approx(run.losses("a", "train")[0], abs=1e-6)
+
+
+GERMAN = """\
+separator: ";"
+decimal: ","
+encoding: latin-1
+columns: {age: Alter, ward: Stätion, died: tot}
+missing_values: [k.A.]
+"""
+
+
+def german(folder: Path) -> Path:
+    path = folder / "deutsch.csv"
+    path.write_text("Fall;Stätion;Alter\n1;A;64,5\n2;B;k.A.\n3;Ä;30\n", encoding="latin-1")
+    return path
+
+
+def test_a_file_in_a_form_of_its_own_is_predicted_as_the_plain_one(run: SavedRun, tmp_path: Path) -> None:
+    plain = file_of(tmp_path, "case,ward,age", "1,A,64.5", "2,B,NA", "3,Ä,30")
+    assert predict(run, plain, "--ignore-unknown").exit_code == 0
+    expected = written(tmp_path)
+    (tmp_path / "collaborator.yaml").write_text(
+        f"collaborator: clinic-a\ndata:\n  format:\n    {GERMAN.rstrip().replace(chr(10), chr(10) + '    ')}\n"
+    )
+    for form in (("--format", GERMAN), ("-c", str(tmp_path / "collaborator.yaml"))):
+        (tmp_path / "out.csv").unlink()
+        done = predict(run, german(tmp_path), *form, "--keep", "Fall")
+        assert done.exit_code == 0, done.exception
+        found = written(tmp_path)
+        assert [row.pop("Fall") for row in found] == ["1", "2", "3"]
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "fault"),
+    [
+        ("columns: {Age: Alter}", "--format.columns: the plan has no column 'Age'; did you mean 'age'"),
+        ("separatr: ';'", "--format:1: separatr: unknown key -> did you mean 'separator'"),
+        ("separator: ';'", "deutsch.csv line 1, character 8: the byte 0xe4"),
+        (GERMAN.replace("Alter", "alter"), "no column 'alter' (did you mean 'Alter'?)"),
+    ],
+)
+def test_a_form_that_does_not_fit_is_told(run: SavedRun, tmp_path: Path, form: str, fault: str) -> None:
+    done = predict(run, german(tmp_path), "--format", form)
+    assert isinstance(done.exception, FedfairError)
+    assert fault in done.exception.diagnostics().replace("\n  -> ", "; ")
+
+
+def test_a_file_of_another_form_is_refused_with_the_option_that_reads_it(run: SavedRun, tmp_path: Path) -> None:
+    fault = refused(run, file_of(tmp_path, "ward;age", "A;64,5"))
+    assert "--format '{separator: \";\"}'" in fault.diagnostics()
+    fault = refused(run, file_of(tmp_path, "ward,age", 'A,"64,5"'))
+    assert "--format '{decimal: \",\"}'" in fault.diagnostics()

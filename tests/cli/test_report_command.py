@@ -40,6 +40,13 @@ def test_the_table_is_shown_and_a_page_is_written_beside_the_first_result(files:
     assert sorted(path.name for path in page.parent.iterdir()) == ["average.json", "fair.json", "report.html"]
 
 
+def test_a_certificate_that_is_not_of_this_result_does_not_hide_the_result(files: tuple[Path, Path]) -> None:
+    files[0].with_name("certificate.json").write_text("{}")
+    shown = report(str(files[0]))
+    assert "the page leaves the certificate out" in shown
+    assert "The page:" in shown
+
+
 def test_json_has_the_numbers_and_writes_a_page_only_where_it_is_told(files: tuple[Path, Path]) -> None:
     (shown,) = json.loads(report(str(files[0]), "--json"))
     assert shown["train"]["by_group_size"]["0.1"]["worst"] == 0.5

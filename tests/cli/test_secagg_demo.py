@@ -23,6 +23,7 @@ from secagg_demo.page import demo_page
 from secagg_demo.story import CLIP, MAX_WEIGHT, NOISE_MEAN, Facts, Sum, Vectors, noise_of, play
 from secagg_demo.words import histogram_lines, story_lines
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 Played = tuple[Facts, Vectors]
 
@@ -163,7 +164,7 @@ def test_the_example_tells_the_story_and_says_where_the_page_is(tmp_path: Path) 
         text=True,
         cwd=tmp_path,
         env={"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"},
-        timeout=180,
+        timeout=PATIENCE,
     )
     assert "refused by clinic-1, clinic-3" in done.stdout
     assert str(tmp_path / "fedfair-secagg-demo.html") in done.stdout

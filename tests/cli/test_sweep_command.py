@@ -22,6 +22,7 @@ from fedfair.errors import FedfairError, PlanError
 from fedfair.experiments.sweep.grid import ALIASES, parse_grid, points_of
 from fedfair.plan.yaml_reader import parse_document
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 PLAN = """
 federation: {name: demo, collaborators: [a, b]}
@@ -104,13 +105,13 @@ def test_a_sweep_killed_in_the_middle_goes_on_to_the_same_table(workspace: Path)
     killed.kill()
     killed.communicate()
     # Nobody would hear what they find; were they to go on, a restart would have to share the machine with them.
-    gone, alive = psutil.wait_procs(workers, timeout=100)
+    gone, alive = psutil.wait_procs(workers, timeout=PATIENCE)
     assert alive == []
     assert gone
     finished = len(list(points.glob("*.json")))
     assert 1 <= finished < 3
     again = _start(workspace, *GRID)
-    _, errors = again.communicate(timeout=200)
+    _, errors = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, errors
     assert f"3 points, {finished} of them finished before" in errors
     (workspace / "sweep").rename(workspace / "interrupted")
@@ -126,11 +127,11 @@ def test_a_sweep_that_is_stopped_says_how_to_go_on(workspace: Path) -> None:
     workers = psutil.Process(process.pid).children(recursive=True)
     # A terminal sends Ctrl-C to the workers too.
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "1 of 2 points are finished; the same command runs the rest" in errors
     assert "Traceback" not in errors
-    assert psutil.wait_procs(workers, timeout=100)[1] == []
+    assert psutil.wait_procs(workers, timeout=PATIENCE)[1] == []
 
 
 def _start(folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -142,7 +143,7 @@ def _start(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def _wait_until(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + PATIENCE
     while not there() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert process.poll() is None, process.communicate()

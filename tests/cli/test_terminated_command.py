@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 ENDLESS = """
 federation: {name: demo, collaborators: [a, b, c]}
@@ -40,7 +41,7 @@ def test_a_signal_ends_a_simulation(tmp_path: Path, number: signal.Signals) -> N
         while '"round": 5' not in said.read_text() and running.poll() is None:
             time.sleep(0.05)
         running.send_signal(number)
-        assert running.wait(timeout=120) == 130, said.read_text()
+        assert running.wait(timeout=PATIENCE) == 130, said.read_text()
     finally:
         running.kill()
         running.wait()

@@ -62,6 +62,8 @@ def test_sound_records_are_described_and_nothing_is_odd(tmp_path: Path) -> None:
         (with_cells(2, ""), "age': has no value in any record"),
         (with_cells(2, *[str(age) for age in range(30, 67)], "999", "999", "999"), "age': is 999 in"),
         (with_cells(3, "F", "m"), "sex': 'm' in 20 records differs only in case from 'M'"),
+        (SOUND[:1] * 200, "all 200 records are the same, in every column that the plan uses"),
+        ([*SOUND[:1] * 60, *SOUND], "61 of 100 records are the same"),
         (with_cells(3, "M"), "sex': is M in all 40 records that have a value"),
         (with_cells(4, "no"), "all records are of class no; check the label column"),
     ],
@@ -69,6 +71,30 @@ def test_sound_records_are_described_and_nothing_is_odd(tmp_path: Path) -> None:
 def test_an_odd_thing_is_a_warning(tmp_path: Path, rows: list[str], warning: str) -> None:
     found = checked(tmp_path, rows)
     assert [each for each in found.warnings if warning in each], found.warnings
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_number_near_the_greatest_that_there_is_gets_one_sentence(tmp_path: Path) -> None:
+    found = checked(tmp_path, [*SOUND[1:], SOUND[0].replace(",30,", ",1e300,")])
+    assert found.numeric[1].greatest == 1e300
+
+
+def test_a_misspelt_category_is_told_with_the_value_that_it_is_like(tmp_path: Path) -> None:
+    rows = with_cells(3, *["Female", "Male"] * 17, "Femle", "Femle", "other", "male")
+    found = checked(tmp_path, rows, categorical={"sex": ["Female", "Male"]})
+    assert found.categories[0].odd == (
+        "'Femle' in 2 records is very like 'Female': is it misspelt?",
+        "'male' in 1 record differs only in case from 'Male'",
+    )
+
+
+def test_a_date_that_no_calendar_has_is_told_once_and_not_for_each_row(tmp_path: Path) -> None:
+    rows = with_cells(2, "31.02.1958")
+    found = checked(tmp_path, rows, dates={"age": "%d.%m.%Y"})
+    (error,) = found.errors
+    assert error.count("31.02.1958") == 3
+    assert "in 40 rows (line 2: '31.02.1958', line 3: '31.02.1958', line 4: '31.02.1958' and 37 more)" in error
+    assert "they have this form, and no calendar has such a day" in error
 
 
 def test_another_unit_is_named_although_the_file_is_refused(tmp_path: Path) -> None:

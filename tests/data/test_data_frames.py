@@ -156,7 +156,7 @@ def test_faults_of_all_blocks_are_told_at_once_with_their_rows() -> None:
         records_of_frames(frames, ("age", "died"), spec(), where="the query")
     first, second = (line.strip() for line in caught.value.message.splitlines()[1:])
     assert first.startswith("column 'age': not a finite number in 30 rows (row 2: 'inf', row 4: 'inf'")
-    assert "row 40: 'inf' and 10 more)" in first
+    assert "row 6: 'inf' and 27 more)" in first
     assert second.startswith("column 'died': a label that the plan does not name in 30 rows (row 2: '7'")
 
 

@@ -88,7 +88,8 @@ def test_what_texts_look_like_is_said_with_the_key_that_declares_it(texts: list[
 def test_points_are_seen_where_a_comma_was_declared_and_words_are_nothing() -> None:
     assert 'state decimal: "."' in what_was_seen(["1.5"], "x", NumberForm(","))
     assert what_was_seen(["one", "1,5"], "x", NumberForm()) == ""
-    assert what_was_seen(["32.01.2020"], "x", NumberForm(date="%d.%m.%Y")) == ""
+    assert "no calendar has such a day" in what_was_seen(["32.01.2020"], "x", NumberForm(date="%d.%m.%Y"))
+    assert what_was_seen(["32.01.20"], "x", NumberForm(date="%d.%m.%Y")) == ""
 
 
 def test_a_form_of_dates_is_that_of_all_texts() -> None:

@@ -61,7 +61,7 @@ def plan(model: object = "linear", **sections: plans.Section) -> Plan:
 def played(stated: Plan, engine: str, *, bytes_held: bool) -> SimulationOutcome:
     held = {ParticipantId(name): images(50, place) for place, name in enumerate(NAMES)}
     sites = {name: split(own if bytes_held else as_numbers(own)) for name, own in held.items()}
-    return simulate_sites(stated, sites, Path(), engine=engine, as_trained=True)  # type: ignore[arg-type]
+    return simulate_sites(stated, sites, Path(), engine=engine)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -174,7 +174,8 @@ def test_numbers_are_read_and_the_missing_ones_are_nan(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_fault_is_told_with_its_first_twenty_rows_and_their_count(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, "x,y\n" + "nan,ok\n" * 3 + "one,bad\n" * 30))
+    others = "".join(f"one{row},bad\n" for row in range(30))
+    table = read_table(write(tmp_path, "x,y\n" + "nan,ok\n" * 3 + others))
     faults, none = Faults(table), np.zeros(33, np.bool_)
     numbers(table, "x", none, faults)
     faults.add("y", "not ok", table.columns["y"] != "ok", "write ok")
@@ -182,8 +183,9 @@ def test_every_kind_of_fault_is_told_with_its_first_twenty_rows_and_their_count(
         faults.refuse()
     first, second = caught.value.message.splitlines()[1:]
     assert "column 'x': not a finite number in 33 rows (line 2: 'nan'" in first
-    assert "line 21: 'one' and 13 more)" in first
-    assert "column 'y': not ok in 30 rows (line 5: 'bad'" in second
+    assert "line 21: 'one16' and 13 more)" in first
+    # One text again and again is shown three times.
+    assert "not ok in 30 rows (line 5: 'bad', line 6: 'bad', line 7: 'bad' and 27 more)" in second
     assert "write ok" in second
 
 

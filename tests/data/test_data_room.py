@@ -266,7 +266,7 @@ def test_no_bit_of_a_simulation_depends_on_where_its_records_are(tmp_path: Path,
     assert all(same(in_files[name], in_memory[name]) for name in in_memory)
     for engine in ("loop", "vectorised"):
         found, expected = (
-            simulate_sites(stated, sites, tmp_path, engine=engine, as_trained=True)  # type: ignore[arg-type]
+            simulate_sites(stated, sites, tmp_path, engine=engine)  # type: ignore[arg-type]
             for sites in (in_files, in_memory)
         )
         assert found.model.vector.any()

@@ -19,6 +19,7 @@ import pytest
 
 from fedfair.data import room, sql_query
 from fedfair.data.csv_file import CsvRecords
+from fedfair.data.own_form import own_table
 from fedfair.data.room import RecordRoom, room_of
 from fedfair.data.sql_connection import opened
 from fedfair.data.sql_faults import DatabaseStep
@@ -27,9 +28,11 @@ from fedfair.data.sql_table import SqlRecords, read_sql
 from fedfair.data.sql_url import database_address
 from fedfair.data.table_file import read_csv
 from fedfair.errors import DataError, FedfairError, MissingExtraError, UnreachableError
+from fedfair.extras import install_command
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
 from tests.imports import REPOSITORY
+from tests.patience import PATIENCE
 from tests.postgres_server import PASSWORD, Postgres
 
 SPEC = CsvData.model_validate(
@@ -110,7 +113,7 @@ def asking(section: SqlSection, query: str) -> SqlSection:
 
 
 def read(section: SqlSection, spec: CsvData = SPEC, environment: Mapping[str, str] | None = None) -> SqlRecords:
-    return read_sql(section, spec, 2, (), environment or {})["query"]
+    return read_sql(section, own_table(spec, None), 2, (), environment or {})["query"]
 
 
 def assert_same(one: CsvRecords, other: CsvRecords) -> None:
@@ -170,7 +173,7 @@ def test_records_in_the_room_are_those_in_memory_in_one_order(
     expected = read(asking(database, query))
     both = asking(database, query).model_copy(update={"test_query": f"{QUERY} WHERE id < 20"})
     own = RecordRoom(tmp_path, most_in_memory=0)
-    found = read_sql(both, SPEC, 2, (), {}, own)
+    found = read_sql(both, own_table(SPEC, None), 2, (), {}, own)
     assert_same(found["query"].records, expected.records)
     assert found["query"].digest == expected.digest
     assert [room_of(one.records.dataset.features) for one in found.values()] == [own, own]
@@ -188,10 +191,11 @@ def test_of_many_records_only_labels_and_order_are_in_memory(
     section = SqlSection(url="duckdb:///:memory:", query=query)
     spec = CsvData.model_validate({"label": "died", "numeric": columns})
     few = asking(section, query.replace("50000", "10"))  # whatever is imported is imported before
-    read_sql(few, spec, 2, (), {})
+    read_sql(few, own_table(spec, None), 2, (), {})
     tracemalloc.start()
     try:
-        found = read_sql(section, spec, 2, (), {}, RecordRoom(tmp_path, most_in_memory=0))["query"]
+        disk = RecordRoom(tmp_path, most_in_memory=0)
+        found = read_sql(section, own_table(spec, None), 2, (), {}, disk)["query"]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -207,7 +211,7 @@ def test_a_digest_tells_another_order_and_another_value(database: SqlSection) ->
 
 def test_records_of_their_own_are_tested_on(database: SqlSection) -> None:
     both = database.model_copy(update={"test_query": f"{QUERY} WHERE id < 20 ORDER BY id"})
-    found = read_sql(both, SPEC, 2, (), {})
+    found = read_sql(both, own_table(SPEC, None), 2, (), {})
     assert [len(found[key].records.dataset) for key in ("query", "test_query")] == [COUNT + 5, 20]
 
 
@@ -418,9 +422,9 @@ def test_a_file_that_another_program_writes_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "absent", "said"),
     [
-        ("postgresql://owner@127.0.0.1/x", "psycopg", "pip install 'fedfair[sql]'"),
-        ("duckdb:///:memory:", "duckdb_engine", "pip install 'fedfair[sql]'"),
-        ("duckdb:///:memory:", "sqlalchemy", "pip install 'fedfair[sql]'"),
+        ("postgresql://owner@127.0.0.1/x", "psycopg", install_command("sql")),
+        ("duckdb:///:memory:", "duckdb_engine", install_command("sql")),
+        ("duckdb:///:memory:", "sqlalchemy", install_command("sql")),
         ("mysql+pymysql://owner@127.0.0.1/x", "pymysql", "pip install pymysql"),
     ],
 )
@@ -449,13 +453,14 @@ WAITING = {
 }
 READER = """
 import os, signal, sys, threading
+from fedfair.data.own_form import own_table
 from fedfair.data.sql_table import read_sql
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
 url, query, variable = sys.argv[1:]
 table = CsvData(label="age", numeric=("x",))
 def read(query):
-    return read_sql(SqlSection(url=url, query=query, password_env=variable or None), table, 2, ())
+    return read_sql(SqlSection(url=url, query=query, password_env=variable or None), own_table(table, None), 2, ())
 read("SELECT 1 AS age, 2 AS x")
 # By then the query runs; an earlier signal would end the reading as well.
 threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -478,6 +483,6 @@ def test_ctrl_c_ends_a_query_that_takes_long(database: SqlSection) -> None:
     ]
     environment = {**os.environ, "PW": PASSWORD}
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, cwd=REPOSITORY, env=environment
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=REPOSITORY, env=environment
     )
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)

@@ -19,6 +19,7 @@ from fedfair.experiments.sweep.local import run_locally
 from fedfair.results.document import to_json
 from tests.conftest import REPOSITORY
 from tests.experiments.sweep_kit import grid, in_order, untimed
+from tests.patience import PATIENCE
 
 torch.set_num_threads(1)
 
@@ -85,7 +86,7 @@ def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(script), str(out)]
     child = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, cwd=tmp_path, capture_output=True, text=True,
-        check=False, timeout=250,
+        check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert child.returncode == 0, child.stderr
     found = json.loads(out.read_text())

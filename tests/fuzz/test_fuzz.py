@@ -15,6 +15,7 @@ from tests.conftest import REPOSITORY
 from tests.fuzz import campaign
 from tests.fuzz.campaign import run_kind, save
 from tests.fuzz.kinds import CORPUS, KINDS, FuzzedKind
+from tests.patience import PATIENCE
 
 NAMES = [kind.name for kind in KINDS]
 
@@ -94,7 +95,7 @@ def test_the_command_tells_every_kind_and_its_status_says_whether_something_was_
     ran = subprocess.run(
         [sys.executable, "-m", "tests.fuzz", "--messages", "50", "--files", "5", "--seed", "9",
          "--only", "to-a-site", "approval"],
-        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=600,
+        cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()

@@ -57,6 +57,23 @@ def test_an_expired_identity_is_refused(cert: Path) -> None:
         load_site_identity(cert, "clinic-a", NOW + timedelta(days=366))
 
 
+def test_an_expired_certificate_is_told_although_the_list_is_stale_too(cert: Path) -> None:
+    far = NOW + timedelta(days=9000)
+    with pytest.raises(IdentityError, match=r"revocation list is stale|authority's certificate expired"):
+        load_trust(cert, far)
+    with pytest.raises(IdentityError, match="the certificate of clinic-a expired"):
+        load_site_identity(cert, "clinic-a", far)
+
+
+@pytest.mark.parametrize("key", ["signing.key", "tls.key"])
+def test_a_lost_key_is_restored_and_a_new_one_is_in_nobody_s_roster(cert: Path, key: str) -> None:
+    (cert / "clinic-a" / key).unlink()
+    with pytest.raises(IdentityError, match="is missing") as raised:
+        load_site_identity(cert, "clinic-a", NOW)
+    assert "restore the folder from a backup" in raised.value.remedy
+    assert "nobody's roster" in raised.value.remedy
+
+
 def test_a_revoked_identity_is_refused_and_the_others_are_not(cert: Path) -> None:
     issued = register.latest_of(load_register(cert), "clinic-a")
     assert issued is not None

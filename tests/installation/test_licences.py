@@ -8,7 +8,7 @@ import pytest
 
 from supply import licences, wheels
 from supply.licences import UNSTATED, known, stated
-from supply.pins import CPU, CUDA, DEVELOPMENT, RUN, read
+from supply.pins import CPU, CUDA, DEVELOPMENT, DISTRIBUTION, RUN, read
 
 NO_CLASSIFIERS: tuple[str, ...] = ()
 
@@ -82,5 +82,5 @@ def test_the_bill_of_materials_is_valid_and_has_every_version_with_its_files() -
         assert part["purl"] == f"pkg:pypi/{name}@{locked[name].version}"
         assert part["scope"] == ("optional" if name in read(CUDA) else "required")
     needs = {one["ref"]: one.get("dependsOn", []) for one in document["dependencies"]}
-    assert {"torch", "grpcio"} <= set(needs["fedfair"])
-    assert set(needs) == {"fedfair", *parts}
+    assert {"torch", "grpcio"} <= set(needs[DISTRIBUTION])
+    assert set(needs) == {DISTRIBUTION, *parts}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from supply.lock import EXTRAS, is_cuda, lists
+from fedfair.extras import EXTRAS as EXTRA_OF_LIBRARY
+from supply.lock import EXTRAS, SINGLE_EXTRAS, is_cuda, lists
 from supply.pins import BASE, CPU, CUDA, DEVELOPMENT, ROOT, RUN, Pin, normal, parse, read, text_of
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -82,6 +83,22 @@ def test_a_list_has_everything_that_is_needed_in_a_version_that_fits(path: Path,
         if not requirement.specifier.contains(pins[name].version, prereleases=True)
     }  # fmt: skip
     assert wrong == set()
+
+
+@pytest.mark.parametrize(("path", "extra"), SINGLE_EXTRAS.items(), ids=SINGLE_EXTRAS.values())
+def test_the_list_of_an_extra_has_what_it_needs_beside_the_base(path: Path, extra: str) -> None:
+    pins, base, every = read(path), read(BASE), read(DEVELOPMENT)
+    needed = closure(PROJECT["project"]["optional-dependencies"][extra])
+    assert needed.keys() - pins.keys() - base.keys() - read(CUDA).keys() == set()
+    assert pins.items() <= every.items()
+    assert all(pin.hashes for pin in pins.values())
+    assert path.read_text().endswith(text_of((), pins.values()))
+
+
+def test_every_extra_that_a_command_may_ask_for_has_a_list() -> None:
+    of_developers = {"docs", "supply", "test"}
+    assert set(SINGLE_EXTRAS.values()) == set(PROJECT["project"]["optional-dependencies"]) - of_developers
+    assert set(EXTRA_OF_LIBRARY.values()) <= set(SINGLE_EXTRAS.values())
 
 
 def test_a_worked_list() -> None:

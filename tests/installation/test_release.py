@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from fedfair.version import __version__
-from supply.pins import ROOT
+from supply.pins import DISTRIBUTION, ROOT
 from supply.release import (
     changelog_fault,
     expected_files,
@@ -20,10 +21,10 @@ from supply.release import (
     wheel_faults,
 )
 
-METADATA = "fedfair-1.0.dist-info/"
+METADATA = f"{DISTRIBUTION}-1.0.dist-info/"
 SOUND = {
     "fedfair/__init__.py": b"",
-    f"{METADATA}METADATA": b"Name: fedfair\nVersion: 1.0\n",
+    f"{METADATA}METADATA": b"Name: fedsrcvar\nVersion: 1.0\n",
     f"{METADATA}entry_points.txt": b"",
     f"{METADATA}licenses/LICENSE": b"",
 }
@@ -35,6 +36,23 @@ def test_the_version_is_stated_in_one_place() -> None:
     assert "version" not in project["project"]
     assert project["project"]["dynamic"] == ["version"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "fedfair.version.__version__"}
+
+
+def test_the_name_of_the_wheel_is_stated_once() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"] == DISTRIBUTION
+    assert DISTRIBUTION != "fedfair"  # another project has that name on the package index
+
+
+BY_NAME = re.compile(r"pip3? +install(?! +--?)[^\n`|]*\bfed(?:fair|srcvar)\b|fedfair\[")
+
+
+def test_nothing_tells_anybody_to_install_fedfair_by_a_name_from_the_package_index() -> None:
+    assert BY_NAME.search("pip install 'fedfair[sql]'")
+    assert BY_NAME.search("pip install fedfair")
+    assert not BY_NAME.search("pip install --no-deps --no-build-isolation .")
+    endings = {".md", ".py", ".ipynb", ".html", ".yaml", ".toml", ""}
+    files = [path for path in tracked() if path.suffix in endings and path.parts[0] not in {"benchmarks", "tests"}]
+    assert [str(path) for path in files if BY_NAME.search((ROOT / path).read_text(encoding="utf-8"))] == []
 
 
 def test_a_wheel_has_the_files_of_the_tree_and_no_others() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,17 +17,20 @@ from aggregator.observer import SilentRunObserver
 from aggregator.outcome import Ending, write_result
 from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve
+from aggregator.timers import clock_timer
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link
 from collaborator.masked_worker import MaskedWorker
+from collaborator.notices import Notice as SiteNotice
 from collaborator.observer import SilentSiteObserver as SilentSite
 from collaborator.participation import ParticipationTerms, dial, driver_of, worker_of
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, make_ready
 from collaborator.records import SiteLogs
+from collaborator.run_follower import HeldRun
 from collaborator.run_store import RunStore
-from collaborator.worker import Worker
+from collaborator.worker import Worker, WorkerStanding
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.aggregation.model_file import load
 from fedfair.aggregation.requests import vector_sha256
@@ -39,20 +42,43 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.results.document import JsonObject, to_json
+from fedfair.rounds.events import DeadlineKind, DeadlineToken
 from fedfair.run.initial_model import InitialModel
 from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.simulation.simulate import simulate
 from fedfair.training.binding import plan_binding
-from fedfair.wire.frames import Finished, Hello
+from fedfair.wire.frames import CollaboratorFrame, Finished, Hello, Welcome
+from fedfair.wire.receiving import ForWorker
+from tests.patience import PATIENCE
 from tests.site_reading import read_site
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 FIVE = ("clinic-a", "clinic-b", "clinic-c", "clinic-d", "clinic-e")
-SECONDS = 180.0
-"""No scenario may take longer; each takes a second or two."""
 
-SECONDS_AFTER_THE_END = 45.0
-"""How long sites may go on once the aggregator's task has ended by itself."""
+
+class HeldDeadlines:
+    """Deadlines that pass when a test says so, and never by a clock; one of no seconds passes at once."""
+
+    def __init__(self) -> None:
+        self._running: dict[DeadlineToken, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+
+    def start(self, token: DeadlineToken, seconds: float, passed: Callable[[], None]) -> asyncio.TimerHandle:
+        """Start a deadline, as `aggregator.timers.StartTimer` says."""
+        if seconds == 0.0:
+            return clock_timer(token, seconds, passed)
+        handle = clock_timer(token, 10.0 * PATIENCE, passed)
+        self._running[token] = handle, passed
+        return handle
+
+    def pass_running(self, kind: DeadlineKind) -> None:
+        """Let the running deadline of this kind pass, if there is one."""
+        running = [
+            passed
+            for token, (handle, passed) in self._running.items()
+            if token.kind is kind and not handle.cancelled()
+        ]
+        for passed in running:
+            passed()
 
 
 class Watching(SilentRunObserver):
@@ -103,6 +129,41 @@ class Remembered:
         self.sent.append((raw, what, occasion))
 
 
+class WatchedWorker:
+    """A worker before whose answers a test waits for something, or ends the site."""
+
+    def __init__(self, worker: Worker, before: Callable[[ForWorker], Awaitable[None]]) -> None:
+        self._worker, self._before = worker, before
+
+    @property
+    def standing(self) -> WorkerStanding:
+        return self._worker.standing
+
+    @property
+    def session(self) -> bytes:
+        return self._worker.session
+
+    @property
+    def held(self) -> HeldRun:
+        return self._worker.held
+
+    async def join(self, welcome: Welcome) -> None:
+        await self._worker.join(welcome)
+
+    async def finish(self, words: str) -> None:
+        await self._worker.finish(words)
+
+    async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
+        await self._before(said)
+        return await self._worker.frames(said)
+
+    def take_notices(self) -> list[SiteNotice]:
+        return self._worker.take_notices()
+
+    def close(self) -> None:
+        self._worker.close()
+
+
 @dataclass
 class Federation:
     """One aggregator on a free port, and whoever a test sends to it."""
@@ -111,6 +172,7 @@ class Federation:
     port: int
     watching: Watching
     serving: asyncio.Task[Ending]
+    deadlines: HeldDeadlines = field(default_factory=HeldDeadlines)
     sites: dict[str, Readiness] = field(default_factory=dict)
 
     def ready(self, name: str) -> Readiness:
@@ -150,6 +212,25 @@ class Federation:
     async def everybody(self) -> None:
         """Play all collaborators of the workspace to the end."""
         await asyncio.gather(*(self.take_part(name) for name in self.workspace.collaborators))
+
+    async def until_connected(self, *names: str) -> None:
+        """Wait until the aggregator has heard each of these sites."""
+        for name in names:
+            await self.watching.until_said(f"{name} connected")
+
+    async def begin_with(self, *names: str) -> None:
+        """Let the run begin once these sites are connected, unless it has begun with more of them."""
+        await self.until_connected(*names)
+        self.deadlines.pass_running(DeadlineKind.JOIN)
+
+    def held(self, rounds: int, absent: str) -> Callable[[Worker], Worker]:
+        """Return what makes a collaborator wait after so many rounds until an absent one is connected."""
+
+        async def before(_: ForWorker) -> None:
+            if self.watching.progress and self.watching.progress[-1].round >= rounds:
+                await self.until_connected(absent)
+
+        return lambda worker: WatchedWorker(worker, before)
 
     async def without(self, name: str, rounds: int) -> list[asyncio.Task[Finished]]:
         """Play all collaborators, end one once so many rounds are done, and return the others, who go on."""
@@ -208,15 +289,20 @@ def play(
         run = prepared(workspace, fresh=fresh, model=model, binding=binding)
         watching = Watching()
         port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        served = serve(run, Listen("localhost", 0), watching, port.set_result, limits=limits)
+        deadlines = HeldDeadlines()
+        served = serve(
+            run, Listen("localhost", 0), watching, port.set_result, limits=limits, start_timer=deadlines.start
+        )
         serving = asyncio.create_task(served)
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(PATIENCE):
                 either: set[asyncio.Future[Any]] = {serving, port}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if not port.done():
                     return await serving
-                await unless_it_ends(serving, scenario(Federation(workspace, port.result(), watching, serving)))
+                await unless_it_ends(
+                    serving, scenario(Federation(workspace, port.result(), watching, serving, deadlines))
+                )
                 ending = await serving
             write_result(run, ending)
             return ending
@@ -229,7 +315,7 @@ def play(
 
 
 async def unless_it_ends(
-    serving: asyncio.Task[Ending], scenario: Awaitable[None], seconds: float = SECONDS_AFTER_THE_END
+    serving: asyncio.Task[Ending], scenario: Awaitable[None], seconds: float = PATIENCE
 ) -> None:
     """Let a scenario happen, unless the aggregator ends before it and leaves it waiting.
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 from fedfair.cli.loopback import Workspace
+from tests.patience import PATIENCE
 
-SECONDS = 180
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -51,7 +51,7 @@ class Started:
 
     def command(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
         process = self.start("-m", module, *words)
-        output, _ = process.communicate(timeout=SECONDS)
+        output, _ = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, output)
 
 
@@ -68,5 +68,5 @@ def until_line(process: subprocess.Popen[str], words: str) -> str:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for the end of a process; return its status and the rest of its output."""
-    output, _ = process.communicate(timeout=SECONDS)
+    output, _ = process.communicate(timeout=PATIENCE)
     return process.returncode, output

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def test_a_site_that_is_killed_and_returns_keeps_the_threshold_that_the_run_counts(
     tmp_path: Path, started: Started, step: str
 ) -> None:
-    federation = {"min_collaborators": 5, "reconnect_grace_seconds": 60, "round_deadline_seconds": 60}
+    federation = {"min_collaborators": 5, "reconnect_grace_seconds": 600}
     plan = small_plan(rounds=8, federation=federation, protection=MASKED, names=FIVE, **ALGORITHMS["localbpf"])
     started.workspace = prepare(tmp_path, plan)
     aggregator = started.aggregator()

@@ -155,7 +155,7 @@ def test_every_site_replays_the_masked_rounds_of_q_ffl(tmp_path: Path) -> None:
 def test_who_leaves_and_returns_takes_part_with_what_it_kept(
     tmp_path: Path, name: str, protection: Mapping[str, object]
 ) -> None:
-    federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0, "join_deadline_seconds": 60}
+    federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
     plan = small_plan(
         rounds=60, federation=federation_terms, protection=protection, names=FIVE, **ALGORITHMS[name]
     )

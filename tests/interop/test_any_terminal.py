@@ -18,9 +18,9 @@ from fedfair.process.streams import ERRORS, PLAIN, accept_every_text, plain
 from fedfair.process.terminal import Terminal
 from fedfair.process.terminal_tables import fitting
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 
-SECONDS = 280
 TERMINALS = {
     "latin-1": {"PYTHONIOENCODING": "latin-1"},
     "no locale": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
@@ -95,7 +95,7 @@ def test_no_command_shows_a_traceback_for_an_encoding(workspace: Workspace, term
         env=environment(TERMINALS[terminal]),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=SECONDS,
+        timeout=PATIENCE,
         check=False,
     )
     words = played.stdout.decode("utf-8" if terminal == "utf-8" else "latin-1")
@@ -125,7 +125,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback(workspace: Workspace, words
     assert process.stderr is not None
     errors = process.stderr.read().decode()
     process.stderr.close()
-    process.wait(SECONDS)
+    process.wait(PATIENCE)
     assert "Traceback" not in errors
     assert "BrokenPipe" not in errors
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +18,7 @@ COUNTS = ("wrong sums", "double messages", "rounds out of order", "tracebacks", 
 def chaos(*words: str) -> tuple[int, dict[str, int], str]:
     """Run the harness; return its exit status, its counts, and everything that it wrote."""
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "chaos.py"), *words]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     rows = [line.strip().partition("  ") for line in ran.stdout.splitlines()]
     counts = {words: int(count) for count, _, words in rows if words in COUNTS}
     return ran.returncode, counts, ran.stdout + ran.stderr

@@ -14,6 +14,7 @@ import pytest
 
 from fedfair.secagg.log import Record, entries, frame
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 FULL = 100
 """Bytes after which the disk is full: in the middle of the second line."""
@@ -33,7 +34,7 @@ print([line["number"] for line in lines_of(tap)])
 def written(tap: Path, *numbers: int, limit: int = resource.RLIM_INFINITY) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", WRITER, str(REPOSITORY / "benchmarks"), str(tap), *map(str, numbers)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )  # fmt: skip
 
@@ -111,16 +112,16 @@ def test_a_proxy_cuts_in_the_middle_swallows_and_slows(monkeypatch: pytest.Monke
         await proxy.start()
         _, writer = await asyncio.open_connection("localhost", proxy.port)
         writer.write(PIECES[0])
-        await asyncio.wait_for(first.wait(), 60)
+        await asyncio.wait_for(first.wait(), PATIENCE)
         disturb(proxy)
         writer.write(PIECES[1])
         with contextlib.suppress(ConnectionError):
             await writer.drain()
             writer.write_eof()
         if disturb is not half_open:
-            await asyncio.wait_for(done.wait(), 60)
+            await asyncio.wait_for(done.wait(), PATIENCE)
         proxy.close()
-        await asyncio.wait_for(done.wait(), 60)
+        await asyncio.wait_for(done.wait(), PATIENCE)
         writer.transport.abort()
         server.close()
         return bytes(arrived)

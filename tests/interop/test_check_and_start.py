@@ -208,6 +208,7 @@ ONLY_AT_A_START = {
     "_say": "prints",
     "PrivacyForecast": "is said",
     "RecordsChanged": "is said",
+    "RecordsWithheld": "is said",
     "_look_at_records": "never stops a start",
     "Site.secret_warnings": "warns",
     "SummaryUnwritten": "is said",

@@ -75,7 +75,7 @@ def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
     [{"mode": "off"}, pytest.param({"mode": "malicious", "most_records": 512}, marks=pytest.mark.slow)],
 )
 def test_who_leaves_and_returns_keeps_its_variate(tmp_path: Path, protection: dict[str, object]) -> None:
-    federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0, "join_deadline_seconds": 60}
+    federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
     plan = small_plan(
         rounds=60, federation=federation_terms, protection=protection, names=FIVE, learning_rate=0.02, **CORRECTED
     )

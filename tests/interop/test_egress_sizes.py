@@ -39,7 +39,7 @@ from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding
 from fedfair.wire.chunking import masked_frames, upload_frames
 from fedfair.wire.codec import encode_collaborator_frame
-from fedfair.wire.frames import CollaboratorFrame
+from fedfair.wire.frames import CollaboratorFrame, Ended
 from fedfair.wire.limits import MAX_APPROVAL_BYTES, MAX_NAME_CHARACTERS, MAX_TEXT_CHARACTERS
 from fedfair.wire.v1 import federation_pb2 as pb
 from tests.interop.federation_kit import Federation, play
@@ -107,6 +107,7 @@ ALLOWED: Mapping[str, tuple[str, Length]] = {
     "Abstain.reason": ("one of a closed list, in place of a contribution", constant(1)),
     "Abstain.leaving": ("one bit, in place of every later contribution", constant(1)),
     "Abstain.accused": ("a place in the roster, in place of a contribution", constant(VARINT)),
+    "Ended.state": ("a digest of what the opened sums have made of the plan", constant(32)),
     "SecaggMessage.message": (
         "keys, signatures, shares of masks: about the members, never about records",
         lambda facts: 512 + facts.members * (TAG_BYTES + 64 + ENVELOPE_BYTES + SHARE_DIGEST_BYTES + 1200),
@@ -216,7 +217,7 @@ def foreseen(plan: Plan, folder: Path) -> dict[tuple[str, str], set[int]]:
     layout = flat_model(plan, binding.schema, torch.device("cpu"), folder).layout
     members = range(1, len(plan.federation.collaborators) + 1)
     others, digest, signature = members[1:], bytes(32), bytes(64)
-    found: dict[tuple[str, str], set[int]] = {}
+    found = {("evaluation", "end"): set(lengths(iter((Ended(digest),))))}
     if not is_masked(plan):
         for purpose, spec in sum_specs(plan, layout, binding.schema).items():
             first, *pieces = lengths(upload_frames(FIRST, bytes(spec.upload_bytes)))

@@ -35,6 +35,7 @@ from fedfair.wire.codec import encode_aggregator_frame, encode_collaborator_fram
 from fedfair.wire.frames import Abstain, SecaggMessage, Welcome
 from fedfair.wire.service import PARTICIPATE, PARTICIPATE_METHOD, SERVICE
 from tests.interop.federation_kit import NAMES, Federation, play
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 
 DOCUMENTED = (UnreachableError, ConnectionRefusedByPeerError, RemoteProtocolError)
@@ -189,7 +190,7 @@ def test_a_stream_that_ends_at_any_instant_around_a_write_gives_one_of_the_docum
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="asyncio"):
-        found = asyncio.run(asyncio.wait_for(endings_of(400, how, ENDINGS.index(how)), 120))
+        found = asyncio.run(asyncio.wait_for(endings_of(400, how, ENDINGS.index(how)), PATIENCE))
     assert not found
     # Nor is anything left behind in a task that nobody awaits.
     assert not [record.getMessage() for record in caplog.records if "never retrieved" in record.getMessage()]
@@ -214,7 +215,7 @@ def test_a_first_message_that_waits_for_its_connection_ends_with_its_call(how: s
     # Somebody accepts the connection and says nothing, so that gRPC never comes to send the call.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.setblocking(False)
-        asyncio.run(asyncio.wait_for(scenario(silent), 120))
+        asyncio.run(asyncio.wait_for(scenario(silent), PATIENCE))
 
 
 # ------------------------------------------------------------------ the aggregator's side
@@ -256,7 +257,7 @@ def test_a_stream_that_is_cut_in_the_middle_of_a_write_ends_for_a_peer_that_read
                 return f"{error.code().name}: {error.details()}"
             return "nothing"
 
-    assert asyncio.run(asyncio.wait_for(scenario(), 120)) == "ABORTED: cut"
+    assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE)) == "ABORTED: cut"
 
 
 async def come_and_go(federation: Federation, streams: int, how: str, draw: random.Random) -> None:

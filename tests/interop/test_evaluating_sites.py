@@ -91,7 +91,7 @@ def test_a_site_that_only_evaluates_joins_the_evaluation_of_a_saved_model(
 
 
 def test_a_site_that_only_evaluates_leaves_a_training_run_in_words_and_adds_to_nothing(tmp_path: Path) -> None:
-    federation = {"min_collaborators": 2, "join_deadline_seconds": 1}
+    federation = {"min_collaborators": 2}
     workspace = prepare(tmp_path, small_plan(rounds=2, federation=federation))
     allow(workspace, "clinic-c", "evaluation")
 
@@ -101,6 +101,7 @@ def test_a_site_that_only_evaluates_leaves_a_training_run_in_words_and_adds_to_n
             PlanError, match="the plan asks for training sums; this site's policy allows evaluation"
         ):
             await federation.take_part("clinic-c")
+        await federation.begin_with(*NAMES[:2])
         await asyncio.gather(*others)
 
     assert play(workspace, one_leaves).state.value == "finished"

@@ -88,7 +88,7 @@ def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, st
         until_line(aggregator, "train: mean")
     aggregator.send_signal(signal.SIGTERM)
     status, words = ended(aggregator)
-    assert status == 0
+    assert status == 4
     assert "error:" not in words
     # Said once, with what to do about it.
     assert words.count("its operator stopped it (SIGTERM)") == 1

@@ -13,9 +13,9 @@ import pytest
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.process.open_files import MIN_OPEN_FILES
 from tests.interop.federation_kit import NAMES
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 
-SECONDS = 180
 AGGREGATOR_LEAST = MIN_OPEN_FILES + 3 * len(NAMES)
 LIMITED = """
 import resource, runpy, sys
@@ -51,7 +51,7 @@ def test_a_process_that_may_open_too_few_files_says_so_at_its_start(
     workspace = prepare(tmp_path, small_plan(rounds=1))
     process = limited(workspace, program, most, *options)
     try:
-        output, _ = process.communicate(timeout=SECONDS)
+        output, _ = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     words = " ".join(output.split())
@@ -81,7 +81,7 @@ def test_a_run_of_three_sites_finishes_with_exactly_the_least_number_of_files(tm
             for name in NAMES
         ]
         for process in processes:
-            output, _ = process.communicate(timeout=SECONDS)
+            output, _ = process.communicate(timeout=PATIENCE)
             assert process.returncode == 0, output
     finally:
         for process in processes:

@@ -36,10 +36,10 @@ from fedfair.wire.receiving import ForWorker
 from fedfair.wire.service import PARTICIPATE_METHOD, SERVICE
 from tests.actors.counted_backoff import CountedBackoff
 from tests.interop.federation_kit import prepared
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 from tests.site_reading import read_site
 
-SECONDS = 120.0
 FLOOD = 400
 MESSAGE_BYTES = 256 << 10
 QUESTION = SumStart(SumNumber(1), Purpose.STANDARDISATION, 0, 1, bytes(32), 60)
@@ -164,7 +164,7 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
                     records.close()
         return read, made[0].most, backoff.waits
 
-    return asyncio.run(asyncio.wait_for(scenario(), SECONDS))
+    return asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
 
 
 @pytest.mark.parametrize("frame", [GARBAGE, OLD_ANSWER], ids=["garbage", "out of order"])

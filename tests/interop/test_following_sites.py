@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,21 +13,28 @@ import torch
 
 from aggregator.address import Listen
 from aggregator.server import serve
-from collaborator.notices import Notice
-from collaborator.run_follower import HeldRun
-from collaborator.worker import Worker, WorkerStanding
 from fedfair.aggregation.model_file import load
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, Welcome
+from fedfair.wire.frames import SecaggMessage
 from fedfair.wire.receiving import ForWorker, ReceivedSum, ReceivedTotals
-from tests.interop.federation_kit import SECONDS, Federation, Watching, metrics, play, prepared, states_agree
+from tests.interop.federation_kit import (
+    Federation,
+    HeldDeadlines,
+    WatchedWorker,
+    Watching,
+    metrics,
+    play,
+    prepared,
+    states_agree,
+)
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 
 FOUR = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
 MASKED = {"mode": "malicious", "most_records": 512, "colluders": 0}
-SECTIONS = {"min_collaborators": 3, "join_deadline_seconds": 1, "reconnect_grace_seconds": 0}
+SECTIONS = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
 KEPT = (5, Purpose.EVALUATION)
 """The last sum that the journal of a large model keeps before the next evaluation."""
 
@@ -43,40 +50,14 @@ class Killed(Exception):  # noqa: N818 - no error: what happens to a process
     """The process of a site is gone."""
 
 
-class MortalWorker:
-    """A worker whose process is killed by what it would hear next."""
+def killed_by(is_fatal: Callable[[ForWorker], bool]) -> Callable[[ForWorker], Awaitable[None]]:
+    """Return what ends a site's process as soon as it would hear something fatal."""
 
-    def __init__(self, worker: Worker, is_fatal: Callable[[ForWorker], bool]) -> None:
-        self._worker, self._is_fatal = worker, is_fatal
-
-    @property
-    def standing(self) -> WorkerStanding:
-        return self._worker.standing
-
-    @property
-    def session(self) -> bytes:
-        return self._worker.session
-
-    @property
-    def held(self) -> HeldRun:
-        return self._worker.held
-
-    async def join(self, welcome: Welcome) -> None:
-        await self._worker.join(welcome)
-
-    async def finish(self, words: str) -> None:
-        await self._worker.finish(words)
-
-    async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
-        if self._is_fatal(said):
+    async def before(said: ForWorker) -> None:
+        if is_fatal(said):
             raise Killed
-        return await self._worker.frames(said)
 
-    def take_notices(self) -> list[Notice]:
-        return self._worker.take_notices()
-
-    def close(self) -> None:
-        self._worker.close()
+    return before
 
 
 def models_agree(workspace: Workspace) -> None:
@@ -112,8 +93,9 @@ def test_a_late_start_a_return_after_missed_rounds_and_a_kill_before_the_opened_
             is_opened = isinstance(said, ReceivedSum | ReceivedTotals)
             return is_opened and bool(watching.progress) and watching.progress[-1].round == 7
 
-        mortal = partial(MortalWorker, is_fatal=is_fatal)
+        mortal = partial(WatchedWorker, before=killed_by(is_fatal))
         killed = asyncio.create_task(federation.take_part("clinic-c", around=mortal))
+        await federation.begin_with(*FOUR[:3])
         # The fourth has never seen this run: it has the plan's own beginning, and the others' word for the rest.
         await watching.until_round(3)
         everybody["clinic-d"] = asyncio.create_task(federation.take_part("clinic-d"))
@@ -140,12 +122,13 @@ def test_a_late_start_a_return_after_missed_rounds_and_a_kill_before_the_opened_
 @asynccontextmanager
 async def aggregator(workspace: Workspace, port: int = 0) -> AsyncIterator[Federation]:
     """Run an aggregator until it ends; where the block is left before, it is gone as if killed."""
-    run, watching = prepared(workspace), Watching()
+    run, watching, deadlines = prepared(workspace), Watching(), HeldDeadlines()
     listens: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve(run, Listen("localhost", port), watching, listens.set_result))
+    served = serve(run, Listen("localhost", port), watching, listens.set_result, start_timer=deadlines.start)
+    serving = asyncio.create_task(served)
     try:
         await asyncio.wait({serving, listens}, return_when=asyncio.FIRST_COMPLETED)
-        yield Federation(workspace, listens.result(), watching, serving)
+        yield Federation(workspace, listens.result(), watching, serving, deadlines)
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
@@ -169,7 +152,7 @@ def test_sites_that_outlive_their_aggregator_and_are_ahead_of_its_journal_end_in
             assert (await second.serving).state.value == "finished"
             assert second.watching.progress[0].round == 6
 
-    asyncio.run(asyncio.wait_for(scenario(), SECONDS))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
     states_agree(workspace)
     models_agree(workspace)
 
@@ -192,13 +175,13 @@ def test_sites_that_have_taken_a_sum_take_it_again_from_an_aggregator_that_has_f
             # The last is killed before it answers; the others open the sum, and wait for it with their new state.
             others = [asyncio.create_task(first.take_part(name)) for name in FOUR[:3]]
             with pytest.raises(Killed):
-                await first.take_part("clinic-d", around=partial(MortalWorker, is_fatal=is_fatal))
+                await first.take_part("clinic-d", around=partial(WatchedWorker, before=killed_by(is_fatal)))
             await first.watching.until_round(KEPT[0] + 1)
         async with aggregator(workspace, first.port) as second:
             back = asyncio.create_task(second.take_part("clinic-d"))
             await asyncio.gather(*others, back)
             assert (await second.serving).state.value == "finished"
 
-    asyncio.run(asyncio.wait_for(scenario(), SECONDS))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
     states_agree(workspace)
     models_agree(workspace)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fedfair.cli.loopback import prepare
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 
-SECONDS = 180
-PATIENCE_SECONDS = 20
+AGAIN_SECONDS = 20
 STOPPED_BY_SIGNAL = 130
 
 INTERRUPTED_IMPORT = """
@@ -34,7 +34,7 @@ runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize("program", ["fedfair.cli", "aggregator", "collaborator"])
 def test_an_interrupt_while_the_program_loads_shows_no_traceback(program: str) -> None:
     words = [sys.executable, "-c", INTERRUPTED_IMPORT, program]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (STOPPED_BY_SIGNAL, "", "")
 
 
@@ -67,7 +67,7 @@ def test_an_aggregator_that_is_stopped_while_it_prepares_leaves_nothing(
         if writer is not None:
             os.close(writer)
     # A service that is asked to stop and stops is no failure.
-    assert process.returncode == (STOPPED_BY_SIGNAL if number == signal.SIGINT else 0)
+    assert process.returncode == (STOPPED_BY_SIGNAL if number == signal.SIGINT else 4)
     assert "Traceback" not in output
     assert list(temporary.iterdir()) == []
     assert not (workspace.folder / "save").exists()
@@ -79,10 +79,10 @@ def _output_once_ended_by(process: subprocess.Popen[str], number: signal.Signals
     Python looks for signals, then reads. One that comes between the two wakes nobody, and a read of this pipe
     never ends by itself, unlike one of a file. Who presses Ctrl-C and sees nothing presses it again.
     """
-    for _ in range(SECONDS // PATIENCE_SECONDS):
+    for _ in range(int(PATIENCE / AGAIN_SECONDS)):
         process.send_signal(number)
         try:
-            return process.communicate(timeout=PATIENCE_SECONDS)[0]
+            return process.communicate(timeout=AGAIN_SECONDS)[0]
         except subprocess.TimeoutExpired:
             continue
     raise AssertionError(f"{number.name} does not end the process")

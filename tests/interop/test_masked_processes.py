@@ -91,7 +91,7 @@ def test_below_the_threshold_a_round_is_lost_in_words_and_the_returned_site_gets
 def test_a_site_killed_after_its_upload_returns_to_the_round_with_the_bytes_of_its_log(
     tmp_path: Path, started: Started, step: str
 ) -> None:
-    plan = small_plan(rounds=6, federation={"reconnect_grace_seconds": 60}, protection=MASKED)
+    plan = small_plan(rounds=6, federation={"reconnect_grace_seconds": 600}, protection=MASKED)
     started.workspace = prepare(tmp_path, plan)
     aggregator = started.aggregator()
     victim = dying(started, "clinic-a", step)

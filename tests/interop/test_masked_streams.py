@@ -114,12 +114,14 @@ def test_a_large_model_is_added_and_unmasked_beside_the_streams(
 
 @pytest.mark.slow
 def test_a_late_joiner_brings_a_new_session_and_is_summed_from_then_on(tmp_path: Path) -> None:
-    federation = {"min_collaborators": 2, "join_deadline_seconds": 1}
-    workspace = prepare(tmp_path, small_plan(rounds=60, federation=federation, protection={"mode": "malicious"}))
+    federation = {"min_collaborators": 2}
+    workspace = prepare(tmp_path, small_plan(rounds=12, federation=federation, protection={"mode": "malicious"}))
 
     async def third_comes_late(federation: Federation) -> None:
         assert federation.ready("clinic-c").site.participant == "clinic-c"
-        first = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        held = federation.held(3, "clinic-c")
+        first = [asyncio.create_task(federation.take_part(name, around=held)) for name in ("clinic-a", "clinic-b")]
+        await federation.begin_with("clinic-a", "clinic-b")
         await federation.watching.until_round(3)
         await asyncio.gather(*first, federation.take_part("clinic-c"))
 

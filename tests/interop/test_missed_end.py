@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ import torch
 
 from collaborator.commands import GIVE_UP_SECONDS
 from fedfair.cli.loopback import Workspace, prepare
-from tests.interop.federation_kit import Federation, play
+from fedfair.wire.receiving import ForWorker, ReceivedSum, ReceivedTotals
+from tests.interop.federation_kit import Federation, play, states_agree
+from tests.interop.test_following_sites import Killed, MortalWorker, models_agree
 from tests.plans import small_plan
 
-TWO_OF_THREE = {"min_collaborators": 2, "join_deadline_seconds": 3, "reconnect_grace_seconds": 15}
+TWO_OF_THREE = {"min_collaborators": 2, "reconnect_grace_seconds": 15}
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +51,8 @@ def test_a_site_that_missed_the_end_is_told_by_the_next_start_which_repeats_noth
     workspace = prepare(tmp_path, small_plan(rounds=1, federation=TWO_OF_THREE))
 
     async def two(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in ("clinic-a", "clinic-b")))
+        sites = [federation.take_part(name) for name in ("clinic-a", "clinic-b")]
+        await asyncio.gather(*sites, federation.begin_with("clinic-a", "clinic-b"))
 
     async def third(federation: Federation) -> None:
         assert (await federation.take_part("clinic-c")).rounds == 1
@@ -84,3 +88,55 @@ def test_a_site_without_its_aggregator_stops_by_default_after_the_time_that_the_
     page = (Path(__file__).parents[2] / "docs" / "explain" / "rounds.md").read_text(encoding="utf-8")
     assert GIVE_UP_SECONDS == 3 * 24 * 3600
     assert "for three days" in page
+
+
+FOUR = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
+MASKED = {"mode": "malicious", "most_records": 512, "colluders": 0}
+
+
+class DiesAtTheEnd:
+    """Says whether what a site hears is the last opened sum of a run, at which its process is killed."""
+
+    def __init__(self, federation: Federation, sums: int) -> None:
+        self._federation, self._left = federation, sums
+
+    def __call__(self, said: ForWorker) -> bool:
+        self._left -= isinstance(said, ReceivedSum | ReceivedTotals)
+        return self._left == 0
+
+
+@pytest.mark.parametrize("returns", ["while the aggregator stays", "to the next start"])
+@pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
+def test_a_site_that_dies_while_it_takes_the_last_opened_sum_gets_it_from_the_finished_run(
+    tmp_path: Path, protection: dict[str, object] | None, returns: str
+) -> None:
+    stays = returns == "while the aggregator stays"
+    sections = {**TWO_OF_THREE, "min_collaborators": 4, "reconnect_grace_seconds": 60 if stays else 0}
+    plan = small_plan(rounds=2, federation=sections, protection=protection, names=FOUR)
+    workspace = prepare(tmp_path, plan)
+    sums: list[int] = []
+
+    async def dies(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in FOUR[:3]]
+        # A standardisation, an evaluation, two rounds, an evaluation.
+        mortal = partial(MortalWorker, is_fatal=DiesAtTheEnd(federation, 5))
+        with pytest.raises(Killed):
+            await federation.take_part("clinic-d", around=mortal)
+        await asyncio.gather(*others)
+        sums.append(len(federation.watching.progress))
+        if stays:
+            await federation.watching.until_said("longer to tell clinic-d")
+            await federation.take_part("clinic-d")
+
+    async def comes_back(federation: Federation) -> None:
+        await federation.take_part("clinic-d")
+        assert not federation.watching.progress
+
+    assert play(workspace, dies).state.value == "finished"
+    assert sums == [5]
+    if not stays:
+        assert told(workspace) == list(FOUR[:3]), "what was only written to a site was taken for its word"
+        assert play(workspace, comes_back).state.value == "finished"
+    assert told(workspace) == list(FOUR)
+    states_agree(workspace)
+    models_agree(workspace)

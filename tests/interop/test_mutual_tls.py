@@ -36,10 +36,10 @@ from fedfair.identity.store import (
 )
 from fedfair.identity.tls import RenewableCertificate, authenticate, channel_credentials
 from fedfair.ids import FederationName
+from tests.patience import PATIENCE
 
 NOW = datetime.now(UTC)
 HEART = FederationName("heart")
-TIMEOUT = 5.0
 HOSTS = ["localhost", "127.0.0.1"]
 METHOD = "/fedfair.test/WhoAmI"
 
@@ -121,7 +121,7 @@ async def service(hospital: Hospital, credentials: grpc.ServerCredentials | None
 async def ask(port: int, site: SiteIdentity, server: ServerIdentity) -> bytes:
     binding = bind_certificate(site.signing_key, fingerprint(site.certificate), HEART, site.participant.name)
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", channel_credentials(site, server)) as channel:
-        return await channel.unary_unary(METHOD)(binding, timeout=TIMEOUT)
+        return await channel.unary_unary(METHOD)(binding, timeout=PATIENCE)
 
 
 def connect(hospital: Hospital, site: SiteIdentity) -> bytes:
@@ -129,7 +129,7 @@ def connect(hospital: Hospital, site: SiteIdentity) -> bytes:
 
     async def run() -> bytes:
         async with service(hospital) as port:
-            server = await asyncio.to_thread(preflight, "127.0.0.1", port, site, NOW, TIMEOUT)
+            server = await asyncio.to_thread(preflight, "127.0.0.1", port, site, NOW, PATIENCE)
             assert server.tls_version == "TLSv1.3"
             return await ask(port, site, server)
 
@@ -147,7 +147,7 @@ def refusal_in_preflight(site: SiteIdentity, hospital: Hospital, served_as: Site
     async def run() -> None:
         shown = RenewableCertificate(served_as or hospital.identity("aggregator"))
         async with service(hospital, shown.credentials()) as port:
-            await asyncio.to_thread(preflight, "127.0.0.1", port, site, NOW, TIMEOUT)
+            await asyncio.to_thread(preflight, "127.0.0.1", port, site, NOW, PATIENCE)
 
     with pytest.raises(IdentityError) as caught:
         asyncio.run(run())
@@ -211,9 +211,9 @@ def test_a_member_cannot_show_another_member_s_binding(heart: Hospital) -> None:
     async def run() -> None:
         async with service(heart) as port:
             site = heart.identity("clinic-b")
-            server = await asyncio.to_thread(preflight, "127.0.0.1", port, site, NOW, TIMEOUT)
+            server = await asyncio.to_thread(preflight, "127.0.0.1", port, site, NOW, PATIENCE)
             async with grpc.aio.secure_channel(f"127.0.0.1:{port}", channel_credentials(site, server)) as channel:
-                await channel.unary_unary(METHOD)(stolen, timeout=TIMEOUT)
+                await channel.unary_unary(METHOD)(stolen, timeout=PATIENCE)
 
     with pytest.raises(grpc.aio.AioRpcError, match="pinned for clinic-b in the plan has not bound"):
         asyncio.run(run())
@@ -256,7 +256,7 @@ def test_a_client_without_a_certificate_does_not_reach_the_service(heart: Hospit
             nameless = grpc.ssl_channel_credentials(server.leaf_pem)
             async with grpc.aio.secure_channel(f"127.0.0.1:{port}", nameless) as channel:
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await channel.unary_unary(METHOD)(b"", timeout=TIMEOUT)
+                    await channel.unary_unary(METHOD)(b"", timeout=PATIENCE)
             return caught.value.code()
 
     assert asyncio.run(run()) is grpc.StatusCode.UNAVAILABLE
@@ -265,7 +265,7 @@ def test_a_client_without_a_certificate_does_not_reach_the_service(heart: Hospit
 def test_a_client_in_plain_text_does_not_reach_the_service(heart: Hospital) -> None:
     async def run() -> None:
         async with service(heart) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            await channel.unary_unary(METHOD)(b"", timeout=TIMEOUT)
+            await channel.unary_unary(METHOD)(b"", timeout=PATIENCE)
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         asyncio.run(run())
@@ -305,7 +305,7 @@ def call_over_tls_1_2(hospital: Hospital, port: int) -> bytes:
     message = b"\0" + (0).to_bytes(4, "big")
     answer = b""
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         assert connection.version() == "TLSv1.2"
@@ -398,7 +398,7 @@ def listener(answer: Callable[[socket.socket], None]) -> Iterator[int]:
             except OSError:
                 return
             with connection:
-                connection.settimeout(TIMEOUT)
+                connection.settimeout(PATIENCE)
                 with suppress(OSError):
                     answer(connection)
 
@@ -411,7 +411,7 @@ def listener(answer: Callable[[socket.socket], None]) -> Iterator[int]:
     finally:
         server.shutdown(socket.SHUT_RDWR)
         server.close()
-        thread.join(TIMEOUT)
+        thread.join(PATIENCE)
 
 
 def server_context(hospital: Hospital) -> ssl.SSLContext:
@@ -428,7 +428,7 @@ def test_a_server_that_speaks_only_tls_1_2_is_refused(heart: Hospital) -> None:
         context.wrap_socket(connection, server_side=True).close()
 
     with listener(answer) as port, pytest.raises(IdentityError, match=r"does not speak TLS 1\.3"):
-        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, TIMEOUT)
+        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, PATIENCE)
 
 
 def test_a_server_without_tls_is_named_as_such(heart: Hospital) -> None:
@@ -437,7 +437,7 @@ def test_a_server_without_tls_is_named_as_such(heart: Hospital) -> None:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     with listener(answer) as port, pytest.raises(IdentityError, match=r"does not speak TLS \(directly\)$"):
-        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, TIMEOUT)
+        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, PATIENCE)
 
 
 def test_an_alert_about_the_client_s_certificate_is_put_into_words(heart: Hospital, tmp_path: Path) -> None:
@@ -450,14 +450,14 @@ def test_an_alert_about_the_client_s_certificate_is_put_into_words(heart: Hospit
         context.wrap_socket(connection, server_side=True).close()
 
     with listener(answer) as port, pytest.raises(IdentityError, match=r"refused this site's certificate: \w+"):
-        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, TIMEOUT)
+        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, PATIENCE)
 
 
 def test_an_address_where_nothing_listens_may_be_tried_again(heart: Hospital) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
     with pytest.raises(UnreachableError, match="nothing listens at 127"):
-        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, TIMEOUT)
+        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, PATIENCE)
 
 
 def test_a_server_that_accepts_but_says_nothing_does_not_hold_a_collaborator_up(heart: Hospital) -> None:
@@ -473,7 +473,7 @@ def test_a_server_that_dies_during_the_handshake_may_be_tried_again(heart: Hospi
         listener(socket.socket.close) as port,
         pytest.raises(UnreachableError, match="during the TLS handshake"),
     ):
-        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, TIMEOUT)
+        preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, PATIENCE)
 
 
 def test_the_identity_that_was_loaded_is_shown_whatever_becomes_of_its_files(heart: Hospital) -> None:

@@ -39,7 +39,7 @@ def test_every_site_has_the_model_the_result_and_its_own_figures(
     figures = {}
     for name in NAMES:
         (run,) = (tmp_path / "runs" / name).iterdir()
-        for file in ("last.safetensors", "best.safetensors"):
+        for file in ("last.safetensors", "best.safetensors", "trained.safetensors"):
             layout, expected, said = load(tmp_path / "save" / file)
             own_layout, vector, own = load(run / "save" / file)
             assert own_layout.digest == layout.digest
@@ -55,12 +55,15 @@ def test_every_site_has_the_model_the_result_and_its_own_figures(
         log = tmp_path / "logs" / f"{name}_own_figures.jsonl"
         assert log.stat().st_mode & 0o077 == 0
         lines = [json.loads(line) for line in log.read_text().splitlines()]
-        assert [line["round"] for line in lines] == [0, 5, 10, 12]
+        assert [line["round"] for line in lines if not line["returned"]] == [0, 5, 10, 12]
+        # Whichever model is returned, the last line has both its figures.
+        assert lines[-1]["model"] == result["model"]["digest"]
+        assert lines[-1]["everybody"]["train"]["mean"] == result["train"]["mean"]
         assert {line["run_id"] for line in lines} == {run.name}
         # What everybody is told is what the result says; what is their own is not.
         assert lines[-1]["everybody"]["train"]["records"] == result["train"]["n"]
         figures[name] = lines[-1]["own"]["train"]
-        for line in lines:
+        for line in (line for line in lines if not line["returned"]):
             mean = line["own"]["train"]["mean"]
             told = f"round {line['round']}, train      here / everybody: records {figures[name]['records']:>7}"
             shown = [words for words in terminals[name][1].splitlines() if told in words]

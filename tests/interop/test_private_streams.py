@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fedfair.aggregation.evaluation_file import parse_evaluation
+from fedfair.aggregation.model_file import load
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.loading import load_plan
 from fedfair.simulation.simulate import simulate
@@ -28,7 +29,7 @@ def one_thread() -> None:
 
 
 def private_plan(protection: dict[str, object] | None) -> dict[str, object]:
-    plan = small_plan(rounds=3, protection=protection)
+    plan = small_plan(rounds=3, protection=protection, output="best")
     assert isinstance(plan["task"], dict)
     plan["task"]["standardize"] = "none"
     return plan | {"privacy": {"sample_level": {"noise_multiplier": 2.0, "gradients": "ghost"}}}
@@ -56,6 +57,19 @@ def test_a_deployed_run_under_noise_is_finished_estimated_and_of_no_seed_of_the_
     assert {group["bound"] for group in result["train"]["by_group_size"].values()} == {None}
     assert {group["worst"] is None for group in result["train"]["by_group_size"].values()} == {False}
     assert result["objective"]["rcvar_bound"] is None
+    # What the noise leaves open is stated, and nothing is called certain.
+    for risk in result["train"]["by_group_size"].values():
+        assert risk["likely"][0] <= risk["worst"] <= risk["likely"][1]
+    assert result["train"]["mean_likely"][0] < result["train"]["mean_likely"][1]
+    assert not any(finding["certain"] for finding in result["verdict"]["findings"])
+    # Noised figures choose no model: what is returned is what training ended with.
+    assert (result["model"]["kind"], result["model"]["round"]) == ("last", 3)
+    returned, trained = (
+        load(workspace.folder / "save" / f"{name}.safetensors")[1] for name in ("last", "trained")
+    )
+    assert returned.any()
+    assert returned.tobytes() == trained.tobytes()
+    assert not (workspace.folder / "save" / "best.safetensors").exists()
     # A simulation of the same plan draws from the plan's seed, which must not be what the sites drew from.
     kept = parse_evaluation((workspace.folder / "save" / "evaluation.json").read_bytes(), "evaluation.json")
     simulated = simulate(load_plan(workspace.plan), workspace.folder)

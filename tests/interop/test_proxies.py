@@ -35,6 +35,7 @@ from fedfair.policy.proxy import choose_route
 from fedfair.wire.frames import Finished
 from tests.interop.connect_proxy import ConnectProxy, running
 from tests.interop.federation_kit import NAMES, Federation, play
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 
 HOST = "aggregator.example.test"
@@ -42,7 +43,6 @@ HOST = "aggregator.example.test"
 
 USER, PASSWORD = "clinic", "s3cret:@"
 IN_URL = "clinic:s3cret%3A%40"
-SECONDS = 120
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def address(setting: str, environment: Mapping[str, str] | None = None, port: in
 
 def refusal(folder: Path, place: Address) -> FedfairError:
     with pytest.raises(FedfairError) as caught:
-        preflight(place.host, place.port, identity(folder), datetime.now(UTC), SECONDS, place.route)
+        preflight(place.host, place.port, identity(folder), datetime.now(UTC), PATIENCE, place.route)
     assert PASSWORD not in caught.value.diagnostics()
     assert "s3cret" not in caught.value.diagnostics()
     assert place.route.words in caught.value.message
@@ -134,7 +134,7 @@ def test_a_real_process_finds_its_proxy_in_the_environment_and_in_its_own_file(t
             processes = [start("clinic-a", environment), start("clinic-b", others)]
             await federation.take_part("clinic-c")
             for process in processes:
-                _, words = await asyncio.to_thread(process.communicate, timeout=SECONDS)
+                _, words = await asyncio.to_thread(process.communicate, timeout=PATIENCE)
                 assert process.returncode == 0, words
                 assert "s3cret" not in words
 
@@ -233,7 +233,7 @@ def test_a_proxy_that_dies_after_the_preflight_is_named_by_the_stream(tmp_path: 
         with running(ConnectProxy({HOST: federation.port})) as proxy:
             place = address(proxy.url())
             server = await asyncio.to_thread(
-                preflight, place.host, place.port, site, datetime.now(UTC), SECONDS, place.route
+                preflight, place.host, place.port, site, datetime.now(UTC), PATIENCE, place.route
             )
         with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
             async with open_link(place, channel_credentials(site, server), egress) as link:
@@ -256,7 +256,7 @@ def test_grpc_itself_takes_no_proxy_from_the_environment(monkeypatch: pytest.Mon
                 "localhost:1", grpc.ssl_channel_credentials(), options=options
             ) as channel:
                 with pytest.raises(grpc.aio.AioRpcError):
-                    await channel.unary_unary("/x/y")(b"", timeout=SECONDS)
+                    await channel.unary_unary("/x/y")(b"", timeout=PATIENCE)
             return proxy.asked
 
     assert asyncio.run(asked(())) != []

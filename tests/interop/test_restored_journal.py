@@ -20,6 +20,7 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.loading import load_plan
 from fedfair.rounds.exit_reasons import ExitReason
 from tests.interop.federation_kit import Federation, Watching, prepared
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 
 
@@ -56,7 +57,7 @@ def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operat
     workspace = prepare(tmp_path, small_plan(rounds=60, protection=protection))
 
     async def scenario() -> list[Ending]:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             port = load_plan(workspace.plan).federation.aggregator.port
             federation = Federation(workspace, port, Watching(), asyncio.create_task(asyncio.sleep(0)))  # type: ignore[arg-type]  # no aggregator of its own
             sites = [asyncio.create_task(federation.take_part(name)) for name in workspace.collaborators]

@@ -18,10 +18,10 @@ from collaborator.preparation import make_ready
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError
 from tests.interop.federation_kit import Federation, play
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 from tests.site_reading import read_site
 
-SECONDS = 120
 MASKED = {"mode": "malicious", "colluders": 0}
 FULL = """
 import resource, runpy, sys
@@ -58,7 +58,7 @@ def test_a_site_whose_disk_is_full_names_the_file_and_rejoins_when_there_is_room
         # A table of a few rows has its pages, and a masked vector 31,000 bytes: whichever is the first too long.
         full = await asyncio.to_thread(site_process, workspace, federation.port, 20_000)
         try:
-            output, _ = await asyncio.to_thread(full.communicate, None, SECONDS)
+            output, _ = await asyncio.to_thread(full.communicate, None, PATIENCE)
         finally:
             full.kill()
         assert full.returncode == 1

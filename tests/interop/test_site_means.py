@@ -73,11 +73,12 @@ def test_a_deployment_tells_of_each_site_what_its_simulation_does(
 
 
 def test_a_site_that_is_missing_is_null_and_the_others_are_told_of(tmp_path: Path) -> None:
-    plan = asking(MASKED, FIVE, min_collaborators=4, join_deadline_seconds=1)
+    plan = asking(MASKED, FIVE, min_collaborators=4)
     workspace = prepare(tmp_path, plan)
 
     async def four(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in FIVE[:4]))
+        sites = [federation.take_part(name) for name in FIVE[:4]]
+        await asyncio.gather(*sites, federation.begin_with(*FIVE[:4]))
 
     assert play(workspace, four).state.value == "finished"
     _, deployed = results(workspace)
@@ -87,7 +88,7 @@ def test_a_site_that_is_missing_is_null_and_the_others_are_told_of(tmp_path: Pat
 
 
 def test_a_site_whose_policy_keeps_its_means_to_itself_refuses_before_anything_is_sent(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, asking(None, min_collaborators=2, join_deadline_seconds=1))
+    workspace = prepare(tmp_path, asking(None, min_collaborators=2))
     file = workspace.folder / "clinic-c.yaml"
     site = yaml.safe_load(file.read_text())
     assert site["policy"].pop("publish_site_means") is True
@@ -97,6 +98,7 @@ def test_a_site_whose_policy_keeps_its_means_to_itself_refuses_before_anything_i
         others = [asyncio.create_task(federation.take_part(name)) for name in NAMES[:2]]
         with pytest.raises(PlanError, match="this site's policy keeps its own means to itself"):
             await federation.take_part("clinic-c")
+        await federation.begin_with(*NAMES[:2])
         await asyncio.gather(*others)
         assert not any("clinic-c connected" in note for note in federation.watching.notes)
 

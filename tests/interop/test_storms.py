@@ -23,7 +23,7 @@ from fedfair.rounds.steadiness import SHORT_STREAMS
 from fedfair.wire.frames import Refused, Welcome
 from fedfair.wire.limits import MAX_CHECK_BYTES
 from fedfair.wire.service import CHECK, PARTICIPATE
-from tests.interop.federation_kit import Federation, metrics, play
+from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.interop.own_folders import renew, with_own_folders
 from tests.interop.test_streams import answered
 from tests.plans import small_plan
@@ -51,7 +51,7 @@ async def refused_questions(
 
 
 def everybody_but_the_guilty(federation: Federation) -> list[asyncio.Task[object]]:
-    return [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+    return [asyncio.create_task(federation.take_part(name)) for name in NAMES[:2]]
 
 
 NO_MORE = PeerLimits(seconds_per_token=1e6, refusal_seconds=0.0)
@@ -59,7 +59,7 @@ NO_MORE = PeerLimits(seconds_per_token=1e6, refusal_seconds=0.0)
 
 BURST = NO_MORE.burst
 
-TWO_OF_THREE = {"min_collaborators": 2, "join_deadline_seconds": 20}
+TWO_OF_THREE = {"min_collaborators": 2}
 
 
 @pytest.mark.slow
@@ -75,7 +75,9 @@ def test_questions_that_are_too_long_or_too_many_are_refused_and_not_recorded(
         assert codes == [grpc.StatusCode.PERMISSION_DENIED] * BURST + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 5
         assert record.read_bytes() == before  # Nothing of it was looked at, so nothing was written down.
         await federation.watching.until_said("too many preflight questions from clinic-c")
-        await asyncio.gather(*everybody_but_the_guilty(federation))
+        others = everybody_but_the_guilty(federation)
+        await federation.begin_with(*NAMES[:2])
+        await asyncio.gather(*others)
 
     assert play(workspace, floods, limits=NO_MORE).state.value == "finished"
 
@@ -88,6 +90,7 @@ def test_a_site_that_only_connects_is_soon_heard_of_no_more_and_the_others_train
 
     async def flaps(federation: Federation) -> None:
         others = everybody_but_the_guilty(federation)
+        await federation.begin_with(*NAMES[:2])
         await federation.watching.until_round(2)
         welcomed, refusals = 0, list[str]()
         for _ in range(BURST + 5):

@@ -111,13 +111,15 @@ def test_an_upload_that_broke_off_is_asked_for_again_under_the_same_number(tmp_p
 
 
 def test_a_late_joiner_takes_part_from_the_next_sum_on(tmp_path: Path) -> None:
-    plan = small_plan(rounds=30, federation={"min_collaborators": 2, "join_deadline_seconds": 1})
+    plan = small_plan(rounds=30, federation={"min_collaborators": 2})
     workspace = prepare(tmp_path, plan)
 
     async def third_comes_late(federation: Federation) -> None:
         late = federation.ready("clinic-c")
         assert late.site.participant == "clinic-c"
-        first = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        held = federation.held(3, "clinic-c")
+        first = [asyncio.create_task(federation.take_part(name, around=held)) for name in ("clinic-a", "clinic-b")]
+        await federation.begin_with("clinic-a", "clinic-b")
         await federation.watching.until_round(3)
         await asyncio.gather(*first, federation.take_part("clinic-c"))
 

@@ -133,11 +133,12 @@ def test_a_simulation_tells_of_each_site_what_its_own_operator_would_hear(tmp_pa
 @pytest.mark.slow
 def test_a_second_run_cannot_survey_all_but_one_site(tmp_path: Path) -> None:
     """Each site adds the same numbers again, so that two surveys could be subtracted."""
-    workspace = federation(tmp_path, min_collaborators=3, join_deadline_seconds=3)
+    workspace = federation(tmp_path, min_collaborators=3)
     assert play(workspace, everybody).state.value == "finished"
 
     async def all_but_one(playing: Federation) -> None:
         sites = [asyncio.create_task(playing.take_part(name)) for name in NAMES[:3]]
+        await playing.begin_with(*NAMES[:3])
         await asyncio.wait({playing.serving})
         for each in sites:
             each.cancel()

@@ -24,7 +24,8 @@ from fedfair.watching.run_status import RunStatus
 from tests.browser import PHONE_WIDTH, Browser
 from tests.conftest import REPOSITORY
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
-from tests.interop.processes import ENVIRONMENT, SECONDS, Started, ended
+from tests.interop.processes import ENVIRONMENT, Started, ended
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512}
@@ -43,7 +44,7 @@ def shown(condition: str) -> str:
 
 
 def fetched(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=SECONDS) as answer:  # noqa: S310 - our own server
+    with urllib.request.urlopen(address, timeout=PATIENCE) as answer:  # noqa: S310 - our own server
         text: str = answer.read().decode()
         return text
 
@@ -129,7 +130,7 @@ def test_a_place_that_others_reach_is_refused_before_anything_starts(tmp_path: P
     command = [sys.executable, "-m", module, "start", "--status", "[::]:9464"]
     done = subprocess.run(
         command, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True,
-        check=False, timeout=SECONDS,
+        check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 2, done
     said = " ".join(done.stderr.split())

@@ -92,7 +92,7 @@ def test_every_byte_that_leaves_real_processes_is_on_their_records(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_site_that_is_killed_has_on_its_record_whatever_left_it(tmp_path: Path, started: Started) -> None:
-    federation = {"min_collaborators": 2, "reconnect_grace_seconds": 60}
+    federation = {"min_collaborators": 2, "reconnect_grace_seconds": 600}
     started.workspace = prepare(
         tmp_path, small_plan(rounds=30, federation=federation, protection=MASKED, names=TWO)
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedfair.identity.store import CA_CERTIFICATE, TLS_CERTIFICATE, TLS_KEY, trust_folder
+from tests.patience import PATIENCE
 
 PIECE_BYTES = 1 << 16
 
@@ -84,7 +85,7 @@ def taps(cert_folder: Path, names: tuple[str, ...], upstream: int) -> Iterator[d
 
     thread = threading.Thread(target=loop.run_until_complete, args=(standing(),))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(PATIENCE)
     try:
         yield made
     finally:

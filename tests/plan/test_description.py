@@ -21,7 +21,7 @@ def test_a_person_reads_what_the_plan_does() -> None:
         "minimises": "99 % the mean loss of the worst 10 % plus 1 % the mean loss of everybody",
         "trains": "300 rounds of fedsrcvar, 1 local step each in batches of 64 records, "
         "learning rate 0.05 (threshold 0.05), fp32; result: last model",
-        "evaluates": "every 10 rounds: mean, accuracy and the worst risk of groups of "
+        "evaluates": "every 10 rounds: mean, accuracy and the mean loss of the worst groups of "
         "5 %, 10 %, 20 %, 30 %, 50 %, 70 %, 90 %",
         "protection": "sums are masked; holds against an aggregator that lies",
         "code of its own": "none",
@@ -53,6 +53,11 @@ def test_a_hybrid_key_agreement_is_said_and_only_where_something_is_masked() -> 
     said = words(secure_aggregation=hybrid)["protection"]
     assert said.endswith("; keys agreed by X25519 and ML-KEM-768 together")
     assert "ML-KEM" not in words(secure_aggregation={**hybrid, "mode": "off"})["protection"]
+
+
+def test_a_plan_with_exact_evaluations_says_whose_loss_they_open() -> None:
+    said = words(evaluation={"method": "exact"})["leaves a site"]
+    assert "THE LOSS OF ONE PERSON in single precision, of whichever site: 31 bits" in said
 
 
 def test_a_plan_that_publishes_the_means_of_every_site_says_so_and_whose_name_they_carry() -> None:

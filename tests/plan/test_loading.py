@@ -300,7 +300,7 @@ MISTAKES = [
     (
         "breast-cancer",
         "{cvs: {}}",
-        "task.data: must be a built-in name, module:function, or a mapping with exactly",
+        "task.data: has the key 'cvs'; it must be one of acs_employment, csv, eicu,",
     ),
     ("breast-cancer", "{csv: {numeric: all}}", "plan.yaml:5: task.data.csv.label: is missing -> column to pred"),
     ("breast-cancer", "{csv: {label: y}}", "task.data.csv.numeric: no column is a feature"),
@@ -445,7 +445,7 @@ MISTAKES = [
     (
         "{name: linear}",
         "{name: mpl}",
-        "task.model: must be a mapping with name linear, mlp or resnet18, or module",
+        "task.model: name is 'mpl'; it must be one of linear, mlp, resnet18; did you mean 'mlp'?",
     ),
     ("{name: linear}", "{name: mlp, hiden: [3]}", "task.model.hiden: unknown key -> did you mean 'hidden'?"),
     ("{name: linear}", "{name: mlp, hidden: 512}", "task.model.hidden: must be a list, found 512"),
@@ -524,7 +524,7 @@ def test_all_faults_are_told_together_in_the_order_of_their_lines() -> None:
         (b"- a\n- b\n", "plan.yaml is not a mapping of keys to values"),
         (b"just words", "plan.yaml is not a mapping of keys to values"),
         (b"a: 1\nb: caf\xe9\n", "plan.yaml:2: byte 0xe9 is not UTF-8"),
-        (b"a: " + b"x" * MAX_BYTES, f"plan.yaml has more than {MAX_BYTES} bytes"),
+        (b"a: " + b"x" * MAX_BYTES, f"and a file that people write has at most {MAX_BYTES}"),
         (b"[" * 50_000, "plan.yaml:1: more than 20 levels of nesting"),
         (b"a: " + b"{b: " * 15_000, "plan.yaml:1: more than 20 levels of nesting"),
         (b"\x00\x00", "plan.yaml: not YAML: unacceptable character"),
@@ -544,7 +544,7 @@ def test_every_file_that_people_write_is_bounded_before_it_is_parsed(folder: Pat
     (folder / "roster.yaml").write_text(long)
     (folder / "collaborator.yaml").write_text(long)
     for name, read in (("plan", load_plan), ("collaborator", load_site_config)):
-        with pytest.raises(PlanError, match=f"has more than {MAX_BYTES} bytes"):
+        with pytest.raises(PlanError, match=f"and a file that people write has at most {MAX_BYTES}"):
             read(folder / f"{name}.yaml")
 
 

@@ -220,7 +220,7 @@ class Site:
         )
         check_policy(AskedTerms(plan, b"\0" * 32), self.policy, "a")
         self._table: dict[bytes, bytes] = {}
-        self._rules = SiteRules(plan, schema_of(plan), self.policy, "a")
+        self._rules = SiteRules(plan, schema_of(plan), self.policy, "a", 10_000)
 
     def ask(self, due: DueSum, model: int) -> Refusal | None:
         said = self._rules.decide(question(due, model), self._table)

@@ -28,6 +28,7 @@ from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.policy.site_config import SitePolicy
+from tests.patience import PATIENCE
 from tests.plans import small_plan
 from tests.policy.slow_request_limits import SlowRequestLimits
 
@@ -43,7 +44,7 @@ NOISED = MASKED.model_copy(
 
 
 def rules_of(plan: Plan, policy: SitePolicy) -> SiteRules:
-    return SiteRules(plan, FeatureSchema((30,), 2, tuple(range(30))), policy, "clinic-a")
+    return SiteRules(plan, FeatureSchema((30,), 2, tuple(range(30))), policy, "clinic-a", 100)
 
 
 def question(
@@ -167,7 +168,7 @@ def test_a_kill_between_the_record_and_the_answer_grants_no_attempt_anew(tmp_pat
             check=False,
             input=pickle.dumps((rules_of(MASKED, policy), question())),
             env=os.environ,
-            timeout=120,
+            timeout=PATIENCE,
         )
         assert ended.returncode == -signal.SIGKILL
     with closing(RequestRecord(path, rules_of(MASKED, policy))) as record:
@@ -178,7 +179,7 @@ def test_a_kill_between_the_record_and_the_answer_grants_no_attempt_anew(tmp_pat
 
 
 def test_a_step_that_goes_on_from_nothing_is_refused_and_leaves_no_row(tmp_path: Path) -> None:
-    path, policy = tmp_path / "a.answered", SitePolicy()
+    path, policy = tmp_path / "a.answered", SitePolicy(reveals=("update-sums", "loss-sums", "loss-quantiles"))
     plan = MASKED.model_copy(update={"evaluation": MASKED.evaluation.model_copy(update={"method": "exact"})})
     step = {"purpose": Purpose.EXACT_EVALUATION, "round_number": 6}
     with closing(RequestRecord(path, rules_of(plan, policy))) as record:

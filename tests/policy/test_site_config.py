@@ -12,7 +12,7 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.disclosures import SUMS_ONLY
 from fedfair.policy.plan_check import PolicyError, check_policy
 from fedfair.policy.site_config import SitePolicy, load_site_config
-from fedfair.policy.terms import AskedTerms
+from fedfair.policy.terms import AskedTerms, least_collaborators
 from tests import plans
 
 PLAN = plans.stated(
@@ -28,6 +28,12 @@ CODE_TEXT = format_digest(CODE)
 
 def plan(**sections: dict[str, object]) -> Plan:
     return Plan.model_validate(plans.over(PLAN, **sections))
+
+
+def masked(**sections: dict[str, object]) -> Plan:
+    """Return the same plan with masked sums, of which none leaves anybody out."""
+    hidden: dict[str, dict[str, object]] = {"secure_aggregation": {"mode": "malicious"}}
+    return plan(**{**hidden, "federation": {"min_collaborators": None}, **sections})
 
 
 def test_a_site_that_says_only_its_name_has_careful_defaults(tmp_path: Path) -> None:
@@ -100,7 +106,7 @@ def test_a_mistake_in_a_sites_file_is_told_with_its_line(tmp_path: Path, text: s
 def test_a_plan_within_the_policy_passes() -> None:
     policy = SitePolicy(allow_plain_sums=True, max_rounds=300, min_collaborators=2)
     check_policy(AskedTerms(plan(), CODE), policy, "clinic-a")
-    check_policy(AskedTerms(plan(secure_aggregation={"mode": "malicious"}), CODE), SitePolicy(), "clinic-a")
+    check_policy(AskedTerms(masked(), CODE), SitePolicy(), "clinic-a")
 
 
 @pytest.mark.parametrize(
@@ -122,14 +128,14 @@ def test_a_plan_within_the_policy_passes() -> None:
 def test_weaker_masks_than_the_site_wants_are_refused(
     asked: dict[str, object], floors: dict[str, object], words: str
 ) -> None:
-    stated = plan(secure_aggregation={"mode": "malicious", **asked})
+    stated = masked(secure_aggregation={"mode": "malicious", **asked})
     with pytest.raises(PlanError, match=words):
         check_policy(AskedTerms(stated, CODE), SitePolicy.model_validate(floors), "clinic-a")
 
 
 def test_a_site_that_demands_both_key_agreements_takes_a_plan_that_has_both() -> None:
     hybrid = "x25519-mlkem768"
-    stated = plan(secure_aggregation={"mode": "malicious", "key_agreement": hybrid})
+    stated = masked(secure_aggregation={"mode": "malicious", "key_agreement": hybrid})
     check_policy(AskedTerms(stated, CODE), SitePolicy(key_agreement=hybrid), "clinic-a")
     check_policy(AskedTerms(stated, CODE), SitePolicy(), "clinic-a")
 
@@ -219,6 +225,16 @@ def test_all_broken_terms_are_named_together() -> None:
     assert caught.value.message.count(" in collaborator.yaml if you agree") == 6
 
 
+def test_a_plan_that_can_leave_a_site_out_wants_the_consent_of_each_site_where_sums_are_masked() -> None:
+    leaving = masked(federation={"min_collaborators": 2})
+    with pytest.raises(PlanError, match="as few as 2 of 3 collaborators, and two neighbouring sums") as caught:
+        check_policy(AskedTerms(leaving, CODE), SitePolicy(), "clinic-a")
+    assert "set policy.min_collaborators: 2 or less in collaborator.yaml if you agree" in caught.value.message
+    check_policy(AskedTerms(leaving, CODE), SitePolicy(min_collaborators=2), "clinic-a")
+    assert least_collaborators(leaving, SitePolicy()) == 3
+    assert least_collaborators(plan(), SitePolicy(allow_plain_sums=True)) == 1
+
+
 def test_a_quorum_of_all_is_held_against_the_policy_as_all() -> None:
     check_policy(
         AskedTerms(plan(federation={"min_collaborators": None})),
@@ -228,7 +244,7 @@ def test_a_quorum_of_all_is_held_against_the_policy_as_all() -> None:
 
 
 def test_code_runs_where_its_very_digest_is_named_and_nowhere_else() -> None:
-    stated = AskedTerms(plan(secure_aggregation={"mode": "malicious"}, task={"model": "model:build"}), CODE)
+    stated = AskedTerms(masked(task={"model": "model:build"}), CODE)
     other = format_digest(bytes(32))
     check_policy(stated, SitePolicy(module_code=(other, CODE_TEXT)), "clinic-a")
     with pytest.raises(PlanError, match=f"other code here .model:build, {CODE_TEXT}. than this site's"):
@@ -236,7 +252,7 @@ def test_code_runs_where_its_very_digest_is_named_and_nowhere_else() -> None:
 
 
 def test_allowing_any_code_still_allows_any_code_unless_some_is_named() -> None:
-    stated = AskedTerms(plan(secure_aggregation={"mode": "malicious"}, task={"model": "model:build"}), CODE)
+    stated = AskedTerms(masked(task={"model": "model:build"}), CODE)
     check_policy(stated, SitePolicy(allow_module_code=True), "clinic-a")
     named = SitePolicy(allow_module_code=True, module_code=(format_digest(bytes(32)),))
     with pytest.raises(PolicyError) as caught:
@@ -246,7 +262,7 @@ def test_allowing_any_code_still_allows_any_code_unless_some_is_named() -> None:
 
 
 def test_algorithms_are_allowed_by_name() -> None:
-    stated = AskedTerms(plan(secure_aggregation={"mode": "malicious"}, training={"algorithm": "fedavg"}))
+    stated = AskedTerms(masked(training={"algorithm": "fedavg"}))
     check_policy(stated, SitePolicy(algorithms=("fedavg", "fedsrcvar")), "clinic-a")
     with pytest.raises(PlanError, match=r"algorithm: fedavg, .* allows fedsrcvar -> add fedavg to policy"):
         check_policy(stated, SitePolicy(algorithms=("fedsrcvar",)), "clinic-a")
@@ -258,13 +274,12 @@ def test_algorithms_are_allowed_by_name() -> None:
         ({}, "update-sums", "training.algorithm: fedsrcvar"),
         ({}, "loss-sums", "evaluation"),
         ({}, "feature-sums", "task.standardize: secure"),
-        ({"evaluation": {"method": "exact"}}, "loss-quantiles", "evaluation.method: exact"),
     ],
 )
 def test_what_a_deployment_reveals_today_is_allowed_unless_a_site_says_less(
     sections: dict[str, dict[str, object]], kind: str, source: str
 ) -> None:
-    stated = AskedTerms(plan(secure_aggregation={"mode": "malicious"}, **sections))
+    stated = AskedTerms(masked(**sections))
     check_policy(stated, SitePolicy(), "clinic-a")
     less = SitePolicy.model_validate({"reveals": [other for other in SUMS_ONLY if other != kind]})
     with pytest.raises(PlanError, match=f"{source} reveals {kind}; .* -> add {kind} to policy.reveals"):
@@ -277,7 +292,7 @@ def test_what_a_deployment_reveals_today_is_allowed_unless_a_site_says_less(
 )
 def test_an_algorithm_that_reveals_more_than_sums_is_refused_by_what_it_reveals(algorithm: str, kind: str) -> None:
     training = {"algorithm": algorithm, "server_optimizer": None}
-    stated = AskedTerms(plan(secure_aggregation={"mode": "malicious"}, training=training))
+    stated = AskedTerms(masked(training=training))
     with pytest.raises(PolicyError) as caught:
         check_policy(stated, SitePolicy(), "clinic-a")
     assert [(term.key, term.asked) for term in caught.value.broken] == [("reveals", kind)]
@@ -286,7 +301,7 @@ def test_an_algorithm_that_reveals_more_than_sums_is_refused_by_what_it_reveals(
 
 @pytest.mark.parametrize("evaluation_only", [False, True])
 def test_histograms_of_scores_are_refused_unless_a_site_names_them(evaluation_only: bool) -> None:
-    asked = plan(secure_aggregation={"mode": "malicious"}, evaluation={"scores": True})
+    asked = masked(evaluation={"scores": True})
     stated = AskedTerms(asked, evaluation_only=evaluation_only)
     words = "evaluation.scores: true reveals score-sums; this site's policy allows .* -> add score-sums to"
     with pytest.raises(PlanError, match=words):
@@ -295,7 +310,7 @@ def test_histograms_of_scores_are_refused_unless_a_site_names_them(evaluation_on
 
 
 def test_a_site_that_evaluates_a_saved_model_is_not_asked_about_the_algorithm_that_made_it() -> None:
-    stated = plan(secure_aggregation={"mode": "malicious"}, training={"algorithm": "fedavg"})
+    stated = masked(training={"algorithm": "fedavg"})
     policy = SitePolicy(algorithms=("fedsrcvar",), reveals=("loss-sums",))
     check_policy(AskedTerms(stated, evaluation_only=True), policy, "clinic-a")
     with pytest.raises(PlanError):

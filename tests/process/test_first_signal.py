@@ -9,6 +9,7 @@ from signal import SIGTERM
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.process.forked_instants import FORKED
 
 STEP = 97
@@ -65,7 +66,7 @@ STOPPED = "the work was stopped by its operator (SIGTERM)\n"
 @pytest.mark.slow
 def test_sigterm_at_any_instant_of_a_service_is_no_failure() -> None:
     command = [sys.executable, "-c", FORKED + PLAYED, str(STEP)]
-    played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     endings = [(status, words) for _, status, words in json.loads(played.stdout)]
     # By the system before the command line is read; cleanly from then on, whether it had begun or not.
     assert set(endings) <= {(-SIGTERM, ""), (0, STOPPED), (0, DONE + STOPPED), (0, DONE)}
@@ -93,5 +94,5 @@ run_app(app)
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_that_comes_before_a_command_has_begun_interrupts_it(name: str) -> None:
     command = [sys.executable, "-c", OTHER, name]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from fedfair.process.interrupts import send_until_taken
+from tests.patience import PATIENCE
 
 SECONDS = 120
 PROGRAM = """
@@ -53,7 +54,7 @@ run_app(app, [how.split()[0] if how == "other" else "work"])
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROGRAM, *words, str(SECONDS)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * SECONDS)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("how", ["weak reference", "finaliser"])
@@ -103,7 +104,9 @@ except KeyboardInterrupt:
 
 
 def test_a_signal_that_was_lost_before_the_sleep_ends_the_sleep_the_next_time() -> None:
-    done = subprocess.run([sys.executable, "-c", SLEEPING], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", SLEEPING], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     assert done.stdout == "stopped True\n"
 
 
@@ -165,7 +168,7 @@ def test_a_signal_of_which_an_import_makes_a_fault_of_its_own_still_ends_the_pro
 ) -> None:
     # So does a module in C that is interrupted while it is initialised, such as one of SciPy's.
     line = [sys.executable, "-c", IMPORTING, name, how, command]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False, timeout=SECONDS)
+    ended = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", words)
 
 

@@ -9,6 +9,7 @@ from signal import Signals
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.process.forked_instants import FORKED
 
 STEP = 67
@@ -118,7 +119,7 @@ def test_a_second_signal_at_any_instant_changes_nothing(
 ) -> None:
     numbers = [str(int(number)) for number in (Signals[first], Signals[second], step)]
     command = [sys.executable, "-c", FORKED + PLAYED, kind, *numbers]
-    played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     endings = json.loads(played.stdout)
     assert endings
     assert [ending for ending in endings if ending[1:] != [status, words]] == []

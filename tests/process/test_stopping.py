@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from fedfair.process.stopping import SAME_REQUEST_SECONDS, StopRequests, stopping
+from tests.patience import PATIENCE
 
 LEAVING = """
 import asyncio, os, signal
@@ -67,6 +68,6 @@ def test_two_real_signals_at_once_let_the_process_end_in_order() -> None:
 
 def test_a_real_second_signal_ends_the_process() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", LEAVING], capture_output=True, text=True, check=False, timeout=180
+        [sys.executable, "-c", LEAVING], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "SIGTERM\n", "")

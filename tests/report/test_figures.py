@@ -17,6 +17,7 @@ from markupsafe import Markup
 from fedfair.report import figures
 from fedfair.report.figures import DASHES, MARKERS, Chart, ChartAxis, Level, Series, draw, group_size_chart
 from fedfair.report.svg import INK, PALETTE, SOFT, palette_css, standalone
+from tests.patience import PATIENCE
 
 HOSTILE = '<script>alert(1)</script>"&$x$\N{RIGHT-TO-LEFT OVERRIDE}\x00\n_'
 
@@ -84,7 +85,7 @@ def test_the_same_chart_has_the_same_bytes_in_another_process() -> None:
         "print(draw([c, c], 'n', 't', 'd', columns=2), end='')"
     )
     first, second = (
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=180, env={
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=PATIENCE, env={
             "PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path),
         }).stdout
         for seed in ("1", "2")
@@ -158,4 +159,4 @@ def test_two_pictures_on_one_page_share_no_id_and_every_reference_is_met() -> No
 
 def test_nothing_is_loaded_for_drawing_before_something_is_drawn() -> None:
     code = "import fedfair.report.figures, sys; sys.exit('matplotlib' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=180)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)

@@ -43,3 +43,9 @@ def test_what_is_written_is_within_the_last_digit_that_counts(loss: float, usual
     assert error <= max(
         0.5 * 10.0**-usual if 1e-3 <= loss < 1e4 else 0.0, 0.5 * loss * 10.0 ** (1 - usual), 1e-9 * loss
     )
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
+    assert loss_text(-0.00001, beside=1.0) == "0.000"
+    assert loss_text(-0.0) == "0.000"
+    assert loss_text(-0.5) == "-0.500"

@@ -31,6 +31,9 @@ CLASSES = 4
 SCHEMA = FeatureSchema((2,), CLASSES)
 TRAIN = {"a": [0.1, 0.2, 1.0], "b": [0.4, 2.3]}
 TEST = {"b": [0.5, 0.7]}
+HALF_STEP = 8 * math.log(CLASSES) / 256 / 16
+"""The most that a mean of rounded losses is off."""
+
 NOISE = {"sample_level": {"noise_multiplier": 1.1}}
 PROTECTED = tuple(f"site-{number}" for number in range(8))
 COSTS = [SumCost(Purpose.TRAINING, 8, 0.5, contributors=2, bytes_up=200, bytes_down=100)]
@@ -65,7 +68,7 @@ def run_result(plan: Plan, *, smoothed: float = 3.5) -> RunResult:
     ]
     header = np.concatenate([*blocks, *(matrix.ravel() for matrix in matrices)])
     judge = Evaluator.from_plan(plan, SCHEMA)
-    evaluation = judge.evaluate(header, RoundNumber(8), 0.9)
+    evaluation = judge.evaluate(header, RoundNumber(8), 0.9, 3)
     return RunResult(RoundNumber(8), 0.9, evaluation, judge.confusion(header), (evaluation,), finished=True)
 
 
@@ -197,32 +200,14 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
     )
     assert set(versions) == {"fedfair", "torch"}
     assert [(past["round"], past["threshold"]) for past in history] == [(8, 0.9)]
-    assert history[0]["train"]["mean"] == pytest.approx(0.8)
+    assert history[0]["train"]["mean"] == pytest.approx(0.8, abs=HALF_STEP)
     assert set(history[0]["train"]["by_group_size"]) == {"0.2", "0.4", "1.0"}
     assert history[0]["test"]["worst"] == pytest.approx(0.7, abs=8 * math.log(4) / 256)
     # 1.4375 is above log(4), and everybody is of one class, which a constant prediction gives all the chance.
-    assert (verdict["state"], verdict["better_than_guess_from"]) == ("worse", 0.2)
-    found = [
-        (finding["subject"], finding["split"], round(finding["value"], 12), finding["reference"], finding["limit"])
-        for finding in verdict["findings"]
-    ]
-    assert found == [
-        ("objective", "train", 1.4375, "uniform_guess", math.log(4)),
-        ("objective", "train", 1.4375, "best_constant", 0.0),
-        ("worst_group", "test", 0.7, "best_constant", 0.0),
-        ("accuracy", "test", 0.0, "majority", 1.0),
-    ]
-    assert all(finding["certain"] for finding in verdict["findings"])
-    assert "\n".join(verdict["sentences"]) == (
-        "Do not use this model as it is; try training.learning_rate: 0.005 (now 0.05), "
-        "training.schedule: linear (now constant) or objective.smoothing.name: zang (now softplus).\n"
-        "The plan's objective over 5 training records is 1.437, above the 1.386 of the uniform guess and the "
-        "0.000 of the best constant prediction.\n"
-        "The worst 40 % of 2 test records have a mean loss of 0.700, above the 0.000 of the best constant "
-        "prediction.\n"
-        "The accuracy over 2 test records is 0.0 %, below the 100.0 % of always naming the most frequent class.\n"
-        "Round 0 was not evaluated, so the model is not compared with the start."
-    )
+    assert (verdict["state"], verdict["better_than_guess_from"]) == ("fine", 0.2)
+    # Five records prove nothing against chance.
+    assert verdict["findings"] == []
+    assert verdict["sentences"][0].startswith("No evaluation shows this model worse than the uniform guess")
 
 
 def test_a_deployed_result_has_intervals_that_hold_the_simulations_figures_and_no_collaborators() -> None:
@@ -294,7 +279,7 @@ def test_a_group_of_fewer_people_than_the_plan_says_is_not_told_about(make: str)
     assert shown["train"]["by_group_size"]["0.2"] == dict.fromkeys(["worst", "best", "disparity", "bound"])
     assert shown["train"]["by_group_size"]["0.4"]["worst"] == pytest.approx(1.65, rel=0.1)
     assert shown["test"]["by_group_size"]["0.4"]["worst"] is None
-    assert shown["test"]["by_group_size"]["1.0"]["worst"] == pytest.approx(0.6)
+    assert shown["test"]["by_group_size"]["1.0"]["worst"] == pytest.approx(0.6, abs=HALF_STEP)
     assert shown["history"][0]["test"]["worst"] is None
     assert shown["history"][0]["train"]["worst"] is not None
 
@@ -314,7 +299,7 @@ def test_a_matrix_that_tells_of_another_accuracy_is_refused() -> None:
     matrices[0, 1, 2] = 1.0
     header = np.concatenate([block, np.zeros(2 * len(block)), matrices.ravel()])
     with pytest.raises(RemoteProtocolError, match="not over the records of its histograms"):
-        Evaluator.from_plan(plan, SCHEMA).evaluate(header, RoundNumber(0), 0.0)
+        Evaluator.from_plan(plan, SCHEMA).evaluate(header, RoundNumber(0), 0.0, 3)
 
 
 def test_with_very_many_classes_there_is_no_matrix() -> None:
@@ -323,7 +308,7 @@ def test_with_very_many_classes_there_is_no_matrix() -> None:
     block = loss_block(np.array([0.5]), np.array([True]), 0.5, spec)
     header = np.concatenate([block, np.zeros(2 * len(block))])
     judge = Evaluator.from_plan(plan, schema)
-    assert judge.evaluate(header, RoundNumber(0), 0.0).splits["train"].accuracy == 1.0
+    assert judge.evaluate(header, RoundNumber(0), 0.0, 3).splits["train"].accuracy == 1.0
     assert judge.confusion(header) == {}
 
 
@@ -337,8 +322,8 @@ def test_under_noise_a_deployed_verdict_is_an_estimate_and_a_simulated_one_is_no
         result = deployed_result(noised, DIGEST, run_result(plan), classes=4, seconds=2.0, costs=())
     verdict = result.verdict
     assert verdict is not None
-    assert verdict.state == {"simulated": "worse", "deployed": "uncertain"}[make]
-    assert {finding.certain for finding in verdict.findings} == {make == "simulated"}
+    assert verdict.state == {"simulated": "fine", "deployed": "uncertain"}[make]
+    assert verdict.findings == ()
 
 
 def test_where_nothing_but_training_is_summed_the_verdict_says_that_nobody_knows() -> None:

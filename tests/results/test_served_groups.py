@@ -47,7 +47,7 @@ def test_both_sides_of_the_critical_size_are_said() -> None:
     )
     family = served_sentence(served, group_size=0.1, family_lowest=0.129)
     assert family == (
-        "No model of this kind serves the worst 12 % better than guessing; "
+        "No model of this kind serves the worst 12 % better than guessing (the critical group size); "
         f"from {high} % on this one certainly does."
     )
 

@@ -19,6 +19,7 @@ from fedfair.aggregation.round_subject import round_subject, same_answer, same_s
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId
+from fedfair.plan.derived import quorum
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.purpose import Purpose
@@ -87,6 +88,9 @@ class Kept:
     def keep(self, run_id: str, state: RunState) -> None:
         self.run_id, self.state = run_id, state
 
+    def settle(self) -> None:
+        """Do nothing: this memory needs no disk."""
+
     def has_held(self, digest: bytes) -> bool:
         return digest in self.answered
 
@@ -124,7 +128,7 @@ class Play:
 
     def site(self, name: ParticipantId) -> Participant:
         member, shapes = self.names.index(name) + 1, sum_shapes(self.plan, LAYOUT, SCHEMA)
-        policy = masking_policy(self.plan, SiteFile())
+        policy = masking_policy(self.plan, SiteFile(min_collaborators=quorum(self.plan)))
         agreed = session_plan(self.plan, PLAN_DIGEST)
         site = SessionSite(member, roster_of(self.plan), keys(name), agreed, policy, shapes)
         return Participant(site, secrets.token_bytes)

@@ -149,7 +149,9 @@ class Site:
         # As `participation.worker_of` does it, without an identity on the disk.
         masked = is_masked(plan)
         log = WriteAheadLog(self.folder / "site.secagg") if masked else None
-        record = RequestRecord(self.folder / "site.answered", SiteRules(plan, binding.schema, POLICY, self.name))
+        record = RequestRecord(
+            self.folder / "site.answered", SiteRules(plan, binding.schema, POLICY, self.name, 100)
+        )
         store = RunStore(self.kept, record.has_answered)
         model = flat_model(plan, binding.schema, torch.device("cpu"), play.folder)
         task = TrainingClient(plan, self.name, play.records[self.name], model, masked=masked)
@@ -161,7 +163,7 @@ class Site:
         subject = RunSubject(plan, format_digest(binding.digest), binding.layout, binding.schema)
         figures = OwnFiguresLog(self.folder, self.name)
         recording = RunRecording(task, subject, self.folder / "runs", figures)
-        follower = RunFollower(task, replica, lambda _: replica, recording)
+        follower = RunFollower(task, replica, lambda _: replica, recording, lambda *_: None)
         if log is None:
             specs = sum_specs(plan, binding.layout, binding.schema)
             return PlainWorker(task, specs, record.admit, follower, record.close)
@@ -359,7 +361,7 @@ class ReplayedPlay:
     def _write(self, effects: list[events.Effect]) -> None:
         ends = any(isinstance(effect, events.Finish | events.Abort) for effect in effects)
         if ends or any(isinstance(effect, events.MOVES_STATE) for effect in effects):
-            entry = JournalEntry(self.training_run.snapshot(), 0.0, opened=self.federation.last_opened)
+            entry = JournalEntry(self.training_run.snapshot(), 0.0, opened=self.federation.steps.last)
             self.journal.record(entry)
         kept = [effect.unfinished for effect in effects if isinstance(effect, events.SaveUnfinished)]
         if kept:
@@ -407,7 +409,7 @@ class ReplayedPlay:
     def _summed(self, before: bytes) -> None:
         """Hold every site's copy against the aggregator's states, after a sum."""
         self.counts.sums += 1
-        after = self.federation._steps._after_last  # what follows may have moved the state on
+        after = self.federation.steps._after_last  # what follows may have moved the state on
         assert self.after.setdefault(before, after) == after
         self.states.add(after)
         for site in self.sites.values():

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import secrets
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedfair.aggregation.running_sum import PlainSum
 from fedfair.errors import FedfairError
 from fedfair.ids import SumNumber
+from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.continued import (
     BLOCK_BITS,
@@ -16,10 +20,16 @@ from fedfair.rounds.continued import (
     Seen,
     first_block,
 )
-from fedfair.rounds.events import DeadlineKind
-from fedfair.rounds.exit_reasons import ExitReason
+from fedfair.rounds.events import DeadlineKind, UnfinishedSum
+from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
+from fedfair.rounds.federation import Federation
 from fedfair.rounds.phases import Phase
+from fedfair.rounds.secagg_session import SecaggSession
+from fedfair.run.training_run import TrainingRun
+from fedfair.secagg.messages import Kind
 from fedfair.wire.limits import MAX_SUM_NUMBER
+from tests.rounds.masked_play import LAYOUT, PLAN_DIGEST, SCHEMA, make_plan
+from tests.rounds.masked_play import Play as MaskedPlay
 from tests.rounds.rounds_play import Play, plan_of
 from tests.rounds.test_federation import A, B, C, of_kind
 
@@ -131,3 +141,69 @@ def test_a_continued_run_begins_at_once_with_everybody() -> None:
     play.start(A, B, C)
     assert play.federation.phase is Phase.SUMMING
     assert events.Checkpoint(events.CheckpointKind.INITIAL) not in play.effects
+
+
+# ------------------------------------------------------------------ nothing is decided before the comparison
+
+GOING_ON = Continued(RUN, 40, tolerated=1, vouchers=2, goes_on=True)
+
+
+def interrupted_evaluation() -> tuple[Plan, UnfinishedSum, TrainingRun]:
+    """Return a plan, an evaluation of it that nobody has opened yet, and the run before that."""
+    played = MaskedPlay(make_plan(3, rounds=2, every=1))
+    kept: list[UnfinishedSum] = []
+    played.silent = lambda _, kind: kind is Kind.UNMASK_SHARES and played.training_run.rounds_done == 1
+    played.begin()
+    kept += [effect.unfinished for effect in played.effects if isinstance(effect, events.SaveUnfinished)]
+    return played.plan, kept[-1], played.training_run
+
+
+def restored(continued: Continued) -> MaskedPlay:
+    """Return a process that begins with a journal in which an evaluation is interrupted."""
+    plan, unfinished, training_run = interrupted_evaluation()
+    play = MaskedPlay(plan)
+    play.training_run.restore(training_run.snapshot())
+    protection = SecaggSession(plan, PLAN_DIGEST, LAYOUT, SCHEMA, secrets.token_bytes, lambda: 0.0)
+    play.federation = Federation(
+        plan, play.training_run, PlainSum, PLAN_DIGEST, protection=protection, continued=continued,
+        unfinished=unfinished,
+    )  # fmt: skip
+    play.tell(events.Started())
+    return play
+
+
+def test_an_interrupted_evaluation_is_not_omitted_before_a_site_was_heard() -> None:
+    play = restored(GOING_ON)
+    before = play.training_run.state
+    assert play.training_run.may_skip
+    play.pass_deadline(DeadlineKind.JOIN)
+    assert play.training_run.state is before, "a state was made that no site has ever held"
+    assert of_kind(play.effects, events.Skipped) == []
+    abort = play.effects[-1]
+    assert isinstance(abort, events.Abort)
+    assert abort.why is ExitReason.QUORUM_MISSING
+
+
+def test_a_sum_that_the_sites_have_left_behind_is_asked_for_as_a_new_one() -> None:
+    play = restored(GOING_ON)
+    for who in play.names:
+        play.copies[who].restore(RUN, play.training_run.state)
+        play.tell(events.Connected(who, b"", seen(100), play.copies[who].digest))
+    assert of_kind(play.effects, events.SitesAhead)[0].rounds == 60
+    asked = of_kind(play.effects, events.SendSum)
+    assert {ask.participant for ask in asked} == set(play.names)
+    assert of_kind(play.effects, events.Skipped) == []
+
+
+def test_rounds_that_sites_remember_are_never_repeated_and_the_sites_wait() -> None:
+    why = "its rounds cannot be repeated"
+    play = Play(plan_of(minimum=2), continued=Continued(RUN, 40, 1, 2, goes_on=True, cannot_repeat=why))
+    tell(play, (A, seen(100)), (B, seen(100)), (C, seen(100)))
+    abort = play.effects[-1]
+    assert isinstance(abort, events.Abort)
+    assert abort.why is ExitReason.RESTORED
+    assert TRY_AGAIN[abort.why]
+    assert why in abort.reason
+    assert "--after-restore" not in abort.remedy
+    assert "the sites wait" in abort.remedy
+    assert not of_kind(play.effects, events.SendSum)

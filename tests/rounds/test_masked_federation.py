@@ -366,7 +366,9 @@ def test_what_a_plan_promises_and_what_it_cannot() -> None:
     assert "leave" not in guarantee(make_plan(5, colluders=1))
     hybrid = guarantee(make_plan(5, key_agreement="x25519-mlkem768"))
     assert hybrid.endswith("must break both X25519 and ML-KEM-768 to read them later")
-    assert "min_collaborators: 5 allows 0 of them" in guarantee(make_plan(5, colluders=1))
+    assert "but by federation.min_collaborators: 5, none of these drop-outs may happen" in guarantee(
+        make_plan(5, colluders=1)
+    )
     with pytest.raises(PlanError, match="a sum over 2 of 5 collaborators, 1 of whom may collude"):
         check_protection(make_plan(5, quorum=2, colluders=1))
 

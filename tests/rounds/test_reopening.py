@@ -65,7 +65,7 @@ class Restarting(WaitingPlay):
         for effect in self.effects[known:]:
             match effect:
                 case events.Report():
-                    self.written, self.opened_last = copied(self.training_run), self.federation.last_opened
+                    self.written, self.opened_last = copied(self.training_run), self.federation.steps.last
                 case events.SaveUnfinished(unfinished):
                     self.unfinished = unfinished
                 case events.SumLost(reason=reason):

@@ -37,6 +37,9 @@ class Disk:
     def keep(self, run_id: str, state: RunState) -> None:
         self.kept.append((run_id, state.digest(PLAN_DIGEST)))
 
+    def settle(self) -> None:
+        """Do nothing: this memory needs no disk."""
+
     def has_held(self, digest: bytes) -> bool:
         return digest in self.answered
 
@@ -323,7 +326,7 @@ def test_a_new_process_goes_on_where_the_one_before_it_was() -> None:
 
 def test_a_run_that_evaluates_a_saved_model_asks_for_its_evaluation_and_nothing_else() -> None:
     run = make_training_run(make_plan())
-    run.resume_at(0.25, RoundNumber(3), None)
+    run.resume_at(0.25, RoundNumber(3), None, None)
     copy = RunReplica(run, PLAN_DIGEST, Unkept())
     copy.join(RUN)
     request = copy.request(run.state.digest(PLAN_DIGEST))

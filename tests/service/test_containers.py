@@ -114,6 +114,8 @@ def test_the_job_stops_where_a_restart_cannot_help_and_goes_on_elsewhere() -> No
     policy = job()["spec"]["podFailurePolicy"]["rules"]
     final = next(rule["onExitCodes"] for rule in policy if rule["action"] == "FailJob")
     assert set(final["values"]) == {ExitStatus.REFUSED, ExitStatus.INTERRUPTED}
+    moved = next(rule["onExitCodes"] for rule in policy if rule["action"] == "Ignore" and "onExitCodes" in rule)
+    assert moved["values"] == [ExitStatus.STOPPED], "a drained node would end the job as complete, or as failed"
     assert final["containerName"] in {container["name"] for container in pod()["containers"]}
     assert job()["spec"]["podReplacementPolicy"] == "Failed"
     assert pod()["restartPolicy"] == "Never"

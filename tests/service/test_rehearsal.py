@@ -20,13 +20,13 @@ import yaml
 
 from tests.conftest import REPOSITORY
 from tests.interop.processes import until_line
+from tests.patience import PATIENCE
 from tests.service.named import SERVICE
 from tests.service.units import expanded, only, read_unit
 
 pytestmark = pytest.mark.slow
 
 HOSTS = {"lead": "aggregator", "clinic-a": "collaborator", "clinic-b": "collaborator"}
-SECONDS = 600
 FEDFAIR = f'#!/bin/sh\nexec "{sys.executable}" -m fedfair.cli "$@"\n'
 
 
@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [SERVICE / "rehearsal.sh", folder / "federation", "localhost"],
         env=environment({"PATH": f"{tools}:{os.environ['PATH']}"}), capture_output=True, text=True, check=False,
-        timeout=SECONDS,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -87,7 +87,7 @@ def carry_out(place: Path, parts: Mapping[str, tuple[list[str], Path, dict[str, 
             command, folder, given = parts[host]
             process = started(command, folder, {**given, "FEDFAIR_AGGREGATOR": address})
             processes.append(running.enter_context(process))
-        told = [process.communicate(timeout=SECONDS)[0] for process in processes]
+        told = [process.communicate(timeout=PATIENCE)[0] for process in processes]
         assert [process.returncode for process in processes] == [0, 0, 0], told
 
 

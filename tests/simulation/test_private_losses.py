@@ -75,7 +75,7 @@ def private_plan(name: str, noise: float, **task: object) -> Plan:
 
 
 def trained(plan: Plan, workspace: Path) -> SimulationOutcome:
-    return simulate_sites(plan, load_federation(plan, workspace), workspace, as_trained=True)
+    return simulate_sites(plan, load_federation(plan, workspace), workspace)
 
 
 def clipped_one_by_one(plan: Plan, workspace: Path) -> tuple[np.ndarray, np.ndarray, list[float]]:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from fedfair.aggregation.loss_histogram import HistogramSpec, rounded_losses
 from fedfair.fairness.cvar import cvar
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
@@ -92,6 +94,8 @@ def test_the_figures_of_a_result_are_exact() -> None:
     assert train["mean"] == pytest.approx(losses.mean(), rel=1e-13)
     assert train["by_group_size"]["0.3"]["worst"] == pytest.approx(cvar(losses, 0.3), rel=1e-13)
     assert objective["rcvar"] == pytest.approx(0.9 * cvar(losses, 0.3) + 0.1 * losses.mean(), rel=1e-13)
+    # The smoothed objective is known from the sum alone, over rounded losses.
+    losses = rounded_losses(losses, HistogramSpec(plan.evaluation.bins, 8 * math.log(2)))
     smoothed = (
         0.9 * (model.threshold + np.logaddexp(0, (losses - model.threshold) / 0.05) * 0.05 / 0.3) + 0.1 * losses
     )

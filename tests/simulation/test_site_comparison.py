@@ -19,11 +19,19 @@ from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.fairness.metrics import group_risk
 from fedfair.ids import ParticipantId
+from fedfair.plan.initial import ContinuedSection, InitialSection
 from fedfair.prediction.loaded_model import load_model
 from fedfair.results.outcome import RunSubject
 from fedfair.run.saved_model import read_saved, save_model
 from fedfair.simulation.personalisation import FineTuning, personalise
-from fedfair.simulation.site_comparison import FEDERATED, LOCAL, LOGISTIC, compare_at_site, logistic_losses
+from fedfair.simulation.site_comparison import (
+    FEDERATED,
+    LOCAL,
+    LOGISTIC,
+    compare_at_site,
+    local_plan,
+    logistic_losses,
+)
 from tests import plans
 from tests.prediction.saved_runs import SavedRun, approved_run
 
@@ -134,3 +142,14 @@ def test_a_fine_tuned_model_is_no_model_of_the_federation(run: SavedRun, tmp_pat
     subject = RunSubject(run.plan, found.origin.plan_digest, found.layout, own(run).train.schema)
     with pytest.raises(DataError, match="was fine-tuned at clinic-a"):
         ModelPlaces(SITE, tmp_path, tmp_path, subject).load(path)
+
+
+def test_a_plan_that_extends_a_run_is_compared_as_that_run_was(run: SavedRun) -> None:
+    # The state that an extended plan names is the federation's, and fits no plan of one site.
+    continues = ContinuedSection(plans=("sha256:" + "0f" * 32,), rounds=3, state="sha256:" + "1e" * 32)
+    initial = InitialSection(weights="sha256:" + "2d" * 32, continues=continues)
+    extended = run.plan.model_copy(update={"training": run.plan.training.model_copy(update={"initial": initial})})
+    assert local_plan(extended, SITE) == local_plan(run.plan, SITE)
+    pretrained = InitialSection(weights="sha256:" + "2d" * 32)
+    kept = run.plan.model_copy(update={"training": run.plan.training.model_copy(update={"initial": pretrained})})
+    assert local_plan(kept, SITE).training.initial == pretrained

@@ -16,6 +16,7 @@ import pytest
 import typer
 
 from fedfair.errors import DataError
+from fedfair.extras import install_command
 from fedfair.process.events import LoggedEvent, LogLevel
 from fedfair.tracking import targets as targets_module
 from fedfair.tracking.background import MAX_WAITING, BackgroundTracker, Trackers, make_tracker
@@ -23,11 +24,11 @@ from fedfair.tracking.failure import TrackerFailed, tracker_words
 from fedfair.tracking.targets import TrackerKind, TrackTarget, track_targets
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 RUN = TrackedRun("0123456789abcdef" * 2, "heart", "aggregator", {"algorithm": "fedsrcvar", "plan/model": "linear"})
 LOST = LoggedEvent("attempt_lost", LogLevel.WARNING, "round 7 is lost", {"round": 7})
 DONE = TrackedEnd("finished", "all 20 rounds are done", 20, {"final/rcvar": 0.25})
-SECONDS = 120.0
 
 
 def track(word: str, run: TrackedRun = RUN) -> list[TrackerFailed]:
@@ -36,7 +37,7 @@ def track(word: str, run: TrackedRun = RUN) -> list[TrackerFailed]:
     trackers.event(LOST)
     trackers.figures(0, {"train/mean": 0.75, "train/worst_0.1": 1.5})
     trackers.figures(10, {"train/mean": 0.5, "train/worst_0.1": 1.0})
-    trackers.finish(DONE, SECONDS)
+    trackers.finish(DONE, PATIENCE)
     return trackers.take_failures()
 
 
@@ -81,7 +82,7 @@ def tracked_in_its_own_process(word: str, times: int = 1) -> list[TrackerFailed]
         capture_output=True,
         text=True,
         check=True,
-        timeout=600,
+        timeout=PATIENCE,
     )
     return [TrackerFailed(*one) for line in ran.stdout.splitlines() for one in json.loads(line.replace("'", '"'))]
 
@@ -94,7 +95,7 @@ def test_mlflow_holds_figures_by_round_and_a_restart_continues_its_run(tmp_path:
     environment = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
     ran = subprocess.run(
         [sys.executable, "-c", READ_MLFLOW, uri],
-        capture_output=True, text=True, check=True, timeout=600, env=environment,
+        capture_output=True, text=True, check=True, timeout=PATIENCE, env=environment,
     )  # fmt: skip
     ((status, params, tags, metrics),) = json.loads(ran.stdout)
     assert (status, params["algorithm"]) == ("FINISHED", "fedsrcvar")
@@ -118,7 +119,7 @@ def test_tensorboard_reads_the_figures_back(tmp_path: Path) -> None:
     (folder,) = tmp_path.iterdir()
     assert folder.name == "heart-aggregator-01234567"
     ran = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True, timeout=600
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     mean, final, notice, *plan = ran.stdout.splitlines()
     assert (json.loads(mean), json.loads(final)) == ([[0, 0.75], [10, 0.5]], [[20, 0.25]])
@@ -144,7 +145,7 @@ def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path, word: str)
     )
     ran = subprocess.run(
         [sys.executable, "-B", "-c", code, str(REPOSITORY), word.format(tmp_path)],
-        capture_output=True, text=True, check=True, timeout=600,
+        capture_output=True, text=True, check=True, timeout=PATIENCE,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL)),
     )  # fmt: skip
     assert ran.stdout == "[Errno 27] File too large\n"
@@ -163,7 +164,7 @@ class Store:
 
     def _take(self, what: str) -> None:
         self.entered.set()
-        assert self.gate.wait(SECONDS)
+        assert self.gate.wait(PATIENCE)
         if self.fault is not None:
             raise self.fault
         self.calls.append(what)
@@ -193,14 +194,14 @@ def test_a_store_that_is_away_for_a_while_gets_everything_in_order_later() -> No
     tracker = background(store)
     tracker.put(lambda one: one.begin(RUN))
     tracker.put(lambda one: one.event(datetime.now(UTC), LOST))
-    assert store.entered.wait(SECONDS)
+    assert store.entered.wait(PATIENCE)
     while (failure := tracker.take_failure()) is None:
         pass
     assert failure == TrackerFailed("store", "away")
     store.fault = None
     while len(store.calls) < 2:
         pass
-    tracker.finish(SECONDS)
+    tracker.finish(PATIENCE)
     assert store.calls == ["begin heart", "attempt_lost"]
     assert tracker.take_failure() is None
 
@@ -210,7 +211,7 @@ def test_a_store_that_never_answers_is_left_behind_and_that_is_told() -> None:
     store.gate.clear()
     tracker = background(store)
     tracker.put(lambda one: one.begin(RUN))
-    assert store.entered.wait(SECONDS)
+    assert store.entered.wait(PATIENCE)
     tracker.finish(0.0)
     assert tracker.take_failure() == TrackerFailed("store", "1 entries were not written in time")
     store.gate.set()
@@ -221,11 +222,11 @@ def test_what_waits_for_a_store_is_bounded_and_the_run_is_still_begun_first() ->
     store.gate.clear()
     tracker = background(store)
     tracker.put(lambda one: one.begin(RUN))
-    assert store.entered.wait(SECONDS)
+    assert store.entered.wait(PATIENCE)
     for number in range(MAX_WAITING + 5):
         tracker.put(lambda one, number=number: one.figures(datetime.now(UTC), number, {}))  # type: ignore[misc]
     store.gate.set()
-    tracker.finish(SECONDS)
+    tracker.finish(PATIENCE)
     failure = tracker.take_failure()
     assert failure is not None
     assert failure.fault == f"more than {MAX_WAITING} entries wait, the oldest are forgotten"
@@ -237,7 +238,7 @@ def test_what_waits_for_a_store_is_bounded_and_the_run_is_still_begun_first() ->
 def test_a_mistake_of_a_library_ends_its_thread_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     tracker = background(Store(ZeroDivisionError("at http://me:secret@host/x")))
     tracker.put(lambda one: one.begin(RUN))
-    tracker.finish(SECONDS)
+    tracker.finish(PATIENCE)
     assert tracker.take_failure() == TrackerFailed("store", "at http://host/x")
     assert capfd.readouterr() == ("", "")
 
@@ -260,7 +261,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     monkeypatch.setitem(targets_module.LIBRARY, kind, "no_such_library")
     with pytest.raises(DataError, match="no_such_library, which is not installed") as refused:
         track_targets([f"{kind.value}:x"])
-    assert refused.value.remedy == f"pip install 'fedfair[{kind.value}]'"
+    assert refused.value.remedy == install_command(kind.value)
 
 
 def test_no_password_of_a_uri_is_told() -> None:

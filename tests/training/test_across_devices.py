@@ -29,6 +29,7 @@ from fedfair.privacy.batch_parts import ALONE
 from fedfair.training.across_devices import DeviceGroup, SiteProcesses, asked_processes, check_divisible
 from fedfair.training.process_channel import ProcessChannel
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 UNITS = {"fp32": 2.0**-24, "fp16": 2.0**-11}
 CELLS = 1e-3
@@ -65,7 +66,7 @@ def test_two_processes_make_the_steps_of_one(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     started = together(out)
     reached = reachable(started)
-    assert [process.wait(timeout=240) for process in started] == [0, 0]
+    assert [process.wait(timeout=PATIENCE) for process in started] == [0, 0]
     # Nobody on the network, nor another user of this machine, can speak to a process of a site.
     assert reached == set()
     found = json.loads(out.read_text())
@@ -94,7 +95,7 @@ def test_two_processes_make_the_steps_of_one(tmp_path: Path) -> None:
 def test_a_process_that_ends_is_one_clear_fault_and_not_a_failure_of_the_model(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     leading, other = together(out, "death")
-    assert [other.wait(timeout=120), leading.wait(timeout=120)] == [0, 0]
+    assert [other.wait(timeout=PATIENCE), leading.wait(timeout=PATIENCE)] == [0, 0]
     (fault,) = json.loads(out.read_text()).values()
     assert fault.startswith("another process of this site has ended")
     assert "start the site again" in fault

@@ -52,7 +52,7 @@ def private(collaborators: int = 1, *, privacy: dict[str, object] | None = None,
 
 
 def simulated(plan: Plan, parts: bc10.Parts | None = None) -> SimulationOutcome:
-    return simulate_sites(plan, bc10.sites(parts or bc10.everybody()), Path(), as_trained=True)
+    return simulate_sites(plan, bc10.sites(parts or bc10.everybody()), Path())
 
 
 @functools.cache

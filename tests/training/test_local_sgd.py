@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.feature_scaling import scaling_from_sums
+from fedfair.aggregation.loss_histogram import rounded_losses
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, histogram_spec
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import LocalProtocolError, PlanError, TrainingError
@@ -207,6 +208,7 @@ def test_an_evaluation_holds_the_losses_hits_and_smoothed_objective_of_the_broad
     logits = train.features @ model.vector[2:].reshape(2, 3).T + model.vector[:2]
     shifted = logits - logits.max(axis=1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(50), train.labels]
+    losses = rounded_losses(losses, histogram_spec(plan, train.schema))
     smoothed = 0.99 * (1.0 + np.logaddexp(0.0, (losses - 1.0) / 0.05) * 0.05 / 0.1) + 0.01 * losses
     assert header[0] == 50
     assert header[1] == (logits.argmax(axis=1) == train.labels).sum()

@@ -14,6 +14,7 @@ import torch
 
 from fedfair.errors import StateError
 from fedfair.training.process_channel import ProcessChannel, meeting_folder
+from tests.patience import PATIENCE
 
 SIZE = 3
 Found = TypeVar("Found")
@@ -30,7 +31,7 @@ def everywhere(of_rank: Callable[[int], Found]) -> list[Found]:
     """Return what every rank comes to, each in a thread of its own; the last ranks come first."""
     with ThreadPoolExecutor(SIZE) as pool:
         found = {rank: pool.submit(of_rank, rank) for rank in reversed(range(SIZE))}
-        return [found[rank].result(timeout=60) for rank in range(SIZE)]
+        return [found[rank].result(timeout=PATIENCE) for rank in range(SIZE)]
 
 
 @pytest.fixture

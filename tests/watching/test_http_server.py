@@ -28,10 +28,10 @@ from fedfair.watching.http_server import (
 from fedfair.watching.page import content_policy
 from fedfair.watching.pages import status_pages, watched
 from fedfair.watching.place import StatusPlace
+from tests.patience import PATIENCE
 from tests.watching.statuses import NOON, START
 
 PLACE = StatusPlace("127.0.0.1", 0)
-SECONDS = 60.0
 GET = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -47,7 +47,7 @@ def played(
     """Play a scene against a server, in one event loop."""
 
     async def whole() -> None:
-        async with asyncio.timeout(SECONDS), serving(place, served or pages()) as port:
+        async with asyncio.timeout(PATIENCE), serving(place, served or pages()) as port:
             await scene(port)
 
     asyncio.run(whole())
@@ -226,12 +226,12 @@ def test_an_answer_that_takes_its_time_does_not_hold_the_loop() -> None:
 
     def work() -> bytes:
         begun.set()
-        released.wait(SECONDS)
+        released.wait(PATIENCE)
         return b"late"
 
     async def scene(port: int) -> None:
         asked = asyncio.create_task(said(port, GET % b""))
-        await asyncio.to_thread(begun.wait, SECONDS)
+        await asyncio.to_thread(begun.wait, PATIENCE)
         # The loop is free: it runs this while the work goes on.
         assert not asked.done()
         released.set()

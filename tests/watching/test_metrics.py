@@ -32,6 +32,7 @@ from fedfair.watching.run_status import (
     round_ended,
     stepped,
 )
+from tests.patience import PATIENCE
 from tests.watching.statuses import NOON, START
 
 HOSTILE = 'clinic"\n}\\<script>'
@@ -174,7 +175,12 @@ def test_promtool_finds_nothing_to_say() -> None:
         pytest.skip("no promtool on this machine; `make promtool` installs Debian's package prometheus")
     text = metrics_text(full_status(), NOON).decode()
     ran = subprocess.run(
-        [program, "check", "metrics"], input=text, capture_output=True, text=True, check=False, timeout=60
+        [program, "check", "metrics"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 

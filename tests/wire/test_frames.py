@@ -58,6 +58,7 @@ def hello(**changes: object) -> frames.Hello:
         (lambda: frames.UploadStart(SumNumber(1), 0, DIGEST), "UploadStart.length is 0"),
         (lambda: frames.UploadStart(SumNumber(1), MAX_VECTOR_BYTES + 1, DIGEST), "UploadStart.length is"),
         (lambda: frames.UploadStart(SumNumber(1), 8, b""), "UploadStart.sha256 has 0 bytes"),
+        (lambda: frames.Ended(b""), "Ended.state has 0 bytes, expected 32"),
         (lambda: frames.Welcome("A" * 32, 0, 1), "Welcome.run_id is"),
         (lambda: frames.Welcome("a" * 31, 0, 1), "Welcome.run_id is"),
         (lambda: frames.Welcome("a" * 32, 2, 1), "Welcome.rounds_done is 2, expected 0 to 1"),

@@ -14,11 +14,12 @@ from fedfair.wire.v1 import federation_pb2 as pb
 PROTO = Path(__file__).parents[2] / "proto"
 
 FIELDS = {
-    "CollaboratorFrame": {"hello", "upload", "chunk", "abstain", "masked"},
+    "CollaboratorFrame": {"hello", "upload", "chunk", "abstain", "masked", "ended"},
     "Hello": {"protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session"}
     | {"last_sum_number", "run_id", "rounds_done", "state"},
     "UploadStart": {"sum_number", "length", "sha256"},
     "Abstain": {"sum_number", "reason", "leaving", "accused"},
+    "Ended": {"state"},
     "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"}
     | {"trust"},
     "Welcome": {"run_id", "rounds_done", "rounds_total", "evaluation_only", "model"},

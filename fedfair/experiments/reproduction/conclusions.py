@@ -34,7 +34,7 @@ def conclude(done: Done) -> Conclusions:
     Raises:
         FedfairError: the data cannot be loaded any more.
     """
-    runner = PointRunner(done.workspace, as_trained=True)
+    runner = PointRunner(done.workspace)
     checks = exact_checks(done.runs.base, runner.records(Plan.model_validate(done.runs.base)), done.workspace)
     members = membership(done, runner)
     checks |= {} if members.no_group_above is None else {"C12": members.no_group_above}

@@ -81,11 +81,11 @@ def _plan(base: Values, training: Values, objective: Values) -> Plan:
 def _centralised(base: Values, sites: Sites, workspace: Path) -> ExactCheck:
     smoothed: Values = {"smoothing": {"name": "zang", "gamma": 0.05}}
     plan = _plan(base, {"batch_size": "full", "learning_rate": 0.01}, smoothed)
-    federated = simulate_sites(plan, sites, workspace, as_trained=True).model
+    federated = simulate_sites(plan, sites, workspace).model
     federation = plan.federation.model_copy(update={"collaborators": (POOLED,)})
     alone = plan.model_copy(update={"federation": federation})
     pooled = {POOLED: Splits(pool(splits.train for splits in sites.values()))}
-    central = simulate_sites(alone, pooled, workspace, as_trained=True).model
+    central = simulate_sites(alone, pooled, workspace).model
     apart = float(np.abs(federated.vector - central.vector).max())
     return ExactCheck(
         apart <= ROUNDING,
@@ -97,9 +97,7 @@ def _centralised(base: Values, sites: Sites, workspace: Path) -> ExactCheck:
 def _fedavg(base: Values, sites: Sites, workspace: Path) -> ExactCheck:
     training: Values = {"local_steps": 3, "batch_size": 64, "learning_rate": 0.05}
     plans = [_plan(base, {**training, "algorithm": name}, {"tradeoff": 1.0}) for name in ("fedsrcvar", "fedavg")]
-    fair, plain = (
-        simulate_sites(plan, sites, workspace, as_trained=True).model.vector.tobytes() for plan in plans
-    )
+    fair, plain = (simulate_sites(plan, sites, workspace).model.vector.tobytes() for plan in plans)
     words = "the same bits" if fair == plain else "not the same bits"
     return ExactCheck(fair == plain, f"{ROUNDS} rounds of three local steps give {words}")
 

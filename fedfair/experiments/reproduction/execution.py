@@ -98,7 +98,7 @@ class PreparedStudy:
 
     def _engine(self, workers: int, is_over: Callable[[], bool]) -> Engine:
         def run(points: Sequence[Point]) -> Generator[Event, None, None]:
-            with closing(run_locally(points, self.workspace, workers, as_trained=True)) as events:
+            with closing(run_locally(points, self.workspace, workers)) as events:
                 for event in events:
                     yield event
                     if not isinstance(event, PointAdvanced) and is_over():

@@ -8,7 +8,6 @@ settings have the same identity in whichever order and spelling they were asked 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import math
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfair.errors import PlanError
+from fedfair.likeness import meant
 from fedfair.plan.digest import canonical_plan
 from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import shown, validated
@@ -178,8 +178,8 @@ def _place(key: str, spot: Spot) -> tuple[str, ...]:
         return ALIASES[key]
     place = tuple(key.split("."))
     if len(place) == 1:
-        near = difflib.get_close_matches(key, ALIASES, n=1)
-        known = f"did you mean {near[0]!r}" if near else f"is it one of {', '.join(ALIASES)}"
+        near = meant(key, ALIASES)
+        known = f"did you mean {near!r}" if near else f"is it one of {', '.join(ALIASES)}"
         raise PlanError(f"{spot}: unknown key {key!r}", f"{known}, or a place such as training.batch_size?")
     return place
 

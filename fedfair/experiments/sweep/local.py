@@ -32,18 +32,15 @@ Message = int | ResultDocument | Failure
 """A message of a worker: rounds done, the result, or why there is none."""
 
 
-def run_locally(
-    points: Sequence[Point], root: Path, workers: int, *, as_trained: bool = False
-) -> Generator[Event, None, None]:
+def run_locally(points: Sequence[Point], root: Path, workers: int) -> Generator[Event, None, None]:
     """Run points in processes of this machine; an engine.
 
     Args:
         points: what to run.
         root: the workspace of the plan.
         workers: how many at a time, at least 1.
-        as_trained: keep what training ends with, even where an earlier model is better (`simulate_sites`).
     """
-    runner = PointRunner(root, as_trained=as_trained)
+    runner = PointRunner(root)
     waiting = deque(points)
     crew: list[_Worker] = []
     try:

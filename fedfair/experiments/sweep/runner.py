@@ -28,11 +28,10 @@ class PointRunner:
 
     Args:
         root: the workspace of the plan.
-        as_trained: keep what training ends with, even where an earlier model is better (`simulate_sites`).
     """
 
-    def __init__(self, root: Path, *, as_trained: bool = False) -> None:
-        self._root, self._as_trained = root, as_trained
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self._key = ""
         self._sites: Mapping[ParticipantId, Splits] = {}
 
@@ -61,7 +60,6 @@ class PointRunner:
             sites,
             self._root,
             on_progress=lambda progress: on_round(int(progress.round)),
-            as_trained=self._as_trained,
         )
 
     def records(self, plan: Plan) -> Mapping[ParticipantId, Splits]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,8 +64,8 @@ class Counted:
         weights: float64 array (members,), what each weighs in a round.
     """
 
-    counts: NDArray[np.int64]
-    weights: NDArray[np.float64]
+    counts: NDArray[np.int64] = field(repr=False)
+    weights: NDArray[np.float64] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class PackedLosses:
         losses: by split, everybody's, one after the other.
     """
 
-    counts: Mapping[str, NDArray[np.int64]]
+    counts: Mapping[str, NDArray[np.int64]] = field(repr=False)
     losses: Mapping[str, Losses]
 
     @classmethod

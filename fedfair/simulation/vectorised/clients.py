@@ -275,11 +275,12 @@ class VectorisedClients:
         held = {name: found for name, found in losses.items() if len(found.values)}
         published = published_sites(self._plan)
         layout = planned_layout(self._plan, self._schema)
-        header = evaluation_header(held, self._objective, model.threshold, self._histogram, layout)
+        about = (held, self._objective, model.threshold)
+        header = evaluation_header(*about, self._plan.task.loss, self._histogram, layout)
         if published:
             rows = layout.read(header)["sites"]
             for name, site in zip(self._names, self._last, strict=True):
-                fill_row(rows[published.index(name)], site, self._plan.evaluation.min_group)
+                fill_row(rows[published.index(name)], site, self._histogram, self._plan.evaluation.min_group)
         return header
 
     def _exact_header(self, model: GlobalModel, step: QueryStep) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -37,10 +37,10 @@ class GroupBatch:
         active: tensor (k, 1): 0 for those who have made all their steps, else 1; None for 1 everywhere.
     """
 
-    features: Tensor
-    labels: Tensor
-    factors: Tensor | None
-    active: Tensor | None
+    features: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
+    factors: Tensor | None = field(repr=False)
+    active: Tensor | None = field(repr=False)
 
 
 def group_batches(

@@ -13,7 +13,7 @@ Shapes: k collaborators, b records each. A shared tensor has no dimension for th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -32,8 +32,8 @@ class Layer:
         bias: tensor (out,), or (k, out).
     """
 
-    weight: Tensor
-    bias: Tensor
+    weight: Tensor = field(repr=False)
+    bias: Tensor = field(repr=False)
 
     @property
     def is_shared(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -33,7 +33,7 @@ class Pool:
     """
 
     records: SplitRecords
-    starts: NDArray[np.int64]
+    starts: NDArray[np.int64] = field(repr=False)
 
     def of_each(self, losses: Losses) -> list[Losses]:
         """Return everybody's own part of the losses of all records, as views."""

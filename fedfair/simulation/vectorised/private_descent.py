@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -39,9 +39,9 @@ class GroupSample:
         active: for each of the k whether it still makes steps; its sample may be empty all the same.
     """
 
-    features: Tensor
-    labels: Tensor
-    present: Tensor
+    features: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
+    present: Tensor = field(repr=False)
     active: Sequence[bool]
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66\x65\x64\x66\x61ir/v1/federation.proto\x12\nfedfair.v1\"\xe3\x01\n\x11\x43ollaboratorFrame\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.fedfair.v1.HelloH\x00\x12)\n\x06upload\x18\x02 \x01(\x0b\x32\x17.fedfair.v1.UploadStartH\x00\x12\"\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.fedfair.v1.ChunkH\x00\x12&\n\x07\x61\x62stain\x18\x04 \x01(\x0b\x32\x13.fedfair.v1.AbstainH\x00\x12+\n\x06masked\x18\x05 \x01(\x0b\x32\x19.fedfair.v1.SecaggMessageH\x00\x42\x06\n\x04\x62ody\"\xdd\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08\x61pproval\x18\x04 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_binding\x18\x05 \x01(\x0c\x12\x0f\n\x07session\x18\x06 \x01(\x0c\x12\x17\n\x0flast_sum_number\x18\x07 \x01(\x04\x12\x0e\n\x06run_id\x18\x08 \x01(\t\x12\x13\n\x0brounds_done\x18\t \x01(\x04\x12\r\n\x05state\x18\n \x01(\x0c\"A\n\x0bUploadStart\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"\xc9\x0f\n\x07\x41\x62stain\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12*\n\x06reason\x18\x02 \x01(\x0e\x32\x1a.fedfair.v1.Abstain.Reason\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x0f\n\x07\x61\x63\x63used\x18\x04 \x01(\r\"\xdb\x0e\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16REASON_PLAN_EVALUATION\x10\x01\x12\x1f\n\x1bREASON_PLAN_STANDARDISATION\x10\x02\x12\x16\n\x12REASON_EXACT_QUERY\x10\x03\x12\x11\n\rREASON_BUDGET\x10\x04\x12\x11\n\rREASON_VALUES\x10\x05\x12\x13\n\x0fREASON_PROTOCOL\x10\x06\x12\x11\n\rREASON_POLICY\x10\x07\x12\"\n\x1eREASON_POLICY_ALLOW_PLAIN_SUMS\x10\x08\x12#\n\x1fREASON_POLICY_ALLOW_MODULE_CODE\x10\t\x12\x1d\n\x19REASON_POLICY_MODULE_CODE\x10\n\x12\x1c\n\x18REASON_POLICY_ALGORITHMS\x10\x0b\x12\x19\n\x15REASON_POLICY_REVEALS\x10\x0c\x12$\n REASON_POLICY_PUBLISH_SITE_MEANS\x10\r\x12\x1c\n\x18REASON_POLICY_MAX_ROUNDS\x10\x0e\x12\x1a\n\x16REASON_POLICY_MAX_RUNS\x10\x0f\x12#\n\x1fREASON_POLICY_EVALUATION_COHORT\x10\x10\x12!\n\x1dREASON_POLICY_MAX_EVALUATIONS\x10\x11\x12+\n\'REASON_POLICY_MAX_EVALUATIONS_ON_DEMAND\x10\x12\x12#\n\x1fREASON_POLICY_MIN_COLLABORATORS\x10\x13\x12\x16\n\x12REASON_POLICY_MODE\x10\x14\x12\x1b\n\x17REASON_POLICY_COLLUDERS\x10\x15\x12\x1f\n\x1bREASON_POLICY_KEY_AGREEMENT\x10\x16\x12\x1b\n\x17REASON_POLICY_RING_BITS\x10\x17\x12\x1a\n\x16REASON_POLICY_MAX_CLIP\x10\x18\x12\x1e\n\x1aREASON_POLICY_MAX_ATTEMPTS\x10\x19\x12\x1a\n\x16REASON_POLICY_PURPOSES\x10\x1a\x12!\n\x1dREASON_POLICY_TRAINING_COHORT\x10\x1b\x12\x11\n\rREASON_SECAGG\x10\x1c\x12\x1a\n\x16REASON_SECAGG_ENCODING\x10\x1d\x12\x18\n\x14REASON_SECAGG_POLICY\x10\x1e\x12\x16\n\x12REASON_SECAGG_PLAN\x10\x1f\x12\x18\n\x14REASON_SECAGG_LAYOUT\x10 \x12\x1c\n\x18REASON_SECAGG_MEMBERSHIP\x10!\x12\x1b\n\x17REASON_SECAGG_SIGNATURE\x10\"\x12\x1c\n\x18REASON_SECAGG_OWN_ADVERT\x10#\x12\x15\n\x11REASON_SECAGG_KEY\x10$\x12\x19\n\x15REASON_SECAGG_CONFIRM\x10%\x12\x19\n\x15REASON_SECAGG_SESSION\x10&\x12\x1d\n\x19REASON_SECAGG_ROUND_ORDER\x10\'\x12!\n\x1dREASON_SECAGG_SESSION_EXPIRED\x10(\x12\x17\n\x13REASON_SECAGG_STATE\x10)\x12\x19\n\x15REASON_SECAGG_REQUEST\x10*\x12\x18\n\x14REASON_SECAGG_COHORT\x10+\x12\x1b\n\x17REASON_SECAGG_THRESHOLD\x10,\x12\x1a\n\x16REASON_SECAGG_ATTEMPTS\x10-\x12\x1c\n\x18REASON_SECAGG_TRANSCRIPT\x10.\x12\x1e\n\x1aREASON_SECAGG_OUT_OF_ORDER\x10/\x12\x1a\n\x16REASON_SECAGG_ONE_VOTE\x10\x30\x12\x1c\n\x18REASON_SECAGG_ONE_ANSWER\x10\x31\x12\x1b\n\x17REASON_SECAGG_SURVIVORS\x10\x32\x12\x17\n\x13REASON_SECAGG_VOTES\x10\x33\x12\x1a\n\x16REASON_SECAGG_ENVELOPE\x10\x34\x12\x1f\n\x1bREASON_SECAGG_REUSED_UPDATE\x10\x35\x12\x18\n\x14REASON_SECAGG_VECTOR\x10\x36\x12\x15\n\x11REASON_SECAGG_TAG\x10\x37\x12\x1c\n\x18REASON_SECAGG_COMMITMENT\x10\x38\x12\x17\n\x13REASON_SECAGG_SHARE\x10\x39\x12\x1b\n\x17REASON_SECAGG_DUPLICATE\x10:\x12\x16\n\x12REASON_SECAGG_LATE\x10;\x12\x1e\n\x1aREASON_SECAGG_PLAUSIBILITY\x10<\x12\x15\n\x11REASON_SECAGG_SUM\x10=\x12#\n\x1fREASON_POLICY_MAX_REOPENED_SUMS\x10>\x12\x14\n\x10REASON_OWN_STATE\x10?\x12\x16\n\x12REASON_PLAN_SURVEY\x10@\x12\x11\n\rREASON_SURVEY\x10\x41\"\x8e\x03\n\x0f\x41ggregatorFrame\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.fedfair.v1.WelcomeH\x00\x12/\n\tbroadcast\x18\x02 \x01(\x0b\x32\x1a.fedfair.v1.BroadcastStartH\x00\x12\"\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.fedfair.v1.ChunkH\x00\x12#\n\x03sum\x18\x04 \x01(\x0b\x32\x14.fedfair.v1.SumStartH\x00\x12(\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\x0b\x32\x14.fedfair.v1.AcceptedH\x00\x12(\n\x08\x66inished\x18\x06 \x01(\x0b\x32\x14.fedfair.v1.FinishedH\x00\x12&\n\x07refused\x18\x07 \x01(\x0b\x32\x13.fedfair.v1.RefusedH\x00\x12+\n\x06masked\x18\x08 \x01(\x0b\x32\x19.fedfair.v1.SecaggMessageH\x00\x12(\n\x05trust\x18\t \x01(\x0b\x32\x17.fedfair.v1.TrustUpdateH\x00\x42\x06\n\x04\x62ody\"l\n\x07Welcome\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0brounds_done\x18\x02 \x01(\x04\x12\x14\n\x0crounds_total\x18\x03 \x01(\x04\x12\x17\n\x0f\x65valuation_only\x18\x04 \x01(\x08\x12\r\n\x05model\x18\x05 \x01(\x0c\"\x9e\x01\n\x0e\x42roadcastStart\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.fedfair.v1.BroadcastStart.Kind\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"=\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_STATE\x10\x01\x12\x0f\n\x0bKIND_TOTALS\x10\x02\"\xb8\x02\n\x08SumStart\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12-\n\x07purpose\x18\x02 \x01(\x0e\x32\x1c.fedfair.v1.SumStart.Purpose\x12\r\n\x05round\x18\x03 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\r\n\x05state\x18\x05 \x01(\x0c\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x06 \x01(\r\"\x9f\x01\n\x07Purpose\x12\x17\n\x13PURPOSE_UNSPECIFIED\x10\x00\x12\x14\n\x10PURPOSE_TRAINING\x10\x01\x12\x16\n\x12PURPOSE_EVALUATION\x10\x02\x12\x1b\n\x17PURPOSE_STANDARDISATION\x10\x03\x12\x1c\n\x18PURPOSE_EXACT_EVALUATION\x10\x04\x12\x12\n\x0ePURPOSE_SURVEY\x10\x05\";\n\x0bTrustUpdate\x12\x17\n\x0frevocation_list\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\"\x1e\n\x08\x41\x63\x63\x65pted\x12\x12\n\nsum_number\x18\x01 \x01(\x04\"+\n\x08\x46inished\x12\x0e\n\x06rounds\x18\x01 \x01(\x04\x12\x0f\n\x07outcome\x18\x02 \x01(\t\"<\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06remedy\x18\x02 \x01(\t\x12\x11\n\ttry_again\x18\x03 \x01(\x08\"7\n\rSecaggMessage\x12\x0f\n\x07message\x18\x01 \x01(\x0c\x12\x15\n\rvector_length\x18\x02 \x01(\x04\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x9d\x01\n\x0c\x43heckRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08\x61pproval\x18\x04 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_binding\x18\x05 \x01(\x0c\x12\x15\n\rclock_seconds\x18\x06 \x01(\x01\"2\n\nCheckReply\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.fedfair.v1.CheckItem\"9\n\tCheckItem\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t2\x96\x01\n\nFederation\x12\x39\n\x05\x43heck\x12\x18.fedfair.v1.CheckRequest\x1a\x16.fedfair.v1.CheckReply\x12M\n\x0bParticipate\x12\x1d.fedfair.v1.CollaboratorFrame\x1a\x1b.fedfair.v1.AggregatorFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66\x65\x64\x66\x61ir/v1/federation.proto\x12\nfedfair.v1\"\x87\x02\n\x11\x43ollaboratorFrame\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.fedfair.v1.HelloH\x00\x12)\n\x06upload\x18\x02 \x01(\x0b\x32\x17.fedfair.v1.UploadStartH\x00\x12\"\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.fedfair.v1.ChunkH\x00\x12&\n\x07\x61\x62stain\x18\x04 \x01(\x0b\x32\x13.fedfair.v1.AbstainH\x00\x12+\n\x06masked\x18\x05 \x01(\x0b\x32\x19.fedfair.v1.SecaggMessageH\x00\x12\"\n\x05\x65nded\x18\x06 \x01(\x0b\x32\x11.fedfair.v1.EndedH\x00\x42\x06\n\x04\x62ody\"\xdd\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08\x61pproval\x18\x04 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_binding\x18\x05 \x01(\x0c\x12\x0f\n\x07session\x18\x06 \x01(\x0c\x12\x17\n\x0flast_sum_number\x18\x07 \x01(\x04\x12\x0e\n\x06run_id\x18\x08 \x01(\t\x12\x13\n\x0brounds_done\x18\t \x01(\x04\x12\r\n\x05state\x18\n \x01(\x0c\"A\n\x0bUploadStart\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"\xe9\x10\n\x07\x41\x62stain\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12*\n\x06reason\x18\x02 \x01(\x0e\x32\x1a.fedfair.v1.Abstain.Reason\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x0f\n\x07\x61\x63\x63used\x18\x04 \x01(\r\"\xfb\x0f\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16REASON_PLAN_EVALUATION\x10\x01\x12\x1f\n\x1bREASON_PLAN_STANDARDISATION\x10\x02\x12\x16\n\x12REASON_EXACT_QUERY\x10\x03\x12\x11\n\rREASON_BUDGET\x10\x04\x12\x11\n\rREASON_VALUES\x10\x05\x12\x13\n\x0fREASON_PROTOCOL\x10\x06\x12\x11\n\rREASON_POLICY\x10\x07\x12\"\n\x1eREASON_POLICY_ALLOW_PLAIN_SUMS\x10\x08\x12#\n\x1fREASON_POLICY_ALLOW_MODULE_CODE\x10\t\x12\x1d\n\x19REASON_POLICY_MODULE_CODE\x10\n\x12\x1c\n\x18REASON_POLICY_ALGORITHMS\x10\x0b\x12\x19\n\x15REASON_POLICY_REVEALS\x10\x0c\x12$\n REASON_POLICY_PUBLISH_SITE_MEANS\x10\r\x12\x1c\n\x18REASON_POLICY_MAX_ROUNDS\x10\x0e\x12\x1a\n\x16REASON_POLICY_MAX_RUNS\x10\x0f\x12#\n\x1fREASON_POLICY_EVALUATION_COHORT\x10\x10\x12!\n\x1dREASON_POLICY_MAX_EVALUATIONS\x10\x11\x12+\n\'REASON_POLICY_MAX_EVALUATIONS_ON_DEMAND\x10\x12\x12#\n\x1fREASON_POLICY_MIN_COLLABORATORS\x10\x13\x12\x16\n\x12REASON_POLICY_MODE\x10\x14\x12\x1b\n\x17REASON_POLICY_COLLUDERS\x10\x15\x12\x1f\n\x1bREASON_POLICY_KEY_AGREEMENT\x10\x16\x12\x1b\n\x17REASON_POLICY_RING_BITS\x10\x17\x12\x1a\n\x16REASON_POLICY_MAX_CLIP\x10\x18\x12\x1e\n\x1aREASON_POLICY_MAX_ATTEMPTS\x10\x19\x12\x1a\n\x16REASON_POLICY_PURPOSES\x10\x1a\x12!\n\x1dREASON_POLICY_TRAINING_COHORT\x10\x1b\x12\x11\n\rREASON_SECAGG\x10\x1c\x12\x1a\n\x16REASON_SECAGG_ENCODING\x10\x1d\x12\x18\n\x14REASON_SECAGG_POLICY\x10\x1e\x12\x16\n\x12REASON_SECAGG_PLAN\x10\x1f\x12\x18\n\x14REASON_SECAGG_LAYOUT\x10 \x12\x1c\n\x18REASON_SECAGG_MEMBERSHIP\x10!\x12\x1b\n\x17REASON_SECAGG_SIGNATURE\x10\"\x12\x1c\n\x18REASON_SECAGG_OWN_ADVERT\x10#\x12\x15\n\x11REASON_SECAGG_KEY\x10$\x12\x19\n\x15REASON_SECAGG_CONFIRM\x10%\x12\x19\n\x15REASON_SECAGG_SESSION\x10&\x12\x1d\n\x19REASON_SECAGG_ROUND_ORDER\x10\'\x12!\n\x1dREASON_SECAGG_SESSION_EXPIRED\x10(\x12\x17\n\x13REASON_SECAGG_STATE\x10)\x12\x19\n\x15REASON_SECAGG_REQUEST\x10*\x12\x18\n\x14REASON_SECAGG_COHORT\x10+\x12\x1b\n\x17REASON_SECAGG_THRESHOLD\x10,\x12\x1a\n\x16REASON_SECAGG_ATTEMPTS\x10-\x12\x1c\n\x18REASON_SECAGG_TRANSCRIPT\x10.\x12\x1e\n\x1aREASON_SECAGG_OUT_OF_ORDER\x10/\x12\x1a\n\x16REASON_SECAGG_ONE_VOTE\x10\x30\x12\x1c\n\x18REASON_SECAGG_ONE_ANSWER\x10\x31\x12\x1b\n\x17REASON_SECAGG_SURVIVORS\x10\x32\x12\x17\n\x13REASON_SECAGG_VOTES\x10\x33\x12\x1a\n\x16REASON_SECAGG_ENVELOPE\x10\x34\x12\x1f\n\x1bREASON_SECAGG_REUSED_UPDATE\x10\x35\x12\x18\n\x14REASON_SECAGG_VECTOR\x10\x36\x12\x15\n\x11REASON_SECAGG_TAG\x10\x37\x12\x1c\n\x18REASON_SECAGG_COMMITMENT\x10\x38\x12\x17\n\x13REASON_SECAGG_SHARE\x10\x39\x12\x1b\n\x17REASON_SECAGG_DUPLICATE\x10:\x12\x16\n\x12REASON_SECAGG_LATE\x10;\x12\x1e\n\x1aREASON_SECAGG_PLAUSIBILITY\x10<\x12\x15\n\x11REASON_SECAGG_SUM\x10=\x12#\n\x1fREASON_POLICY_MAX_REOPENED_SUMS\x10>\x12\x14\n\x10REASON_OWN_STATE\x10?\x12\x16\n\x12REASON_PLAN_SURVEY\x10@\x12\x11\n\rREASON_SURVEY\x10\x41\x12!\n\x1dREASON_POLICY_INITIAL_WEIGHTS\x10\x42\x12 \n\x1cREASON_POLICY_EARLIER_COHORT\x10\x43\x12\x16\n\x12REASON_POLICY_ROWS\x10\x44\x12\x1a\n\x16REASON_POLICY_MAX_BINS\x10\x45\x12%\n!REASON_POLICY_MAX_BINS_PER_RECORD\x10\x46\"\x16\n\x05\x45nded\x12\r\n\x05state\x18\x01 \x01(\x0c\"\x8e\x03\n\x0f\x41ggregatorFrame\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x13.fedfair.v1.WelcomeH\x00\x12/\n\tbroadcast\x18\x02 \x01(\x0b\x32\x1a.fedfair.v1.BroadcastStartH\x00\x12\"\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x11.fedfair.v1.ChunkH\x00\x12#\n\x03sum\x18\x04 \x01(\x0b\x32\x14.fedfair.v1.SumStartH\x00\x12(\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\x0b\x32\x14.fedfair.v1.AcceptedH\x00\x12(\n\x08\x66inished\x18\x06 \x01(\x0b\x32\x14.fedfair.v1.FinishedH\x00\x12&\n\x07refused\x18\x07 \x01(\x0b\x32\x13.fedfair.v1.RefusedH\x00\x12+\n\x06masked\x18\x08 \x01(\x0b\x32\x19.fedfair.v1.SecaggMessageH\x00\x12(\n\x05trust\x18\t \x01(\x0b\x32\x17.fedfair.v1.TrustUpdateH\x00\x42\x06\n\x04\x62ody\"l\n\x07Welcome\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x13\n\x0brounds_done\x18\x02 \x01(\x04\x12\x14\n\x0crounds_total\x18\x03 \x01(\x04\x12\x17\n\x0f\x65valuation_only\x18\x04 \x01(\x08\x12\r\n\x05model\x18\x05 \x01(\x0c\"\x9e\x01\n\x0e\x42roadcastStart\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.fedfair.v1.BroadcastStart.Kind\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"=\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_STATE\x10\x01\x12\x0f\n\x0bKIND_TOTALS\x10\x02\"\xb8\x02\n\x08SumStart\x12\x12\n\nsum_number\x18\x01 \x01(\x04\x12-\n\x07purpose\x18\x02 \x01(\x0e\x32\x1c.fedfair.v1.SumStart.Purpose\x12\r\n\x05round\x18\x03 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\r\n\x05state\x18\x05 \x01(\x0c\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x06 \x01(\r\"\x9f\x01\n\x07Purpose\x12\x17\n\x13PURPOSE_UNSPECIFIED\x10\x00\x12\x14\n\x10PURPOSE_TRAINING\x10\x01\x12\x16\n\x12PURPOSE_EVALUATION\x10\x02\x12\x1b\n\x17PURPOSE_STANDARDISATION\x10\x03\x12\x1c\n\x18PURPOSE_EXACT_EVALUATION\x10\x04\x12\x12\n\x0ePURPOSE_SURVEY\x10\x05\";\n\x0bTrustUpdate\x12\x17\n\x0frevocation_list\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\"\x1e\n\x08\x41\x63\x63\x65pted\x12\x12\n\nsum_number\x18\x01 \x01(\x04\"+\n\x08\x46inished\x12\x0e\n\x06rounds\x18\x01 \x01(\x04\x12\x0f\n\x07outcome\x18\x02 \x01(\t\"<\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06remedy\x18\x02 \x01(\t\x12\x11\n\ttry_again\x18\x03 \x01(\x08\"7\n\rSecaggMessage\x12\x0f\n\x07message\x18\x01 \x01(\x0c\x12\x15\n\rvector_length\x18\x02 \x01(\x04\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x9d\x01\n\x0c\x43heckRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\x13\n\x0bplan_digest\x18\x03 \x01(\x0c\x12\x10\n\x08\x61pproval\x18\x04 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_binding\x18\x05 \x01(\x0c\x12\x15\n\rclock_seconds\x18\x06 \x01(\x01\"2\n\nCheckReply\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.fedfair.v1.CheckItem\"9\n\tCheckItem\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t2\x96\x01\n\nFederation\x12\x39\n\x05\x43heck\x12\x18.fedfair.v1.CheckRequest\x1a\x16.fedfair.v1.CheckReply\x12M\n\x0bParticipate\x12\x1d.fedfair.v1.CollaboratorFrame\x1a\x1b.fedfair.v1.AggregatorFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,45 +32,47 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedfair.v1.federation_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_COLLABORATORFRAME']._serialized_start=44
-  _globals['_COLLABORATORFRAME']._serialized_end=271
-  _globals['_HELLO']._serialized_start=274
-  _globals['_HELLO']._serialized_end=495
-  _globals['_UPLOADSTART']._serialized_start=497
-  _globals['_UPLOADSTART']._serialized_end=562
-  _globals['_ABSTAIN']._serialized_start=565
-  _globals['_ABSTAIN']._serialized_end=2558
-  _globals['_ABSTAIN_REASON']._serialized_start=675
-  _globals['_ABSTAIN_REASON']._serialized_end=2558
-  _globals['_AGGREGATORFRAME']._serialized_start=2561
-  _globals['_AGGREGATORFRAME']._serialized_end=2959
-  _globals['_WELCOME']._serialized_start=2961
-  _globals['_WELCOME']._serialized_end=3069
-  _globals['_BROADCASTSTART']._serialized_start=3072
-  _globals['_BROADCASTSTART']._serialized_end=3230
-  _globals['_BROADCASTSTART_KIND']._serialized_start=3169
-  _globals['_BROADCASTSTART_KIND']._serialized_end=3230
-  _globals['_SUMSTART']._serialized_start=3233
-  _globals['_SUMSTART']._serialized_end=3545
-  _globals['_SUMSTART_PURPOSE']._serialized_start=3386
-  _globals['_SUMSTART_PURPOSE']._serialized_end=3545
-  _globals['_TRUSTUPDATE']._serialized_start=3547
-  _globals['_TRUSTUPDATE']._serialized_end=3606
-  _globals['_ACCEPTED']._serialized_start=3608
-  _globals['_ACCEPTED']._serialized_end=3638
-  _globals['_FINISHED']._serialized_start=3640
-  _globals['_FINISHED']._serialized_end=3683
-  _globals['_REFUSED']._serialized_start=3685
-  _globals['_REFUSED']._serialized_end=3745
-  _globals['_SECAGGMESSAGE']._serialized_start=3747
-  _globals['_SECAGGMESSAGE']._serialized_end=3802
-  _globals['_CHUNK']._serialized_start=3804
-  _globals['_CHUNK']._serialized_end=3825
-  _globals['_CHECKREQUEST']._serialized_start=3828
-  _globals['_CHECKREQUEST']._serialized_end=3985
-  _globals['_CHECKREPLY']._serialized_start=3987
-  _globals['_CHECKREPLY']._serialized_end=4037
-  _globals['_CHECKITEM']._serialized_start=4039
-  _globals['_CHECKITEM']._serialized_end=4096
-  _globals['_FEDERATION']._serialized_start=4099
-  _globals['_FEDERATION']._serialized_end=4249
+  _globals['_COLLABORATORFRAME']._serialized_end=307
+  _globals['_HELLO']._serialized_start=310
+  _globals['_HELLO']._serialized_end=531
+  _globals['_UPLOADSTART']._serialized_start=533
+  _globals['_UPLOADSTART']._serialized_end=598
+  _globals['_ABSTAIN']._serialized_start=601
+  _globals['_ABSTAIN']._serialized_end=2754
+  _globals['_ABSTAIN_REASON']._serialized_start=711
+  _globals['_ABSTAIN_REASON']._serialized_end=2754
+  _globals['_ENDED']._serialized_start=2756
+  _globals['_ENDED']._serialized_end=2778
+  _globals['_AGGREGATORFRAME']._serialized_start=2781
+  _globals['_AGGREGATORFRAME']._serialized_end=3179
+  _globals['_WELCOME']._serialized_start=3181
+  _globals['_WELCOME']._serialized_end=3289
+  _globals['_BROADCASTSTART']._serialized_start=3292
+  _globals['_BROADCASTSTART']._serialized_end=3450
+  _globals['_BROADCASTSTART_KIND']._serialized_start=3389
+  _globals['_BROADCASTSTART_KIND']._serialized_end=3450
+  _globals['_SUMSTART']._serialized_start=3453
+  _globals['_SUMSTART']._serialized_end=3765
+  _globals['_SUMSTART_PURPOSE']._serialized_start=3606
+  _globals['_SUMSTART_PURPOSE']._serialized_end=3765
+  _globals['_TRUSTUPDATE']._serialized_start=3767
+  _globals['_TRUSTUPDATE']._serialized_end=3826
+  _globals['_ACCEPTED']._serialized_start=3828
+  _globals['_ACCEPTED']._serialized_end=3858
+  _globals['_FINISHED']._serialized_start=3860
+  _globals['_FINISHED']._serialized_end=3903
+  _globals['_REFUSED']._serialized_start=3905
+  _globals['_REFUSED']._serialized_end=3965
+  _globals['_SECAGGMESSAGE']._serialized_start=3967
+  _globals['_SECAGGMESSAGE']._serialized_end=4022
+  _globals['_CHUNK']._serialized_start=4024
+  _globals['_CHUNK']._serialized_end=4045
+  _globals['_CHECKREQUEST']._serialized_start=4048
+  _globals['_CHECKREQUEST']._serialized_end=4205
+  _globals['_CHECKREPLY']._serialized_start=4207
+  _globals['_CHECKREPLY']._serialized_end=4257
+  _globals['_CHECKITEM']._serialized_start=4259
+  _globals['_CHECKITEM']._serialized_end=4316
+  _globals['_FEDERATION']._serialized_start=4319
+  _globals['_FEDERATION']._serialized_end=4469
 # @@protoc_insertion_point(module_scope)

@@ -8,18 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CollaboratorFrame(_message.Message):
-    __slots__ = ("hello", "upload", "chunk", "abstain", "masked")
+    __slots__ = ("hello", "upload", "chunk", "abstain", "masked", "ended")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     ABSTAIN_FIELD_NUMBER: _ClassVar[int]
     MASKED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     upload: UploadStart
     chunk: Chunk
     abstain: Abstain
     masked: SecaggMessage
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., upload: _Optional[_Union[UploadStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., abstain: _Optional[_Union[Abstain, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ...) -> None: ...
+    ended: Ended
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., upload: _Optional[_Union[UploadStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., abstain: _Optional[_Union[Abstain, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session", "last_sum_number", "run_id", "rounds_done", "state")
@@ -125,6 +127,11 @@ class Abstain(_message.Message):
         REASON_OWN_STATE: _ClassVar[Abstain.Reason]
         REASON_PLAN_SURVEY: _ClassVar[Abstain.Reason]
         REASON_SURVEY: _ClassVar[Abstain.Reason]
+        REASON_POLICY_INITIAL_WEIGHTS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_EARLIER_COHORT: _ClassVar[Abstain.Reason]
+        REASON_POLICY_ROWS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MAX_BINS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_MAX_BINS_PER_RECORD: _ClassVar[Abstain.Reason]
     REASON_UNSPECIFIED: Abstain.Reason
     REASON_PLAN_EVALUATION: Abstain.Reason
     REASON_PLAN_STANDARDISATION: Abstain.Reason
@@ -191,6 +198,11 @@ class Abstain(_message.Message):
     REASON_OWN_STATE: Abstain.Reason
     REASON_PLAN_SURVEY: Abstain.Reason
     REASON_SURVEY: Abstain.Reason
+    REASON_POLICY_INITIAL_WEIGHTS: Abstain.Reason
+    REASON_POLICY_EARLIER_COHORT: Abstain.Reason
+    REASON_POLICY_ROWS: Abstain.Reason
+    REASON_POLICY_MAX_BINS: Abstain.Reason
+    REASON_POLICY_MAX_BINS_PER_RECORD: Abstain.Reason
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +212,12 @@ class Abstain(_message.Message):
     leaving: bool
     accused: int
     def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[_Union[Abstain.Reason, str]] = ..., leaving: bool = ..., accused: _Optional[int] = ...) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("state",)
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: bytes
+    def __init__(self, state: _Optional[bytes] = ...) -> None: ...
 
 class AggregatorFrame(_message.Message):
     __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked", "trust")

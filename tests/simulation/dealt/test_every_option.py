@@ -229,7 +229,7 @@ def dealt(plan: Plan, sites: Sites, root: Path, workers: int, losing: tuple[int,
     engine = chosen_engine(plan, "ray")
     with ExitStack() as ends:
         everybody = Everybody(plan, sites, root, engine, cast(RayEngine, machines), ends)
-        outcome = _simulated(everybody, None, None, as_trained=False)
+        outcome = _simulated(everybody, None, None)
     assert bool(machines.lost) == bool(losing)
     return outcome
 

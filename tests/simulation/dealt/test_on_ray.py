@@ -29,6 +29,7 @@ from fedfair.simulation import ray_cluster
 from fedfair.simulation.backend import RayCluster, chosen_engine
 from fedfair.simulation.simulate import simulate
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 PLAN = """
 federation: {name: demo, collaborators: [a, b, c, d, e]}
@@ -80,7 +81,7 @@ def test_the_command_gives_the_run_of_the_loop_and_leaves_nothing(workspace: Pat
     expected = simulate(plan, workspace, engine="loop")
     done = subprocess.run(
         command("--engine", "ray", "--workers", "2", "--json", "--model", "model.safetensors"),
-        cwd=workspace, env=surroundings(temporary), capture_output=True, text=True, check=False, timeout=240,
+        cwd=workspace, env=surroundings(temporary), capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)  # and nothing else is on it
@@ -125,7 +126,7 @@ def test_a_killed_worker_changes_no_bit(workspace: Path, temporary: Path) -> Non
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=workspace, env=surroundings(temporary), capture_output=True, text=True, check=False, timeout=240,
+        cwd=workspace, env=surroundings(temporary), capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -182,7 +183,7 @@ secure_aggregation: {{mode: "off"}}
         address = _awaited(r"--address='([\d.]+:\d+)'", log, head)
         done = subprocess.run(
             command("--engine", "ray", "--address", address, "--json"),
-            cwd=workspace, env=here, capture_output=True, text=True, check=False, timeout=240,
+            cwd=workspace, env=here, capture_output=True, text=True, check=False, timeout=PATIENCE,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     finally:
@@ -196,13 +197,12 @@ secure_aggregation: {{mode: "off"}}
 
 def _awaited(pattern: str, log: Path, writer: subprocess.Popen[bytes]) -> str:
     """Return what a process that is starting writes, as soon as it does."""
-    for _ in range(1000):
+    while True:
         found = re.search(pattern, log.read_text())
         if found:
             return found[found.re.groups]
         assert writer.poll() is None, log.read_text()
         time.sleep(0.2)
-    raise AssertionError(log.read_text())
 
 
 @needs_ray
@@ -225,14 +225,14 @@ def test_an_interrupt_ends_the_command_and_its_workers(
             os.killpg(running.pid, number)  # as a terminal does: to all of the group
         else:
             running.send_signal(number)
-        assert running.wait(timeout=120) == 130
+        assert running.wait(timeout=PATIENCE) == 130
     finally:
         running.kill()
         running.wait()
     rest = said.read_text()
     said.unlink()
     assert "Traceback" not in rest
-    gone, alive = psutil.wait_procs(workers, timeout=60)
+    gone, alive = psutil.wait_procs(workers, timeout=PATIENCE)
     assert gone
     assert not alive
     assert list(temporary.iterdir()) == []

@@ -1,0 +1,116 @@
+"""This site's history over all plans: over which sites it has helped to open what, on the disk before an answer.
+
+    history/<name>.sqlite    beside `state/`; `history` of `collaborator.yaml` names another place
+
+One file for all plans of a site. Each plan's process has it for the time of one request, so that two plans can run
+at once. Which request is refused is decided by `policy.earlier_sums`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from collaborator.table_file import Content, TableFile
+from fedfair.aggregation.round_subject import scaling_digest
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.ids import ParticipantId
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
+from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.policy.earlier_sums import EarlierSums
+from fedfair.policy.refusal import Refusal
+from fedfair.policy.site_config import SiteConfig, SitePolicy
+from fedfair.policy.terms import Term
+from fedfair.run.state import RunState
+
+HISTORY = Content(
+    "this site's history over all plans",
+    "copy it back from a backup; without it a site cannot know what it has helped to open, and over which sites",
+)
+PATIENCE_SECONDS = 60.0
+"""How long to wait for the request of another plan."""
+
+
+def history_file(home: Path, config: SiteConfig, participant: ParticipantId) -> Path:
+    """Return where a site's history is.
+
+    Args:
+        home: the folder of its `collaborator.yaml`.
+        config: that file.
+        participant: the site.
+    """
+    return Path(config.history or home / "history" / f"{participant}.sqlite")
+
+
+class SiteHistory:
+    """The history of one site, under one plan.
+
+    Args:
+        path: its file; made with the first row.
+        plan: the plan.
+        plan_digest: of it, 32 bytes.
+        schema: of its features.
+        policy: the site's.
+        name: the site's, for messages.
+    """
+
+    def __init__(
+        self, path: Path, plan: Plan, plan_digest: bytes, schema: FeatureSchema, policy: SitePolicy, name: str
+    ) -> None:
+        self._path = path
+        self._about = plan, plan_digest, schema, policy, name
+
+    def admit(self, request: AggregationRequest) -> Refusal | None:
+        """Return why a request must not be answered; otherwise it is in the history from now on.
+
+        Raises:
+            FedfairError: the history cannot be read or written.
+        """
+        if sum_kind(request.purpose).is_round:
+            return None
+        with self._table() as table:
+            judged = EarlierSums(table, *self._about).judge(request)
+            if isinstance(judged, Refusal):
+                return judged
+            if judged:
+                table.write(judged)
+        return None
+
+    def opened(self, purpose: Purpose, state: RunState, members: tuple[str, ...]) -> None:
+        """Remember over which sites a sum was opened in the end, which may be fewer than were asked.
+
+        Args:
+            purpose: of the sum.
+            state: that it was about.
+            members: the names of those who took part.
+
+        Raises:
+            FedfairError: the history cannot be read or written.
+        """
+        if sum_kind(purpose).is_round:
+            return
+        with self._table() as table:
+            rules = EarlierSums(table, *self._about)
+            about = rules.subjects(purpose, state.model.vector_sha256, scaling_digest(state.scaling))
+            rows = rules.opened(about, members)
+            if rows:
+                table.write(rows)
+
+    def term(self) -> Term | None:
+        """Return the broken term of the policy about what the plan sums before round 1; None where it is kept.
+
+        Raises:
+            FedfairError: the history cannot be read.
+        """
+        if not self._path.exists():
+            return None
+        with self._table() as table:
+            return EarlierSums(table, *self._about).term()
+
+    @contextmanager
+    def _table(self) -> Iterator[TableFile]:
+        with closing(TableFile(self._path, HISTORY, PATIENCE_SECONDS)) as table:
+            yield table

@@ -1,0 +1,36 @@
+"""The faults of a model by the result of its run, told to everybody who uses the model's file.
+
+Decides where the result is looked for: beside the model, or beside the folder `save` that the model is in, as
+every run leaves them. A file that was copied away from its result says nothing of it, so a warning that is not
+given is no praise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedfair.errors import FedfairError
+from fedfair.results.reading import read_result
+
+RESULT = "result.json"
+
+
+def faults_of_model(model_file: Path, plan_digest: str) -> tuple[str, ...]:
+    """Return the sentences of the verdict on a saved model; none without a fault or a result of its plan.
+
+    Args:
+        model_file: the saved model.
+        plan_digest: of the plan that trained it.
+    """
+    folder = model_file.resolve().parent
+    for place in (folder / RESULT, folder.parent / RESULT):
+        if not place.is_file():
+            continue
+        try:
+            result = read_result(place)
+        except FedfairError as fault:
+            return (f"what the run says of this model is not known: {fault.message}",)
+        if result.plan_digest == plan_digest:
+            verdict = result.verdict
+            return () if verdict is None or not verdict.findings else verdict.sentences
+    return ()

@@ -1,0 +1,179 @@
+"""Remembers over which sites a model, a column or a survey was opened, under whatever plan.
+
+Two sums about one thing over two sets of sites can be subtracted, and show what the sets do not share: of the
+same study with one more hospital, that hospital's own figures. A plan knows nothing of the plans before it, so
+each site keeps a history that is its own and no plan's. What it has helped to open under another plan, it helps to
+open again only for the very same sites; `policy.earlier_cohort: any` allows more. Under one plan other rules hold
+(`request_limits`), and where a plan adds noise, the noise covers the difference.
+
+A model is known by its vector and the scaling of its features: no loss depends on anything else. A column is known
+by its name, for a survey and a standardisation sum the same values. Reads rows and writes none (`answered_facts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.aggregation.survey import survey_layout
+from fedfair.plan.derived import is_noised, sums_columns, surveys
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.purpose import Purpose
+from fedfair.plan.schema import Plan
+from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, text_row
+from fedfair.policy.refusal import Refusal
+from fedfair.policy.site_config import SitePolicy
+from fedfair.policy.terms import Term
+
+TERM = "earlier_cohort"
+_KEY_BYTES = len(key(""))
+_DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One thing that sums are about.
+
+    Attributes:
+        key: by which it is found in the history.
+        words: the same for people, such as "the column age".
+    """
+
+    key: bytes
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Clash:
+    """A thing that was opened over other sites.
+
+    Attributes:
+        subject: the thing.
+        sites: over which it was opened, under another plan.
+    """
+
+    subject: Subject
+    sites: str
+
+
+class EarlierSums:
+    """The rules of one site under one plan.
+
+    Args:
+        table: this site's history; read here, and written by the owner of the rows.
+        plan: the plan.
+        plan_digest: of it, 32 bytes.
+        schema: of its features.
+        policy: the site's.
+        name: the site's, for messages.
+    """
+
+    def __init__(
+        self,
+        table: FactTable,
+        plan: Plan,
+        plan_digest: bytes,
+        schema: FeatureSchema,
+        policy: SitePolicy,
+        name: str,
+    ) -> None:
+        self._table, self._facts = table, AnsweredFacts(table)
+        self._plan, self._digest, self._schema = plan, plan_digest, schema
+        self._is_open = policy.earlier_cohort == "any" or is_noised(plan)
+        self._name = name
+
+    def judge(self, request: AggregationRequest) -> Refusal | Rows:
+        """Return why a request must not be answered, or what to write down first: nothing, if it is known."""
+        subjects = self.subjects(request.purpose, request.model_sha256, request.scaling_sha256)
+        asked = request.cohort or self._plan.federation.collaborators
+        clash = self._clash(subjects, asked)
+        if clash is None:
+            return self.opened(subjects, asked)
+        reason = (
+            f"{self._name} has helped to open {clash.subject.words} over {clash.sites} under another plan, this "
+            f"would be over {_listed(asked)}: the difference shows who is in one of them alone"
+        )
+        return Refusal(reason, TERM, _listed(asked), clash.sites)
+
+    def term(self) -> Term | None:
+        """Return the broken term of the policy about the columns of the plan; None where it is kept."""
+        plan = self._plan
+        names = self._surveyed() if surveys(plan) else []
+        names += self._standardised() if sums_columns(plan, len(self._schema.numeric)) else []
+        subjects = [_column(name) for name in names]
+        asked = self._plan.federation.collaborators
+        clash = self._clash(subjects, asked)
+        if clash is None:
+            return None
+        fault = (
+            f"the plan sums {clash.subject.words} over {_listed(asked)}; this site has helped to open it over "
+            f"{clash.sites} under another plan, and the difference shows who is in one of them alone"
+        )
+        change = (
+            "let the plan begin with the model of that one, whose scaling comes along (`fedfair plan freeze "
+            f"--from`), or state standardize: ranges; or set policy.{TERM}: any"
+        )
+        return Term(TERM, _listed(asked), f"same: {clash.sites}", fault, change)
+
+    def subjects(self, purpose: Purpose, model: bytes, scaling: bytes) -> tuple[Subject, ...]:
+        """Return the things that a sum is about; none of a training round, whose batches are drawn for it.
+
+        Args:
+            purpose: of the sum.
+            model: SHA-256 of the model's vector.
+            scaling: digest of the scaling of its features.
+        """
+        kind = sum_kind(purpose)
+        if kind.is_evaluation:
+            return (Subject(key("model over", model.hex(), scaling.hex()), "an evaluation of this model"),)
+        names = {Purpose.SURVEY: self._surveyed, Purpose.STANDARDISATION: self._standardised}
+        return () if kind.is_round else tuple(_column(name) for name in names[purpose]())
+
+    def opened(self, subjects: Iterable[Subject], sites: Sequence[str]) -> Rows:
+        """Return the rows that remember that things were opened over a set of sites; none where they are known."""
+        text = _listed(sites)
+        place = key("sites", text)
+        rows: Rows = ()
+        for subject in subjects:
+            known = self._table.get(subject.key) or b""
+            entry = self._digest + place
+            if entry not in _entries(known):
+                rows += ((subject.key, known + entry),)
+        return (text_row(place, text), *rows) if rows else ()
+
+    def _surveyed(self) -> list[str]:
+        """Return the names of the columns of the plan's survey."""
+        layout = survey_layout(self._plan, self._schema)
+        return [column.name for column in layout.numeric] + [column.name for column in layout.categories]
+
+    def _standardised(self) -> list[str]:
+        """Return the names of the columns that are standardised."""
+        schema = self._schema
+        return [schema.names[place] if schema.names else f"feature {place}" for place in schema.numeric]
+
+    def _clash(self, subjects: Iterable[Subject], asked: Sequence[str]) -> _Clash | None:
+        """Return the first thing that was opened over other sites under another plan."""
+        if self._is_open:
+            return None
+        here = key("sites", _listed(asked))
+        for subject in subjects:
+            for entry in _entries(self._table.get(subject.key) or b""):
+                plan, place = entry[:_DIGEST_BYTES], entry[_DIGEST_BYTES:]
+                if plan != self._digest and place != here:
+                    return _Clash(subject, self._facts.text(place) or "other sites")
+        return None
+
+
+def _column(name: str) -> Subject:
+    return Subject(key("column over", name), f"the column {name}")
+
+
+def _entries(value: bytes) -> list[bytes]:
+    width = _DIGEST_BYTES + _KEY_BYTES
+    return [value[start : start + width] for start in range(0, len(value), width)]
+
+
+def _listed(sites: Sequence[str]) -> str:
+    return ", ".join(sorted(sites))
