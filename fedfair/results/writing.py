@@ -73,6 +73,7 @@ from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEv
 from fedfair.results.verdict_words import UNEVALUATED, Known, worded
 from fedfair.run.training_run import RunResult
 from fedfair.run.which_model import WhichModel
+from fedfair.version import __version__
 
 Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float] | None]]
 """By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval, if
@@ -315,7 +316,7 @@ def _result(
         secure_aggregation=_protection(plan, frame.setting),
         timing=_timing(frame),
         traffic=None if frame.costs is None else traffic_summary(frame.costs, basis),
-        versions={name: version(name) for name in ("fedfair", "torch")},
+        versions={"fedfair": __version__, "torch": version("torch")},
     )
     if run.which is not None:
         written = written.model_copy(update={"model": _returned_model(run.which, run.vector_sha256)})

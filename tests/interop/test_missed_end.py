@@ -13,8 +13,8 @@ import torch
 from collaborator.commands import GIVE_UP_SECONDS
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.wire.receiving import ForWorker, ReceivedSum, ReceivedTotals
-from tests.interop.federation_kit import Federation, play, states_agree
-from tests.interop.test_following_sites import Killed, MortalWorker, models_agree
+from tests.interop.federation_kit import Federation, WatchedWorker, play, states_agree
+from tests.interop.test_following_sites import Killed, killed_by, models_agree
 from tests.plans import small_plan
 
 TWO_OF_THREE = {"min_collaborators": 2, "reconnect_grace_seconds": 15}
@@ -97,8 +97,8 @@ MASKED = {"mode": "malicious", "most_records": 512, "colluders": 0}
 class DiesAtTheEnd:
     """Says whether what a site hears is the last opened sum of a run, at which its process is killed."""
 
-    def __init__(self, federation: Federation, sums: int) -> None:
-        self._federation, self._left = federation, sums
+    def __init__(self, sums: int) -> None:
+        self._left = sums
 
     def __call__(self, said: ForWorker) -> bool:
         self._left -= isinstance(said, ReceivedSum | ReceivedTotals)
@@ -119,7 +119,7 @@ def test_a_site_that_dies_while_it_takes_the_last_opened_sum_gets_it_from_the_fi
     async def dies(federation: Federation) -> None:
         others = [asyncio.create_task(federation.take_part(name)) for name in FOUR[:3]]
         # A standardisation, an evaluation, two rounds, an evaluation.
-        mortal = partial(MortalWorker, is_fatal=DiesAtTheEnd(federation, 5))
+        mortal = partial(WatchedWorker, before=killed_by(DiesAtTheEnd(5)))
         with pytest.raises(Killed):
             await federation.take_part("clinic-d", around=mortal)
         await asyncio.gather(*others)

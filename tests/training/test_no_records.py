@@ -33,7 +33,7 @@ def run_of(members: dict[ParticipantId, Splits], training: dict[str, object]) ->
     """Return a finished run of these sites."""
     plan = bc10.plan(4, rounds=4, **training)
     flat = flat_model(plan, bc10.dataset().schema, torch.device("cpu"), Path())
-    run = TrainingRun(plan, flat.layout, bc10.dataset().schema, flat.vector(), as_trained=True)
+    run = TrainingRun(plan, flat.layout, bc10.dataset().schema, flat.vector())
     tasks = {name: TrainingClient(plan, name, own, flat) for name, own in members.items()}
     play(run, LoopClients(tasks, memories=simulated_memories(plan, flat.layout, members)))
     return run
