@@ -258,8 +258,11 @@ class Evaluator:
         return {name: class_rankings(block, self.min_group) for name, records, block in found if records > 0}
 
     def hedged(self, header: NDArray[np.float64]) -> dict[str, float]:
-        """Return the mean loss of the model mixed with the guess by the plan's group size, by split."""
-        if self.guess is None:
+        """Return the mean loss of the model mixed with the guess by the plan's group size, by split.
+
+        Nothing where guessing has no meaning, and under noise, whose counts are none of records.
+        """
+        if self.guess is None or self.deviation is not None:
             return {}
         layout, found = block_layout(self.spec), dict[str, float]()
         for name, block in self._blocks(header).items():

@@ -95,7 +95,7 @@ def _certificates(documents: Mapping[str, ResultDocument]) -> list[PageSection]:
         check_result(certificate, document, str(file))
     except CertificateError as fault:
         # An older certificate is often left beside a newer result, which is worth seeing all the same.
-        words = f"{fault.message}; the page leaves the certificate out"
+        words = f"the page leaves {file} out: {fault.message}"
         error_console.print(Text(words, style="yellow"), soft_wrap=True)
         return []
     return [excerpt(certificate, str(file))]

@@ -51,7 +51,8 @@ def hedged_loss(losses: Array, counts: Array, guess: float, share: float) -> flo
     if not records > 0.0:
         raise DataError("there are no losses, so no model to mix with the guess")
     mixed = (1.0 - share) * np.exp(-losses) + share * math.exp(-guess)
-    return -float(counts @ np.log(mixed)) / records
+    # The sum is the same in any order of the records.
+    return -math.fsum((counts * np.log(mixed)).tolist()) / records
 
 
 def mean_by_chance(records: int) -> float:

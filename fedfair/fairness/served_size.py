@@ -83,7 +83,8 @@ def served_sizes(intervals: Mapping[float, tuple[float, float]], mean: float, gu
     sizes = sorted(known)
     lower = {size: size * known[size][0] for size in sizes}
     upper = {size: size * known[size][1] for size in sizes}
-    below, above = _not_served_to(sizes, lower, guess), _served_from(sizes, upper, lower, guess)
+    limit = guess * (1.0 - ROUNDING)
+    below, above = _not_served_to(sizes, lower, limit), _served_from(sizes, upper, lower, limit)
     # Risks of one model never make these cross; rounded figures, or estimates under noise, may.
     return ServedSizes(below, None if above is None else max(above, below))
 

@@ -26,8 +26,9 @@ from typing import TypeAlias
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import learns_threshold
 from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of, server_rate
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
-from fedfair.results.training_course import Course, TrainingCourse
+from fedfair.results.training_trend import TrainingTrend, Trend
 from fedfair.results.verdict import Comparison, Remedy
 
 ROOM = 0.05
@@ -42,7 +43,7 @@ LEAST_RATE, TIMES = 1e-3, 10.0
 
 @dataclass(frozen=True, slots=True)
 class FamilyFacts:
-    """What no model of the plan's kind can do better on the same records, where all of them are in one place.
+    """The best that a model of the plan's kind can do on the same records, where all of them are in one place.
 
     Attributes:
         lowest: below this group size none serves the worst group better than guessing.
@@ -62,8 +63,8 @@ AskFamily: TypeAlias = Callable[[], FamilyFacts | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """What to try, and why.
+class RunAdvice:
+    """The changes to try, and the reason.
 
     Attributes:
         remedies: the most promising first.
@@ -79,8 +80,8 @@ class Advice:
 
 
 def advised(
-    plan: Plan, comparison: Comparison, training: TrainingCourse, family: FamilyFacts | None, counts: Sequence[int]
-) -> Advice:
+    plan: Plan, comparison: Comparison, training: TrainingTrend, family: FamilyFacts | None, counts: Sequence[int]
+) -> RunAdvice:
     """Return what to try.
 
     Args:
@@ -93,13 +94,13 @@ def advised(
     too_small = family is not None and plan.objective.worst_group_size < family.lowest
     size, proved = None, False
     # Flat is near enough, unless the optimum is known to be lower.
-    near = training.course is Course.OPTIMUM or (training.course is Course.FLAT and training.optimum is None)
+    near = training.trend is Trend.OPTIMUM or (training.trend is Trend.FLAT and training.optimum is None)
     if too_small or near:
         size, proved = _larger_size(plan, comparison, family, counts)
         remedies = tuple(_of_aim(plan, size, too_small=too_small))
     else:
-        remedies = tuple(_of_training(plan, training.course))
-    return Advice(remedies, size, proved, too_small)
+        remedies = tuple(_of_training(plan, training))
+    return RunAdvice(remedies, size, proved, too_small)
 
 
 def _larger_size(
@@ -136,29 +137,29 @@ def _of_aim(plan: Plan, size: float | None, *, too_small: bool) -> Iterator[Reme
         yield Remedy(key="training.algorithm", wanted="fedavg", now=algorithm)
 
 
-def _of_training(plan: Plan, course: Course) -> Iterator[Remedy]:
+def _of_training(plan: Plan, watched: TrainingTrend) -> Iterator[Remedy]:
     training, smoothing = plan.training, plan.objective.smoothing.name
     smoother = learns_threshold(plan) and smoothing != "zang"
-    match course:
-        case Course.STILL:
+    match watched.trend:
+        case Trend.STILL:
             yield _rate(plan, TIMES)
-        case Course.RISING:
+        case Trend.RISING:
             if _present_rate(plan) / TIMES >= LEAST_RATE:
                 yield _rate(plan, 1.0 / TIMES)
             if training.schedule == "constant":
                 yield _CONSTANT
-        case Course.FLAT if smoother:
+        case Trend.FLAT if smoother:
             yield Remedy(key="objective.smoothing.name", wanted="zang", now=smoothing)
-        case Course.FLAT if training.schedule == "constant":
+        case Trend.FLAT if training.schedule == "constant":
             yield _CONSTANT
-        case Course.FALLING | Course.FLAT:
+        case Trend.FALLING | Trend.FLAT:
             yield Remedy(key="training.rounds", wanted=str(2 * training.rounds), now=str(training.rounds))
-        case _:
+        case _ if watched.end is not None:
             yield from _more_evaluations(plan)
 
 
 def _more_evaluations(plan: Plan) -> Iterator[Remedy]:
-    every, now = max(plan.training.rounds // 10, 1), plan.evaluation.every
+    every, now = max(plan.training.rounds // 10, 1), schedule_of(plan).every
     if every < now:
         yield Remedy(key="evaluation.every", wanted=str(every), now=str(now))
 

@@ -13,10 +13,10 @@ from fedfair.plan.derived import minimises_objective, rounds_before
 from fedfair.plan.description import percent
 from fedfair.plan.learning_rates import rate_factor
 from fedfair.plan.schema import Plan
-from fedfair.results.advice import LARGEST, Advice, AskFamily, FamilyFacts, advised
+from fedfair.results.advice import LARGEST, AskFamily, FamilyFacts, RunAdvice, advised
 from fedfair.results.loss_text import loss_text
 from fedfair.results.served_groups import family_sentence, served_sentence
-from fedfair.results.training_course import Course, Evaluated, TrainingCourse, training_course
+from fedfair.results.training_trend import Evaluated, TrainingTrend, Trend, training_trend
 from fedfair.results.verdict import (
     Comparison,
     FoundFault,
@@ -80,10 +80,10 @@ def worded(comparison: Comparison, plan: Plan, known: Known = NOTHING_KNOWN) -> 
     advice = None
     if comparison.faults or comparison.unserved is not None:
         family = None if known.family is None else known.family()
-        course = _course(plan, known, family)
-        advice = advised(plan, comparison, course, family, known.counts)
+        trend = _trend(plan, known, family)
+        advice = advised(plan, comparison, trend, family, known.counts)
         sentences[0] = _with_remedies(sentences[0], comparison, advice)
-        sentences += _reasons(comparison, plan, course, family, advice)
+        sentences += _reasons(comparison, plan, trend, family, advice)
     sentences += dict.fromkeys(_omission(omission, size) for omission in comparison.omissions)
     told: dict[str, object] = {"sentences": tuple(sentences)}
     if advice is not None and advice.remedies:
@@ -91,27 +91,27 @@ def worded(comparison: Comparison, plan: Plan, known: Known = NOTHING_KNOWN) -> 
     return verdict.model_copy(update=told)
 
 
-def _course(plan: Plan, known: Known, family: FamilyFacts | None) -> TrainingCourse:
+def _trend(plan: Plan, known: Known, family: FamilyFacts | None) -> TrainingTrend:
     first = rounds_before(plan) + 1
     optimum = None if family is None else family.optimum
-    return training_course(
+    return training_trend(
         known.history, lambda number: rate_factor(plan, max(number, first)), known.reached, optimum
     )
 
 
-def _with_remedies(opening: str, comparison: Comparison, advice: Advice) -> str:
+def _with_remedies(opening: str, comparison: Comparison, advice: RunAdvice) -> str:
     """Return the first sentence with what to try, where it says not to use the model."""
     if not comparison.faults or not advice.remedies:
         return opening
     return f"{opening[:-1]}; try {_remedies(advice)}."
 
 
-def _remedies(advice: Advice) -> str:
+def _remedies(advice: RunAdvice) -> str:
     return _listed([f"{one.key}: {one.wanted} (now {one.now})" for one in advice.remedies])
 
 
 def _reasons(
-    comparison: Comparison, plan: Plan, course: TrainingCourse, family: FamilyFacts | None, advice: Advice
+    comparison: Comparison, plan: Plan, trend: TrainingTrend, family: FamilyFacts | None, advice: RunAdvice
 ) -> Iterator[str]:
     """Yield whom the model does not serve, how training went, and which group could be served."""
     size = plan.objective.worst_group_size
@@ -119,7 +119,7 @@ def _reasons(
     if comparison.unserved is not None and "worst_group" not in blamed:
         yield _unserved(comparison.unserved, size, certain=not comparison.estimated)
     yield from _served(comparison, size, family, advice)
-    yield from _course_sentence(course, plan, too_small=advice.too_small)
+    yield from _trend_sentence(trend, plan, too_small=advice.too_small)
     if not comparison.faults and advice.remedies:
         yield f"To serve the worst group better than by guessing, try {_remedies(advice)}."
 
@@ -138,7 +138,7 @@ def _unserved(found: Unserved, size: float, *, certain: bool) -> str:
     return f"{sentence}; {told}."
 
 
-def _served(comparison: Comparison, size: float, family: FamilyFacts | None, advice: Advice) -> Iterator[str]:
+def _served(comparison: Comparison, size: float, family: FamilyFacts | None, advice: RunAdvice) -> Iterator[str]:
     """Yield which groups are served; of this model only what does not speak against a size that is proposed."""
     if comparison.served is None or (comparison.unserved is None and not advice.too_small):
         return
@@ -156,12 +156,12 @@ def _served(comparison: Comparison, size: float, family: FamilyFacts | None, adv
         yield f"No group of up to {percent(LARGEST)} is known to be served better: the features tell too little."
 
 
-def _course_sentence(course: TrainingCourse, plan: Plan, *, too_small: bool) -> Iterator[str]:
+def _trend_sentence(trend: TrainingTrend, plan: Plan, *, too_small: bool) -> Iterator[str]:
     """Yield how training went, as far as that is known."""
     figure = "The objective" if minimises_objective(plan) else "The mean training loss"
-    before, end = course.before, course.end
-    if course.course is Course.OPTIMUM and end is not None and course.optimum is not None:
-        least = loss_text(course.optimum)
+    before, end = trend.before, trend.end
+    if trend.trend is Trend.OPTIMUM and end is not None and trend.optimum is not None:
+        least = loss_text(trend.optimum)
         yield (
             f"{figure} is {loss_text(end.value)}, and the least that a model of this kind can have is {least}: "
             "another learning rate or more rounds would not help."
@@ -171,19 +171,19 @@ def _course_sentence(course: TrainingCourse, plan: Plan, *, too_small: bool) -> 
     values = (
         f"{loss_text(before.value)} after round {before.round}, {loss_text(end.value)} after round {end.round}"
     )
-    match course.course:
-        case Course.RISING:
+    match trend.trend:
+        case Trend.RISING:
             yield f"{figure} rose in training: {values}."
-        case Course.FALLING:
+        case Trend.FALLING:
             yield f"{figure} was still falling at the end: {values}."
-        case Course.STILL:
+        case Trend.STILL:
             yield f"{figure} hardly moved in training: {values}."
-        case Course.FLAT if course.optimum is not None:
+        case Trend.FLAT if trend.optimum is not None:
             yield (
                 f"{figure} was flat at the end: {values}; the least that a model of this kind can have is "
-                f"{loss_text(course.optimum)}."
+                f"{loss_text(trend.optimum)}."
             )
-        case Course.FLAT:
+        case Trend.FLAT:
             yield f"{figure} was flat at the end: {values}."
 
 

@@ -68,7 +68,7 @@ from fedfair.results.risks import (
 from fedfair.results.scores import exact_aucs, split_scores
 from fedfair.results.site_risks import Sites, own_means, site_risk, told_sites
 from fedfair.results.survey import survey_words
-from fedfair.results.training_course import Evaluated
+from fedfair.results.training_trend import Evaluated
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
 from fedfair.results.verdict_words import UNEVALUATED, Known, worded
 from fedfair.run.training_run import RunResult

@@ -361,8 +361,7 @@ class Federation:
         if self.phase is Phase.ABORTED:
             return
         if self._next.may_begin_late:
-            yield from self._start()
-            return
+            return (yield from self._start())
         lost, outcome = self._lost.give_up(self.sum_number)
         yield from lost
         yield from self._go_on(outcome)

@@ -105,6 +105,9 @@ class RunRules:
         layout: of its model.
         schema: of the features.
         room: where the moments of the server optimizer are.
+
+    Attributes:
+        evaluator: how the plan wants models evaluated.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class RunRules:
         # Noised counts are in every bin; where sites have thresholds of their own, there is none to bound.
         self._is_bounded = learns_threshold(plan) and not (self._is_noised or keeps_own_thresholds(plan))
         self._specs = sum_specs(plan, layout, schema)
-        self._evaluator = Evaluator.from_plan(plan, schema)
+        self.evaluator = Evaluator.from_plan(plan, schema)
         self._optimizer = ServerOptimizer(plan, layout, room)
         self._clips: ClipRule | None = clip_rule(plan) if is_masked(plan) else None
         self._sum, self._header = round_sum(plan), training_layout(plan, schema.classes)
@@ -137,19 +140,12 @@ class RunRules:
         if sites_remember(plan):
             self._variates = OwnThresholdRule(plan) if keeps_own_thresholds(plan) else VariateRule(plan, layout)
 
-    @property
-    def evaluator(self) -> Evaluator:
-        """Return how the plan wants models evaluated."""
-        return self._evaluator
-
     def which(self, state: RunState) -> WhichModel:
         """Return which of the run's models is the global model of a state: at its end, the output model."""
-        rounds, done = self._training.rounds, int(state.rounds_done)
-        if state.stage not in _AFTER_TRAINING:
-            return WhichModel("last", done, rounds)
-        if self._keeps_best:
+        rounds, done, is_over = self._training.rounds, int(state.rounds_done), state.stage in _AFTER_TRAINING
+        if is_over and self._keeps_best:
             return WhichModel("best", int(state.latest.round), rounds)
-        return WhichModel("last" if state.mean is None else self._training.output, done, rounds)
+        return WhichModel(self._training.output if is_over and state.mean is not None else "last", done, rounds)
 
     # -------------------------------------------------------------- where a run begins
 
@@ -266,7 +262,7 @@ class RunRules:
         """Return whether this is a query of the plan with a step to be asked."""
         if query is None or len(query.splits) != len(SPLITS):
             return False
-        sizes, step = self._evaluator.group_sizes, query.splits[0].step
+        sizes, step = self.evaluator.group_sizes, query.splits[0].step
         known = 0 if step == 1 else len(sizes)
         return 1 <= step <= STEPS and all(
             (split.group_sizes, split.step, len(split.prefixes)) == (sizes, step, known)
@@ -416,7 +412,7 @@ class RunRules:
         mean, before = state.mean, state.model
         if mean is not None and state.rounds_done >= self._schedule.averaged_from:
             mean = mean.including(before.vector, before.threshold)
-        found = highest_threshold(self._evaluator, state, self._threshold_limit) if self._is_bounded else math.inf
+        found = highest_threshold(self.evaluator, state, self._threshold_limit) if self._is_bounded else math.inf
         model = GlobalModel(vector, min(max(threshold, 0.0), self._upper, found))
         return replace(state, model=model, rounds_done=RoundNumber(state.rounds_done + 1), mean=mean)
 
@@ -438,7 +434,7 @@ class RunRules:
     def _evaluated(self, state: RunState, totals: Totals) -> tuple[RunState, Evaluation, bool]:
         """Return the state with an evaluation, the evaluation, and whether it is the best so far."""
         model = state.model
-        found = self._evaluator.evaluate(totals.header, state.rounds_done, model.threshold, totals.contributors)
+        found = self.evaluator.evaluate(totals.header, state.rounds_done, model.threshold, totals.contributors)
         evaluation = replace(found, replaced=totals.replaced)
         about = (model.vector_sha256, evaluation.threshold, evaluation.round, totals.contributors, totals.replaced)
         previous, latest = state.evaluated, EvaluatedModel(totals.header, *about)
@@ -447,14 +443,14 @@ class RunRules:
             return replace(state, final=evaluation), evaluation, False
         if state.rounds_done == 0 and self._training.threshold_init == "quantile":
             highest = min(self._upper, self._threshold_limit)
-            learnt = min(max(self._evaluator.threshold(totals.header), 0.0), highest)
+            learnt = min(max(self.evaluator.threshold(totals.header), 0.0), highest)
             model = replace(model, threshold=learnt)
             # No loss depends on the threshold that was broadcast, a placeholder; round 1 starts from this one.
             evaluation = replace(evaluation, threshold=learnt)
         is_best = not self._is_noised and (
-            not state.history or self._evaluator.rank(evaluation) < self._evaluator.rank(self._best_of(state))
+            not state.history or self.evaluator.rank(evaluation) < self.evaluator.rank(self._best_of(state))
         )
-        history, digest = with_evaluation(state, evaluation, self._evaluator.rank)
+        history, digest = with_evaluation(state, evaluation, self.evaluator.rank)
         state = replace(
             state,
             model=model,
@@ -478,7 +474,7 @@ class RunRules:
             raise LocalProtocolError("an exact evaluation was answered that was not asked for")
         try:
             query = state.query.apply_aggregate(totals.header, members)
-            sharpened = self._evaluator.sharpened(state.latest, query) if query.step is None else None
+            sharpened = self.evaluator.sharpened(state.latest, query) if query.step is None else None
         except RemoteProtocolError as fault:
             return replace(state, query=None, query_fault=fault.message), None
         if sharpened is None:
@@ -547,7 +543,7 @@ class RunRules:
         return self._ended(state)
 
     def _best_of(self, state: RunState) -> Evaluation:
-        return best_of(state, self._evaluator.rank)
+        return best_of(state, self.evaluator.rank)
 
     def _returning_best(self, state: RunState) -> RunState:
         """Return the state with the best model as the output model."""
@@ -561,7 +557,7 @@ class RunRules:
         """Go on with the exact evaluation, where the plan asks for one; otherwise finish."""
         if not self._schedule.exact or state.query_fault:
             return replace(state, stage=Stage.FINISHED)
-        query = ExactQuery.of(self._evaluator.group_sizes)
+        query = ExactQuery.of(self.evaluator.group_sizes)
         return replace(state, stage=Stage.EXACT_EVALUATION, query=query)
 
     def _earlier_evaluation(self, state: RunState) -> Evaluation | None:

@@ -35,22 +35,7 @@ MAX_VALUES = 4_000_000
 """A solver that nobody asked for sees at most so many feature values times logits."""
 
 _MEAN_ALGORITHMS = frozenset({"fedavg", "erm"})
-"""What these minimise is the mean loss."""
-
-
-def least_served_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> float | None:
-    """Return the group size below which no model of the plan's kind beats guessing on the records held out.
-
-    Args:
-        plan: of the run.
-        sites: everybody's records. Without test records the training records are asked about.
-
-    Returns:
-        A share in [0, 1]; None where the model is not linear, the loss is not cross-entropy, or there are too many
-        records to ask.
-    """
-    bounds = _critical_size(plan, sites)
-    return None if bounds is None else bounds[0]
+"""The algorithms that minimise the mean loss."""
 
 
 def _critical_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> tuple[float, float] | None:
@@ -70,8 +55,13 @@ def family_facts(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> FamilyFac
 
     The critical size is that of the records held out, the optimum that of the training records.
 
-    Args and None as in `least_served_size`; the optimum is None where the algorithm minimises something else than
-    the objective or the mean loss.
+    Args:
+        plan: of the run.
+        sites: everybody's records. Without test records the training records are asked about.
+
+    Returns:
+        None where the model is not linear, the loss is not cross-entropy, or there are too many records to ask.
+        The optimum is None where the algorithm minimises something else than the objective or the mean loss.
     """
     bounds = _critical_size(plan, sites)
     if bounds is None:

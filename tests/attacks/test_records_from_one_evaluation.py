@@ -216,9 +216,9 @@ def test_what_is_opened_under_masks_is_the_sum_of_rounded_losses_and_tells_nobod
 def test_a_site_refuses_finer_bins_than_its_policy_allows_before_it_connects(tmp_path: Path) -> None:
     trap = Trap(tmp_path, 4096)
     with pytest.raises(PlanError, match=r"evaluation.bins: 4096; this site's policy allows 256") as caught:
-        check_policy(AskedTerms(trap.plan), SitePolicy(max_attempts=100), "clinic-a")
+        check_policy(AskedTerms(trap.plan), SitePolicy(max_attempts=100, min_collaborators=3), "clinic-a")
     assert "set policy.max_bins: 4096 or more" in str(caught.value)
-    finer = SitePolicy(max_attempts=100, max_bins=4096)
+    finer = SitePolicy(max_attempts=100, min_collaborators=3, max_bins=4096)
     with pytest.raises(PlanError, match=r"evaluation.bins: 4096, this site has 100 records; .* 8 bins for each"):
         check_policy(AskedTerms(trap.plan, records=100), finer, "clinic-a")
     check_policy(AskedTerms(trap.plan, records=512), finer, "clinic-a")

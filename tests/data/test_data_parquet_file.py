@@ -186,7 +186,7 @@ def test_any_changed_byte_of_a_file_gives_records_or_one_clear_fault(tmp_path: P
 
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "is_installed", lambda name: name != "pyarrow")
-    with pytest.raises(DataError, match=r"this needs pyarrow, .*: pip install 'fedfair\[parquet\]'"):
+    with pytest.raises(DataError, match=r"this needs pyarrow, .* -r requirements/extras/parquet\.txt"):
         read_csv(write(tmp_path), spec(), None, ())
 
 

@@ -14,7 +14,7 @@ from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
-from fedfair.simulation.linear_family import least_served_size
+from fedfair.simulation.linear_family import family_facts
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.training.binding import initial_model
 from fedfair.training.device import SplitRecords
@@ -139,7 +139,7 @@ def test_bytes_beside_numbers_are_pooled_as_numbers() -> None:
 def test_the_critical_size_is_that_of_the_numbers() -> None:
     held = images(40)
     found, expected = (
-        least_served_size(plan(), {ParticipantId("clinic-a"): Splits(own)}) for own in (held, as_numbers(held))
+        family_facts(plan(), {ParticipantId("clinic-a"): Splits(own)}) for own in (held, as_numbers(held))
     )
     assert found == expected
 

@@ -77,7 +77,7 @@ def test_nobody_waits_at_the_end_for_a_site_that_was_sent_away_for_good(tmp_path
             await federation.watching.until_said("clinic-c connected")
             await link.send(hello)
             await federation.watching.until_said("clinic-c is disconnected")
-        await asyncio.gather(*others)
+        await asyncio.gather(*others, federation.begin_with("clinic-a", "clinic-b"))
         notes.extend(federation.watching.notes)
 
     assert play(workspace, misbehaves).state.value == "finished"

@@ -212,6 +212,7 @@ class Site:
                 "allow_plain_sums": True,
                 "mode": "semi-honest",
                 "max_clip": 1024.0,
+                "min_collaborators": 1,
                 "allow_module_code": True,
                 "publish_site_means": True,
                 "reveals": SUMS_ONLY,

@@ -132,4 +132,5 @@ def test_the_four_tables_of_the_demonstration_are_predicted_as_their_one_table(
     one = predict(run, demonstration / "eicu_demo_mortality.csv.gz", "--keep", "patientunitstayid")
     chances = {row["patientunitstayid"]: float(row["probability_Alive"]) for row in rows}
     found = {row["patientunitstayid"]: float(row["probability_Alive"]) for row in one}
-    assert found == pytest.approx({stay: chances[stay] for stay in found}, abs=1e-12)
+    # The model is of single precision, whose last bit depends on the place of a record in its batch.
+    assert found == pytest.approx({stay: chances[stay] for stay in found}, abs=1e-6)

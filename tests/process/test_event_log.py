@@ -188,7 +188,7 @@ def test_a_fault_that_ends_the_process_is_a_line_and_a_stop_is_no_error() -> Non
     failed, stopped, missing = lines_of(written)
     assert (failed["event"], failed["level"], failed["status"]) == ("command_failed", "error", 3)
     assert (failed["fault"], failed["remedy"]) == ("AbortedError", "start it again")
-    assert (stopped["event"], stopped["level"], stopped["status"]) == ("command_stopped", "info", 0)
+    assert (stopped["event"], stopped["level"], stopped["status"]) == ("command_stopped", "info", 4)
     assert (missing["message"], missing["status"]) == ("No such file or directory plan.yaml", 2)
 
 

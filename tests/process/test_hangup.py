@@ -13,6 +13,7 @@ import pytest
 
 from fedfair.process.hangup import terminal_outlived
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE
 
 SERVICE = """
 import signal, sys, threading
@@ -47,7 +48,7 @@ def test_a_service_whose_terminal_closes_goes_on_and_may_still_write(tmp_path: P
     while b"serving" not in said:
         said += os.read(ours, 1024)
     os.close(ours)
-    assert running.wait(timeout=180) == 0
+    assert running.wait(timeout=PATIENCE) == 0
     assert (tmp_path / "alive").read_text() == "still"
 
 

@@ -61,7 +61,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 def test_sigterm_where_nothing_can_be_raised_still_stops_a_service_in_order(how: str) -> None:
     ended = run("SIGTERM", how)
     assert (ended.returncode, ended.stdout, ended.stderr.strip()) == (
-        0, "", "the work was stopped by its operator (SIGTERM)"
+        4, "", "the work was stopped by its operator (SIGTERM)"
     )  # fmt: skip
 
 
@@ -154,8 +154,8 @@ launch(load)
 @pytest.mark.parametrize(
     ("name", "how", "command", "status", "words"),
     [
-        ("SIGTERM", "bare", "work", 0, "the work was stopped by its operator (SIGTERM)\n"),
-        ("SIGTERM", "wrapped", "work", 0, "the work was stopped by its operator (SIGTERM)\n"),
+        ("SIGTERM", "bare", "work", 4, "the work was stopped by its operator (SIGTERM)\n"),
+        ("SIGTERM", "wrapped", "work", 4, "the work was stopped by its operator (SIGTERM)\n"),
         ("SIGTERM", "bare", "other", 130, ""),
         ("SIGINT", "bare", "work", 130, ""),
         ("SIGINT", "wrapped", "work", 130, ""),

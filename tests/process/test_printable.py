@@ -76,6 +76,8 @@ WRITERS = {
     "fedfair/cli/simulate.py", "fedfair/cli/evaluate.py",
     # A table that another program reads; a terminal is shown no control characters of it.
     "fedfair/cli/predict.py",
+    # Below the consoles, and of its own words and numbers alone: what a simulation waits for.
+    "fedfair/simulation/ray_cluster.py",
 }  # fmt: skip
 
 

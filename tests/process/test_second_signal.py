@@ -106,10 +106,10 @@ STOPPED = "the work was stopped by its operator (SIGTERM)\n"
 @pytest.mark.parametrize(
     ("kind", "first", "second", "status", "words"),
     [
-        ("a service", "SIGTERM", "SIGTERM", 0, LAST_WORDS),
+        ("a service", "SIGTERM", "SIGTERM", 4, LAST_WORDS),
         ("a service", "SIGINT", "SIGINT", 130, LAST_WORDS),
-        ("a service", "SIGTERM", "SIGINT", 0, LAST_WORDS),
-        ("a service that prepares", "SIGTERM", "SIGTERM", 0, STOPPED),
+        ("a service", "SIGTERM", "SIGINT", 4, LAST_WORDS),
+        ("a service that prepares", "SIGTERM", "SIGTERM", 4, STOPPED),
         ("a service that prepares", "SIGINT", "SIGTERM", 130, ""),
         ("a command", "SIGINT", "SIGINT", 130, ""),
     ],

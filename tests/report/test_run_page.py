@@ -226,7 +226,7 @@ def test_an_interval_is_said_to_be_proven_only_where_there_is_one(noised: bool) 
     promise = {"sample_level": {"statement": "noise"} if noised else None, "collaborator_level": None}
     shown = text_of(run_page({"a": read(complete() | {"setting": "deployment", "privacy": promise})}))
     assert ("proven to hold the truth" in shown) == (not noised)
-    assert ("they are estimates, and no interval around them is proven" in shown) == noised
+    assert ("they are estimates. No interval around them is proven" in shown) == noised
 
 
 def test_who_left_a_run_is_told_in_its_own_words() -> None:

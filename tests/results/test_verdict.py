@@ -16,7 +16,7 @@ from fedfair.results.document import ResultDocument, to_json
 from fedfair.results.reading import parse_result
 from fedfair.results.risks import Moment, PastRisk, ReportedGroupRisk, SplitRisk
 from fedfair.results.served_groups import served_groups
-from fedfair.results.training_course import Evaluated
+from fedfair.results.training_trend import Evaluated
 from fedfair.results.verdict import (
     Aim,
     Comparison,

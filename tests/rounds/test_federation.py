@@ -248,7 +248,7 @@ def test_a_training_run_that_was_finished_before_ends_at_once() -> None:
     earlier = playing()
     earlier.run_to_the_end()
     play = Play(earlier.plan, earlier.training_run, continued=Continued("0" * 32, 2, 1, 2))
-    assert kinds(play.tell(events.Started())) == ["Checkpoint", "Finish"]
+    assert kinds(play.tell(events.Started())) == ["Checkpoint", "Checkpoint", "Finish"]
 
 
 # ------------------------------------------------------------------ coming late, leaving, returning

@@ -12,7 +12,7 @@ from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
-from fedfair.simulation.linear_family import critical_sizes, least_served_size
+from fedfair.simulation.linear_family import critical_sizes, family_facts
 from fedfair.simulation.simulate import simulate_sites
 from tests import plans
 
@@ -38,11 +38,16 @@ def sites(minority: float, held_out: float | None = None) -> dict[ParticipantId,
     return {ParticipantId(name): Splits(base_rate(200, minority), None, tested) for name in plans.NAMES[:2]}
 
 
+def least_served(plan: Plan, held: dict[ParticipantId, Splits]) -> float | None:
+    facts = family_facts(plan, held)
+    return None if facts is None else facts.lowest
+
+
 def test_no_model_that_only_knows_a_base_rate_serves_twice_the_minority() -> None:
     # A worst group of share rho holds the whole minority m where the majority is preferred; a majority within it
     # remains only above rho = 2 m.
-    assert least_served_size(plan_of(), sites(0.15)) == pytest.approx(0.3, abs=1e-6)
-    assert least_served_size(plan_of(), sites(0.15, held_out=0.1)) == pytest.approx(0.2, abs=1e-6)
+    assert least_served(plan_of(), sites(0.15)) == pytest.approx(0.3, abs=1e-6)
+    assert least_served(plan_of(), sites(0.15, held_out=0.1)) == pytest.approx(0.2, abs=1e-6)
 
 
 def test_a_missing_value_counts_as_the_mean() -> None:
@@ -50,7 +55,7 @@ def test_a_missing_value_counts_as_the_mean() -> None:
     gaps = {name: Splits(replace(site.train, features=site.train.features.copy())) for name, site in known.items()}
     for site in gaps.values():
         site.train.features[::2] = np.nan
-    assert least_served_size(plan_of(), gaps) == pytest.approx(0.3, abs=1e-6)
+    assert least_served(plan_of(), gaps) == pytest.approx(0.3, abs=1e-6)
 
 
 def test_the_verdict_speaks_of_all_models_where_the_worst_group_is_served_worse_than_by_guessing() -> None:
@@ -66,9 +71,9 @@ def test_nobody_knows_all_models_of_another_kind_or_asks_about_too_many_records(
     other = plan_of().model_copy(
         update={"task": plans.parsed(task={"model": {"name": "mlp", "hidden": [2]}}).task}
     )
-    assert least_served_size(other, sites(0.15)) is None
+    assert least_served(other, sites(0.15)) is None
     monkeypatch.setattr("fedfair.simulation.linear_family.MAX_VALUES", 399)
-    assert least_served_size(plan_of(), sites(0.15)) is None
+    assert least_served(plan_of(), sites(0.15)) is None
 
 
 def test_bounds_for_many_records_hold_the_program() -> None:

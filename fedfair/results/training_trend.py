@@ -1,7 +1,7 @@
 """Says from a run's evaluations how its training went: to its optimum, not so far, or past it.
 
-What is looked at is the figure that the plan's algorithm minimises, over training records. Decides the name of the
-course; what follows from it is `advice.py`'s business. In this order:
+It looks at the figure that the plan's algorithm minimises, over training records. Decides how training is
+called; what follows from it is `advice.py`'s business. In this order:
 
     OPTIMUM   the least figure of all models of this kind is known, and the returned one is within `NEAR`
     RISING    training ended more than `RISE` above what it had reached before
@@ -32,7 +32,7 @@ LAST_PART = 2 / 3
 """The last part of training begins after this share of the rounds, or at the evaluation before."""
 
 
-class Course(enum.Enum):
+class Trend(enum.Enum):
     """How training went."""
 
     OPTIMUM = "at the optimum"
@@ -59,62 +59,62 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingCourse:
+class TrainingTrend:
     """How training went, with the evaluations that show it.
 
     Attributes:
-        course: its name.
+        trend: its name.
         before: the evaluation to compare the last one with: the best one, or the one before the last part.
-        end: the last one; None where there is none.
+        end: the last one; None where no training was watched, as where a saved model is evaluated.
         optimum: the least figure that a model of this kind can have; None where it is not known.
     """
 
-    course: Course
+    trend: Trend
     before: Evaluated | None = None
     end: Evaluated | None = None
     optimum: float | None = None
 
 
-def training_course(
+def training_trend(
     history: Sequence[Evaluated], factor: Callable[[int], float], reached: float, optimum: float | None
-) -> TrainingCourse:
+) -> TrainingTrend:
     """Return how training went.
 
     Args:
         history: from round 0 to the last round, as far as it was evaluated.
         factor: by what the learning rates of a round, from 1, are multiplied.
         reached: the figure of the returned model.
-        optimum: as in `TrainingCourse`.
+        optimum: as in `TrainingTrend`.
     """
     if optimum is not None and reached <= optimum * (1.0 + NEAR):
         # A solver ends a little above the optimum, too.
-        return TrainingCourse(Course.OPTIMUM, None, Evaluated(0, reached), min(optimum, reached))
+        return TrainingTrend(Trend.OPTIMUM, None, Evaluated(0, reached), min(optimum, reached))
     if len(history) < 2 or history[0].round != 0:
-        return TrainingCourse(Course.UNKNOWN)
+        return TrainingTrend(Trend.UNKNOWN)
     end, best = history[-1], min(history[:-1], key=lambda one: one.value)
     if end.value - best.value > RISE * best.value + _widths(end, best):
-        return TrainingCourse(Course.RISING, best, end, optimum)
+        return TrainingTrend(Trend.RISING, best, end, optimum)
     before = [one for one in history[1:-1] if one.round <= LAST_PART * end.round]
     if not before:
-        return TrainingCourse(Course.UNKNOWN)
+        return TrainingTrend(Trend.UNKNOWN, None, end)
     first, turn = history[0], before[-1]
-    return TrainingCourse(_settled(history, first, turn, factor), turn, end, optimum)
+    return TrainingTrend(_settled(history, first, turn, factor), turn, end, optimum)
 
 
 def _settled(
     history: Sequence[Evaluated], first: Evaluated, turn: Evaluated, factor: Callable[[int], float]
-) -> Course:
+) -> Trend:
     end = history[-1]
     if all(abs(one.value - first.value) <= MOVE * first.value for one in history):
-        return Course.STILL
+        return Trend.STILL
     last = sum(factor(number) for number in range(turn.round + 1, end.round + 1))
     whole = last + sum(factor(number) for number in range(1, turn.round + 1))
     gained = turn.value - end.value
     # Where it never was below the start, the noise of batches fell with the rate, and no more.
     falls = turn.value < first.value and gained > _widths(turn, end)
     if falls and gained * whole / last > GAIN * end.value:
-        return Course.FALLING
-    return Course.FLAT
+        return Trend.FALLING
+    return Trend.FLAT
 
 
 def _widths(one: Evaluated, other: Evaluated) -> float:
