@@ -348,8 +348,9 @@ def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> tuple[
     _, vector, metadata = load(workspace.folder / "save" / "last.safetensors")
     assert float(abs(vector - simulated.model.vector).max()) <= tolerance
     assert abs(float(metadata["threshold"]) - simulated.model.threshold) <= tolerance
-    assert metadata["round"] == str(plan.training.rounds)
     result = json.loads(workspace.result.read_text())
+    assert metadata["round"] == str(result["model"]["round"])
+    assert result["model"]["round"] == (simulated.result.model and simulated.result.model.round)
     assert result["state"] == "finished"
     assert result["plan_digest"] == metadata["plan_digest"] == simulated.result.plan_digest
     kept = parse_evaluation((workspace.folder / "save" / "evaluation.json").read_bytes(), "evaluation.json")
