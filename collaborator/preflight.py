@@ -116,7 +116,7 @@ def check_site(site: PreparedSite, find_address: Callable[[], Address], logs: Pa
     broken = _broken_terms(site)
     look("policy", lambda: keep_policy(site), lambda _: "allows this plan")
     look("protection", lambda: guarantee(site.plan), lambda words: words)
-    local = None if broken & CODE_TERMS else _look_at_computation(site, checklist)
+    local = None if broken & CODE_TERMS else _look_at_computation(site, checklist, allowed=not broken)
     identity = look("certificate", site.identity, _identity_words)
     if local is not None and identity is not None:
         local = _look_at_state(site, identity, local, checklist)
@@ -168,13 +168,18 @@ def _broken_terms(site: PreparedSite) -> frozenset[str]:
     return frozenset()
 
 
-def _look_at_computation(site: PreparedSite, checklist: _Checklist) -> _Local | None:
-    """Look at the data and the plan's digest, for which the plan's code runs; None where there is no digest."""
+def _look_at_computation(site: PreparedSite, checklist: _Checklist, *, allowed: bool) -> _Local | None:
+    """Look at the data and the plan's digest, for which the plan's code runs; None where there is no digest.
+
+    What the policy says of numbers of records is looked at where it allows all that was known before.
+    """
     look = checklist.look
     read = look("data", lambda: read_records(site), partial(_data_words, site))
     if read is not None:
         compared = compare_with_last_run(site, read.profile, datetime.now(UTC))
         checklist.items[-1] = replace(checklist.items[-1], profile=read.profile, last_run=compared)
+    if read is not None and allowed:
+        look("policy for these records", partial(keep_policy, site, read.splits.records), lambda _: "allows them")
     binding = look(
         "plan digest", lambda: plan_binding(site.plan, site.code.folder), lambda b: format_digest(b.digest)
     )

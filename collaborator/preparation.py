@@ -365,6 +365,7 @@ def make_ready(site: PreparedSite, processes: SiteProcesses | None = None) -> Re
         keep_freed_memory(binding.vector.nbytes)
     approval = read_approval(site, site.identity().signing_key.public_key(), binding.digest)
     records = read_records(site)
+    keep_policy(site, records.splits.records)
     account = open_account(site, binding.digest, records.splits)
     return replace(assemble(site, binding, approval, records, account, processes), own_run=own_run)
 
@@ -384,7 +385,6 @@ def assemble(
     """
     task, group = computing_client(site, binding, records, account, processes)
     _check_weight(site, task)
-    keep_policy(site, task.records)
     masked, layout = is_masked(site.plan), task.layout
     specs = sum_specs(site.plan, layout, binding.schema)
     totals = 0 if masked else max(spec.upload_bytes for spec in specs.values()) + 2 * MAX_WORDS_BYTES

@@ -36,6 +36,7 @@ from pydantic import BaseModel, Field
 
 from fedfair.fairness.chance import base_rate_by_chance, fewer_right_by_chance, mean_by_chance
 from fedfair.fairness.constant_prediction import best_constant_risk, majority_share
+from fedfair.fairness.served_size import ROUNDING
 from fedfair.results.risks import Moment, PastRisk, ReportedGroupRisk, SplitRisk
 from fedfair.results.scores import FROZEN
 from fedfair.results.served_groups import ServedGroups, served_groups
@@ -457,9 +458,10 @@ def _replaced_losses(returned: ReturnedEvaluation) -> Iterator[FoundFault]:
 
 def _better_from(risk: SplitRisk, floor: float) -> float | None:
     """Return the smallest size whose worst group beats the guess; so does that of every larger size."""
+    limit = floor * (1.0 - ROUNDING)
     sizes = [
         float(size)
         for size, group in risk.by_group_size.items()
-        if group.worst is not None and (group.bound or group.likely or (0.0, group.worst))[1] < floor
+        if group.worst is not None and (group.bound or group.likely or (0.0, group.worst))[1] < limit
     ]
     return min(sizes, default=None)

@@ -75,7 +75,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 
     def replica_of(training_run: TrainingRun) -> RunReplica:
         replica = RunReplica(training_run, bytes(32), Unkept())
-        replica.join("ab" * 16)
+        replica.restore("ab" * 16, training_run.state)
         return replica
 
     done = play_run(plan, folder, told).training_run

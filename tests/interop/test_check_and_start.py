@@ -191,6 +191,7 @@ CONNECTED = {"driver_of", "_until_stopped", "withdraw"}
 """Where a start connects; what these call comes later, or instead."""
 
 ONLY_AT_A_START = {
+    "other_process": "of _tell_of_another",
     "_tell_of_another": "says at once that a second process of the site waits, where a check does not wait",
     "_take_part": "its parts are looked at one by one",
     "asked_processes": "reads what torchrun says, by which no check is started",

@@ -11,6 +11,7 @@ import torch
 
 from fedfair.cli.loopback import prepare
 from fedfair.ids import ParticipantId
+from fedfair.rounds.events import DeadlineKind
 from fedfair.rounds.secagg_session import SecaggSession
 from fedfair.rounds.sum_round import OutgoingMessage
 from fedfair.secagg.checks import Check, SecaggError
@@ -24,7 +25,7 @@ def test_every_site_refuses_a_sum_that_is_wrong_by_one_unit(
     torch.set_num_threads(1)
     workspace = prepare(
         tmp_path,
-        small_plan(rounds=3, federation={"join_deadline_seconds": 1}, protection={"mode": "malicious"}),
+        small_plan(rounds=3, protection={"mode": "malicious"}),
     )
     honest, faults, notes = SecaggSession.announcement_for, [], []
 
@@ -39,6 +40,8 @@ def test_every_site_refuses_a_sum_that_is_wrong_by_one_unit(
     async def everybody(federation: Federation) -> None:
         parts = (federation.take_part(name) for name in workspace.collaborators)
         faults.extend(await asyncio.gather(*parts, return_exceptions=True))
+        # Nobody is left who could come back.
+        federation.deadlines.pass_running(DeadlineKind.JOIN)
         notes.extend(federation.watching.notes)
 
     assert play(workspace, everybody).state.value == "aborted"

@@ -31,7 +31,8 @@ def told(workspace: Workspace) -> list[str]:
 
 
 def test_a_site_that_was_away_at_the_end_is_told_when_it_returns_in_time(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=1, federation=TWO_OF_THREE))
+    sections = {**TWO_OF_THREE, "reconnect_grace_seconds": 600}
+    workspace = prepare(tmp_path, small_plan(rounds=1, federation=sections))
 
     async def away(federation: Federation) -> None:
         federation.ready("clinic-c")
@@ -39,7 +40,8 @@ def test_a_site_that_was_away_at_the_end_is_told_when_it_returns_in_time(tmp_pat
         async with federation.dial("clinic-c") as (link, hello):
             await link.send(hello)
             await federation.watching.until_said("clinic-c connected")
-        await federation.watching.until_said("the run is over; listening 15 s longer to tell clinic-c")
+        await federation.begin_with("clinic-a", "clinic-b")
+        await federation.watching.until_said("the run is over; listening 600 s longer to tell clinic-c")
         assert (await federation.take_part("clinic-c")).rounds == 1
         await asyncio.gather(*others)
 

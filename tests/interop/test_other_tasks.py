@@ -152,7 +152,7 @@ def rounded_by(workspace: Workspace, mean: float) -> float:
 
 
 FIGURES = 2.0**-7
-"""Errors are rounded to 2^-9 of themselves or less, so squares of them and what is divided by their sum to 2^-7."""
+"""Errors are rounded to 2^-9 of themselves or less, so their squares and quotients of sums of them to 2^-7."""
 
 
 @pytest.mark.parametrize("name", ["squared", "survival", "multi_label", "binary"])

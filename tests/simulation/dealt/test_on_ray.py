@@ -260,7 +260,7 @@ def test_an_address_without_a_port_is_left_to_ray(address: str) -> None:
 def test_without_ray_the_extra_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with (
-        pytest.raises(MissingExtraError, match=r"this needs ray.*pip install 'fedfair\[ray\]'") as missing,
+        pytest.raises(MissingExtraError, match=r"this needs ray.*-r requirements/extras/ray\.txt") as missing,
         ray_cluster.ray_session(None),
     ):
         raise AssertionError("there is no Ray")
