@@ -2,11 +2,11 @@
 
 Training for the worst group tilts what a model says, by design: the mean of its scores is then not the share of
 people to whom it happens. Platt scaling takes that back, p = sigmoid(a logit(score) + b). a and b are the maximum
-likelihood of the records of an evaluation, each with the middle of its bin for its score. So they follow from sums
-that are open already, and every machine that holds the sums has the same two numbers. Outcomes count as
+likelihood of the records of an evaluation, each with the middle of its bin for its score. So they follow from
+sums that are open already, and every machine that holds the sums has the same two numbers. Outcomes count as
 (n+ + 1) / (n+ + 2) and 1 / (n- + 2) in place of 1 and 0, so that a and b are finite where a score separates the
-classes. a is at least 0: the order of people never turns round. With two classes one fit is enough. With more there
-is one for each class against the rest, and whoever applies them scales the numbers of a record to sum 1.
+classes. a is at least 0: the order of people never turns round. With two classes one fit is enough. With more
+there is one for each class against the rest, and whoever applies them scales the numbers of a record to sum 1.
 
 Decides the fit, when there is none and why, and what it does to the bins. Which model it is stored with is
 `run.saved_model`'s business, applying it to records `prediction`'s.
@@ -33,7 +33,7 @@ SCORES_ONLY: Final = "scores, not probabilities"
 """What a model without a calibration returns, in the words of every place that shows it."""
 
 LEAST_SCORE = 2.0**-52
-"""Scores nearer to 0 or 1 count as so near, so that their logit is finite and the calibrated ones keep its order."""
+"""Scores nearer to 0 or 1 count as so near, so that their logit is finite, and the calibrated ones in order."""
 
 MOST_LOGIT = 700.0
 """A calibrated logit is no farther from 0, so that no probability is 0 and those of a record have a sum."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
+from fedfair.aggregation.calibration import SCORES_ONLY
 from fedfair.cli.own_form import own_form
 from fedfair.cli.own_verdict import faults_of_model
 from fedfair.errors import DataError
@@ -47,6 +48,9 @@ def predict_command(
     code_digest: str = typer.Option(
         None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
     ),
+    scores: bool = typer.Option(
+        False, "--scores", help="Write the model's own scores, without the calibration of its file."
+    ),
     replace: bool = typer.Option(False, "--replace", help="Replace the output if it exists."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
 ) -> None:
@@ -69,14 +73,22 @@ def predict_command(
 
     model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
     shown = str(output) == STANDARD
-    columns = prediction_columns(model.classes) if model.has_classes else model.answer_columns
+    if scores and not model.has_classes:
+        raise DataError(
+            f"this model has no scores of classes; its loss is the {model.loss.title}", "omit --scores"
+        )
+    calibrated = model.is_calibrated and not scores
+    columns = (
+        prediction_columns(model.classes, calibrated=calibrated) if model.has_classes else model.answer_columns
+    )
     if not shown:
         check_prediction_place(output, keep, columns, replace=replace)
     raw = model.raw if form is None else model.raw.written(form.section, form.key)
     rows = read_input(data, raw, keep, ignores_unknown=ignore_unknown)
     if model.has_classes:
-        chances, places = model.judged(rows)
-        text = prediction_text(chances, places, model.classes, rows.kept)
+        found, places = model.judged(rows)
+        chances = model.probabilities(found) if calibrated else found
+        text = prediction_text(chances, places, model.classes, rows.kept, calibrated=calibrated)
     else:
         text = answer_text(columns, model.answers(rows), rows.kept)
     if shown:
@@ -89,6 +101,9 @@ def predict_command(
         return
     if model.which is not None:
         error_console.print(Text(f"predicted by {model.which.words}"), soft_wrap=True)
+    if model.has_classes:
+        said = f"{SCORES_ONLY}: --scores asks for them" if scores else model.answer_words
+        error_console.print(Text(said), soft_wrap=True)
     for note in rows.notes:
         error_console.print(Text(note, style="yellow"), soft_wrap=True)
     if not shown:

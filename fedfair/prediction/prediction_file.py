@@ -1,4 +1,6 @@
-"""Predictions as a table: `predicted` and one column `probability_<class>` for each class, or numbers.
+"""Predictions as a table: `predicted` and a column `probability_<class>` for each class, or numbers.
+
+Scores that nothing calibrates are no probabilities, and their columns are `score_<class>`.
 
 Decides the columns, that each number reads back exactly, and that a file appears whole or not at all. A file that
 is there already is replaced only where that was asked for.
@@ -19,15 +21,15 @@ from fedfair.errors import DataError
 from fedfair.plan.fields import Scalar
 
 PREDICTED = "predicted"
-PROBABILITY = "probability_"
+PROBABILITY, SCORE = "probability_", "score_"
 
 
-def prediction_columns(classes: Sequence[Scalar]) -> tuple[str, ...]:
+def prediction_columns(classes: Sequence[Scalar], *, calibrated: bool) -> tuple[str, ...]:
     """Return the names of the columns of predictions; classes of one text are told apart by their numbers."""
     texts = [str(label) for label in classes]
     if len(set(texts)) < len(texts):
         texts = [str(place) for place in range(len(texts))]
-    return (PREDICTED, *(f"{PROBABILITY}{text}" for text in texts))
+    return (PREDICTED, *(f"{PROBABILITY if calibrated else SCORE}{text}" for text in texts))
 
 
 def check_prediction_place(path: Path, kept: Sequence[str], columns: Sequence[str], *, replace: bool) -> None:
@@ -59,18 +61,21 @@ def prediction_text(
     predicted: NDArray[np.int64],
     classes: Sequence[Scalar],
     kept: Mapping[str, NDArray[np.str_]],
+    *,
+    calibrated: bool,
 ) -> str:
     """Return predictions as comma-separated text with a header line.
 
     Args:
-        probabilities: (n, classes).
+        probabilities: (n, classes), or scores.
         predicted: (n,) number of the predicted class.
         classes: labels of the classes, in order.
         kept: texts (n,) by the name of a column to put before them.
+        calibrated: whether they are probabilities.
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*kept, *prediction_columns(classes)])
+    table.writerow([*kept, *prediction_columns(classes, calibrated=calibrated)])
     before = zip(*kept.values(), strict=True) if kept else (() for _ in predicted)
     for own, place, chances in zip(before, predicted.tolist(), probabilities.tolist(), strict=True):
         table.writerow([*own, classes[place], *chances])

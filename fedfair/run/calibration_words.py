@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Mapping
 
-from fedfair.aggregation.calibration import DIGITS, NOT_SAID, Calibration, ClassFit, Uncalibrated
+from fedfair.aggregation.calibration import DIGITS, NOT_SAID, SCORES_ONLY, Calibration, ClassFit, Uncalibrated
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.score_histogram import scored_classes
 
 CALIBRATION_KEY, UNCALIBRATED_KEY = "calibration", "uncalibrated"
 METHOD = "platt"
+RECORDS = {"train": "training", "validation": "validation", "test": "test"}
+NOBODY_SAYS = "nothing says how to calibrate them"
 
 
 def calibration_words(found: Calibration | Uncalibrated) -> dict[str, str]:
@@ -45,3 +47,10 @@ def parse_calibration(words: Mapping[str, str], classes: int) -> Calibration | U
     if tuple(fit.wanted for fit in fits) != wanted:
         raise ValueError(f"the calibration is of {len(fits)} classes, and the model has {classes}")
     return Calibration(told["split"], fits)
+
+
+def answer_words(found: Calibration | Uncalibrated) -> str:
+    """Return what a model of classes returns: probabilities, by which records, or only scores, and why."""
+    if isinstance(found, Calibration):
+        return f"probabilities, calibrated on {RECORDS[found.split]} records"
+    return f"{SCORES_ONLY}: {found.reason or NOBODY_SAYS}"

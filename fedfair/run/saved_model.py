@@ -1,11 +1,10 @@
 """A model in a file with everything that is needed to use it again, and a training run that only evaluates it.
 
 Beside the tensors a file carries, as strings: the threshold, which of the run's models it is and the rounds behind
-it, the plan's digest, the
-scaling of the features that the model expects, without which its figures would be those of another model, the
-calibration of its scores, and the description of what the model takes and returns. Aggregator, sites and simulations write the same file. Decides
-these words and the digest by which a saved model is approved; the format is `model_file.py`'s, the description
-`model_description.py`'s. No torch: the aggregator imports this module.
+it, the plan's digest, the scaling of the features that the model expects, without which its figures would be those
+of another model, the calibration of its scores, and the description of what the model takes and returns.
+Aggregator, sites and simulations write the same file. Decides these words and the digest by which a saved model is
+approved; the format is `model_file.py`'s, the description `model_description.py`'s. No torch: the aggregator imports this module.
 """
 
 from __future__ import annotations

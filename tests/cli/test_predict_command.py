@@ -69,14 +69,14 @@ def file_of(folder: Path, *lines: str) -> Path:
     return path
 
 
-def test_every_probability_gives_the_loss_that_the_evaluation_had(run: SavedRun, tmp_path: Path) -> None:
+def test_every_score_gives_the_loss_that_the_evaluation_had(run: SavedRun, tmp_path: Path) -> None:
     whole = file_of(tmp_path, *(run.workspace / "all.csv").read_text().splitlines())
     done = predict(run, whole)
     assert done.exit_code == 0, done.exception
     rows = written(tmp_path)
-    assert list(rows[0]) == ["predicted", "probability_no", "probability_yes or maybe"]
+    assert list(rows[0]) == ["predicted", "score_no", "score_yes or maybe"]
     labels = [line.rsplit(",", 1)[1] for line in whole.read_text().splitlines()]
-    columns = {"no": "probability_no", "yes": "probability_yes or maybe"}
+    columns = {"no": "score_no", "yes": "score_yes or maybe"}
     for place, name in enumerate(plans.NAMES):
         own = list(zip(rows, labels, strict=True))[place::3]
         losses = [-np.log(float(row[columns[label]])) for row, label in own]
@@ -181,7 +181,7 @@ def test_a_site_states_its_own_mean_where_training_filled_that_in(tmp_path: Path
     )
     assert "--fill age=NUMBER" in fault.remedy
     assert predict(run, data, "--fill", "age=39.5").exit_code == 0
-    chances = [float(row["probability_1"]) for row in written(tmp_path)]
+    chances = [float(row["score_1"]) for row in written(tmp_path)]
     assert -np.log(chances[1]) == pytest.approx(run.losses("a", "train")[0], abs=1e-6)
 
 

@@ -107,7 +107,7 @@ def test_a_clinic_alone_evaluates_and_predicts_as_the_deployed_run_and_its_simul
         assert CliRunner().invoke(app, words).exit_code == 0
         with (tmp_path / f"{name}.csv").open() as truths, output.open() as predictions:
             pairs = zip(csv.DictReader(truths), csv.DictReader(predictions), strict=True)
-            losses = [-np.log(float(made[f"probability_{truth['died']}"])) for truth, made in pairs]
+            losses = [-np.log(float(made[f"score_{truth['died']}"])) for truth, made in pairs]
         site = {ParticipantId(name): sites[ParticipantId(name)]}
         evaluated = evaluate_sites(plan, tmp_path, site, model, exact=False).losses[ParticipantId(name)]
         both = np.concatenate([evaluated[split].values for split in ("train", "test")])

@@ -72,7 +72,7 @@ def predict(run: SavedRun, tables: Path, *more: str) -> list[dict[str, str]]:
 
 def losses_of(rows: list[dict[str, str]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     known = [row for row in rows if row["hospitaldischargestatus"] in ("Alive", "Expired")]
-    chances = [float(row[f"probability_{row['hospitaldischargestatus']}"]) for row in known]
+    chances = [float(row[f"score_{row['hospitaldischargestatus']}"]) for row in known]
     return -np.log(np.array(chances))
 
 
@@ -130,6 +130,6 @@ def test_the_four_tables_of_the_demonstration_are_predicted_as_their_one_table(
     rows = predict(run, tables, "--keep", "hospitaldischargestatus")
     assert losses_of(rows) == pytest.approx(run.losses("a", "train"), abs=1e-6)
     one = predict(run, demonstration / "eicu_demo_mortality.csv.gz", "--keep", "patientunitstayid")
-    chances = {row["patientunitstayid"]: float(row["probability_Alive"]) for row in rows}
-    found = {row["patientunitstayid"]: float(row["probability_Alive"]) for row in one}
+    chances = {row["patientunitstayid"]: float(row["score_Alive"]) for row in rows}
+    found = {row["patientunitstayid"]: float(row["score_Alive"]) for row in one}
     assert found == pytest.approx({stay: chances[stay] for stay in found}, abs=1e-12)
