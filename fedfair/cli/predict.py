@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
@@ -15,6 +17,9 @@ from fedfair.cli.own_verdict import faults_of_model
 from fedfair.errors import DataError
 from fedfair.process.printable import printable
 from fedfair.process.terminal import error_console
+
+if TYPE_CHECKING:
+    from fedfair.prediction.loaded_model import SavedModel
 
 STANDARD = "-"
 
@@ -73,11 +78,7 @@ def predict_command(
 
     model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
     shown = str(output) == STANDARD
-    if scores and not model.has_classes:
-        raise DataError(
-            f"this model has no scores of classes; its loss is the {model.loss.title}", "omit --scores"
-        )
-    calibrated = model.is_calibrated and not scores
+    calibrated = _is_calibrated(model, scores=scores)
     columns = (
         prediction_columns(model.classes, calibrated=calibrated) if model.has_classes else model.answer_columns
     )
@@ -99,15 +100,29 @@ def predict_command(
         error_console.print(Text(f"warning: {fault}", style="yellow"), soft_wrap=True)
     if quiet:
         return
+    _say(model, rows.notes, scores=scores)
+    if not shown:
+        error_console.print(Text(f"{len(rows.features)} records predicted: {output}"), soft_wrap=True)
+
+
+def _is_calibrated(model: SavedModel, *, scores: bool) -> bool:
+    """Return whether probabilities are written; refuse scores of a model that has none."""
+    if scores and not model.has_classes:
+        raise DataError(
+            f"this model has no scores of classes; its loss is the {model.loss.title}", "omit --scores"
+        )
+    return model.is_calibrated and not scores
+
+
+def _say(model: SavedModel, notes: Iterable[str], *, scores: bool) -> None:
+    """Say which model has predicted, what its numbers are, and what was noticed on the way."""
     if model.which is not None:
         error_console.print(Text(f"predicted by {model.which.words}"), soft_wrap=True)
     if model.has_classes:
         said = f"{SCORES_ONLY}: --scores asks for them" if scores else model.answer_words
         error_console.print(Text(said), soft_wrap=True)
-    for note in rows.notes:
+    for note in notes:
         error_console.print(Text(note, style="yellow"), soft_wrap=True)
-    if not shown:
-        error_console.print(Text(f"{len(rows.features)} records predicted: {output}"), soft_wrap=True)
 
 
 def _fill(words: str) -> tuple[str, float]:

@@ -86,8 +86,9 @@ class ScaledModel(nn.Module):
         super().__init__()
         self.calibrated = loss.chances is not None and isinstance(calibration, Calibration)
         if isinstance(calibration, Calibration):
-            for name, values in zip(("slopes", "intercepts"), fits_of(calibration), strict=True):
-                self.register_buffer(name, values)
+            slopes, intercepts = fits_of(calibration)
+            self.register_buffer("slopes", slopes)
+            self.register_buffer("intercepts", intercepts)
         self.chances, self.by_logits = loss.chances, loss.is_cross_entropy
         self.module = module
         self.dtype = dtype

@@ -4,7 +4,8 @@ Beside the tensors a file carries, as strings: the threshold, which of the run's
 it, the plan's digest, the scaling of the features that the model expects, without which its figures would be those
 of another model, the calibration of its scores, and the description of what the model takes and returns.
 Aggregator, sites and simulations write the same file. Decides these words and the digest by which a saved model is
-approved; the format is `model_file.py`'s, the description `model_description.py`'s. No torch: the aggregator imports this module.
+approved; the format is `model_file.py`'s, the description `model_description.py`'s. No torch: the aggregator
+imports this module.
 """
 
 from __future__ import annotations

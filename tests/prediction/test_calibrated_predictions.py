@@ -33,7 +33,7 @@ TASK: dict[str, object] = {"partition": {"scheme": "random"}, "standardize": "se
 TRAINING: dict[str, object] = {"rounds": 4, "learning_rate": 0.3}
 
 
-def made(folder: Path, data: str = "breast-cancer", **evaluation: Any) -> SavedRun:
+def made(folder: Path, data: str = "breast-cancer", **evaluation: object) -> SavedRun:
     values = plans.stated(task=TASK | {"data": data}, training=TRAINING, evaluation=evaluation)
     return saved_run(folder, values)
 
