@@ -30,7 +30,7 @@ from fedfair.aggregation.ranking import expected_calibration_error
 from fedfair.aggregation.score_histogram import bin_middles, scored_classes
 
 SCORES_ONLY: Final = "scores, not probabilities"
-"""What a model without a calibration returns, in the words of every place that shows it."""
+"""The answers of a model without a calibration, in the words of every place that shows them."""
 
 LEAST_SCORE = 2.0**-52
 """Scores nearer to 0 or 1 count as so near, so that their logit is finite, and the calibrated ones in order."""

@@ -202,7 +202,7 @@ class SavedModel:
 
     @property
     def answer_words(self) -> str:
-        """What `predict_proba` returns: probabilities, by which records, or only scores, and why."""
+        """The answers of `predict_proba` in words: probabilities, by which records, or only scores, and why."""
         return answer_words(self._described.saved.calibration)
 
     @property

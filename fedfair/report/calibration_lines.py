@@ -1,4 +1,4 @@
-"""What a result says of probabilities, in sentences: whether there are any, and how much of them came true.
+"""The probabilities of a result in sentences: whether there are any, and how much of them came true.
 
 The same ones stand in the terminal, on a run's page and in a model's card. Decides the words and the rounding.
 """

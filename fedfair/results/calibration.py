@@ -40,7 +40,7 @@ class BeforeAndAfter(BaseModel):
 
 
 class CalibrationFigures(BaseModel):
-    """What makes probabilities of the model's scores."""
+    """The calibration of a model's scores, or why there is none."""
 
     model_config = FROZEN
 

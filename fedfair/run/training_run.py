@@ -163,7 +163,7 @@ class TrainingRun:
         for sums in (state.evaluated, state.evaluated_best, state.evaluated_earlier):
             if sums is not None and sums.vector_sha256 == model.vector_sha256:
                 return evaluator.calibration(sums.header, sums.replaced)
-        return Uncalibrated(evaluator.uncalibrated or "no evaluation was of this very model")
+        return Uncalibrated(evaluator.uncalibrated or "no sums of an evaluation of this very model are kept")
 
     # -------------------------------------------------------------- sums
 

@@ -132,7 +132,7 @@ def test_each_model_of_a_run_has_the_calibration_of_its_own_evaluation_or_none(t
     assert "calibration" in last
     # The file of the beginning is from before every evaluation.
     assert "calibration" not in initial
-    assert initial["uncalibrated"] == "no evaluation was of this very model"
+    assert initial["uncalibrated"] == "no sums of an evaluation of this very model are kept"
 
 
 def test_a_plan_that_asks_for_no_calibration_gets_none_and_its_model_says_why(tmp_path: Path) -> None:

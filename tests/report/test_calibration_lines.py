@@ -129,7 +129,10 @@ def test_events_in_time_have_observed_to_expected_as_a_headline(raw: SimulationO
     assert raw.result.test is not None
     risk = raw.result.test.model_copy(update={"accuracy": None, "metrics": metrics})
     document = raw.result.model_copy(update={"test": risk})
-    line = "Of the test records 12 had the event in the intervals; the model expects 16.0 (observed to expected 0.75)."
+    line = (
+        "Of the test records 12 had the event in the intervals; "
+        "the model expects 16.0 (observed to expected 0.75)."
+    )
     assert [*calibration_lines(document)] == [line]
     assert line in printed(document)
     assert line in run_page({"result.json": document})
