@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.calibration import Calibration, FittedFigures, Uncalibrated, figures_of, fitted
 from fedfair.aggregation.cvar_bounds import (
     Interval,
     SplitSummary,
@@ -42,6 +43,7 @@ from fedfair.plan.derived import (
     published_sites,
     reported_group_sizes,
     score_columns,
+    why_uncalibrated,
 )
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY, Loss, is_likelihood
@@ -97,6 +99,7 @@ class Evaluator:
         columns: how many histograms of scores each split has.
         deviation: standard deviation of the noise that each site adds to every number, in its unit; None where
             sums are exact.
+        uncalibrated: why models get no calibration; empty where they get one.
     """
 
     spec: HistogramSpec
@@ -112,6 +115,7 @@ class Evaluator:
     figures: int = 0
     deviation: float | None = None
     guess: float | None = None
+    uncalibrated: str = ""
 
     @classmethod
     def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Evaluator:
@@ -130,6 +134,7 @@ class Evaluator:
             planned_figures(plan, schema),
             evaluation_deviation(plan),
             guess_loss(plan, schema.classes) if is_likelihood(plan.task.loss) else None,
+            why_uncalibrated(plan, schema.classes),
         )
 
     def compared(self, evaluation: Evaluation) -> Interval:
@@ -253,9 +258,29 @@ class Evaluator:
         """Return how well the scores of each class rank and fit, by split; nothing unless the plan asks for it."""
         if not self.columns:
             return {}
-        sums = self._sums(header)
-        found = zip(SPLITS, sums["splits"]["records"], sums["scores"], strict=True)
-        return {name: class_rankings(block, self.min_group) for name, records, block in found if records > 0}
+        return {name: class_rankings(block, self.min_group) for name, block in self._score_blocks(header).items()}
+
+    def calibration(self, header: NDArray[np.float64], replaced: int) -> Calibration | Uncalibrated:
+        """Return what makes probabilities of the scores of the evaluated model, or why nothing does.
+
+        Args:
+            header: the total, as it was opened.
+            replaced: of how many records the loss was replaced, and so the score.
+        """
+        if self.uncalibrated:
+            return Uncalibrated(self.uncalibrated)
+        if replaced:
+            return Uncalibrated(f"{replaced} losses of its evaluation were replaced, and scores with them")
+        return fitted(self._score_blocks(header), self.min_group)
+
+    def calibrated(
+        self, header: NDArray[np.float64], calibration: Calibration | Uncalibrated
+    ) -> dict[str, dict[int, FittedFigures]]:
+        """Return what a calibration does to the records of each split, by class."""
+        if isinstance(calibration, Uncalibrated) or len(calibration.fits) != self.columns:
+            return {}
+        blocks = self._score_blocks(header)
+        return {name: figures_of(calibration, block, self.min_group) for name, block in blocks.items()}
 
     def hedged(self, header: NDArray[np.float64]) -> dict[str, float]:
         """Return the mean loss of the model mixed with the guess by the plan's group size, by split.
@@ -281,6 +306,12 @@ class Evaluator:
     def _sums(self, header: NDArray[np.float64]) -> NDArray[Any]:
         layout = evaluation_layout(self.spec, self.classes, len(self.sites), self.columns, self.figures)
         return layout.read(header)
+
+    def _score_blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        """Return the histograms of scores of each split that has records."""
+        sums = self._sums(header)
+        found = zip(SPLITS, sums["splits"]["records"], sums["scores"], strict=True)
+        return {name: block for name, records, block in found if records > 0}
 
     def _noised(self, header: NDArray[np.float64], deviation: float) -> dict[str, NoisedSplit]:
         """Return the parts of a total under noise, for each split that has records."""

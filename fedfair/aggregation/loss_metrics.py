@@ -2,7 +2,7 @@
 
     a number          squared error, absolute error, target, squared target    mean squared and absolute error, R^2
     several labels    of each: found, falsely found, missed                    recall, precision, accuracy of each
-    a time            of each interval: at risk, event, hazard                 observed and expected events
+    a time            of each interval: at risk, event, hazard                 observed by expected events
     pixels            correct pixels; of each class: common and joint area     pixel accuracy, overlap (IoU)
 
 Figures are divided by units that follow from the end of the loss histogram, powers of two, so that masked sums
@@ -187,11 +187,18 @@ def _labels(sums: NDArray[np.float64], records: int, fewest: int) -> dict[str, M
 
 def _intervals(sums: NDArray[np.float64], fewest: int) -> dict[str, Metric]:
     at_risk, events, expected = sums.T
+    # A total over all intervals, less those that are told, would tell of the others.
+    told = at_risk >= fewest
+    happened, promised = float(events[told].sum()), float(expected[told].sum())
+    ratios = np.divide(events, expected, out=np.full(len(events), np.nan), where=expected > 0.0)
     return {
         "interval_at_risk": _told(at_risk, at_risk, fewest),
         "interval_events": _told(events, at_risk, fewest),
         "interval_expected_events": _told(expected, at_risk, fewest),
-        "observed_to_expected": float(events.sum() / expected.sum()) if expected.sum() > 0.0 else None,
+        "interval_observed_to_expected": _told(ratios, at_risk, fewest),
+        "observed_events": happened if told.any() else None,
+        "expected_events": promised if told.any() else None,
+        "observed_to_expected": happened / promised if promised > 0.0 else None,
     }
 
 
@@ -215,5 +222,6 @@ def _shares(parts: NDArray[np.float64], wholes: NDArray[np.float64], fewest: int
 
 def _told(values: NDArray[np.float64], at_risk: NDArray[np.float64], fewest: int) -> tuple[float | None, ...]:
     return tuple(
-        value if many >= fewest else None for value, many in zip(values.tolist(), at_risk.tolist(), strict=True)
+        value if many >= fewest and math.isfinite(value) else None
+        for value, many in zip(values.tolist(), at_risk.tolist(), strict=True)
     )

@@ -74,10 +74,31 @@ class ClassRanking:
     @property
     def calibration_error(self) -> float | None:
         """The expected calibration error over the groups, 0 to 1; None without groups."""
-        if not self.groups:
-            return None
-        records = sum(group.records for group in self.groups)
-        return math.fsum(group.records * abs(group.mean_score - group.observed) for group in self.groups) / records
+        return _mean_difference(self.groups)
+
+
+def _mean_difference(groups: Sequence[CalibrationGroup]) -> float | None:
+    if not groups:
+        return None
+    records = sum(group.records for group in groups)
+    return math.fsum(group.records * abs(group.mean_score - group.observed) for group in groups) / records
+
+
+def expected_calibration_error(
+    positives: NDArray[np.float64], negatives: NDArray[np.float64], scores: NDArray[np.float64], fewest: int
+) -> float | None:
+    """Return the expected calibration error of bins that each have one score; None where records are too few.
+
+    Args:
+        positives: how many positive records each bin has, from the lowest scores on.
+        negatives: likewise.
+        scores: the score of each bin; increasing, so that the groups are those of the uncalibrated scores.
+        fewest: as for `calibration_groups`.
+    """
+    won, lost = ([int(count) for count in counts] for counts in (positives, negatives))
+    totals = (positives + negatives) * scores
+    summed = totals.reshape(-1, JOINED).sum(axis=1).tolist()
+    return _mean_difference(calibration_groups(_joined(won), _joined(lost), summed, fewest))
 
 
 def class_rankings(block: NDArray[Any], fewest: int) -> tuple[ClassRanking, ...]:

@@ -76,8 +76,14 @@ def bounded_scores(scores: NDArray[np.floating]) -> NDArray[np.float64]:
 
 def rounded_scores(scores: NDArray[np.float64], columns: int) -> NDArray[np.float64]:
     """Return the middle of the bin that each score is in: array of the same shape, of scores from 0 to 1."""
+    found: NDArray[np.float64] = bin_middles(columns)[_places(scores, score_edges(score_bins(columns)))]
+    return found
+
+
+def bin_middles(columns: int) -> NDArray[np.float64]:
+    """Return the middle of each bin, for which the scores in it count: increasing array (bins,) within (0, 1)."""
     edges = score_edges(score_bins(columns))
-    middles: NDArray[np.float64] = (0.5 * (edges[:-1] + edges[1:]))[_places(scores, edges)]
+    middles: NDArray[np.float64] = 0.5 * (edges[:-1] + edges[1:])
     return middles
 
 

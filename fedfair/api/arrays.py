@@ -31,7 +31,15 @@ from fedfair.errors import DataError, PlanError
 from fedfair.ids import ParticipantId, parse_participant_id
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Section
-from fedfair.plan.losses import CROSS_ENTROPY, LOSSES, Loss, LossSpec, SegmentationLoss, takes_classes
+from fedfair.plan.losses import (
+    CROSS_ENTROPY,
+    LOSSES,
+    Loss,
+    LossSpec,
+    SegmentationLoss,
+    has_classes,
+    takes_classes,
+)
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.plan.task_outputs import with_outputs
@@ -212,6 +220,8 @@ def _plan(
     task.setdefault("input_shape", list(schema.input_shape))
     if schema.classes:
         task.setdefault("classes", schema.classes)
+    if has_classes(loss) and "privacy" not in sections:
+        stated["evaluation"].setdefault("scores", True)
     # Plain values or not: validation checks them.
     values = cast("dict[str, Value]", stated)
     return validated(Plan, Document(Path("simulate"), values, {(): Spot(Path("simulate"), 0)}))

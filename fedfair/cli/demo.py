@@ -67,7 +67,7 @@ PLAN: Mapping[str, object] = {
         "seed": 1,
     },
     "secure_aggregation": {"mode": "malicious", "most_records": 1024},
-    "evaluation": {"every": 20},
+    "evaluation": {"every": 20, "scores": True},
 }
 
 

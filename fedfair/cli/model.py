@@ -36,7 +36,9 @@ def show(
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of tables."),
 ) -> None:
     """Show what a saved model takes and returns, and which plan trained it."""
+    from fedfair.plan.losses import has_classes
     from fedfair.report.model_facts import column_facts, model_facts
+    from fedfair.run.calibration_words import answer_words
 
     model = _described(model_file)
     faults = faults_of_model(model_file, model.saved.plan_digest)
@@ -52,6 +54,8 @@ def show(
         }
         if model.saved.which is not None:
             facts["which_model"] = model.saved.which.words
+        if has_classes(model.origin.description.record_loss):
+            facts["returns"] = answer_words(model.saved.calibration)
         console.print_json(json.dumps(facts | said))
         return
     table = Table(box=None, show_header=False)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
+from fedfair.aggregation.calibration import SCORES_ONLY
 from fedfair.cli.own_form import own_form
 from fedfair.cli.own_verdict import faults_of_model
 from fedfair.errors import DataError
 from fedfair.process.printable import printable
 from fedfair.process.terminal import error_console
+
+if TYPE_CHECKING:
+    from fedfair.prediction.loaded_model import SavedModel
 
 STANDARD = "-"
 
@@ -47,6 +53,9 @@ def predict_command(
     code_digest: str = typer.Option(
         None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
     ),
+    scores: bool = typer.Option(
+        False, "--scores", help="Write the model's own scores, without the calibration of its file."
+    ),
     replace: bool = typer.Option(False, "--replace", help="Replace the output if it exists."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
 ) -> None:
@@ -69,13 +78,15 @@ def predict_command(
 
     model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
     shown = str(output) == STANDARD
+    calibrated = _is_calibrated(model, scores=scores)
     columns = prediction_columns(model.classes) if model.has_classes else model.answer_columns
     if not shown:
         check_prediction_place(output, keep, columns, replace=replace)
     raw = model.raw if form is None else model.raw.written(form.section, form.key)
     rows = read_input(data, raw, keep, ignores_unknown=ignore_unknown)
     if model.has_classes:
-        chances, places = model.judged(rows)
+        found, places = model.judged(rows)
+        chances = model.probabilities(found) if calibrated else found
         text = prediction_text(chances, places, model.classes, rows.kept)
     else:
         text = answer_text(columns, model.answers(rows), rows.kept)
@@ -87,12 +98,29 @@ def predict_command(
         error_console.print(Text(f"warning: {fault}", style="yellow"), soft_wrap=True)
     if quiet:
         return
-    if model.which is not None:
-        error_console.print(Text(f"predicted by {model.which.words}"), soft_wrap=True)
-    for note in rows.notes:
-        error_console.print(Text(note, style="yellow"), soft_wrap=True)
+    _say(model, rows.notes, scores=scores)
     if not shown:
         error_console.print(Text(f"{len(rows.features)} records predicted: {output}"), soft_wrap=True)
+
+
+def _is_calibrated(model: SavedModel, *, scores: bool) -> bool:
+    """Return whether probabilities are written; refuse scores of a model that has none."""
+    if scores and not model.has_classes:
+        raise DataError(
+            f"this model has no scores of classes; its loss is the {model.loss.title}", "omit --scores"
+        )
+    return model.is_calibrated and not scores
+
+
+def _say(model: SavedModel, notes: Iterable[str], *, scores: bool) -> None:
+    """Say which model has predicted, what its numbers are, and what was noticed on the way."""
+    if model.which is not None:
+        error_console.print(Text(f"predicted by {model.which.words}"), soft_wrap=True)
+    if model.has_classes:
+        said = f"{SCORES_ONLY}: --scores asks for them" if scores else model.answer_words
+        error_console.print(Text(said), soft_wrap=True)
+    for note in notes:
+        error_console.print(Text(note, style="yellow"), soft_wrap=True)
 
 
 def _fill(words: str) -> tuple[str, float]:

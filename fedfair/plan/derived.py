@@ -253,6 +253,24 @@ def score_columns(plan: Plan, classes: int) -> int:
     return 1 if classes == 2 else classes
 
 
+def why_uncalibrated(plan: Plan, classes: int) -> str:
+    """Return why the plan's models get no calibration, as the end of a sentence; empty where they get one.
+
+    Args:
+        plan: the plan.
+        classes: how many there are; 0 where nobody can tell.
+    """
+    if not predicts_classes(plan):
+        return "its answers are no classes"
+    if protects_records(plan) or is_unevaluated(plan):
+        return "no histogram of scores carries the noise that protects records or sites"
+    if not plan.evaluation.scores:
+        return "the plan sums no scores (evaluation.scores: false)"
+    if classes > MAX_SCORED_CLASSES:
+        return f"with more than {MAX_SCORED_CLASSES} classes no scores are summed"
+    return "the plan asks for none (evaluation.calibration: none)" if plan.evaluation.calibration == "none" else ""
+
+
 # ------------------------------------------------------------------ how features are scaled
 
 

@@ -190,6 +190,8 @@ def _evaluation(plan: Plan) -> str:
     mixed = ", ".join(f"{name} {percent(weight / sum(weights.values()))}" for name, weight in weights.items())
     population = f"; a certificate speaks of a population with the sites' shares {mixed}" if weights else ""
     scores = "; AUC, Brier score and calibration" if plan.evaluation.scores else ""
+    if plan.evaluation.scores and plan.evaluation.calibration != "none":
+        scores += ", and by the same sums two numbers for each class that make scores probabilities (Platt)"
     schedule = schedule_of(plan)
     first = "" if schedule.evaluates_first else NOT_EVALUATED
     beside = ", accuracy" if predicts_classes(plan) else ""

@@ -429,6 +429,11 @@ class EvaluationSection(Section):
         description="true also sums a histogram of scores (the predicted probabilities) by class, for AUC and "
         "calibration, with up to 10 classes; every site must allow it (policy.reveals: score-sums)",
     )
+    calibration: Literal["platt", "none"] = Field(
+        default="platt",
+        description="with scores: true, what makes probabilities of scores: platt (two numbers for each class, "
+        "from the summed histogram of scores, stored with the model) or none; it opens no further sum",
+    )
     bins: int = Field(default=256, ge=8, le=4096, description="bins of the loss histogram, 8 to 4096")
     loss_range: PositiveFloat | None = Field(
         default=None,

@@ -1,8 +1,9 @@
 """A saved model in the formats of other systems, with the scaling of its features inside.
 
 Decides what goes in and what comes out, the same for every format. In: raw features (n, *input_shape), categories
-coded as the file says, NaN for a missing number. Out: the number of the likeliest class (n,), and the probability
-of each (n, classes). Scaling, filling and the model are inside. An export is run, and returned only if its
+coded as the file says, NaN for a missing number. Out: the number of the class of the highest score (n,), and the
+probability of each (n, classes), which is calibrated where the model's file has a calibration; the metadata say
+which. Scaling, filling, model and calibration are inside. An export is run, and returned only if its
 probabilities are the model's own.
 """
 
@@ -26,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.atomic_file import replace_file
 from fedfair.data.pixels import Values, feature_values
@@ -33,8 +35,10 @@ from fedfair.data.seeds import array_generator
 from fedfair.errors import DataError
 from fedfair.extras import install_command
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.prediction.calibrated_chances import calibrated_chances, fits_of
 from fedfair.prediction.loaded_model import SavedModel
 from fedfair.prediction.raw_rows import RawRows
+from fedfair.run.calibration_words import CALIBRATION_KEY, calibration_words
 from fedfair.run.model_description import schema_of
 from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
 
@@ -58,8 +62,11 @@ class ScaledModel(nn.Module):
         scaling: everybody's means and deviations of the numeric columns; None where there are none.
         by_ranges: whether columns are scaled by their declared ranges.
         dtype: in which the module computes.
+        calibration: of its scores, or why there is none.
     """
 
+    slopes: Tensor
+    intercepts: Tensor
     shift: Tensor
     scale: Tensor
     least: Tensor
@@ -74,8 +81,14 @@ class ScaledModel(nn.Module):
         by_ranges: bool,
         dtype: torch.dtype,
         loss: RecordLoss = CROSS_ENTROPY,
+        calibration: Calibration | Uncalibrated = NOT_SAID,
     ) -> None:
         super().__init__()
+        self.calibrated = loss.chances is not None and isinstance(calibration, Calibration)
+        if isinstance(calibration, Calibration):
+            slopes, intercepts = fits_of(calibration)
+            self.register_buffer("slopes", slopes)
+            self.register_buffer("intercepts", intercepts)
         self.chances, self.by_logits = loss.chances, loss.is_cross_entropy
         self.module = module
         self.dtype = dtype
@@ -107,7 +120,8 @@ class ScaledModel(nn.Module):
         if self.chances is None:
             return logits, logits
         chances = self.chances(logits)
-        return (logits if self.by_logits else chances).argmax(dim=1), chances
+        likeliest = (logits if self.by_logits else chances).argmax(dim=1)
+        return likeliest, calibrated_chances(chances, self.slopes, self.intercepts) if self.calibrated else chances
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +153,7 @@ def export_model(model: SavedModel, form: ExportFormat, features: Values | None 
     made = scaled_model(model)
     given = _samples(model) if features is None else np.asarray(feature_values(features), np.float64)
     rows = RawRows(given, None)
-    expected = model.judged(rows)[0] if model.has_classes else model.logits(rows).numpy()
+    expected = model.probabilities(model.judged(rows)[0]) if model.has_classes else model.logits(rows).numpy()
     makers: Mapping[ExportFormat, Callable[[ScaledModel, SavedModel, NDArray[np.floating]], _Found]] = {
         "onnx": _onnx,
         "torchscript": _torchscript,
@@ -183,7 +197,8 @@ def scaled_model(model: SavedModel) -> ScaledModel:
     schema, scaling = schema_of(model.description), model.described.saved.scaling
     ranges = model.description.input.by_ranges and bool(schema.numeric)
     dtype, loss = model.module.flat.dtype, model.module.record_loss
-    return ScaledModel(module, schema, scaling, by_ranges=ranges, dtype=dtype, loss=loss).eval()
+    found = model.described.saved.calibration
+    return ScaledModel(module, schema, scaling, by_ranges=ranges, dtype=dtype, loss=loss, calibration=found).eval()
 
 
 def export_metadata(model: SavedModel) -> dict[str, str]:
@@ -195,7 +210,16 @@ def export_metadata(model: SavedModel) -> dict[str, str]:
         "classes": json.dumps(model.classes),
         "features": json.dumps(schema.names),
         **model.description.words(),
+        **_answer_words(model),
     }
+
+
+def _answer_words(model: SavedModel) -> dict[str, str]:
+    """Return what the numbers of classes are, and the calibration that is inside."""
+    if not model.has_classes:
+        return {}
+    found = calibration_words(model.described.saved.calibration)
+    return {"returns": model.answer_words} | {key: found[key] for key in found if key == CALIBRATION_KEY}
 
 
 _Found = tuple[bytes, NDArray[np.float64]]

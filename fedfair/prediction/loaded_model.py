@@ -17,6 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from fedfair.aggregation.calibration import Calibration
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.data.csv_file import answers_of
 from fedfair.data.pixels import Values, are_pixels, feature_values
@@ -27,6 +28,7 @@ from fedfair.plan.fields import Scalar, is_reference
 from fedfair.plan.losses import Loss, OwnLoss, has_classes
 from fedfair.plan.task import ModelSpec
 from fedfair.prediction.answers import answer_names, answer_table, answers
+from fedfair.prediction.calibrated_chances import calibrated_chances, fits_of
 from fedfair.prediction.own_code import OwnCode, checked_code
 from fedfair.prediction.raw_rows import (
     RawColumns,
@@ -37,6 +39,7 @@ from fedfair.prediction.raw_rows import (
     rows_of_table,
 )
 from fedfair.prediction.raw_tables import GIVEN, table_of
+from fedfair.run.calibration_words import answer_words
 from fedfair.run.model_description import ModelDescription, schema_of, source_of
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.run.which_model import WhichModel
@@ -161,6 +164,21 @@ class SavedModel:
     def predict_proba(self, records: Records) -> NDArray[np.float64]:
         """Return the probability of each class, array (n, classes); each row sums to 1.
 
+        They are calibrated where the file has a calibration; see `answer_words`, and `scores` for those of the
+        model itself. `predict` says the class that the evaluation judged, which has the highest score: with a
+        calibration another class may have the highest probability.
+
+        Args:
+            records: as for `predict`.
+
+        Raises:
+            DataError: as for `predict`.
+        """
+        return self.probabilities(self.scores(records))
+
+    def scores(self, records: Records) -> NDArray[np.float64]:
+        """Return the score of each class, array (n, classes): what the model says before any calibration.
+
         Args:
             records: as for `predict`.
 
@@ -168,6 +186,24 @@ class SavedModel:
             DataError: as for `predict`.
         """
         return self.judged(self.rows(records))[0]
+
+    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return scores (n, classes) calibrated; as they are, where the file has no calibration."""
+        found = self._described.saved.calibration
+        if not isinstance(found, Calibration):
+            return scores
+        chances: NDArray[np.float64] = calibrated_chances(torch.from_numpy(scores), *fits_of(found)).numpy()
+        return chances
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether `predict_proba` returns probabilities, and not scores."""
+        return isinstance(self._described.saved.calibration, Calibration)
+
+    @property
+    def answer_words(self) -> str:
+        """The answers of `predict_proba` in words: probabilities, by which records, or only scores, and why."""
+        return answer_words(self._described.saved.calibration)
 
     @property
     def answer_columns(self) -> tuple[str, ...]:
@@ -255,7 +291,7 @@ class SavedModel:
             return torch.cat([self._module(features).cpu().double() for features, _ in placed.in_order()])
 
     def judged(self, rows: RawRows) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return the probability of each class, (n, classes), and the number of the likeliest, (n,).
+        """Return the score of each class, (n, classes), and the number of the class of the highest, (n,).
 
         Raises:
             DataError: the model predicts no class, or a value is missing that nothing fills in.

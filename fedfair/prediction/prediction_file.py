@@ -1,5 +1,8 @@
 """Predictions as a table: `predicted` and one column `probability_<class>` for each class, or numbers.
 
+A column has the same name where no calibration made a probability of a score: programs read it by its name, and
+`fedfair predict` says what it holds.
+
 Decides the columns, that each number reads back exactly, and that a file appears whole or not at all. A file that
 is there already is replaced only where that was asked for.
 """
@@ -63,7 +66,7 @@ def prediction_text(
     """Return predictions as comma-separated text with a header line.
 
     Args:
-        probabilities: (n, classes).
+        probabilities: (n, classes), or scores.
         predicted: (n,) number of the predicted class.
         classes: labels of the classes, in order.
         kept: texts (n,) by the name of a column to put before them.

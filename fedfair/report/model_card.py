@@ -25,6 +25,7 @@ from fedfair.errors import DataError
 from fedfair.plan.description import percent
 from fedfair.plan.digest import format_digest
 from fedfair.report import sentences
+from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.figure_names import EVERYBODY, TOO_FEW, UNIFORM_GUESS, interval
 from fedfair.report.model_facts import column_facts, model_facts
 from fedfair.report.tables import SPLIT_WORDS, metric_rows
@@ -133,6 +134,9 @@ def _fairness(result: ResultDocument) -> Iterator[str]:
     yield ""
     if risk.metrics:
         yield from _table(("metric", "value"), [(row[0], ", ".join(row[1:])) for row in metric_rows(risk.metrics)])
+        yield ""
+    if returned := [*calibration_lines(result)]:
+        yield from _bullets(returned)
         yield ""
     accuracy = "" if risk.accuracy is None else f"Accuracy: {risk.accuracy:.1%}. "
     yield f"{accuracy}{sentences.about_the_loss(result)}"

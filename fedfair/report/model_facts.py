@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from fedfair.plan.csv_table import OTHER, OWN
 from fedfair.plan.losses import has_classes, loss_in_words
 from fedfair.plan.sources import AcsEmploymentSource, DataSource, EicuSource
+from fedfair.run.calibration_words import answer_words
 from fedfair.run.model_description import (
     CategoryColumn,
     Column,
@@ -48,6 +49,7 @@ def model_facts(model: DescribedModel) -> tuple[tuple[str, str], ...]:
         ("takes", _shape(said.input.shape)),
         ("scaling", _scaling(model)),
         ("predicts", _predicts(said, predicted)),
+        *((("returns", answer_words(saved.calibration)),) if has_classes(said.record_loss) else ()),
         ("threshold", f"{saved.model.threshold:.6g}"),
     )
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from fedfair.plan.description import percent
 from fedfair.report import charts, sentences
 from fedfair.report.blocks import bullets, facts, paragraph, side_by_side, table
+from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.figure_names import (
     ACCURACY,
     BY_GROUP_SIZE,
@@ -103,6 +104,9 @@ def _summary(results: Sequence[Reported]) -> Markup:
         paragraph(sentences.setting_sentence(document), "soft"),
         paragraph(sentences.about_the_loss(document), "card"),
     ]
+    told = [*calibration_lines(document)]
+    if told:
+        parts.insert(2, bullets(told))
     if document.verdict is not None:
         parts.insert(2, _verdict(document.verdict))
     if document.state not in {None, "finished"}:

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from fedfair.report.blocks import figure, paragraph, table
+from fedfair.report.calibration_lines import ratio_text
 from fedfair.report.figure_names import TOO_FEW, interval
 from fedfair.report.figures import Chart, ChartAxis, Series, draw
 from fedfair.report.sentences import Reported
 from fedfair.results.scores import ClassScores, SplitScores
+from fedfair.run.calibration_words import RECORDS
 
 MAX_CURVES = 5
 """More curves, and the line that they should be on, cannot be told apart in one picture."""
@@ -30,7 +32,7 @@ def score_parts(results: Sequence[Reported]) -> Markup:
         "say one half always costs 0.25. The calibration error says how far scores are from what comes true, on "
         "average."
     )
-    return paragraph(words) + _table(told) + _picture(*told[0])
+    return paragraph(words) + _table(told) + _calibration(results[0]) + _picture(*told[0])
 
 
 def _table(told: Sequence[tuple[Reported, SplitScores]]) -> Markup:
@@ -46,6 +48,37 @@ def _table(told: Sequence[tuple[Reported, SplitScores]]) -> Markup:
         caption += (
             " All classes together: the mean of their AUC and calibration error, the sum of their Brier scores."
         )
+    return table(caption, headings, rows)
+
+
+def _calibration(about: Reported) -> Markup:
+    """Return what was promised and what came true in every split, before and after, where there are both."""
+    found = about.document.calibration
+    if found is None or found.split is None:
+        return Markup()
+    rows = [
+        (
+            f"{split}: class {wanted}",
+            f"{each.observed:.1%}",
+            f"{each.mean_before:.1%}",
+            ratio_text(each.observed_to_expected_before),
+            _figure(each.calibration_error_before),
+            f"{each.mean_after:.1%}",
+            ratio_text(each.observed_to_expected_after),
+            _figure(each.calibration_error_after),
+        )
+        for split, classes in found.splits.items()
+        for wanted, each in classes.items()
+    ]
+    headings = (
+        "records of", "observed", "mean score", "observed to expected", "calibration error",
+        "mean calibrated", "observed to expected", "calibration error",
+    )  # fmt: skip
+    caption = (
+        f"{about.label}: before and after the calibration, which was fitted on {RECORDS[found.split]} records."
+    )
+    if len(found.by_class) > 1:
+        caption += " Calibrated scores are those before each record's are scaled to sum 1."
     return table(caption, headings, rows)
 
 

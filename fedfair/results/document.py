@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.losses import NATS
+from fedfair.results.calibration import CalibrationFigures
 from fedfair.results.parts import (
     Departure,
     EvaluationWords,
@@ -99,6 +100,9 @@ class ResultDocument(BaseModel):
     )
     survey: SurveyWords | None = Field(
         default=None, description="what everybody's training records look like; omitted without a survey"
+    )
+    calibration: CalibrationFigures | None = Field(
+        default=None, description="what makes probabilities of the model's scores; omitted without classes"
     )
 
     @property

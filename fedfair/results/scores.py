@@ -45,6 +45,13 @@ class ClassScores(BaseModel):
     calibration_error: float | None = Field(
         description="mean difference between score and observed share over the rows of `reliability`, 0 to 1"
     )
+    observed: float | None = Field(
+        default=None, description="share of records that is of the class, 0 to 1; omitted where too few are"
+    )
+    mean_score: float | None = Field(default=None, description="mean of the scores, 0 to 1; omitted likewise")
+    observed_to_expected: float | None = Field(
+        default=None, description="observed by mean_score: 1 where as many are of the class as scores promise"
+    )
     reliability: tuple[ReliabilityRow, ...] = Field(
         default=(), description="scores beside what came true, from the lowest scores to the highest"
     )
@@ -127,13 +134,24 @@ def _class_scores(ranking: ClassRanking, fewest: int, auc: Interval | None, *, p
         ReliabilityRow(records=group.records, mean_score=group.mean_score, observed=group.observed)
         for group in ranking.groups
     )
+    records = ranking.positives + ranking.negatives
+    observed = ranking.positives / records
+    mean = math.fsum(group.records * group.mean_score for group in ranking.groups) / records
     return ClassScores(
         auc=auc.midpoint,
         auc_bound=(auc.lower, auc.upper) if proved else None,
         brier=ranking.brier,
         calibration_error=ranking.calibration_error,
+        observed=observed,
+        mean_score=mean,
+        observed_to_expected=observed_to_expected(observed, mean),
         reliability=rows,
     )
+
+
+def observed_to_expected(observed: float, mean: float) -> float | None:
+    """Return what came true by what was promised; None where nothing was."""
+    return observed / mean if mean > 0.0 else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

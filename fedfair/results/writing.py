@@ -41,12 +41,14 @@ from fedfair.plan.derived import (
     predicts_classes,
     protects_records,
     reported_group_sizes,
+    why_uncalibrated,
 )
 from fedfair.plan.description import summary
 from fedfair.plan.digest import format_digest
 from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.plan.schema import Plan
 from fedfair.results.advice import AskFamily
+from fedfair.results.calibration import calibration_figures
 from fedfair.results.costs import Basis, SumCost, rounds_summary, traffic_summary
 from fedfair.results.document import FORMAT, ResultDocument
 from fedfair.results.parts import (
@@ -71,6 +73,7 @@ from fedfair.results.survey import survey_words
 from fedfair.results.training_trend import Evaluated
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
 from fedfair.results.verdict_words import UNEVALUATED, Known, worded
+from fedfair.run.calibration_words import NOBODY_SAYS
 from fedfair.run.training_run import RunResult
 from fedfair.run.which_model import WhichModel
 from fedfair.version import __version__
@@ -320,6 +323,10 @@ def _result(
     )
     if run.which is not None:
         written = written.model_copy(update={"model": _returned_model(run.which, run.vector_sha256)})
+    if predicts_classes(plan):
+        why = why_uncalibrated(plan, frame.classes) or NOBODY_SAYS
+        figures = calibration_figures(run.calibration, run.calibrated, why)
+        written = written.model_copy(update={"calibration": figures})
     if run.survey is None:
         return written
     return written.model_copy(update={"survey": survey_words(run.survey, plan.evaluation.min_group)})

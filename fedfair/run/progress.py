@@ -9,6 +9,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedfair.aggregation.calibration import NOT_SAID, Calibration, FittedFigures, Uncalibrated
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Confusion, Evaluation
 from fedfair.aggregation.ranking import ClassRanking
@@ -93,6 +94,8 @@ class RunResult:
         vector_sha256: 32 bytes, of that model; empty where nobody has said it.
         hedged: the mean loss of the evaluated model mixed with the guess, by split (`fairness.chance`); nothing
             where losses are no nats of whole outcomes.
+        calibration: of the evaluated model, or why it has none; of a saved model, what its file says.
+        calibrated: what that does to the records of each split, by class; nothing where there is none.
     """
 
     rounds: RoundNumber
@@ -110,3 +113,5 @@ class RunResult:
     which: WhichModel | None = None
     vector_sha256: bytes = b""
     hedged: Mapping[str, float] = field(default_factory=dict)
+    calibration: Calibration | Uncalibrated = NOT_SAID
+    calibrated: Mapping[str, Mapping[int, FittedFigures]] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """A model in a file with everything that is needed to use it again, and a training run that only evaluates it.
 
 Beside the tensors a file carries, as strings: the threshold, which of the run's models it is and the rounds behind
-it, the plan's digest, the
-scaling of the features that the model expects, without which its figures would be those of another model, and the
-description of what the model takes and returns. Aggregator, sites and simulations write the same file. Decides
-these words and the digest by which a saved model is approved; the format is `model_file.py`'s, the description
-`model_description.py`'s. No torch: the aggregator imports this module.
+it, the plan's digest, the scaling of the features that the model expects, without which its figures would be those
+of another model, the calibration of its scores, and the description of what the model takes and returns.
+Aggregator, sites and simulations write the same file. Decides these words and the digest by which a saved model is
+approved; the format is `model_file.py`'s, the description `model_description.py`'s. No torch: the aggregator
+imports this module.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from fedfair.aggregation import model_file
+from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
 from fedfair.aggregation.round_subject import scaling_digest
@@ -29,6 +30,7 @@ from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.schema import Plan
+from fedfair.run.calibration_words import calibration_words, parse_calibration
 from fedfair.run.model_description import (
     ModelDescription,
     NumberColumn,
@@ -61,6 +63,7 @@ class TrainedModel:
         plan_digest: of the plan that it was trained by, "sha256:" and 64 hex digits; empty if not said.
         scaling: of the features that it expects; None where it takes them as they are.
         which: which of the run's models it is; None where nobody has said it.
+        calibration: what makes probabilities of its scores, or why nothing does.
     """
 
     model: GlobalModel
@@ -68,6 +71,7 @@ class TrainedModel:
     plan_digest: str
     scaling: FeatureScaling | None
     which: WhichModel | None = None
+    calibration: Calibration | Uncalibrated = NOT_SAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +144,11 @@ def saved_of(training_run: TrainingRun, which: RunModel, plan_digest: str) -> Tr
         case "present":
             model, stated = training_run.model, training_run.which
             if stated is None:
-                return TrainedModel(model, done, plan_digest, training_run.scaling)
+                found = training_run.calibration_of(model)
+                return TrainedModel(model, done, plan_digest, training_run.scaling, calibration=found)
             said = stated
-    return TrainedModel(model, RoundNumber(said.round), plan_digest, training_run.scaling, said)
+    calibration = training_run.calibration_of(model)
+    return TrainedModel(model, RoundNumber(said.round), plan_digest, training_run.scaling, said, calibration)
 
 
 def save_model(path: Path, layout: Layout, saved: TrainedModel, origin: ModelOrigin) -> None:
@@ -181,7 +187,7 @@ def model_words(saved: TrainedModel, origin: ModelOrigin) -> dict[str, str]:
         words |= {KIND_KEY: saved.which.kind, ROUNDS_KEY: str(saved.which.rounds)}
     if saved.scaling is not None:
         words[SCALING_KEY] = scaling_text(saved.scaling)
-    return words
+    return words | calibration_words(saved.calibration)
 
 
 def read_saved(path: Path) -> DescribedModel:
@@ -199,6 +205,7 @@ def read_saved(path: Path) -> DescribedModel:
         stated = words.get(INITIAL_WEIGHTS_KEY)
         weights = None if stated is None else parse_digest(stated)
         sites = None if SITES_KEY not in words else parse_digest(words[SITES_KEY])
+        calibration = parse_calibration(words, len(description.label.labels))
     except (KeyError, ValueError, TypeError, PlanError) as error:
         raise DataError(
             f"{path} does not say its threshold, its round, its scaling or its columns as fedfair writes them: "
@@ -208,7 +215,7 @@ def read_saved(path: Path) -> DescribedModel:
     if not (math.isfinite(threshold) and threshold >= 0.0 and rounds >= 0):
         raise DataError(f"{path} says threshold {threshold} and round {rounds}")
     digest = words.get("plan_digest", "")
-    saved = TrainedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling, which)
+    saved = TrainedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling, which, calibration)
     tuned = words.get(FINE_TUNED_KEY, "")
     origin = ModelOrigin(words.get("federation", ""), digest, description, tuned, weights, sites)
     return DescribedModel(layout, saved, origin)
@@ -345,5 +352,5 @@ def evaluation_run(
             "evaluate the saved model with `fedfair evaluate`, on data that the promise is not about",
         )
     training_run = TrainingRun(evaluation_plan(plan, saved.round, exact=exact), layout, schema, saved.model.vector)
-    training_run.resume_at(saved.model.threshold, saved.round, saved.scaling, saved.which)
+    training_run.resume_at(saved.model.threshold, saved.round, saved.scaling, saved.which, saved.calibration)
     return training_run

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.long_vectors import IN_MEMORY, VectorRoom
@@ -89,6 +90,7 @@ class TrainingRun:
         self.lost_rounds = lost_before(plan)
         self.evaluation_only = False
         self._saved: WhichModel | None = None
+        self._saved_calibration: Calibration | Uncalibrated = NOT_SAID
 
     # -------------------------------------------------------------- the present state
 
@@ -148,6 +150,20 @@ class TrainingRun:
         """
         evaluated = self.state.evaluated
         return None if evaluated is None else replace(evaluated, threshold=self.state.latest.threshold)
+
+    def calibration_of(self, model: GlobalModel) -> Calibration | Uncalibrated:
+        """Return what makes probabilities of a model's scores, from an evaluation of this very model.
+
+        Args:
+            model: one of this run's; where a saved model is evaluated, that model, and its file has said it.
+        """
+        if self.evaluation_only:
+            return self._saved_calibration
+        state, evaluator = self.state, self.rules.evaluator
+        for sums in (state.evaluated, state.evaluated_best, state.evaluated_earlier):
+            if sums is not None and sums.vector_sha256 == model.vector_sha256:
+                return evaluator.calibration(sums.header, sums.replaced)
+        return Uncalibrated(evaluator.uncalibrated or "no sums of an evaluation of this very model are kept")
 
     # -------------------------------------------------------------- sums
 
@@ -209,6 +225,7 @@ class TrainingRun:
     def result(self) -> RunResult:
         """Return the result of the training run so far."""
         state, evaluator = self.state, self.rules.evaluator
+        calibration = self._latest_calibration()
         return RunResult(
             state.rounds_done,
             state.model.threshold,
@@ -225,7 +242,16 @@ class TrainingRun:
             self.which,
             state.model.vector_sha256,
             {} if state.evaluated is None else evaluator.hedged(state.evaluated.header),
+            calibration,
+            {} if state.evaluated is None else evaluator.calibrated(state.evaluated.header, calibration),
         )
+
+    def _latest_calibration(self) -> Calibration | Uncalibrated:
+        """Return the calibration of the model that was evaluated last; of a saved one, that of its file."""
+        evaluated = self.state.evaluated
+        if self.evaluation_only or evaluated is None:
+            return self._saved_calibration
+        return self.rules.evaluator.calibration(evaluated.header, evaluated.replaced)
 
     def snapshot(self) -> RunSnapshot:
         """Return what `restore` needs to resume from here; its vectors are the live ones, not copies."""
@@ -249,10 +275,15 @@ class TrainingRun:
         self._attempt, self.lost_rounds = attempt, lost_rounds
 
     def resume_at(
-        self, threshold: float, rounds_done: RoundNumber, scaling: FeatureScaling | None, which: WhichModel | None
+        self,
+        threshold: float,
+        rounds_done: RoundNumber,
+        scaling: FeatureScaling | None,
+        which: WhichModel | None,
+        calibration: Calibration | Uncalibrated = NOT_SAID,
     ) -> None:
         """Take the initial model for one that has so many rounds behind it: all that is due is its evaluation."""
-        self.evaluation_only, self._saved = True, which
+        self.evaluation_only, self._saved, self._saved_calibration = True, which, calibration
         model = replace(self.state.model, threshold=threshold)
         resumed = replace(self.state, stage=Stage.EVALUATION, model=model)
         self.state = self.initial = replace(resumed, rounds_done=rounds_done, scaling=scaling)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfair.aggregation.calibration import Uncalibrated
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.data.dataset import Splits
@@ -136,7 +137,9 @@ def personalise(
         for name, part in ((JUDGED, splits.validation), ("test", splits.test))
         if part
     }
-    return Personalised(chosen, replace(saved, model=best), binding.layout, origin, worst)
+    # The calibration of the federation's model is that of another one.
+    tuned = replace(saved, model=best, calibration=Uncalibrated("it was fine-tuned after its evaluation"))
+    return Personalised(chosen, saved if best is saved.model else tuned, binding.layout, origin, worst)
 
 
 def _client(

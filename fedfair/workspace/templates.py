@@ -52,7 +52,7 @@ policy:
   max_epsilon: null          # most epsilon that one plan may cost this site; null for any
   max_runs: null             # most runs of one plan; null takes 3 where sums are masked or noised
   # What may be known: docs/reference/site-policy.md
-  reveals: [update-sums, loss-sums, feature-sums]
+  reveals: [update-sums, loss-sums, feature-sums, score-sums]
   max_bins: 256              # most bins of an evaluation's histogram of losses: finer ones tell more of a record
   max_bins_per_record: 8     # most of them for each record of this site
   min_collaborators: null    # fewest collaborators in every sum; null for all of the plan's sites
@@ -121,6 +121,9 @@ secure_aggregation:
 evaluation:
   every: 10
   group_sizes: [0.05, 0.1, 0.2, 0.3, 0.5]
+  # Histograms of scores, for AUC and for two numbers that make scores probabilities. They carry no noise: say
+  # false with a privacy section, and for answers that are no classes.
+  scores: true
 """
 
 

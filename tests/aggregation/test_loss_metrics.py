@@ -85,9 +85,26 @@ def test_expected_events_are_the_hazards_of_those_at_risk() -> None:
     assert found["interval_at_risk"] == (4.0, 2.0)
     assert found["interval_events"] == (1.0, 1.0)
     assert found["interval_expected_events"] == (2.0, 1.0)
+    assert found["interval_observed_to_expected"] == (0.5, 1.0)
+    assert (found["observed_events"], found["expected_events"]) == (2.0, 3.0)
     assert found["observed_to_expected"] == pytest.approx(2 / 3)
     few = metrics_of(loss, sums_of(loss, FeatureSchema((1,), 0, targets=(2,)), outputs, targets), 4, RANGE, 3)
     assert few["interval_events"] == (1.0, None)
+    assert few["interval_observed_to_expected"] == (0.5, None)
+    # Totals are of the intervals that are told: otherwise their difference would tell of the other one.
+    assert (few["observed_events"], few["expected_events"], few["observed_to_expected"]) == (1.0, 2.0, 0.5)
+    none = metrics_of(
+        loss, sums_of(loss, FeatureSchema((1,), 0, targets=(2,)), outputs[:0], targets[:0]), 9, RANGE, 5
+    )
+    assert none["observed_events"] is None
+    assert none["observed_to_expected"] is None
+
+
+def test_an_interval_in_which_nothing_is_expected_has_no_ratio() -> None:
+    loss = SurvivalLoss(name="survival", intervals=(1.0,))
+    found = metrics_of(loss, np.array([9.0, 0.0, 0.0]), 9, RANGE, 5)
+    assert found["interval_observed_to_expected"] == (None,)
+    assert found["observed_to_expected"] is None
 
 
 def test_overlap_is_the_joint_area_of_both_masks() -> None:

@@ -78,17 +78,28 @@ def test_arrays_of_sites_become_a_model_that_predicts(outcome: SimulatedFederati
     assert outcome.plan.federation.collaborators == ("clinic-a", "clinic-b", "clinic-c")
 
 
-def test_an_evaluation_of_more_records_is_that_of_the_predicted_probabilities(
+def test_an_evaluation_of_more_records_is_that_of_the_scores(
     outcome: SimulatedFederation,
 ) -> None:
     features, labels = load_breast_cancer(return_X_y=True)
-    chances = outcome.model.predict_proba(features)[np.arange(len(labels)), labels]
+    chances = outcome.model.scores(features)[np.arange(len(labels)), labels]
     losses = outcome.record_losses(features, labels)
     np.testing.assert_allclose(losses, -np.log(chances), atol=1e-9)
     risks = outcome.evaluate(features, labels, group_sizes=[0.1, 1.0])
     assert risks.count == len(labels)
     assert risks.mean == pytest.approx(losses.mean())
     assert risks.by_group_size[0.1].worst == pytest.approx(worst_group_risk(losses, 0.1))
+
+
+def test_a_federation_of_arrays_has_calibrated_probabilities_unless_noise_forbids_it(
+    outcome: SimulatedFederation,
+) -> None:
+    features, _ = load_breast_cancer(return_X_y=True)
+    assert outcome.plan.evaluation.scores
+    assert outcome.model.is_calibrated
+    chances = outcome.model.predict_proba(features)
+    assert not np.array_equal(chances, outcome.model.scores(features))
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, atol=1e-12)
 
 
 def test_an_evaluation_without_records_is_that_of_the_held_out_ones(outcome: SimulatedFederation) -> None:

@@ -29,6 +29,10 @@ NOBODY = Answers(None)
 SHOWN = ("--yes", "--authority", "shown", "--code", "shown", "--approve", "shown")
 """What a rehearsal says in place of every person."""
 
+OWN = "collaborator: clinic-a\n"
+REVEALS = "reveals: [update-sums, loss-sums, feature-sums, score-sums]"
+"""A site that writes its own file allows by name what a new workspace's plan asks for."""
+
 
 def run(*words: str) -> str:
     outcome = CliRunner().invoke(app, list(words))
@@ -155,7 +159,7 @@ def test_yes_vouches_for_no_authority_no_code_and_no_plan() -> None:
     write_module(Path("lead"), "vouched_model")
     plan = Path("lead/plan/plan.yaml")
     plan.write_text(plan.read_text().replace("model: {name: linear}", 'model: "vouched_model:build"'))
-    Path("own.yaml").write_text("collaborator: clinic-a\npolicy: {allow_module_code: true}\n")
+    Path("own.yaml").write_text(f"{OWN}policy: {{allow_module_code: true, {REVEALS}}}\n")
     answered()
     # The site has a copy of its own, which is another module.
     sys.modules.pop("vouched_model", None)
@@ -377,7 +381,7 @@ def test_a_plan_that_the_policy_refuses_waits_until_the_site_has_changed_its_own
 
 def test_a_prepared_site_file_answers_for_policy_and_data() -> None:
     refused_by_policy()
-    Path("own.yaml").write_text("collaborator: clinic-a\npolicy: {publish_site_means: true}\n")
+    Path("own.yaml").write_text(f"{OWN}policy: {{publish_site_means: true, {REVEALS}}}\n")
     assert "approved: " in joined(*SHOWN, "--site-file", "own.yaml")
     Path("own.yaml").write_text("collaborator: clinic-b\n")
     with pytest.raises(PlanError, match="it was left alone"):

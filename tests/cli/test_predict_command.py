@@ -69,7 +69,7 @@ def file_of(folder: Path, *lines: str) -> Path:
     return path
 
 
-def test_every_probability_gives_the_loss_that_the_evaluation_had(run: SavedRun, tmp_path: Path) -> None:
+def test_every_score_gives_the_loss_that_the_evaluation_had(run: SavedRun, tmp_path: Path) -> None:
     whole = file_of(tmp_path, *(run.workspace / "all.csv").read_text().splitlines())
     done = predict(run, whole)
     assert done.exit_code == 0, done.exception

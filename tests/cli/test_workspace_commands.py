@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fedfair.aggregation.calibration import Calibration
 from fedfair.cli.workspace import app
 from fedfair.errors import FedfairError, PlanError
 from fedfair.plan.loading import load_plan
+from fedfair.policy.disclosures import of_run
+from fedfair.policy.plan_check import check_policy
+from fedfair.policy.site_config import SitePolicy, load_site_config
+from fedfair.policy.terms import AskedTerms
+from fedfair.simulation.simulate import simulate
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +42,18 @@ def test_a_new_workspace_has_a_good_plan_and_a_place_for_everything() -> None:
     }  # fmt: skip
     assert Path("heart/cert").stat().st_mode & 0o077 == 0
     assert {"cert/", "*.key", "data/"} <= set(Path("heart/.gitignore").read_text().split())
+
+
+def test_a_new_workspace_gives_calibrated_probabilities_and_its_own_site_file_allows_them() -> None:
+    run("create", "heart")
+    plan = load_plan(Path("heart/plan/plan.yaml"))
+    check_policy(AskedTerms(plan), load_site_config(Path("heart/collaborator.yaml")).policy, "clinic-a")
+    assert "score-sums" in of_run(plan)
+    assert "score-sums" not in SitePolicy().reveals  # a site allows them by name, and its new file does
+    short = plan.model_copy(update={"training": plan.training.model_copy(update={"rounds": 2})})
+    done = simulate(short, Path("heart"))
+    assert isinstance(done.saved.calibration, Calibration)
+    assert done.saved.calibration.split == "validation"
 
 
 def test_the_federations_name_may_differ_from_the_folders() -> None:

@@ -14,12 +14,14 @@ import yaml
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from fedfair.aggregation.evaluation_file import parse_evaluation
+from fedfair.aggregation.model_file import load
 from fedfair.aggregation.score_histogram import rounded_scores
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError
 from fedfair.fairness.record_losses import Losses
 from fedfair.plan.loading import load_plan
 from fedfair.results.document import JsonObject, to_json
+from fedfair.run.saved_model import save_model
 from fedfair.simulation.simulate import SimulationOutcome, simulate
 from tests.interop.federation_kit import NAMES, Federation, play
 from tests.plans import small_plan
@@ -98,6 +100,48 @@ def test_a_deployment_tells_of_scores_what_its_simulation_does(
     kept = parse_evaluation((workspace.folder / "save" / "evaluation.json").read_bytes(), "here")
     (sums,) = kept.splits["test"].scores or ()
     assert sum(sums.positives) + sum(sums.negatives) == deployed["test"]["n"]
+
+
+@pytest.mark.parametrize("data", ["breast-cancer", "digits"])
+def test_the_aggregator_every_site_and_the_simulation_store_one_calibration(tmp_path: Path, data: str) -> None:
+    workspace = prepare(tmp_path, asking(None, data=data))
+    assert play(workspace, everybody).state.value == "finished"
+    outcome = simulate(load_plan(workspace.plan), workspace.folder)
+    ours = workspace.folder / "simulated.safetensors"
+    save_model(ours, outcome.layout, outcome.saved, outcome.origin)
+    runs = sorted(workspace.folder.glob("runs/*/*/save/last.safetensors"))
+    assert [path.parts[-4] for path in runs] == list(NAMES)
+    files = [workspace.folder / "save" / "last.safetensors", *runs, ours]
+    stated = {load(path)[2]["calibration"] for path in files}
+    assert len(stated) == 1
+    told = json.loads(stated.pop())
+    # The plan holds no validation records out.
+    assert (told["method"], told["split"]) == ("platt", "train")
+    assert list(told["fits"]) == (["1"] if data == "breast-cancer" else [str(number) for number in range(10)])
+
+
+def test_each_model_of_a_run_has_the_calibration_of_its_own_evaluation_or_none(tmp_path: Path) -> None:
+    plan = asking(None)
+    training = plan["training"]
+    assert isinstance(training, dict)
+    evaluation = {"every": 3, "bins": 8, "scores": True}
+    workspace = prepare(tmp_path, plan | {"training": training | {"rounds": 5}, "evaluation": evaluation})
+    assert play(workspace, everybody).state.value == "finished"
+    save = workspace.folder / "save"
+    initial, last = (load(save / f"{kind}.safetensors")[2] for kind in ("init", "last"))
+    assert "calibration" in last
+    # The file of the beginning is from before every evaluation.
+    assert "calibration" not in initial
+    assert initial["uncalibrated"] == "no sums of an evaluation of this very model are kept"
+
+
+def test_a_plan_that_asks_for_no_calibration_gets_none_and_its_model_says_why(tmp_path: Path) -> None:
+    plan = asking(None)
+    workspace = prepare(tmp_path, plan | {"evaluation": {"every": 5, "scores": True, "calibration": "none"}})
+    assert play(workspace, everybody).state.value == "finished"
+    words = load(workspace.folder / "save" / "last.safetensors")[2]
+    assert "calibration" not in words
+    assert words["uncalibrated"] == "the plan asks for none (evaluation.calibration: none)"
 
 
 def test_ten_classes_are_each_told_of(tmp_path: Path) -> None:

@@ -74,7 +74,11 @@ def test_a_plan_that_sums_scores_says_so() -> None:
         "; each evaluation, by split and class, two histograms of the probabilities that the model gives: of the "
         "records of the class, and of the others"
     )
-    assert said["evaluates"] == words()["evaluates"] + "; AUC, Brier score and calibration"
+    plain = words()["evaluates"] + "; AUC, Brier score and calibration"
+    assert words(evaluation={"scores": True, "calibration": "none"})["evaluates"] == plain
+    assert said["evaluates"] == (
+        f"{plain}, and by the same sums two numbers for each class that make scores probabilities (Platt)"
+    )
 
 
 def test_every_model_and_source_has_words() -> None:

@@ -123,7 +123,7 @@ WORDS = {
     "samples": "batch", "bound": "quantile", "last": "best", "auto": "cpu", "fp32": "fp64", "none": "secure",
     "refuse": "mean", ",": ";", ".": ",", "utf-8": "latin-1",
     "localhost": "127.0.0.1", "mlp": None, "rcvar": None, 32: 24,
-    "x25519": "x25519-mlkem768", "histogram": "exact",
+    "x25519": "x25519-mlkem768", "histogram": "exact", "platt": "none",
     "constant": "linear", "cosine": "linear", "zang": "softplus", "best": "last",
 }  # fmt: skip
 

@@ -65,7 +65,13 @@ def simulated_run(workspace: Path, plan_file: Path, name: str = "last.safetensor
     outcome = simulate(plan, workspace)
     model = workspace / name
     done = RoundNumber(outcome.result.rounds)
-    saved = TrainedModel(outcome.model, done, outcome.origin.plan_digest, outcome.scaling)
+    saved = TrainedModel(
+        outcome.model,
+        done,
+        outcome.origin.plan_digest,
+        outcome.scaling,
+        calibration=outcome.saved.calibration,
+    )
     save_model(model, outcome.layout, saved, outcome.origin)
     return SavedRun(plan, workspace, plan_file, model, outcome)
 

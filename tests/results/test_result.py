@@ -171,6 +171,10 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
             },
         },
         "left_out": [],
+        "calibration": {
+            "method": "none",
+            "reason": "the plan sums no scores (evaluation.scores: false)",
+        },
         "evaluation": {"method": "histogram", "given_up": None},
         "privacy": {"sample_level": None, "collaborator_level": None},
         "secure_aggregation": {

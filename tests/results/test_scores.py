@@ -40,6 +40,9 @@ def test_two_classes_are_told_of_by_the_score_of_class_one() -> None:
                 "auc_bound": [0.75, 0.875],
                 "brier": 0.125,
                 "calibration_error": 0.25,
+                "observed": 0.5,
+                "mean_score": 0.45,
+                "observed_to_expected": 0.5 / 0.45,
                 "reliability": [
                     {"records": 6, "mean_score": 0.25, "observed": 0.5},
                     {"records": 4, "mean_score": 0.75, "observed": 1.0},

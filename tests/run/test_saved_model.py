@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedfair.aggregation import model_file
+from fedfair.aggregation.calibration import NOT_SAID, Calibration, ClassFit, Uncalibrated
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.cli.commands import app
@@ -17,6 +18,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json
+from fedfair.run.calibration_words import CALIBRATION_KEY, calibration_words
 from fedfair.run.saved_model import SCALING_KEY, ModelOrigin, TrainedModel, load_saved, model_words
 from fedfair.simulation.evaluate import evaluate
 from tests import plans
@@ -40,12 +42,18 @@ evaluation: {every: 3}
 """
 
 
+SOUND = '{"method":"platt","split":"train","fits":{"1":["0.5","0"]}}'
+
+
 def make_plan(standardize: str = "secure") -> Plan:
     return plans.parsed(["a"], task={"standardize": standardize}, training={"rounds": 8})
 
 
-def write(path: Path, **changes: str | None) -> Path:
-    saved = TrainedModel(GlobalModel(np.ones(3), 0.1), RoundNumber(7), DIGEST, SCALING)
+PLATT = Calibration("validation", (ClassFit(1, 0.712345678, -1.5e-7),))
+
+
+def write(path: Path, calibration: Calibration | Uncalibrated = NOT_SAID, /, **changes: str | None) -> Path:
+    saved = TrainedModel(GlobalModel(np.ones(3), 0.1), RoundNumber(7), DIGEST, SCALING, calibration=calibration)
     words = model_words(saved, ModelOrigin.of_plan(make_plan(), DIGEST, SCHEMA)) | changes
     kept = {key: value for key, value in words.items() if value is not None}
     model_file.save(path, LAYOUT, np.array([1.0, -2.0, 1 / 3]), kept)
@@ -61,6 +69,20 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert saved.scaling.scale.tolist() == SCALING.scale.tolist()
 
 
+@pytest.mark.parametrize("stated", [PLATT, Uncalibrated("the plan sums no scores"), NOT_SAID])
+def test_a_calibration_or_why_there_is_none_comes_back_exactly(
+    tmp_path: Path, stated: Calibration | Uncalibrated
+) -> None:
+    path = write(tmp_path / "m.safetensors", stated)
+    assert load_saved(path, make_plan(), LAYOUT, SCHEMA).calibration == stated
+
+
+def test_a_calibration_is_stored_as_decimal_texts() -> None:
+    assert calibration_words(PLATT) == {
+        CALIBRATION_KEY: '{"method":"platt","split":"validation","fits":{"1":["0.712345678","-1.5e-07"]}}'
+    }
+
+
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
@@ -72,6 +94,11 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path: Path) -> None:
         ({SCALING_KEY: '{"mean": [0], "scale": [1]}'}, "not of 2 numeric columns"),
         ({SCALING_KEY: '{"mean": [0, 0], "scale": [1, 0]}'}, "not positive"),
         ({SCALING_KEY: "[]"}, "does not say"),
+        ({CALIBRATION_KEY: "[]"}, "does not say"),
+        ({CALIBRATION_KEY: SOUND.replace("platt", "isotonic")}, "none that fedfair writes"),
+        ({CALIBRATION_KEY: SOUND.replace('"0.5"', '"-0.5"')}, "none that fedfair writes"),
+        ({CALIBRATION_KEY: SOUND.replace('"0.5"', '"nan"')}, "none that fedfair writes"),
+        ({CALIBRATION_KEY: SOUND.replace('"1"', '"0"')}, "of 1 classes, and the model has 2"),
     ],
 )
 def test_a_file_that_does_not_say_what_is_needed_is_refused(
