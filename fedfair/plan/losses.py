@@ -267,6 +267,11 @@ def has_classes(loss: Loss) -> bool:
     return loss.answers == "class"
 
 
+def predicts_number(loss: Loss) -> bool:
+    """Return whether a record's answer is one number, which is scaled within a run."""
+    return loss.answers == "number"
+
+
 def takes_classes(loss: Loss, classes: int | None) -> bool:
     """Return whether the answers are whole numbers of classes, one for a record or for each of its pixels.
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedfair.aggregation.requests import FeatureScaling
+from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling, of_features
 from fedfair.atomic_file import replace_file
 from fedfair.data.pixels import Values, feature_values
 from fedfair.data.seeds import array_generator
@@ -58,6 +59,8 @@ class ScaledModel(nn.Module):
         scaling: everybody's means and deviations of the numeric columns; None where there are none.
         by_ranges: whether columns are scaled by their declared ranges.
         dtype: in which the module computes.
+        loss: that the model was trained by.
+        target: of a predicted number, which comes out in its own unit.
     """
 
     shift: Tensor
@@ -74,10 +77,11 @@ class ScaledModel(nn.Module):
         by_ranges: bool,
         dtype: torch.dtype,
         loss: RecordLoss = CROSS_ENTROPY,
+        target: TargetScaling = AS_IT_IS,
     ) -> None:
         super().__init__()
         self.chances, self.by_logits = loss.chances, loss.is_cross_entropy
-        self.module = module
+        self.module, self.target = module, target
         self.dtype = dtype
         self.scaled = scaling is not None or by_ranges
         columns = schema.input_shape[0] if self.scaled else 0
@@ -85,7 +89,8 @@ class ScaledModel(nn.Module):
         least, greatest = np.full(columns, -np.inf), np.full(columns, np.inf)
         places = list(schema.numeric)
         if scaling is not None:
-            shift[places], scale[places] = scaling.mean, scaling.scale
+            columns_of = of_features(scaling, len(places))
+            shift[places], scale[places] = columns_of.mean, columns_of.scale
         elif by_ranges:
             low, high = np.array(schema.ranges, np.float64).reshape(-1, 2).T
             shift[places], scale[places] = low / 2 + high / 2, high / 2 - low / 2
@@ -105,6 +110,8 @@ class ScaledModel(nn.Module):
             features = torch.where(torch.isnan(features), torch.zeros_like(features), features)
         logits = self.module(features.to(self.dtype)).double()
         if self.chances is None:
+            if self.target != AS_IT_IS:
+                logits = logits * self.target.deviation + self.target.middle
             return logits, logits
         chances = self.chances(logits)
         return (logits if self.by_logits else chances).argmax(dim=1), chances
@@ -183,7 +190,9 @@ def scaled_model(model: SavedModel) -> ScaledModel:
     schema, scaling = schema_of(model.description), model.described.saved.scaling
     ranges = model.description.input.by_ranges and bool(schema.numeric)
     dtype, loss = model.module.flat.dtype, model.module.record_loss
-    return ScaledModel(module, schema, scaling, by_ranges=ranges, dtype=dtype, loss=loss).eval()
+    return ScaledModel(
+        module, schema, scaling, by_ranges=ranges, dtype=dtype, loss=loss, target=model.target
+    ).eval()
 
 
 def export_metadata(model: SavedModel) -> dict[str, str]:
@@ -207,9 +216,9 @@ def _samples(model: SavedModel) -> NDArray[np.float64]:
     draws = array_generator(0, "export")
     features = draws.normal(size=(SAMPLES, *schema.input_shape))
     if saved.scaling is not None:
-        columns = list(schema.numeric)
-        features[:, columns] = features[:, columns] * saved.scaling.scale + saved.scaling.mean
-        features[0, columns[0]] = np.nan
+        columns, known = list(schema.numeric), of_features(saved.scaling, len(schema.numeric))
+        features[:, columns] = features[:, columns] * known.scale + known.mean
+        features[0, columns[:1]] = np.nan
     return features
 
 
