@@ -2,9 +2,10 @@
 
 Decides which losses have such a target, where its numbers are in a scaling, and the unit of a loss. Whatever
 leaves a site, a state or a file is in the target's own unit. Only the local steps and the outputs of the model are
-in deviations. A loss of a deviation counts `loss_unit` natural ones:
+in deviations. One loss of the local steps is the loss of an error of one deviation, so that every loss of a number
+is as steep, whatever the target's unit is. In natural units it is
 
-    squared, huber    deviation^2            pinball    deviation
+    squared    s^2        huber    s^2 / 2, beyond delta delta (s - delta / 2)        pinball    max(q, 1 - q) s
 
 Where the run makes a standardisation sum, the target is its last column. Otherwise the middle and half the width
 of `task.loss.target_range` take the place of mean and deviation; without a range the target stays as it is. Numpy
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.feature_moments import unit_of, units_of
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.losses import HuberLoss, Loss, PinballLoss, SquaredLoss, predicts_number
+from fedfair.plan.losses import HuberLoss, Loss, PinballLoss, SquaredLoss, greatest_loss, predicts_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,12 @@ class TargetScaling:
         return targets if self == AS_IT_IS else (targets - self.middle) / self.deviation
 
     def loss_unit(self, loss: Loss) -> float:
-        """Return how many natural units one loss in deviations has; 1 for a loss of no number."""
-        match loss:
-            case SquaredLoss() | HuberLoss():
-                return self.deviation * self.deviation
-            case PinballLoss():
-                return self.deviation
-            case _:
-                return 1.0
+        """Return how many natural units one loss of the local steps has; 1 where nothing is scaled."""
+        if self == AS_IT_IS:
+            return 1.0
+        if isinstance(loss, SquaredLoss | HuberLoss | PinballLoss):
+            return greatest_loss(loss, self.deviation)
+        return 1.0
 
 
 AS_IT_IS = TargetScaling()

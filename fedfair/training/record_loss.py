@@ -213,25 +213,29 @@ def _number_loss(
         _regression_figures, target=target, unit=error_unit(loss, loss_range), middle=middle
     )
     again = functools.partial(_number_loss, loss=loss, loss_range=loss_range)
-    trained = _regression(loss, target.deviation)
-    return RecordLoss(trained, None, figures, unit=target.loss_unit(loss), scaled=again)
+    return RecordLoss(_regression(loss, target), None, figures, unit=target.loss_unit(loss), scaled=again)
 
 
-def _regression(loss: SquaredLoss | HuberLoss | PinballLoss, deviation: float) -> OutputsAndTargets:
+def _regression(loss: SquaredLoss | HuberLoss | PinballLoss, target: TargetScaling) -> OutputsAndTargets:
     match loss:
         case SquaredLoss():
             return lambda outputs, targets: (outputs[:, 0] - targets.to(outputs)).square()
         case HuberLoss(delta=delta):
-            return lambda outputs, targets: functional.huber_loss(
-                outputs[:, 0], targets.to(outputs), reduction="none", delta=delta / deviation
-            )
+            steepness = target.deviation * target.deviation / target.loss_unit(loss)
+            return functools.partial(_huber, delta=delta / target.deviation, steepness=steepness)
         case PinballLoss(quantile=quantile):
-            return functools.partial(_pinball, quantile=quantile)
+            steepness = target.deviation / target.loss_unit(loss)
+            return functools.partial(_pinball, below=quantile * steepness, above=(1.0 - quantile) * steepness)
 
 
-def _pinball(outputs: Tensor, targets: Tensor, quantile: float) -> Tensor:
+def _huber(outputs: Tensor, targets: Tensor, delta: float, steepness: float) -> Tensor:
+    losses = functional.huber_loss(outputs[:, 0], targets.to(outputs), reduction="none", delta=delta)
+    return losses if steepness == 1.0 else losses * steepness
+
+
+def _pinball(outputs: Tensor, targets: Tensor, below: float, above: float) -> Tensor:
     missing = targets.to(outputs) - outputs[:, 0]
-    return torch.maximum(quantile * missing, (quantile - 1.0) * missing)
+    return torch.maximum(below * missing, -above * missing)
 
 
 def _regression_figures(
