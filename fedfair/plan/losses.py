@@ -371,6 +371,23 @@ def greatest_loss(loss: SquaredLoss | HuberLoss | PinballLoss, error: float) -> 
             return max(quantile, 1.0 - quantile) * error
 
 
+def least_explained(loss: Loss) -> float:
+    """Return the least R^2 of a model that is right about its loss: 0 for a mean, which squared errors ask for.
+
+    A q-quantile is at most k = sqrt(max(q, 1 - q) / min(q, 1 - q)) deviations from the mean (Cantelli). What Huber
+    loss asks for is at most one deviation from it: where it is m below the mean, at most half of the errors e are
+    above delta, so that E e^2 is at least 2 m^2. Given the features, a mean squared error is then at most 1 + k^2
+    times the variance that is left, and that is at most the variance of the targets.
+    """
+    match loss:
+        case HuberLoss():
+            return -1.0
+        case PinballLoss(quantile=quantile):
+            return -max(quantile, 1.0 - quantile) / min(quantile, 1.0 - quantile)
+        case _:
+            return 0.0
+
+
 def loss_in_words(loss: Loss) -> str:
     """Return the loss with its unit, as a certificate names it; a plan's `cross_entropy` keeps its old words."""
     detail = ""
