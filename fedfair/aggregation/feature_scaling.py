@@ -69,21 +69,20 @@ def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()
 def scale_columns(
     features: NDArray[np.floating], numeric: tuple[int, ...], scaling: FeatureScaling
 ) -> NDArray[np.floating]:
-    """Return a copy of `features` (n, ...) with x_j replaced by (x_j - mean_j) / scale_j, j in `numeric`.
+    """Return a copy of `features` (n, columns) with x_j replaced by (x_j - mean_j) / scale_j, j in `numeric`.
 
     A missing x_j becomes 0.
 
     Raises:
         LocalProtocolError: the scaling is for another number of numeric columns.
     """
-    # One more column is the target (`target_scaling.py`).
-    if scaling.mean.shape != scaling.scale.shape or len(scaling.mean) - len(numeric) not in {0, 1}:
+    if scaling.mean.shape != (len(numeric),) or scaling.scale.shape != (len(numeric),):
         raise LocalProtocolError(
             f"the scaling has {scaling.mean.shape} means and {scaling.scale.shape} scales, "
             f"the features have {len(numeric)} numeric columns"
         )
     scaled = features.copy()
     columns = list(numeric)
-    values = (features[:, columns] - scaling.mean[: len(columns)]) / scaling.scale[: len(columns)]
+    values = (features[:, columns] - scaling.mean) / scaling.scale
     scaled[:, columns] = np.where(np.isnan(values), 0.0, values)
     return scaled

@@ -93,6 +93,8 @@ def summed_units(loss: Loss, schema: FeatureSchema) -> tuple[float, ...]:
     return (*units, 1.0 if loss.target_range is None else unit_of(*loss.target_range))
 
 
-def of_features(scaling: FeatureScaling, numeric: int) -> FeatureScaling:
-    """Return the part of a scaling that is of the features, of which so many are numeric."""
-    return replace(scaling, mean=scaling.mean[:numeric], scale=scaling.scale[:numeric])
+def of_features(loss: Loss, scaling: FeatureScaling) -> FeatureScaling:
+    """Return the part of a scaling that is of the features."""
+    if not predicts_number(loss):
+        return scaling
+    return replace(scaling, mean=scaling.mean[:-1], scale=scaling.scale[:-1])

@@ -89,8 +89,7 @@ class ScaledModel(nn.Module):
         least, greatest = np.full(columns, -np.inf), np.full(columns, np.inf)
         places = list(schema.numeric)
         if scaling is not None:
-            columns_of = of_features(scaling, len(places))
-            shift[places], scale[places] = columns_of.mean, columns_of.scale
+            shift[places], scale[places] = scaling.mean, scaling.scale
         elif by_ranges:
             low, high = np.array(schema.ranges, np.float64).reshape(-1, 2).T
             shift[places], scale[places] = low / 2 + high / 2, high / 2 - low / 2
@@ -188,6 +187,7 @@ def scaled_model(model: SavedModel) -> ScaledModel:
     for buffer in module.buffers():
         buffer.data = buffer.data.clone()
     schema, scaling = schema_of(model.description), model.described.saved.scaling
+    scaling = None if scaling is None else of_features(model.loss, scaling)
     ranges = model.description.input.by_ranges and bool(schema.numeric)
     dtype, loss = model.module.flat.dtype, model.module.record_loss
     return ScaledModel(
@@ -216,7 +216,7 @@ def _samples(model: SavedModel) -> NDArray[np.float64]:
     draws = array_generator(0, "export")
     features = draws.normal(size=(SAMPLES, *schema.input_shape))
     if saved.scaling is not None:
-        columns, known = list(schema.numeric), of_features(saved.scaling, len(schema.numeric))
+        columns, known = list(schema.numeric), of_features(model.loss, saved.scaling)
         features[:, columns] = features[:, columns] * known.scale + known.mean
         features[0, columns[:1]] = np.nan
     return features

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from fedfair.aggregation.feature_scaling import scale_columns
-from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling, scaled_columns, target_scaling
+from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling, of_features, scaled_columns, target_scaling
 from fedfair.data.csv_file import answers_of
 from fedfair.data.pixels import Values, are_pixels, feature_values
 from fedfair.data.ranges import scaled_features
@@ -249,7 +249,7 @@ class SavedModel:
             return features
         numbers = self._stated(feature_values(features))
         if described.scaling is not None:
-            return scale_columns(numbers, self._schema.numeric, described.scaling)
+            return scale_columns(numbers, self._schema.numeric, of_features(self.loss, described.scaling))
         if self.description.input.by_ranges and self._schema.numeric:
             return scaled_features(numbers, self._schema)
         return self._filled(numbers, rows.table)

@@ -30,7 +30,7 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
 from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.aggregation.target_scaling import AS_IT_IS, summed_units, target_scaling
+from fedfair.aggregation.target_scaling import AS_IT_IS, of_features, summed_units, target_scaling
 from fedfair.aggregation.training_sum import training_layout
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -599,9 +599,10 @@ class TrainingClient:
         return {name: self._records_of(dataset, scaling) for name, dataset in splits if dataset is not None}
 
     def _records_of(self, dataset: Dataset, scaling: FeatureScaling | None) -> SplitRecords:
-        scaled = (
-            None if scaling is None else partial(scale_columns, numeric=dataset.schema.numeric, scaling=scaling)
-        )
+        scaled = None
+        if scaling is not None:
+            own = of_features(self._plan.task.loss, scaling)
+            scaled = partial(scale_columns, numeric=dataset.schema.numeric, scaling=own)
         flat = self._model.flat
         labels = self._target.placed(dataset.labels)
         return SplitRecords.place(dataset.features, labels, flat.dtype, flat.device, scaled)

@@ -29,7 +29,7 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.aggregation.target_scaling import target_scaling
+from fedfair.aggregation.target_scaling import of_features, target_scaling
 from fedfair.aggregation.training_sum import training_layout
 from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -346,12 +346,12 @@ class VectorisedClients:
     def _pool(self, scaling: FeatureScaling | None) -> dict[str, Pool]:
         splits = ([getattr(site, name) for site in self._sites] for name in SPLITS)
         flat, loss = self._model.flat, self._plan.task.loss
-        target = target_scaling(loss, scaling)
+        target, own = target_scaling(loss, scaling), None if scaling is None else of_features(loss, scaling)
         self._loss_unit = target.loss_unit(loss)
         self._model.record_loss = self._model.record_loss.under(target)
         self._objective = objective_of(self._plan, self._loss_unit)
         return {
-            name: pooled(datasets, self._schema, scaling, flat.dtype, flat.device, target)
+            name: pooled(datasets, self._schema, own, flat.dtype, flat.device, target)
             for name, datasets in zip(SPLITS, splits, strict=True)
         }
 

@@ -17,7 +17,7 @@ from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.aggregation.target_scaling import target_scaling
+from fedfair.aggregation.target_scaling import of_features, target_scaling
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
 from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -199,6 +199,7 @@ class PrivateClients:
 
     def _pooled(self, scaling: FeatureScaling | None) -> Pool:
         flat, train = self._model.flat, [site.train for site in self._sites]
-        target = target_scaling(self._plan.task.loss, scaling)
+        loss = self._plan.task.loss
+        target, own = target_scaling(loss, scaling), None if scaling is None else of_features(loss, scaling)
         self._model.record_loss = self._model.record_loss.under(target)
-        return pooled(train, self._schema, scaling, flat.dtype, flat.device, target)
+        return pooled(train, self._schema, own, flat.dtype, flat.device, target)
