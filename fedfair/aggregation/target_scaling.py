@@ -32,25 +32,25 @@ class TargetScaling:
     Attributes:
         middle: what becomes 0, in units of the target.
         deviation: what becomes 1 beside it, above 0.
+        is_scaled: whether anything is scaled.
     """
 
-    middle: float = 0.0
-    deviation: float = 1.0
+    middle: float
+    deviation: float
+    is_scaled: bool = True
 
     def placed(self, targets: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return targets (n,) in deviations; the very array where nothing is scaled."""
-        return targets if self == AS_IT_IS else (targets - self.middle) / self.deviation
+        return (targets - self.middle) / self.deviation if self.is_scaled else targets
 
     def loss_unit(self, loss: Loss) -> float:
         """Return how many natural units one loss of the local steps has; 1 where nothing is scaled."""
-        if self == AS_IT_IS:
-            return 1.0
-        if isinstance(loss, SquaredLoss | HuberLoss | PinballLoss):
+        if self.is_scaled and isinstance(loss, SquaredLoss | HuberLoss | PinballLoss):
             return greatest_loss(loss, self.deviation)
         return 1.0
 
 
-AS_IT_IS = TargetScaling()
+AS_IT_IS = TargetScaling(0.0, 1.0, is_scaled=False)
 
 
 def target_scaling(loss: Loss, scaling: FeatureScaling | None) -> TargetScaling:
