@@ -67,6 +67,8 @@ class ScaledModel(nn.Module):
     scale: Tensor
     least: Tensor
     greatest: Tensor
+    target_shift: Tensor
+    target_scale: Tensor
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class ScaledModel(nn.Module):
     ) -> None:
         super().__init__()
         self.chances, self.by_logits = loss.chances, loss.is_cross_entropy
-        self.module, self.target = module, target
+        self.module, self.answers_in_deviations = module, target.is_scaled
         self.dtype = dtype
         self.scaled = scaling is not None or by_ranges
         columns = schema.input_shape[0] if self.scaled else 0
@@ -96,11 +98,14 @@ class ScaledModel(nn.Module):
             least[places], greatest[places] = -1.0, 1.0
         for name, values in (("shift", shift), ("scale", scale), ("least", least), ("greatest", greatest)):
             self.register_buffer(name, torch.from_numpy(values))
+        if target.is_scaled:
+            for name, value in (("target_shift", target.middle), ("target_scale", target.deviation)):
+                self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return the likeliest class, int64 (n,), and the probabilities, float64 (n, classes), of raw features.
 
-        A model without classes returns its outputs twice, float64 (n, *outputs).
+        A model without classes returns its outputs twice, float64 (n, *outputs), a number in its own unit.
         """
         if self.scaled:
             features = torch.minimum(
@@ -109,8 +114,8 @@ class ScaledModel(nn.Module):
             features = torch.where(torch.isnan(features), torch.zeros_like(features), features)
         logits = self.module(features.to(self.dtype)).double()
         if self.chances is None:
-            if self.target != AS_IT_IS:
-                logits = logits * self.target.deviation + self.target.middle
+            if self.answers_in_deviations:
+                logits = logits * self.target_scale + self.target_shift
             return logits, logits
         chances = self.chances(logits)
         return (logits if self.by_logits else chances).argmax(dim=1), chances

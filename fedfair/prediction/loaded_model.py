@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from fedfair.aggregation.feature_scaling import scale_columns
-from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling, of_features, scaled_columns, target_scaling
+from fedfair.aggregation.target_scaling import TargetScaling, of_features, scaled_columns, target_scaling
 from fedfair.data.csv_file import answers_of
 from fedfair.data.pixels import Values, are_pixels, feature_values
 from fedfair.data.ranges import scaled_features
@@ -262,7 +262,8 @@ class SavedModel:
     def logits(self, rows: RawRows) -> torch.Tensor:
         """Return the outputs (n, *outputs) in float64, a predicted number in its own unit."""
         outputs = self._outputs(rows)
-        return outputs if self._target == AS_IT_IS else outputs * self._target.deviation + self._target.middle
+        target = self._target
+        return outputs * target.deviation + target.middle if target.is_scaled else outputs
 
     def _outputs(self, rows: RawRows) -> torch.Tensor:
         """Return the outputs (n, *outputs) in float64, computed batch by batch as in an evaluation."""
