@@ -86,7 +86,7 @@ class _RegressionLoss(Section):
     target_range: TargetRange | None = Field(
         default=None,
         description="least and greatest target, such as [0, 120]; data outside are refused, and the histogram of "
-        "the losses reaches as far as the error can be; null for none",
+        "the losses reaches as far as the error can be; scales the target where no sum does; null for none",
     )
 
     @model_validator(mode="after")

@@ -70,6 +70,7 @@ from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.continuing import EXTEND_AGAIN, stated_state
 from fedfair.run.history import best_of, with_evaluation
+from fedfair.run.initial_threshold import initial_threshold, with_scaling
 from fedfair.run.progress import PURPOSE_OF, Progress, Stage
 from fedfair.run.state import OpenedSurvey, RunState
 from fedfair.run.threshold_bound import highest_threshold
@@ -189,7 +190,7 @@ class RunRules:
             )
         return RunState(
             self._first(),
-            GlobalModel(np.array(vector, self._layout.dtype), self._initial_threshold(scaling)),
+            GlobalModel(np.array(vector, self._layout.dtype), initial_threshold(self._plan, scaling)),
             scaling=scaling,
             clip=None if self._clips is None else self._clips.first,
             moments=self._optimizer.first_moments,
@@ -328,7 +329,7 @@ class RunRules:
             check_survey(totals.header, self._survey)
             after = replace(state, survey=OpenedSurvey(totals.header, tuple(sorted(members))))
         else:
-            after = self._scaled(state, scaling_from_sums(totals.header, self._units))
+            after = with_scaling(self._plan, state, scaling_from_sums(totals.header, self._units))
         if self._clips is not None and state.clip is not None:
             after = replace(after, clip=self._clips.after(state.clip, totals.sizes))
         stepped = self._closed(state, after, request.purpose, totals.contributors, evaluation, is_best=is_best)
@@ -590,25 +591,6 @@ class RunRules:
     def _first_with_model(self) -> Stage:
         """Return the first stage that has a model: what comes after a standardisation, or where there is none."""
         return Stage.EVALUATION if self._schedule.evaluates_after(0) else Stage.TRAINING
-
-    def _scaled(self, state: RunState, scaling: FeatureScaling) -> RunState:
-        """Return the state with the scaling that its sum opened; a threshold that nobody stated has its unit."""
-        threshold, state = self._initial_threshold(scaling), replace(state, scaling=scaling)
-        if threshold == state.model.threshold:
-            return state
-        return replace(state, model=replace(state.model, threshold=threshold))
-
-    def _initial_threshold(self, scaling: FeatureScaling | None) -> float:
-        """Return c before round 1: that of the initial weights, a number of the plan, or the bound B; else 1.
-
-        The 1 is a loss of the local steps.
-        """
-        begins, given = self._training.initial, self._training.threshold_init
-        if begins is not None and begins.threshold is not None:
-            return min(begins.threshold, self._upper)
-        if isinstance(given, str):
-            return loss_unit(self._plan.task.loss, scaling) if math.isinf(self._upper) else self._upper
-        return min(float(given), self._upper)
 
 
 def _is_of(evaluated: EvaluatedModel, model: GlobalModel) -> bool:

@@ -22,7 +22,6 @@ from torch import Tensor
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.evaluation_sums import confused_classes, planned_layout
-from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
 from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
 from fedfair.aggregation.model_layout import Layout
@@ -30,9 +29,9 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
 from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.aggregation.target_scaling import AS_IT_IS, of_features, summed_units, target_scaling
+from fedfair.aggregation.target_scaling import AS_IT_IS, summed_units, target_scaling
 from fedfair.aggregation.training_sum import training_layout
-from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -67,6 +66,7 @@ from fedfair.training.local_sgd import Batch, Drift, LocalSteps
 from fedfair.training.model_draws import model_draws
 from fedfair.training.model_faults import training_faults
 from fedfair.training.own_variates import Correction
+from fedfair.training.placed_records import placed_records
 from fedfair.training.site_memory import OwnStart, Remembered
 from fedfair.training.statistics import (
     evaluation_header,
@@ -596,16 +596,8 @@ class TrainingClient:
         self._model.record_loss = self._model.record_loss.under(self._target)
         self._objective = objective_of(self._plan, self.loss_unit)
         splits = zip(SPLITS, (self._splits.train, self._splits.validation, self._splits.test), strict=True)
-        return {name: self._records_of(dataset, scaling) for name, dataset in splits if dataset is not None}
-
-    def _records_of(self, dataset: Dataset, scaling: FeatureScaling | None) -> SplitRecords:
-        scaled = None
-        if scaling is not None:
-            own = of_features(self._plan.task.loss, scaling)
-            scaled = partial(scale_columns, numeric=dataset.schema.numeric, scaling=own)
-        flat = self._model.flat
-        labels = self._target.placed(dataset.labels)
-        return SplitRecords.place(dataset.features, labels, flat.dtype, flat.device, scaled)
+        placed = partial(placed_records, loss=self._plan.task.loss, scaling=scaling, like=self._model.flat)
+        return {name: placed(dataset) for name, dataset in splits if dataset is not None}
 
 
 def _count_unsound(values: NDArray[np.floating]) -> int:

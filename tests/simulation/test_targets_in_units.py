@@ -1,6 +1,6 @@
 """A target in any unit is trained as its deviations are: the two runs are one, but for the unit of every loss.
 
-The oracle is the run on (x - mean) / deviation and (y - mean) / deviation, whose scaling is 0 and 1 up to rounding.
+The oracle is the run on (x - mean) / deviation and (y - mean) / deviation, which is scaled by 0 and 1.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from tests.plans import NAMES, Section, over, untuned
 torch.set_num_threads(1)
 
 COLUMNS = tuple(f"x{place}" for place in range(10))
-UNIT = 77.0
-"""The deviation of the targets, about."""
 
 
 def diabetes(*, scaled: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -132,7 +130,7 @@ def test_noised_steps_are_the_same_in_any_unit_of_a_declared_range(tmp_path: Pat
         own = 1.0 if part == "hundreds" else unit
         loss = {**LOSSES[name], "target_range": ends, **({"delta": delta} if name == "huber" else {})}
         csv = {"target": "y", "numeric": list(COLUMNS), "train": "table.csv"}
-        csv["ranges"] = dict.fromkeys(COLUMNS, [-0.25, 0.25])
+        csv["ranges"] = {column: [-0.25, 0.25] for column in COLUMNS}
         plan = plan_of(
             loss,
             {"data": {"csv": csv}, "standardize": "ranges"},
@@ -218,7 +216,7 @@ def test_defaults_come_to_the_optimum_of_the_mean_and_to_a_use_of_the_plans_obje
 def test_a_declared_range_scales_the_target_where_no_sum_is_made(tmp_path: Path) -> None:
     write(tmp_path, *diabetes(scaled=True))
     csv = {"target": "y", "numeric": list(COLUMNS), "train": "table.csv"}
-    csv["ranges"] = dict.fromkeys(COLUMNS, [-0.25, 0.25])
+    csv["ranges"] = {column: [-0.25, 0.25] for column in COLUMNS}
     task = {"data": {"csv": csv}, "standardize": "ranges"}
     objective = {"tradeoff": 1.0}
     plan = plan_of({"name": "squared", "target_range": [0, 400]}, task, training=TEMPLATE, objective=objective)
@@ -235,7 +233,9 @@ def test_a_target_in_its_own_unit_is_told_of_and_its_model_is_not_called_fine(tm
     stated = {"name": "squared"}
     evaluation = {"loss_range": 90_000}
     plan = plan_of(stated, {"standardize": "none"}, evaluation=evaluation, training=TEMPLATE)
-    told = [warning for warning in plan_review(plan).warnings if "the target is trained in its own unit" in warning]
+    told = [
+        warning for warning in plan_review(plan).warnings if "the target is trained in its own unit" in warning
+    ]
     assert len(told) == 1
     for other in (
         plan_of(stated, evaluation=evaluation),
@@ -279,7 +279,7 @@ def test_no_right_model_explains_less_than_the_least_of_its_loss(loss: Loss, lea
 
 
 def test_noise_for_records_asks_for_the_range_of_a_target_that_is_summed() -> None:
-    csv = {"target": "y", "numeric": list(COLUMNS), "ranges": dict.fromkeys(COLUMNS, [-0.25, 0.25])}
+    csv = {"target": "y", "numeric": list(COLUMNS), "ranges": {column: [-0.25, 0.25] for column in COLUMNS}}
     private = {"sample_level": {"noise_multiplier": 1.0, "clip": 0.5}}
     more = {"privacy": private, "evaluation": {"loss_range": 9.0}}
     with pytest.raises(ValidationError, match="adds noise to the sum of the targets") as fault:
@@ -288,8 +288,6 @@ def test_noise_for_records_asks_for_the_range_of_a_target_that_is_summed() -> No
     plan_of({"name": "squared", "target_range": [0, 400]}, {"data": {"csv": csv}}, **more)
 
 
-def test_the_loss_of_an_error_of_one_deviation_is_one(tmp_path: Path) -> None:
-    del tmp_path
-    for loss in DEFAULTS.values():
-        unit = loss_unit(loss, None)
-        assert unit == {"squared": 200.0**2, "pinball": 100.0}.get(loss.name, unit)
+def test_one_loss_of_the_local_steps_is_that_of_an_error_of_one_deviation() -> None:
+    by_hand = {"squared": 200.0**2, "huber": 200.0 - 0.5, "wide": 100.0 * (200.0 - 50.0), "pinball": 100.0}
+    assert {name: loss_unit(loss, None) for name, loss in DEFAULTS.items()} == by_hand
