@@ -80,17 +80,23 @@ class Pace:
 
     Attributes:
         model: of the model, above 0.
-        threshold: of the threshold; None where it stays as it is.
+        threshold: of the threshold, in natural units of the loss; None where it stays as it is.
     """
 
     model: float
     threshold: float | None
 
     @classmethod
-    def of_round(cls, plan: Plan, number: RoundNumber | int) -> Pace:
-        """Return the pace of a round of a plan with control variates."""
+    def of_round(cls, plan: Plan, number: RoundNumber | int, loss_unit: float = 1.0) -> Pace:
+        """Return the pace of a round of a plan with control variates.
+
+        Args:
+            plan: the plan.
+            number: the round.
+            loss_unit: how many natural units one loss of the local steps has.
+        """
         rates, steps = local_rates(plan, number), plan.training.local_steps
-        return cls(steps * rates.model, None if rates.threshold is None else steps * rates.threshold)
+        return cls(steps * rates.model, None if rates.threshold is None else steps * rates.threshold * loss_unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +108,14 @@ class CountedChange:
         threshold: the same of the threshold.
         weight: of all members.
         new_weight: of the members who are counted for the first time.
+        loss_unit: how many units of the threshold one loss of the local steps has.
     """
 
     model: NDArray[np.floating]
     threshold: float
     weight: float
     new_weight: float
+    loss_unit: float = 1.0
 
 
 class VariateRule:
@@ -165,7 +173,7 @@ class VariateRule:
                 f"the members of round {number} weigh {change.weight:g}, and {change.new_weight:g} of that is "
                 "counted for the first time"
             )
-        pace, mean = Pace.of_round(self._plan, number), counted.mean
+        pace, mean = Pace.of_round(self._plan, number, change.loss_unit), counted.mean
         moved = self._mean_gradient(change.model, change.threshold, pace)
         vector = counted.total.vector - mean.vector * change.weight + moved.vector
         threshold = counted.total.threshold - mean.threshold * change.weight + moved.threshold
@@ -176,7 +184,13 @@ class VariateRule:
         return CountedVariates(Variate(vector, threshold), counted.weight + change.new_weight, rounds)
 
     def renewed(
-        self, own: Variate, mean: Variate, change: NDArray[np.floating], threshold: float, number: RoundNumber
+        self,
+        own: Variate,
+        mean: Variate,
+        change: NDArray[np.floating],
+        threshold: float,
+        number: RoundNumber,
+        loss_unit: float = 1.0,
     ) -> Variate:
         """Return v_k+, a site's own variate once a sum has counted its change.
 
@@ -186,8 +200,9 @@ class VariateRule:
             change: array (d,): the change of the model that it really added, not weighted.
             threshold: the same of the threshold.
             number: the round.
+            loss_unit: as of a `Pace`.
         """
-        moved = self._mean_gradient(change, threshold, Pace.of_round(self._plan, number))
+        moved = self._mean_gradient(change, threshold, Pace.of_round(self._plan, number, loss_unit))
         return Variate(own.vector - mean.vector + moved.vector, own.threshold - mean.threshold + moved.threshold)
 
     def _mean_gradient(self, change: NDArray[np.floating], threshold: float, pace: Pace) -> Variate:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.target_scaling import loss_unit
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.derived import learns_threshold, quorum
 from fedfair.plan.purpose import Purpose
@@ -48,16 +49,18 @@ class DistributedDp:
         has_threshold: whether the last entry of a vector is the change of the threshold.
         members: how many collaborators the plan has.
         ring_bits: bits of an entry on its way.
+        loss_unit: how many natural units one loss of the local steps has; a vector holds the change in the latter.
     """
 
     sums: NoisedSums
     has_threshold: bool
     members: int
     ring_bits: int
+    loss_unit: float = 1.0
 
     def vector(self, model: NDArray[np.floating], threshold: float) -> NDArray[np.float64]:
         """Return the vector that is clipped: the change of the model, and the threshold's where that is learnt."""
-        ends = [float(threshold)] if self.has_threshold else []
+        ends = [float(threshold) / self.loss_unit] if self.has_threshold else []
         return np.concatenate([model.astype(np.float64), ends])
 
     def shape(self) -> SumShape:
@@ -73,7 +76,7 @@ class DistributedDp:
         """
         if not self.has_threshold:
             return Totals(np.array([float(contributors), 0.0]), body, contributors)
-        return Totals(np.array([float(contributors), float(body[-1])]), body[:-1], contributors)
+        return Totals(np.array([float(contributors), float(body[-1]) * self.loss_unit]), body[:-1], contributors)
 
     def opened_totals(self, numbers: NDArray[np.int64], contributors: int, dtype: np.dtype[np.floating]) -> Totals:
         """Return what a masked sum opens to, modulo the ring, without any mask.
@@ -112,7 +115,8 @@ def distributed_dp(plan: Plan, dimension: int) -> DistributedDp | None:
         ring_bits=ring_bits,
         sums=most_sums(plan),
     )
-    return DistributedDp(sums, has_threshold, members, ring_bits)
+    # No sum standardises under such noise, so that the unit follows from the plan.
+    return DistributedDp(sums, has_threshold, members, ring_bits, loss_unit(plan.task.loss, None))
 
 
 def most_sums(plan: Plan) -> int:

@@ -76,11 +76,11 @@ def vector_sha256(vector: NDArray[np.floating]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FeatureScaling:
-    """Means and scales over everybody's training records; a feature x becomes (x - mean) / scale.
+    """Means and scales over everybody's training records; a value x becomes (x - mean) / scale.
 
     Attributes:
-        mean: float64 array (numeric columns,).
-        scale: float64 array (numeric columns,), positive; at least 1 for a column that does not seem to vary.
+        mean: float64 array (numeric columns,); where a number is predicted, the target's is the last one more.
+        scale: float64 array of as many, positive; at least 1 for a column that does not seem to vary.
     """
 
     mean: NDArray[np.float64]
@@ -99,6 +99,7 @@ class SumRequest:
         query: what an exact evaluation asks; None with any other purpose.
         variates: what the state counts of control variates, in a round that they correct; otherwise None.
         groups: the weights of groups in the state, in a round whose sum tells of groups; otherwise None.
+        loss_unit: how many natural units one loss of the local steps has (`target_scaling.py`).
     """
 
     purpose: Purpose
@@ -108,6 +109,7 @@ class SumRequest:
     query: QueryStep | None = None
     variates: CountedVariates | None = None
     groups: GroupWeights | None = None
+    loss_unit: float = 1.0
 
     @property
     def asked(self) -> QueryStep:

@@ -8,6 +8,9 @@ x <- x - rate * direction, elementwise for every parameter, and for the threshol
     adam      m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2;          m' / (sqrt(v') + floor)
     yogi      the same m;                    v <- v - (1 - beta2) sign(v - g^2) g^2;  m' / (sqrt(v') + floor)
 
+The threshold is in natural units of the loss. Its g is free of units: the change is divided by eta and by the loss
+unit of the local steps, and the step is multiplied by it (`target_scaling.py`).
+
 where m' = m / (1 - beta1^t) and v' = v / (1 - beta2^t) after t rounds. sgd at the local rate is the plain mean,
 x + D, and computed as that. Running statistics of a model are no parameters: their mean is taken as it is.
 
@@ -89,12 +92,14 @@ class MeanChange:
         threshold: the weighted sum of the changes of the threshold.
         weight: the sum of the weights, above 0.
         used_up: whether the memory of `total` may become the model's.
+        loss_unit: how many units of the threshold one loss of the local steps has.
     """
 
     total: _Array
     threshold: float
     weight: float
     used_up: bool = False
+    loss_unit: float = 1.0
 
 
 class ServerOptimizer:
@@ -167,9 +172,9 @@ class ServerOptimizer:
         rate = server_rate(self._plan) * rate_factor(self._plan, number)
         counted = None if moments is None else self._one_round_later(moments)
         if rates.threshold is not None:
-            slope = change.threshold / -(change.weight * rates.threshold)
+            slope = change.threshold / -(change.weight * rates.threshold * change.loss_unit)
             direction, counted = self._threshold_direction(slope, counted)
-            threshold -= rate * direction
+            threshold -= rate * direction * change.loss_unit
         # Before the step of the model, which may take the place of the sum.
         means = [moved_by_mean(vector[at], change.total[at], change.weight) for at in self._statistics]
         moved, after, faults = self._model_step(vector, counted, change, change.weight * rates.model, rate)

@@ -21,6 +21,7 @@ from fedfair.aggregation.quantile_query import exact_layout
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.survey import survey_header
+from fedfair.aggregation.target_scaling import scaled_columns
 from fedfair.aggregation.training_sum import round_sum, training_layout
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import (
@@ -157,8 +158,8 @@ def _evaluation_header(plan: Plan, schema: FeatureSchema) -> Header:
     return planned_layout(plan, schema)
 
 
-def _moments_header(_plan: Plan, schema: FeatureSchema) -> Header:
-    return moments_layout(len(schema.numeric))
+def _moments_header(plan: Plan, schema: FeatureSchema) -> Header:
+    return moments_layout(scaled_columns(plan.task.loss, len(schema.numeric)))
 
 
 def _possible_moments(totals: Totals, plan: Plan, schema: FeatureSchema) -> Totals:

@@ -34,6 +34,7 @@ from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import protects_records, scales_by_ranges, standardises, surveys
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, CsvSource, EicuSource, Partition
 from fedfair.policy.site_config import SiteConfig
@@ -270,7 +271,8 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
                 f"task.{key}: is {fraction}, but the data bring such records of their own", f"set {key}: 0"
             )
     if standardises(plan, len(own.train.schema.numeric)) or surveys(plan):
-        check_columns(own.train, participant)
+        summed_loss = task.loss if standardises(plan, len(own.train.schema.numeric)) else CROSS_ENTROPY
+        check_columns(own.train, participant, summed_loss)
     held = hold_out(
         own.train,
         task.test_fraction,

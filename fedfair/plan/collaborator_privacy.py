@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedfair.plan.fields import Fault
+from fedfair.plan.losses import predicts_number
 from fedfair.plan.privacy import PRIVATE_ALGORITHMS, PrivacySection
 from fedfair.plan.sections import EvaluationSection, SecureAggregationSection, TrainingSection
 from fedfair.plan.task import TaskSection
@@ -33,7 +34,7 @@ def collaborator_level_faults(
     yield from _training_faults(training)
     yield from _sum_faults(secure_aggregation)
     yield from _evaluation_faults(evaluation, training)
-    if task.standardize == "secure" and task.has_numeric_columns:
+    if task.standardize == "secure" and (task.has_numeric_columns or predicts_number(task.loss)):
         yield Fault(
             ("task", "standardize"),
             f"is secure, whose sum of columns carries no noise of {_WHY}",

@@ -11,11 +11,15 @@ from fedfair.errors import PlanError
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.losses import (
     NO_LOSS_RANGE,
+    HuberLoss,
     MultiLabelLoss,
+    PinballLoss,
+    SquaredLoss,
     guessing_costs,
     has_classes,
     loss_range_remedy,
     natural_range,
+    predicts_number,
 )
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
@@ -271,11 +275,13 @@ def why_uncalibrated(plan: Plan, classes: int) -> str:
     return "the plan asks for none (evaluation.calibration: none)" if plan.evaluation.calibration == "none" else ""
 
 
-# ------------------------------------------------------------------ how features are scaled
+# ------------------------------------------------------------------ how features and targets are scaled
 
 
 def standardises(plan: Plan, numeric_columns: int | None = None) -> bool:
-    """Return whether numeric columns take everybody's means and deviations: the plan asks so, and there are any.
+    """Return whether columns take everybody's means and deviations: the plan asks so, and there are any.
+
+    A target that is a number is such a column beside those of the features.
 
     Args:
         plan: the plan.
@@ -284,6 +290,8 @@ def standardises(plan: Plan, numeric_columns: int | None = None) -> bool:
     """
     if plan.task.standardize != "secure" or is_unevaluated(plan):
         return False
+    if predicts_number(plan.task.loss):
+        return True
     return plan.task.has_numeric_columns if numeric_columns is None else numeric_columns > 0
 
 
@@ -349,4 +357,13 @@ def is_by_sums(standardize: str) -> bool:
 
 def has_nothing_to_standardise(plan: Plan) -> bool:
     """Return whether the plan asks for standardised columns and its data have none."""
-    return plan.task.standardize == "secure" and not plan.task.has_numeric_columns
+    has_columns = plan.task.has_numeric_columns or predicts_number(plan.task.loss)
+    return plan.task.standardize == "secure" and not has_columns
+
+
+def target_is_unscaled(plan: Plan) -> bool:
+    """Return whether the plan predicts a number that is trained in its own unit: no sum and no range scales it."""
+    loss = plan.task.loss
+    if not isinstance(loss, SquaredLoss | HuberLoss | PinballLoss) or standardises(plan):
+        return False
+    return loss.target_range is None

@@ -23,10 +23,11 @@ from fedfair.plan.derived import (
     scales_by_ranges,
     sums_columns,
     surveys,
+    target_is_unscaled,
 )
 from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
-from fedfair.plan.losses import CROSS_ENTROPY, Answers, loss_in_words
+from fedfair.plan.losses import CROSS_ENTROPY, Answers, loss_in_words, predicts_number
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import LinearModel, MlpModel, Plan, ResnetModel
 from fedfair.plan.sources import CsvSource
@@ -123,11 +124,14 @@ def _beginning(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _scaled(plan: Plan) -> str:
+    number = predicts_number(plan.task.loss)
+    columns = "columns and target" if number else "columns"
     if carries_scaling(plan):
-        return ", columns scaled as the initial weights were trained"
+        return f", {columns} scaled as the initial weights were trained"
     if sums_columns(plan):
-        return ", columns standardised by one sum"
-    return ", columns scaled by their declared ranges" if scales_by_ranges(plan) else ""
+        return f", {columns} standardised by one sum"
+    ranged = ", columns scaled by their declared ranges" if scales_by_ranges(plan) else ""
+    return f"{ranged}, target scaled by its range" if number and not target_is_unscaled(plan) else ranged
 
 
 def model_in_words(plan: Plan) -> str:
@@ -250,7 +254,8 @@ def _egress(plan: Plan) -> Iterator[str]:
             "grid, the sum of the values and of their squares; and how many records each class has"
         )
     if sums_columns(plan):
-        yield "once, how many values each numeric column has, their sum and their sum of squares"
+        number = " and a number to predict" if predicts_number(plan.task.loss) else ""
+        yield f"once, how many values each numeric column{number} has, their sum and their sum of squares"
     facts = ALGORITHMS[plan.training.algorithm]
     if not facts.deployed:
         yield f"in simulation only, each round: {facts.reveals}"

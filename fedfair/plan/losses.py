@@ -86,7 +86,7 @@ class _RegressionLoss(Section):
     target_range: TargetRange | None = Field(
         default=None,
         description="least and greatest target, such as [0, 120]; data outside are refused, and the histogram of "
-        "the losses reaches as far as the error can be; null for none",
+        "the losses reaches as far as the error can be; scales the target where no sum does; null for none",
     )
 
     @model_validator(mode="after")
@@ -267,6 +267,11 @@ def has_classes(loss: Loss) -> bool:
     return loss.answers == "class"
 
 
+def predicts_number(loss: Loss) -> bool:
+    """Return whether a record's answer is one number, which is scaled within a run."""
+    return loss.answers == "number"
+
+
 def takes_classes(loss: Loss, classes: int | None) -> bool:
     """Return whether the answers are whole numbers of classes, one for a record or for each of its pixels.
 
@@ -364,6 +369,23 @@ def greatest_loss(loss: SquaredLoss | HuberLoss | PinballLoss, error: float) -> 
             return 0.5 * error * error if error <= delta else delta * (error - 0.5 * delta)
         case PinballLoss(quantile=quantile):
             return max(quantile, 1.0 - quantile) * error
+
+
+def least_explained(loss: Loss) -> float:
+    """Return the least R^2 of a model that is right about its loss: 0 for a mean, which squared errors ask for.
+
+    A q-quantile is at most k = sqrt(max(q, 1 - q) / min(q, 1 - q)) deviations from the mean (Cantelli). What Huber
+    loss asks for is at most one deviation from it: where it is m below the mean, at most half of the errors e are
+    above delta, so that E e^2 is at least 2 m^2. Given the features, a mean squared error is then at most 1 + k^2
+    times the variance that is left, and that is at most the variance of the targets.
+    """
+    match loss:
+        case HuberLoss():
+            return -1.0
+        case PinballLoss(quantile=quantile):
+            return -max(quantile, 1.0 - quantile) / min(quantile, 1.0 - quantile)
+        case _:
+            return 0.0
 
 
 def loss_in_words(loss: Loss) -> str:

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedfair.plan.fields import Fault, PositiveFloat, Section
+from fedfair.plan.losses import HuberLoss, PinballLoss, SquaredLoss
 from fedfair.plan.sections import EvaluationSection, TrainingSection
 from fedfair.plan.sources import AcsEmploymentSource, CsvSource, EicuSource
 from fedfair.plan.task import ResnetModel, TaskSection
@@ -99,6 +100,7 @@ def privacy_faults(
         yield from _step_faults(privacy.sample_level, training)
         yield from _model_faults(task)
         yield from _range_faults(task)
+        yield from _target_faults(task)
         yield from _filling_faults(task)
         yield from _evaluation_faults(evaluation)
 
@@ -173,6 +175,19 @@ def _filling_faults(task: TaskSection) -> Iterator[Fault]:
         case CsvSource(csv=table) if "mean" in (table.missing, *table.missing_of.values()):
             remedy = "set standardize: ranges, which fills in the middle of the range, or missing: zero"
             yield Fault(("task", "standardize"), message, remedy)
+
+
+def _target_faults(task: TaskSection) -> Iterator[Fault]:
+    """Yield a target without a range: noise for its sum would have no scale."""
+    loss = task.loss
+    if task.standardize != "secure" or not isinstance(loss, SquaredLoss | HuberLoss | PinballLoss):
+        return
+    if loss.target_range is None:
+        yield Fault(
+            ("task", "loss", "target_range"),
+            "is null, but privacy.sample_level adds noise to the sum of the targets in units of their range",
+            "declare the [least, greatest] target, or set task.standardize: ranges",
+        )
 
 
 def _range_faults(task: TaskSection) -> Iterator[Fault]:

@@ -159,7 +159,9 @@ class SmoothingSection(Section):
         default="zang", description="zang, softplus (= soft-relu, as in the paper), quadratic, chks or gaussian"
     )
     gamma: PositiveFloat = Field(
-        default=0.02, description="width of the smoothing (gamma), above 0, in units of the loss"
+        default=0.02,
+        description="width of the smoothing (gamma), above 0, in units of the loss; where a target is scaled, in "
+        "losses of an error of one deviation",
     )
 
 

@@ -121,8 +121,9 @@ class TaskSection(Section):
     )
     standardize: Literal["secure", "ranges", "none"] = Field(
         default="none",
-        description="secure: means and variances of numeric columns from one sum before round 1; ranges: declared "
-        "ranges become -1 to 1, without any sum; none",
+        description="secure: means and variances of numeric columns, and of a target that is a number, from one "
+        "sum before round 1; ranges: declared ranges become -1 to 1, without any sum; none. Predictions and "
+        "losses stay in the target's own unit",
     )
     survey: bool = Field(
         default=False,

@@ -21,7 +21,8 @@ MEANING: Mapping[Disclosure, str] = {
     "confusion matrix or a task's metrics count",
     "loss-quantiles": "the loss at each group size's quantile, in single precision: 31 bits of one record's loss, "
     "of whichever site, and by 10 or 21 of its bits how many others have nearly the same",
-    "feature-sums": "sums over everybody of the values of each column, and of their squares",
+    "feature-sums": "sums over everybody of the values of each column, of a target that is a number, and of "
+    "their squares",
     "score-sums": "sums over everybody of how many records of each class get which score, and of the scores",
     "survey-sums": "sums over everybody, by column: how many values are missing, of each category and in each bin",
     "group-losses": "the loss of every named group over everybody",

@@ -19,8 +19,10 @@ from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.survey import survey_layout
 from fedfair.plan.derived import is_noised, sums_columns, surveys
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import predicts_number
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.plan.sources import CsvSource
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, text_row
 from fedfair.policy.refusal import Refusal
@@ -149,9 +151,17 @@ class EarlierSums:
         return [column.name for column in layout.numeric] + [column.name for column in layout.categories]
 
     def _standardised(self) -> list[str]:
-        """Return the names of the columns that are standardised."""
+        """Return the names of the columns that are standardised, the target among them."""
         schema = self._schema
-        return [schema.names[place] if schema.names else f"feature {place}" for place in schema.numeric]
+        features = [schema.names[place] if schema.names else f"feature {place}" for place in schema.numeric]
+        return [*features, *self._targets()]
+
+    def _targets(self) -> list[str]:
+        """Return the name of the target that is standardised; none where records have no number to predict."""
+        if not predicts_number(self._plan.task.loss):
+            return []
+        data = self._plan.task.data
+        return [data.csv.target or "the target" if isinstance(data, CsvSource) else "the target"]
 
     def _clash(self, subjects: Iterable[Subject], asked: Sequence[str]) -> _Clash | None:
         """Return the first thing that was opened over other sites under another plan."""

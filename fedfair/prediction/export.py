@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
 from fedfair.aggregation.requests import FeatureScaling
+from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling, of_features
 from fedfair.atomic_file import replace_file
 from fedfair.data.pixels import Values, feature_values
 from fedfair.data.seeds import array_generator
@@ -63,6 +64,8 @@ class ScaledModel(nn.Module):
         by_ranges: whether columns are scaled by their declared ranges.
         dtype: in which the module computes.
         calibration: of its scores, or why there is none.
+        loss: that the model was trained by.
+        target: of a predicted number, which comes out in its own unit.
     """
 
     slopes: Tensor
@@ -71,6 +74,8 @@ class ScaledModel(nn.Module):
     scale: Tensor
     least: Tensor
     greatest: Tensor
+    target_shift: Tensor
+    target_scale: Tensor
 
     def __init__(
         self,
@@ -82,6 +87,7 @@ class ScaledModel(nn.Module):
         dtype: torch.dtype,
         loss: RecordLoss = CROSS_ENTROPY,
         calibration: Calibration | Uncalibrated = NOT_SAID,
+        target: TargetScaling = AS_IT_IS,
     ) -> None:
         super().__init__()
         self.calibrated = loss.chances is not None and isinstance(calibration, Calibration)
@@ -90,7 +96,7 @@ class ScaledModel(nn.Module):
             self.register_buffer("slopes", slopes)
             self.register_buffer("intercepts", intercepts)
         self.chances, self.by_logits = loss.chances, loss.is_cross_entropy
-        self.module = module
+        self.module, self.answers_in_deviations = module, target.is_scaled
         self.dtype = dtype
         self.scaled = scaling is not None or by_ranges
         columns = schema.input_shape[0] if self.scaled else 0
@@ -105,11 +111,14 @@ class ScaledModel(nn.Module):
             least[places], greatest[places] = -1.0, 1.0
         for name, values in (("shift", shift), ("scale", scale), ("least", least), ("greatest", greatest)):
             self.register_buffer(name, torch.from_numpy(values))
+        if target.is_scaled:
+            for name, value in (("target_shift", target.middle), ("target_scale", target.deviation)):
+                self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return the likeliest class, int64 (n,), and the probabilities, float64 (n, classes), of raw features.
 
-        A model without classes returns its outputs twice, float64 (n, *outputs).
+        A model without classes returns its outputs twice, float64 (n, *outputs), a number in its own unit.
         """
         if self.scaled:
             features = torch.minimum(
@@ -118,6 +127,8 @@ class ScaledModel(nn.Module):
             features = torch.where(torch.isnan(features), torch.zeros_like(features), features)
         logits = self.module(features.to(self.dtype)).double()
         if self.chances is None:
+            if self.answers_in_deviations:
+                logits = logits * self.target_scale + self.target_shift
             return logits, logits
         chances = self.chances(logits)
         likeliest = (logits if self.by_logits else chances).argmax(dim=1)
@@ -195,10 +206,20 @@ def scaled_model(model: SavedModel) -> ScaledModel:
     for buffer in module.buffers():
         buffer.data = buffer.data.clone()
     schema, scaling = schema_of(model.description), model.described.saved.scaling
+    scaling = None if scaling is None else of_features(model.loss, scaling)
     ranges = model.description.input.by_ranges and bool(schema.numeric)
     dtype, loss = model.module.flat.dtype, model.module.record_loss
-    found = model.described.saved.calibration
-    return ScaledModel(module, schema, scaling, by_ranges=ranges, dtype=dtype, loss=loss, calibration=found).eval()
+    made = ScaledModel(
+        module,
+        schema,
+        scaling,
+        by_ranges=ranges,
+        dtype=dtype,
+        loss=loss,
+        calibration=model.described.saved.calibration,
+        target=model.target,
+    )
+    return made.eval()
 
 
 def export_metadata(model: SavedModel) -> dict[str, str]:
@@ -231,9 +252,9 @@ def _samples(model: SavedModel) -> NDArray[np.float64]:
     draws = array_generator(0, "export")
     features = draws.normal(size=(SAMPLES, *schema.input_shape))
     if saved.scaling is not None:
-        columns = list(schema.numeric)
-        features[:, columns] = features[:, columns] * saved.scaling.scale + saved.scaling.mean
-        features[0, columns[0]] = np.nan
+        columns, known = list(schema.numeric), of_features(model.loss, saved.scaling)
+        features[:, columns] = features[:, columns] * known.scale + known.mean
+        features[0, columns[:1]] = np.nan
     return features
 
 

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedfair.aggregation.calibration import Calibration
 from fedfair.aggregation.feature_scaling import scale_columns
+from fedfair.aggregation.target_scaling import TargetScaling, of_features, scaled_columns, target_scaling
 from fedfair.data.csv_file import answers_of
 from fedfair.data.pixels import Values, are_pixels, feature_values
 from fedfair.data.ranges import scaled_features
@@ -74,6 +75,8 @@ class SavedModel:
     ) -> None:
         self._described = described
         self._module = module.eval()
+        self._target = target_scaling(described.origin.description.record_loss, described.saved.scaling)
+        self._module.record_loss = self._module.record_loss.under(self._target)
         self._schema = schema_of(described.origin.description)
         self._fills = dict(fills or {})
         trained = raw_columns(source_of(described.origin.description), self._schema)
@@ -136,7 +139,10 @@ class SavedModel:
 
     @property
     def module(self) -> FlatModel:
-        """The model itself: from scaled features (batch, *input_shape) to outputs, of classes their logits."""
+        """The model itself: from scaled features (batch, *input_shape) to outputs, of classes their logits.
+
+        A predicted number is in deviations, as `target` says.
+        """
         return self._module
 
     @property
@@ -257,7 +263,8 @@ class SavedModel:
         return self._losses_of(rows, found)
 
     def _losses_of(self, rows: RawRows, given: NDArray[Any]) -> NDArray[np.float64]:
-        found = self._module.record_loss.per_record(self.logits(rows), torch.from_numpy(given))
+        placed = torch.from_numpy(self._target.placed(given))
+        found = self._module.record_loss.natural(self._outputs(rows), placed)
         losses: NDArray[np.float64] = found.detach().numpy()
         return losses
 
@@ -278,12 +285,23 @@ class SavedModel:
             return features
         numbers = self._stated(feature_values(features))
         if described.scaling is not None:
-            return scale_columns(numbers, self._schema.numeric, described.scaling)
+            return scale_columns(numbers, self._schema.numeric, of_features(self.loss, described.scaling))
         if self.description.input.by_ranges and self._schema.numeric:
             return scaled_features(numbers, self._schema)
         return self._filled(numbers, rows.table)
 
+    @property
+    def target(self) -> TargetScaling:
+        """The scaling of a predicted number: an output of the model is in deviations from its middle."""
+        return self._target
+
     def logits(self, rows: RawRows) -> torch.Tensor:
+        """Return the outputs (n, *outputs) in float64, a predicted number in its own unit."""
+        outputs = self._outputs(rows)
+        target = self._target
+        return outputs * target.deviation + target.middle if target.is_scaled else outputs
+
+    def _outputs(self, rows: RawRows) -> torch.Tensor:
         """Return the outputs (n, *outputs) in float64, computed batch by batch as in an evaluation."""
         labels = np.zeros(len(rows.features), np.int64)
         placed = SplitRecords.place(self.scaled(rows), labels, self._module.flat.dtype, self._module.flat.device)
@@ -305,7 +323,8 @@ class SavedModel:
     def _check_scaling(self) -> None:
         """Refuse a model that was saved before the features were scaled: its figures would be another's."""
         saved = self._described.saved
-        if self.description.input.by_sums and saved.scaling is None and saved.round == 0 and self._schema.numeric:
+        columns = scaled_columns(self.loss, len(self._schema.numeric))
+        if self.description.input.by_sums and saved.scaling is None and saved.round == 0 and columns:
             raise DataError(
                 "this model does not say how its features are scaled: it is from before the first round",
                 "give a model that was saved after it, such as save/last.safetensors",

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from fedfair.plan.csv_table import OTHER, OWN
-from fedfair.plan.losses import has_classes, loss_in_words
+from fedfair.plan.losses import has_classes, loss_in_words, predicts_number
 from fedfair.plan.sources import AcsEmploymentSource, DataSource, EicuSource
 from fedfair.run.calibration_words import answer_words
 from fedfair.run.model_description import (
@@ -104,7 +104,9 @@ def _policy(source: DataSource) -> str:
 
 def _scaling(model: DescribedModel) -> str:
     if model.saved.scaling is not None:
-        return f"{len(model.saved.scaling.mean)} numeric columns by everybody's means and deviations, in the file"
+        number = predicts_number(model.origin.description.record_loss)
+        columns = f"{len(model.saved.scaling.mean) - number} numeric columns{' and the target' if number else ''}"
+        return f"{columns} by everybody's means and deviations, in the file"
     return "by the declared ranges" if model.origin.description.input.by_ranges else "none"
 
 

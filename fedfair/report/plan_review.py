@@ -19,6 +19,7 @@ from fedfair.plan.derived import (
     is_unevaluated,
     learns_threshold,
     quorum,
+    target_is_unscaled,
 )
 from fedfair.plan.description import percent
 from fedfair.plan.learning_rates import adapts_steps
@@ -149,6 +150,11 @@ def _enrolment(plan: Plan) -> Iterator[str]:
 def _data(plan: Plan) -> Iterator[str]:
     if has_nothing_to_standardise(plan):
         yield "task.standardize is secure, but the data have no numeric columns: nothing will be standardised"
+    if target_is_unscaled(plan):
+        yield (
+            "the target is trained in its own unit: where its values are far from 1, training hardly moves; set "
+            "task.standardize: secure, or declare task.loss.target_range"
+        )
 
 
 def _threshold(plan: Plan) -> Iterator[str]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import learns_threshold
+from fedfair.plan.derived import is_noised, learns_threshold, target_is_unscaled
 from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of, server_rate
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
@@ -100,7 +100,17 @@ def advised(
         remedies = tuple(_of_aim(plan, size, too_small=too_small))
     else:
         remedies = tuple(_of_training(plan, training))
+    if target_is_unscaled(plan) and any(fault.subject == "r_squared" for fault in comparison.faults):
+        # Whatever else would help comes after the unit of the target.
+        size, proved, remedies = None, False, (_of_target(plan),)
     return RunAdvice(remedies, size, proved, too_small)
+
+
+def _of_target(plan: Plan) -> Remedy:
+    """Return what gives the target a unit in which steps of any plan reach it."""
+    if is_noised(plan):
+        return Remedy(key="task.loss.target_range", wanted="[least, greatest]", now="null")
+    return Remedy(key="task.standardize", wanted="secure", now=plan.task.standardize)
 
 
 def _larger_size(

@@ -8,6 +8,9 @@
                                                   worst group fares better than before training, or than by the
                                                   guess
     accuracy         as the worst group           the share of the most frequent class, under that condition
+    R^2              as the worst group           what the mean of the targets explains, 0, or the least that a
+                                                  right model of the loss does; unless the worst group fares
+                                                  better than before training, by a model no worse than that
     losses           all                          none may have been replaced
 
 A finding is a fault that the evaluations show: a figure worse than its reference by more than `MARGIN`, and by
@@ -48,8 +51,10 @@ MATERIAL = 0.01
 """In nats: by so much of everybody's mean loss a model is too sure, or it is no matter."""
 
 State: TypeAlias = Literal["fine", "worse", "uncertain", "unknown"]
-SubjectName: TypeAlias = Literal["training", "objective", "worst_group", "mean", "accuracy", "losses"]
-ReferenceName: TypeAlias = Literal["start", "uniform_guess", "base_rate", "best_constant", "majority", "finite"]
+SubjectName: TypeAlias = Literal["training", "objective", "worst_group", "mean", "accuracy", "r_squared", "losses"]
+ReferenceName: TypeAlias = Literal[
+    "start", "uniform_guess", "base_rate", "best_constant", "majority", "target_mean", "right_model", "finite"
+]
 Split: TypeAlias = Literal["train", "test"]
 
 
@@ -58,12 +63,15 @@ class VerdictFinding(BaseModel):
 
     model_config = FROZEN
 
-    subject: SubjectName = Field(description="training, objective, worst_group, mean, accuracy or losses")
+    subject: SubjectName = Field(
+        description="training, objective, worst_group, mean, accuracy, r_squared or losses"
+    )
     split: Split | None = Field(description="the split whose records it is about; null for all of them")
     value: float = Field(description="the model's figure: nats, a share, or a number of losses or rounds")
     reference: ReferenceName = Field(
         description="start (round 0), uniform_guess, base_rate (the shares of the classes, for everybody), "
-        "majority, or finite (losses); older results also have best_constant"
+        "majority, target_mean (always predicting the mean), right_model (the least R squared "
+        "of a model that is right about its loss), or finite (losses); older results also have best_constant"
     )
     limit: float = Field(description="the reference's figure, in the same unit")
     certain: bool = Field(description="whether intervals prove it; false where the figures are estimates")
@@ -107,10 +115,12 @@ class Aim:
     Attributes:
         group_size: of the worst group (rho), in (0, 1].
         tradeoff: weight of the mean (epsilon), in [0, 1].
+        explains: the least R^2 of a right model of a number: 0, or less where the loss asks for no mean.
     """
 
     group_size: float
     tradeoff: float
+    explains: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +281,7 @@ def compare(
             *_given_up(returned),
             *faults,
             *_accuracy_faults(everybody, uniform_floor, aim.group_size),
+            *_explained_faults(everybody, start, aim),
             *_replaced_losses(returned),
         ),
         omissions=tuple(dict.fromkeys(omissions)),
@@ -443,6 +454,35 @@ def _accuracy_faults(everybody: _Everybody, guess: float | None, group_size: flo
     most = risk.accuracy if risk.accuracy_likely is None else risk.accuracy_likely[1]
     if share - most > max(MARGIN, fewer_right_by_chance(named) / risk.n):
         yield FoundFault("accuracy", everybody.split, risk.n, risk.accuracy, "majority", share, everybody.certain)
+
+
+def _explained_faults(everybody: _Everybody, start: StartEvaluation | None, aim: Aim) -> Iterator[FoundFault]:
+    """Yield an R^2 below that of any right model of the loss, unless that buys the worst group something."""
+    risk, past = everybody.risk, everybody.start_worst
+    explained, least = _r_squared(risk), aim.explains - _below_mean_by_chance(risk.n)
+    if explained is None or explained >= least:
+        return
+    moment = None if start is None else start.moment.train if everybody.split == "train" else start.moment.test
+    # Whoever begins far from the targets serves every group better after the first steps.
+    before = None if moment is None else _r_squared(moment)
+    protected = isinstance(past, _Range) and everybody.protects(aim.group_size, past.lower)
+    if not (protected and before is not None and before >= least):
+        limit: ReferenceName = "right_model" if aim.explains < 0.0 else "target_mean"
+        yield FoundFault("r_squared", everybody.split, risk.n, explained, limit, aim.explains, everybody.certain)
+
+
+def _r_squared(risk: SplitRisk | PastRisk) -> float | None:
+    found = (risk.metrics or {}).get("r_squared")
+    return found if isinstance(found, float) else None
+
+
+def _below_mean_by_chance(records: int) -> float:
+    """Return how far below 0 the R^2 of a good model may be: the means of two samples differ, figures are rounded.
+
+    Squared, three standard errors of a mean of n are 9 / n variances; those of the training records are no more.
+    Errors are rounded to 8 bits (`loss_metrics`), so that squares are known to 2^-7.
+    """
+    return max(MATERIAL, 18.0 / records)
 
 
 def _given_up(returned: ReturnedEvaluation) -> Iterator[FoundFault]:

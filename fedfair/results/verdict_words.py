@@ -256,6 +256,8 @@ def _figure(fault: FoundFault, size: float) -> str:
         return f"{fault.value:.0f} losses of this model were not finite or too large,"
     records = f"{fault.records} {_RECORDS[fault.split]}"
     match fault.subject:
+        case "r_squared":
+            return f"The share of variance explained (R squared) over {records} is {fault.value:.2f}, below"
         case "accuracy":
             return f"The accuracy over {records} is {100 * fault.value:.1f} %, below"
         case "objective":
@@ -265,7 +267,7 @@ def _figure(fault: FoundFault, size: float) -> str:
             return f"{whom} have a mean loss of {loss_text(fault.value)}, above"
 
 
-def _reference(fault: FoundFault) -> str:
+def _reference(fault: FoundFault) -> str:  # noqa: PLR0911 - one return for each reference
     match fault.reference:
         case "start" if fault.subject == "training":
             return f"{UNTRAINED} is returned"
@@ -277,6 +279,10 @@ def _reference(fault: FoundFault) -> str:
             return f"the {loss_text(fault.limit)} of telling everybody the base rate"
         case "majority":
             return f"the {100 * fault.limit:.1f} % of always naming the most frequent class"
+        case "target_mean":
+            return "the 0 of always predicting their mean"
+        case "right_model":
+            return f"the {fault.limit:.2f} that a model which is right about its loss has at least"
         case "finite":
             return "so others were counted in their place"
 

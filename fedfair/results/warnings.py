@@ -65,8 +65,8 @@ def _below_mean(result: ResultDocument) -> Iterator[str]:
     if isinstance(found, float) and found < 0.0 and not result.loss_title.startswith(PinballLoss.title):
         yield (
             f"the model's squared error is larger than that of naming the mean target for everybody (R² over the "
-            f"{split} records is {found:.2g}); train for more rounds, raise training.learning_rate, or choose a "
-            "unit in which targets are near 1"
+            f"{split} records is {found:.2g}); train for more rounds, or let the target be scaled by "
+            "task.standardize: secure"
         )
 
 

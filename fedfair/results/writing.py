@@ -45,7 +45,7 @@ from fedfair.plan.derived import (
 )
 from fedfair.plan.description import summary
 from fedfair.plan.digest import format_digest
-from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
+from fedfair.plan.losses import CROSS_ENTROPY, least_explained, loss_in_words
 from fedfair.plan.schema import Plan
 from fedfair.results.advice import AskFamily
 from fedfair.results.calibration import calibration_figures
@@ -543,7 +543,8 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
     if first is not None:
         same = {name: past.n == held.get(name) for name, past in first.splits.items()}
         start = StartEvaluation(past_moment(first, frame.plan, frame.setting), same)
-    aim = Aim(plan.objective.worst_group_size, plan.objective.tradeoff)
+    explains = least_explained(plan.task.loss)
+    aim = Aim(plan.objective.worst_group_size, plan.objective.tradeoff, explains)
     comparison = compare(aim, guess_loss(plan, frame.classes), start, returned)
     split, _ = returned.shown
     known = Known(

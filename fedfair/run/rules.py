@@ -47,6 +47,7 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
 from fedfair.aggregation.survey import SurveySummary, check_survey, summarised, survey_layout
+from fedfair.aggregation.target_scaling import loss_unit, scaled_columns, summed_units
 from fedfair.aggregation.training_sum import IterateMean, check_mean, round_sum, training_layout
 from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError
 from fedfair.ids import RoundNumber
@@ -69,6 +70,7 @@ from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.continuing import EXTEND_AGAIN, stated_state
 from fedfair.run.history import best_of, with_evaluation
+from fedfair.run.initial_threshold import initial_threshold, with_scaling
 from fedfair.run.progress import PURPOSE_OF, Progress, Stage
 from fedfair.run.state import OpenedSurvey, RunState
 from fedfair.run.threshold_bound import highest_threshold
@@ -129,6 +131,7 @@ class RunRules:
         self._threshold_limit = math.inf if is_unevaluated(plan) else threshold_limit(plan, schema.classes)
         # Noised counts are in every bin; where sites have thresholds of their own, there is none to bound.
         self._is_bounded = learns_threshold(plan) and not (self._is_noised or keeps_own_thresholds(plan))
+        self._units = summed_units(plan.task.loss, schema)
         self._specs = sum_specs(plan, layout, schema)
         self.evaluator = Evaluator.from_plan(plan, schema)
         self._optimizer = ServerOptimizer(plan, layout, room)
@@ -183,7 +186,7 @@ class RunRules:
             )
         return RunState(
             self._first(),
-            GlobalModel(np.array(vector, self._layout.dtype), self._initial_threshold()),
+            GlobalModel(np.array(vector, self._layout.dtype), initial_threshold(self._plan, scaling)),
             scaling=scaling,
             clip=None if self._clips is None else self._clips.first,
             moments=self._optimizer.first_moments,
@@ -220,10 +223,11 @@ class RunRules:
             Stage.EXACT_EVALUATION: schedule.exact and at_end and asks,
             Stage.FINISHED: at_end,
         }
+        columns = scaled_columns(self._plan.task.loss, numeric)
         scaling, sums = state.scaling, (state.evaluated, state.evaluated_earlier, state.evaluated_best)
         evaluated = self._specs.get(PURPOSE_OF[Stage.EVALUATION])
         length = 0 if evaluated is None else evaluated.header_length
-        is_scaled = scaling is not None and scaling.mean.shape == scaling.scale.shape == (numeric,)
+        is_scaled = scaling is not None and scaling.mean.shape == scaling.scale.shape == (columns,)
         return (
             0 <= done <= schedule.rounds
             and stages[state.stage]
@@ -286,7 +290,8 @@ class RunRules:
         asked = SumRequest(purpose, number, 1, self._specs[purpose], step)
         if not sum_kind(purpose).is_round:
             return asked
-        return replace(asked, variates=state.variates, groups=state.groups)
+        unit = loss_unit(self._plan.task.loss, state.scaling)
+        return replace(asked, variates=state.variates, groups=state.groups, loss_unit=unit)
 
     # -------------------------------------------------------------- what an opened sum does
 
@@ -320,7 +325,7 @@ class RunRules:
             check_survey(totals.header, self._survey)
             after = replace(state, survey=OpenedSurvey(totals.header, tuple(sorted(members))))
         else:
-            after = replace(state, scaling=scaling_from_sums(totals.header, self._schema.units))
+            after = with_scaling(self._plan, state, scaling_from_sums(totals.header, self._units))
         if self._clips is not None and state.clip is not None:
             after = replace(after, clip=self._clips.after(state.clip, totals.sizes))
         stepped = self._closed(state, after, request.purpose, totals.contributors, evaluation, is_best=is_best)
@@ -386,23 +391,24 @@ class RunRules:
         sums = self._header.read(totals.header)
         weight, weighted_change = float(sums["weight"]), float(sums["threshold"])
         divisor = float(sums[self._sum.divisor])
+        unit = loss_unit(self._plan.task.loss, state.scaling)
         check_mean(state.model.vector, totals.body, divisor, self._sum)
         self._check_threshold_sum(state, weighted_change, weight)
         vector, threshold, moments = self._optimizer.stepped(
             state.model.vector,
             state.model.threshold,
             state.moments,
-            MeanChange(totals.body, weighted_change, divisor, totals.used_up and self._variates is None),
+            MeanChange(totals.body, weighted_change, divisor, totals.used_up and self._variates is None, unit),
             RoundNumber(state.rounds_done + 1),
         )
         self._check_threshold(state, threshold)
         if self._variates is not None and state.variates is not None:
             new_weight = float(sums["new_weight"]) if self._training.control_variates else 0.0
-            change = CountedChange(totals.body, weighted_change, weight, new_weight)
+            change = CountedChange(totals.body, weighted_change, weight, new_weight, unit)
             number = RoundNumber(state.rounds_done + 1)
             state = replace(state, variates=self._variates.after(state.variates, change, number, members))
         if self._groups is not None and state.groups is not None:
-            told = np.array(sums["group_counts"]), np.array(sums["group_losses"])
+            told = np.array(sums["group_counts"]), np.array(sums["group_losses"]) / unit
             number = RoundNumber(state.rounds_done + 1)
             state = replace(state, groups=self._groups.after(state.groups, *told, number))
         return replace(self._after_round(state, vector, threshold), moments=moments)
@@ -581,15 +587,6 @@ class RunRules:
     def _first_with_model(self) -> Stage:
         """Return the first stage that has a model: what comes after a standardisation, or where there is none."""
         return Stage.EVALUATION if self._schedule.evaluates_after(0) else Stage.TRAINING
-
-    def _initial_threshold(self) -> float:
-        """Return c before round 1: that of the initial weights, a number of the plan, or the bound B; else 1."""
-        begins, given = self._training.initial, self._training.threshold_init
-        if begins is not None and begins.threshold is not None:
-            return min(begins.threshold, self._upper)
-        if isinstance(given, str):
-            return 1.0 if math.isinf(self._upper) else self._upper
-        return min(float(given), self._upper)
 
 
 def _is_of(evaluated: EvaluatedModel, model: GlobalModel) -> bool:

@@ -23,6 +23,7 @@ from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
 from fedfair.aggregation.round_subject import scaling_digest
+from fedfair.aggregation.target_scaling import scaled_columns
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import is_unevaluated, needs_everybody, standardises
@@ -236,6 +237,7 @@ def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) ->
     """
     found = read_saved(path)
     saved, numeric = found.saved, len(schema.numeric)
+    columns = scaled_columns(plan.task.loss, numeric)
     other = difference(found.origin.description, describe_model(plan, schema))
     if other:
         raise DataError(f"{path} holds no model of this plan: {other}", ANOTHER_MODEL)
@@ -254,8 +256,8 @@ def load_saved(path: Path, plan: Plan, layout: Layout, schema: FeatureSchema) ->
             f"{path} does not say how its features were scaled, and the plan standardises them",
             "give a model that was saved after the standardisation; save/init.safetensors is from before it",
         )
-    if saved.scaling is not None and len(saved.scaling.mean) != numeric:
-        raise DataError(f"{path} scales {len(saved.scaling.mean)} columns, the plan has {numeric} of numbers")
+    if saved.scaling is not None and len(saved.scaling.mean) != columns:
+        raise DataError(f"{path} scales {len(saved.scaling.mean)} columns, the plan has {columns} of numbers")
     return saved
 
 
@@ -304,9 +306,10 @@ def _which(words: Mapping[str, str], rounds_done: int) -> WhichModel | None:
 
 
 def _numeric_columns(description: ModelDescription) -> int | None:
-    """Return how many columns a scaling has; None where the description cannot tell."""
+    """Return how many columns a scaling has, the target included; None where the description cannot tell."""
     numbers = [column for column in description.columns if isinstance(column, NumberColumn)]
-    return None if any(column.name is None for column in numbers) else len(numbers)
+    unknown = any(column.name is None for column in numbers)
+    return None if unknown else scaled_columns(description.record_loss, len(numbers))
 
 
 def evaluation_plan(plan: Plan, rounds: int, *, exact: bool) -> Plan:

@@ -60,6 +60,10 @@ class Clients(Protocol):
         """Return what each weighs in a round (w_k, by the plan's `weights`): array (collaborators,)."""
 
     @property
+    def loss_unit(self) -> float:
+        """Return how many natural units one loss of the local steps has, by which adversaries divide losses."""
+
+    @property
     def last_losses(self) -> list[SiteLosses]:
         """Return what the last evaluation found at each collaborator."""
 
@@ -159,6 +163,11 @@ class LoopClients:
     def weights(self) -> NDArray[np.float64]:
         """Return what each weighs in a round."""
         return np.array([task.training_weight for task in self._tasks], np.float64)
+
+    @property
+    def loss_unit(self) -> float:
+        """Return how many natural units one loss of the local steps has."""
+        return self._tasks[0].loss_unit
 
     @property
     def last_losses(self) -> list[SiteLosses]:

@@ -59,6 +59,7 @@ class AlgorithmTerms:
         number: RoundNumber,
         remembered: Remembered | None,
         losses: NDArray[np.floating] | None,
+        loss_unit: float = 1.0,
     ) -> LocalChange:
         """Return what the sum of the plan's algorithm takes of a change, whose memory it may take.
 
@@ -68,6 +69,7 @@ class AlgorithmTerms:
             number: the round.
             remembered: as in `summable_change`.
             losses: of the training records; None where the sum tells nothing of them.
+            loss_unit: how many of their units one loss of the local steps has.
         """
         if isinstance(remembered, OwnStart):
             told = self._told(model.threshold, remembered.threshold, change.threshold)
@@ -81,5 +83,6 @@ class AlgorithmTerms:
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.array([values @ values])
             np.multiply(change.model, self._powers.factors(means)[0], out=change.model, casting="same_kind")
-        curvatures = self._powers.curvatures(means, squares, local_rates(self._plan, number).model)
+        rate = local_rates(self._plan, number).model / loss_unit
+        curvatures = self._powers.curvatures(means, squares, rate)
         return replace(change, curvature=float(curvatures[0]))

@@ -32,10 +32,16 @@ from fedfair.training.models import build_model
 from fedfair.training.record_loss import RecordLoss, record_loss
 
 
-def objective_of(plan: Plan) -> Objective:
-    """Return the objective that the plan describes."""
+def objective_of(plan: Plan, loss_unit: float = 1.0) -> Objective:
+    """Return the objective that the plan describes.
+
+    Args:
+        plan: the plan.
+        loss_unit: how many units of the losses that it is asked about one loss of the local steps has, for which
+            gamma is stated.
+    """
     stated = plan.objective
-    smoothed = smoothing(stated.smoothing.name, stated.smoothing.gamma)
+    smoothed = smoothing(stated.smoothing.name, stated.smoothing.gamma * loss_unit)
     return Objective(stated.worst_group_size, stated.tradeoff, smoothed, stated.loss_bound)
 
 

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.target_scaling import scaled_columns
 from fedfair.data.source import declared_schema
 from fedfair.errors import PlanError
 from fedfair.plan.digest import plan_digest
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import Loss
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
@@ -84,7 +86,7 @@ def bound(plan: Plan, schema: FeatureSchema, workspace: Path, given: StatedWeigh
     carried = NOTHING
     if plan.training.initial is not None:
         held = given or stated_weights(plan, plan.file)
-        check_fits(held, layout, schema)
+        check_fits(held, layout, schema, plan.task.loss)
         vector, carried = held.vector, held.carried
     distributed_dp(plan, layout.dimension)
     weights = vector_digest(vector)
@@ -97,7 +99,7 @@ def bound(plan: Plan, schema: FeatureSchema, workspace: Path, given: StatedWeigh
     return PlanBinding(schema, layout, vector, digest, weights, carried)
 
 
-def check_fits(held: StatedWeights, layout: Layout, schema: FeatureSchema) -> None:
+def check_fits(held: StatedWeights, layout: Layout, schema: FeatureSchema, loss: Loss) -> None:
     """Refuse initial weights of another model than the plan's.
 
     Raises:
@@ -112,9 +114,10 @@ def check_fits(held: StatedWeights, layout: Layout, schema: FeatureSchema) -> No
             f"{NOT_STATED}",
         )
     scaling = held.carried.scaling
-    if scaling is not None and scaling.mean.shape != (len(schema.numeric),):
+    columns = scaled_columns(loss, len(schema.numeric))
+    if scaling is not None and scaling.mean.shape != (columns,):
         raise PlanError(
-            f"the initial weights scale {len(scaling.mean)} columns, the plan has {len(schema.numeric)}",
+            f"the initial weights scale {len(scaling.mean)} columns, the plan has {columns}",
             f"{FREEZE_AGAIN}; or {NOT_STATED}",
         )
 

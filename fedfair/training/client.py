@@ -22,8 +22,6 @@ from torch import Tensor
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.evaluation_sums import confused_classes, planned_layout
-from fedfair.aggregation.feature_moments import units_of
-from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
 from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
 from fedfair.aggregation.model_layout import Layout
@@ -31,8 +29,9 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
 from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.aggregation.target_scaling import AS_IT_IS, summed_units, target_scaling
 from fedfair.aggregation.training_sum import training_layout
-from fedfair.data.dataset import Dataset, Splits
+from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -67,12 +66,13 @@ from fedfair.training.local_sgd import Batch, Drift, LocalSteps
 from fedfair.training.model_draws import model_draws
 from fedfair.training.model_faults import training_faults
 from fedfair.training.own_variates import Correction
+from fedfair.training.placed_records import placed_records
 from fedfair.training.site_memory import OwnStart, Remembered
 from fedfair.training.statistics import (
     evaluation_header,
     fill_row,
-    numeric_columns,
     standardisation_header,
+    summed_columns,
     survey_header_of,
 )
 
@@ -125,7 +125,7 @@ class TrainingClient:
         self._steps = steps or local_steps(plan, model, splits.train.schema, parts)
         self._protection = protection
         self._noised = distributed_dp(plan, model.layout.dimension)
-        self._objective = objective_of(plan)
+        self._target, self._objective = AS_IT_IS, objective_of(plan)
         self._histogram = histogram_spec(plan, splits.train.schema)
         self._columns = score_columns(plan, splits.train.schema.classes)
         self._standardises = standardises(plan, len(splits.train.schema.numeric))
@@ -179,12 +179,12 @@ class TrainingClient:
             raise LocalProtocolError("this plan does not standardise, so its columns are never summed")
         train = self._splits.train
         if self._protection is None or not len(train):
-            return self._header_only(standardisation_header(train))
+            return self._header_only(standardisation_header(train, self._plan.task.loss))
         noise = sample_level_of(self._plan).standardisation_noise_multiplier
         self._protection.record(GaussianRelease("standardisation", noise, 1.0, 1))
-        units = units_of(train.schema.units, len(train.schema.numeric)).tolist()
-        draws = self._protection.draws("standardisation", attempt)
-        return self._header_only(noised_column_sums(numeric_columns(train), len(train), units, noise, draws))
+        loss, draws = self._plan.task.loss, self._protection.draws("standardisation", attempt)
+        columns, units = summed_columns(train, loss), summed_units(loss, train.schema)
+        return self._header_only(noised_column_sums(columns, len(train), units, noise, draws))
 
     def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
         """Return 32 bytes that stand for what is drawn for a contribution, whatever its values become.
@@ -257,7 +257,9 @@ class TrainingClient:
         if change is None:
             return None
         threshold = float(np.clip(change.threshold, -self._threshold_limit, self._threshold_limit))
-        return self._terms.finished(replace(change, threshold=threshold), model, round_number, remembered, losses)
+        return self._terms.finished(
+            replace(change, threshold=threshold), model, round_number, remembered, losses, self.loss_unit
+        )
 
     def summable_change(
         self,
@@ -304,7 +306,7 @@ class TrainingClient:
             change.model.fill(0.0)
             replaced += change.model.size
         change = replace(change, threshold=threshold, replaced=change.replaced + replaced + beyond)
-        return self._terms.finished(change, model, round_number, remembered, losses)
+        return self._terms.finished(change, model, round_number, remembered, losses, self.loss_unit)
 
     def _own_losses(self, model: GlobalModel, number: RoundNumber) -> tuple[NDArray[np.floating] | None, int]:
         """Return the losses of the training records, array (n,), and how many of them had to be replaced.
@@ -352,13 +354,14 @@ class TrainingClient:
         stepping = replace(stepping, parts=ALONE)
         records, own = self._ready()["train"], self._model
         own.load(model.vector)
-        threshold = torch.tensor(model.threshold, dtype=own.flat.dtype, device=own.flat.device)
+        threshold = torch.tensor(model.threshold / self.loss_unit, dtype=own.flat.dtype, device=own.flat.device)
         nothing = Batch(*records.take(torch.empty(0, dtype=torch.int64)))
         expected = stated_batch_size(self._plan.training, len(records))
         steps = stepping.steps(expected, self._protection.draws("noise", int(round_number), attempt))
         with plain_arithmetic():
             moved = steps.descend([nothing] * round_length(self._plan.training, len(records)), threshold)
-        return LocalChange(self.training_weight, float(moved) - float(threshold), own.take_change())
+        moved_by = (float(moved) - float(threshold)) * self.loss_unit
+        return LocalChange(self.training_weight, moved_by, own.take_change())
 
     def training_change(
         self,
@@ -394,7 +397,7 @@ class TrainingClient:
         if not own.training:
             own.train()
         start = remembered.threshold if isinstance(remembered, OwnStart) else model.threshold
-        threshold = torch.tensor(start, dtype=own.flat.dtype, device=own.flat.device)
+        threshold = torch.tensor(start / self.loss_unit, dtype=own.flat.dtype, device=own.flat.device)
         drawn = model_draws(
             self._plan, self._participant, self._model.flat.device, self._protection, round_number, attempt
         )
@@ -409,7 +412,8 @@ class TrainingClient:
                 moved = descent.descend(batches, threshold)
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
         new = remembered.new_weight if isinstance(remembered, Correction) else None
-        return LocalChange(weight, float(moved) - float(threshold), own.take_change(), new_weight=new)
+        moved_by = (float(moved) - float(threshold)) * self.loss_unit
+        return LocalChange(weight, moved_by, own.take_change(), new_weight=new)
 
     def evaluation_contribution(
         self, model: GlobalModel, round_number: RoundNumber = FIRST_EVALUATION, attempt: int = 1
@@ -543,6 +547,11 @@ class TrainingClient:
         return self._model.layout
 
     @property
+    def loss_unit(self) -> float:
+        """Return how many natural units one loss of the local steps has; of no use before the scaling is known."""
+        return self._target.loss_unit(self._plan.task.loss)
+
+    @property
     def participant(self) -> ParticipantId:
         """Return whose records these are."""
         return self._participant
@@ -582,15 +591,13 @@ class TrainingClient:
         return self._records
 
     def _place(self, scaling: FeatureScaling | None) -> dict[str, SplitRecords]:
+        """Return the records as the model takes them, and let its loss be that of targets as they are now."""
+        self._target = target_scaling(self._plan.task.loss, scaling)
+        self._model.record_loss = self._model.record_loss.under(self._target)
+        self._objective = objective_of(self._plan, self.loss_unit)
         splits = zip(SPLITS, (self._splits.train, self._splits.validation, self._splits.test), strict=True)
-        return {name: self._records_of(dataset, scaling) for name, dataset in splits if dataset is not None}
-
-    def _records_of(self, dataset: Dataset, scaling: FeatureScaling | None) -> SplitRecords:
-        scaled = (
-            None if scaling is None else partial(scale_columns, numeric=dataset.schema.numeric, scaling=scaling)
-        )
-        flat = self._model.flat
-        return SplitRecords.place(dataset.features, dataset.labels, flat.dtype, flat.device, scaled)
+        placed = partial(placed_records, loss=self._plan.task.loss, scaling=scaling, like=self._model.flat)
+        return {name: placed(dataset) for name, dataset in splits if dataset is not None}
 
 
 def _count_unsound(values: NDArray[np.floating]) -> int:

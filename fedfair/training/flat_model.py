@@ -53,7 +53,7 @@ class FlatModel(nn.Module):
         layout: where each tensor lies.
         flat: float tensor (d,) on the device, the model itself; a change of it changes the model.
         gradient: float tensor (d,), what backward() adds to; always zero at entries that are not trainable.
-        record_loss: what its outputs for a record cost.
+        record_loss: what its outputs for a record cost, under the scaling that targets have now.
     """
 
     flat: Tensor

@@ -101,7 +101,7 @@ _Judged = Callable[[FlatModel, Tensor, Tensor], _Found]
 def _judged(model: FlatModel, features: Tensor, labels: Tensor, columns: int) -> _Found:
     loss, answers = model.record_loss, labels.cpu()
     outputs = model(features).cpu().double()
-    losses = loss.per_record(outputs, answers)
+    losses = loss.natural(outputs, answers)
     figures = loss.figures_of(outputs, answers)
     return _Found(losses, loss.classes_of(outputs), _scores(loss, outputs, columns), figures)
 

@@ -70,15 +70,15 @@ def loss_function(model: FlatModel, precision: str, *, compiled: bool) -> LossFu
             losses in float32.
         compiled: let torch.compile fuse the computation.
     """
-    per_record = model.record_loss.per_record
+    # The loss of a model is another one once the scaling of targets has arrived.
 
     def losses(features: Tensor, labels: Tensor) -> Tensor:
-        return per_record(model(features), labels)
+        return model.record_loss.per_record(model(features), labels)
 
     def mixed_losses(features: Tensor, labels: Tensor) -> Tensor:
         with torch.autocast(features.device.type, AUTOCAST[precision]):
             logits = model(features)
-        return per_record(logits.float(), labels)
+        return model.record_loss.per_record(logits.float(), labels)
 
     chosen = mixed_losses if precision in AUTOCAST else losses
     return _compiled(chosen, model.flat.device) if compiled else chosen

@@ -70,7 +70,7 @@ class LossPowers:
         Args:
             losses: as in `factors`.
             squares: float64 array (sites,), |D|^2.
-            rate: eta, above 0.
+            rate: eta, above 0; divided by the unit of the local steps' losses where it is another than F's.
         """
         factors = self.factors(losses)
         with np.errstate(over="ignore", invalid="ignore"):

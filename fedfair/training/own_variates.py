@@ -165,7 +165,9 @@ class OwnVariates:
         counted = counted_variates(request)
         kept = self._counted_own(counted, weight)
         if weight:
-            renewed = self._rule.renewed(kept.variate, counted.mean, change, threshold, request.round)
+            renewed = self._rule.renewed(
+                kept.variate, counted.mean, change, threshold, request.round, request.loss_unit
+            )
             kept = KeptVariate(renewed, weight)
         self._memory.keep(request.round, kept, self._counted_round(counted))
 

@@ -10,6 +10,10 @@ checked each time.
     ordinal    -log(s(z_k-1) - s(z_k)) with s the logistic function, z_k the logit of being above class k
     survival   sum of -log(1 - h_j) over the intervals that were survived, and -log h_j where the event fell
 
+A loss of a number works on targets in deviations, and so do the model's outputs: `per_record` is the loss that is
+trained, `natural` the same in the unit of the plan's keys, and delta is in the target's own unit
+(`aggregation.target_scaling`).
+
 Sources: Huber 1964; Koenker and Bassett 1978; McCullagh 1980; Brown 1975 for hazards by interval.
 """
 
@@ -26,6 +30,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfair.aggregation.loss_metrics import error_unit
+from fedfair.aggregation.target_scaling import TargetScaling, target_scaling
 from fedfair.errors import FedfairError, PlanError, TrainingError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import (
@@ -53,16 +58,29 @@ class RecordLoss:
     """The loss of a plan.
 
     Attributes:
-        per_record: from outputs (n, *outputs) and targets (n, *targets) to losses (n,), from 0 on.
+        per_record: from outputs (n, *outputs) and targets (n, *targets) to losses (n,) that are trained.
         chances: from outputs to the probability of each class, (n, classes); None where there are no classes.
         figures: from outputs and targets to what is summed beside the losses, (n, figures); None for nothing.
         is_cross_entropy: whether it is that of plain classes, whose gradient is written down.
+        unit: how many natural units one loss of `per_record` has.
+        scaled: from the scaling of targets to the same loss under it; None where no scaling matters.
     """
 
     per_record: OutputsAndTargets
     chances: Callable[[Tensor], Tensor] | None
     figures: OutputsAndTargets | None = None
     is_cross_entropy: bool = False
+    unit: float = 1.0
+    scaled: Callable[[TargetScaling], RecordLoss] | None = None
+
+    def under(self, target: TargetScaling) -> RecordLoss:
+        """Return the same loss where targets are scaled so."""
+        return self if self.scaled is None else self.scaled(target)
+
+    def natural(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the losses (n,) in natural units, from what `per_record` takes."""
+        losses = self.per_record(outputs, targets)
+        return losses if self.unit == 1.0 else losses * self.unit
 
     @property
     def has_classes(self) -> bool:
@@ -114,10 +132,7 @@ def record_loss(  # noqa: PLR0911 - one return for each loss
         case OrdinalLoss():
             return RecordLoss(_ordinal, ordinal_chances)
         case SquaredLoss() | HuberLoss() | PinballLoss():
-            unit = error_unit(loss, loss_range)
-            middle = 0.0 if loss.target_range is None else 0.5 * math.fsum(loss.target_range)
-            figures = functools.partial(_regression_figures, unit=unit, middle=middle)
-            return RecordLoss(_regression(loss), None, figures)
+            return _number_loss(target_scaling(loss, None), loss, loss_range)
         case MultiLabelLoss(reduction=reduction):
             return RecordLoss(functools.partial(_multi_label, mean=reduction == "mean"), None, _label_figures)
         case SurvivalLoss(intervals=intervals):
@@ -189,26 +204,46 @@ def ordinal_chances(outputs: Tensor) -> Tensor:
 # ------------------------------------------------------------------ a number
 
 
-def _regression(loss: SquaredLoss | HuberLoss | PinballLoss) -> OutputsAndTargets:
+def _number_loss(
+    target: TargetScaling, loss: SquaredLoss | HuberLoss | PinballLoss, loss_range: float
+) -> RecordLoss:
+    """Return the loss of a number under a scaling of the targets; the figures stay in the target's own unit."""
+    middle = 0.0 if loss.target_range is None else 0.5 * math.fsum(loss.target_range)
+    figures = functools.partial(
+        _regression_figures, target=target, unit=error_unit(loss, loss_range), middle=middle
+    )
+    again = functools.partial(_number_loss, loss=loss, loss_range=loss_range)
+    return RecordLoss(_regression(loss, target), None, figures, unit=target.loss_unit(loss), scaled=again)
+
+
+def _regression(loss: SquaredLoss | HuberLoss | PinballLoss, target: TargetScaling) -> OutputsAndTargets:
     match loss:
         case SquaredLoss():
             return lambda outputs, targets: (outputs[:, 0] - targets.to(outputs)).square()
         case HuberLoss(delta=delta):
-            return lambda outputs, targets: functional.huber_loss(
-                outputs[:, 0], targets.to(outputs), reduction="none", delta=delta
-            )
+            steepness = target.deviation * target.deviation / target.loss_unit(loss)
+            return functools.partial(_huber, delta=delta / target.deviation, steepness=steepness)
         case PinballLoss(quantile=quantile):
-            return functools.partial(_pinball, quantile=quantile)
+            steepness = target.deviation / target.loss_unit(loss)
+            return functools.partial(_pinball, below=quantile * steepness, above=(1.0 - quantile) * steepness)
 
 
-def _pinball(outputs: Tensor, targets: Tensor, quantile: float) -> Tensor:
+def _huber(outputs: Tensor, targets: Tensor, delta: float, steepness: float) -> Tensor:
+    losses = functional.huber_loss(outputs[:, 0], targets.to(outputs), reduction="none", delta=delta)
+    return losses if steepness == 1.0 else losses * steepness
+
+
+def _pinball(outputs: Tensor, targets: Tensor, below: float, above: float) -> Tensor:
     missing = targets.to(outputs) - outputs[:, 0]
-    return torch.maximum(quantile * missing, (quantile - 1.0) * missing)
+    return torch.maximum(below * missing, -above * missing)
 
 
-def _regression_figures(outputs: Tensor, targets: Tensor, unit: float, middle: float) -> Tensor:
+def _regression_figures(
+    outputs: Tensor, targets: Tensor, target: TargetScaling, unit: float, middle: float
+) -> Tensor:
     numbers = targets.to(outputs)
-    error, placed = (outputs[:, 0] - numbers) / unit, (numbers - middle) / unit
+    error = (outputs[:, 0] - numbers) * target.deviation / unit
+    placed = (numbers * target.deviation + target.middle - middle) / unit
     return torch.stack([error.square(), error.abs(), placed, placed.square()], dim=1)
 
 

@@ -20,12 +20,13 @@ from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layo
 from fedfair.aggregation.loss_metrics import rounded_figures
 from fedfair.aggregation.score_histogram import score_sums
 from fedfair.aggregation.site_means import own_values
+from fedfair.aggregation.target_scaling import scaled_columns, summed_units
 from fedfair.data.dataset import Dataset, Splits
 from fedfair.data.room import column_of
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import SiteLosses
-from fedfair.plan.losses import Loss
+from fedfair.plan.losses import Loss, predicts_number
 
 
 def evaluation_header(
@@ -98,12 +99,17 @@ def survey_header_of(splits: Splits) -> NDArray[np.float64]:
     return splits.survey.header
 
 
-def standardisation_header(train: Dataset) -> NDArray[np.float64]:
-    """Return the header of a standardisation, over the numeric columns of one site's training records."""
-    schema = train.schema
-    return column_sums(numeric_columns(train), len(schema.numeric), schema.units)
+def standardisation_header(train: Dataset, loss: Loss) -> NDArray[np.float64]:
+    """Return the header of a standardisation, over the summed columns of one site's training records."""
+    columns = scaled_columns(loss, len(train.schema.numeric))
+    return column_sums(summed_columns(train, loss), columns, summed_units(loss, train.schema))
 
 
-def numeric_columns(train: Dataset) -> Iterator[NDArray[np.floating]]:
-    """Yield the numeric columns, (n,) each, NaN where missing; one is in memory at a time."""
-    return (column_of(train.features, place) for place in train.schema.numeric)
+def summed_columns(train: Dataset, loss: Loss) -> Iterator[NDArray[np.floating]]:
+    """Yield the numeric columns, (n,) each, NaN where missing, then a target that is a number.
+
+    One is in memory at a time.
+    """
+    yield from (column_of(train.features, place) for place in train.schema.numeric)
+    if predicts_number(loss):
+        yield train.labels

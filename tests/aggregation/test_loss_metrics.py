@@ -10,6 +10,7 @@ import torch
 from sklearn.metrics import mean_absolute_error, mean_squared_error, precision_score, r2_score, recall_score
 
 from fedfair.aggregation.loss_metrics import MAX_FIGURE, bounded_figures, figure_count, metrics_of
+from fedfair.aggregation.target_scaling import target_scaling
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import (
     HuberLoss,
@@ -46,7 +47,10 @@ def test_regression_metrics_are_those_of_scikit_learn(loss: SquaredLoss | HuberL
     source = np.random.default_rng(1)
     targets = 20.0 + 5.0 * source.normal(size=N)
     outputs = targets + source.normal(size=N)
-    found = metrics_of(loss, sums_of(loss, FeatureSchema((1,), 0), outputs[:, None], targets), N, RANGE, 5)
+    # A declared range scales targets and outputs alike; figures are in the target's own unit all the same.
+    target = target_scaling(loss, None)
+    inside = target.placed(outputs)[:, None], target.placed(targets)
+    found = metrics_of(loss, sums_of(loss, FeatureSchema((1,), 0), *inside), N, RANGE, 5)
     assert found["mean_squared_error"] == pytest.approx(mean_squared_error(targets, outputs), rel=1e-12)
     assert found["mean_absolute_error"] == pytest.approx(mean_absolute_error(targets, outputs), rel=1e-12)
     # The spread is a difference of sums about 16 times as large: it loses no more than two digits.

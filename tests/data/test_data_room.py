@@ -37,6 +37,7 @@ from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.mapped_array import mapping_of
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.simulation.simulate import simulate_sites
@@ -214,7 +215,7 @@ def test_the_sums_of_columns_are_those_of_the_table_whatever_holds_it(tmp_path: 
     present = np.where(known, together, 0.0) / np.array(schema.units)
     expected = [known.sum(axis=0), present.sum(axis=0), np.einsum("ij,ij->j", present, present)]
     for held in (features, mapped(features, tmp_path)):
-        found = standardisation_header(Dataset(held, labels, schema))
+        found = standardisation_header(Dataset(held, labels, schema), CROSS_ENTROPY)
         assert found[0] == len(features)
         assert found[1:].tolist() == np.concatenate(expected).tolist()
     assert column_sums(together.T, 4, schema.units).tolist() == found.tolist()

@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 from scipy.optimize import minimize
 
+from fedfair.aggregation.target_scaling import loss_unit, of_features, target_scaling
 from fedfair.data.source import load_federation
 from fedfair.errors import PlanError
 from fedfair.fairness.cvar import rcvar
@@ -195,11 +196,16 @@ def test_training_comes_down_to_the_optimum_of_a_conic_solver(workspace: Path, n
     run = TrainingRun(plan, start.layout, schema, start.vector)
     model = flat_model(plan, schema, torch.device("cpu"), workspace)
     cohort = LoopClients({site: TrainingClient(plan, site, own, model) for site, own in sites.items()})
-    path = [np.append(run.model.vector, run.model.threshold)]
+
+    def place() -> np.ndarray:
+        """Steps are made in deviations of the target, whatever the unit of the threshold is."""
+        return np.append(run.model.vector, run.model.threshold / loss_unit(plan.task.loss, run.scaling))
+
+    path = [place()]
 
     def note(progress: Progress) -> None:
         if progress.purpose.value == "training":
-            path.append(np.append(run.state.model.vector, run.state.model.threshold))
+            path.append(place())
 
     play(run, cohort, None, note)
     steps = np.diff(np.array(path), axis=0)
@@ -207,12 +213,18 @@ def test_training_comes_down_to_the_optimum_of_a_conic_solver(workspace: Path, n
     assert min(point[-1] for point in path) > 0.0  # nothing was projected
     scaling = run.scaling
     assert scaling is not None
+    columns_of, unit = of_features(plan.task.loss, scaling), loss_unit(plan.task.loss, scaling)
     features = np.concatenate([own.train.features for own in sites.values()])
     targets = np.concatenate([own.train.labels for own in sites.values()])
     solver = solved_likelihood if name in LIKELIHOODS else solved
-    optimum, best = solver(name, (features - scaling.mean) / scaling.scale, targets, rho, eps)
-    gap = objective_of(plan).smoothing.gap * (1.0 - eps) / rho
-    distance = float(np.square(path[0] - best).sum() + np.square(steps).sum())
+    optimum, best = solver(name, (features - columns_of.mean) / columns_of.scale, targets, rho, eps)
+    gap = objective_of(plan, unit).smoothing.gap * (1.0 - eps) / rho
+    # The solver works in the target's own unit, the steps in deviations.
+    target = target_scaling(plan.task.loss, scaling)
+    best[:-1] /= target.deviation
+    best[-2] -= target.middle / target.deviation
+    best[-1] /= unit
+    distance = unit * float(np.square(path[0] - best).sum() + np.square(steps).sum())
     found = np.concatenate([site["train"].values for site in cohort.losses(run.model)])
     value = float(rcvar(found, rho, eps))
     assert optimum - SOLVED <= value <= optimum + gap + distance / (2.0 * rate * rounds) + SOLVED

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedfair.aggregation.target_scaling import target_scaling
 from fedfair.data.source import load_federation
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json
@@ -85,7 +86,9 @@ def clipped_one_by_one(plan: Plan, workspace: Path) -> tuple[np.ndarray, np.ndar
     model = flat_model(plan, schema, torch.device("cpu"), workspace)
     start, total, norms = model.vector().copy(), np.zeros(model.layout.dimension), []
     for site in sites.values():
-        for row, answer in zip(site.train.features, site.train.labels, strict=True):
+        # A number is in deviations: here by its declared range.
+        answers = target_scaling(plan.task.loss, None).placed(site.train.labels)
+        for row, answer in zip(site.train.features, answers, strict=True):
             outputs = model.module(torch.tensor(row, dtype=torch.float64).unsqueeze(0))
             loss = model.record_loss.per_record(outputs, torch.as_tensor(answer).unsqueeze(0)).sum()
             found = torch.autograd.grad(loss, list(model.module.parameters()))

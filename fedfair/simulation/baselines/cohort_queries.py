@@ -41,11 +41,11 @@ def moved(model: GlobalModel, step: Vector, threshold: float | None = None) -> G
 
 
 def training_losses(cohort: Clients, model: GlobalModel, members: Sequence[int]) -> list[Vector]:
-    """Return the losses of each member's training records, in nats: arrays (n_k,)."""
+    """Return the losses of each member's training records, in units of the local steps: arrays (n_k,)."""
     found = cohort.losses(model, ("train",))
-    return [found[member]["train"].values for member in members]
+    return [found[member]["train"].values / cohort.loss_unit for member in members]
 
 
 def mean_losses(cohort: Clients, model: GlobalModel, members: Sequence[int]) -> Vector:
-    """Return the mean training loss of each member, in nats (F): array (members,)."""
+    """Return the mean training loss of each member, in units of the local steps (F): array (members,)."""
     return np.array([values.mean() for values in training_losses(cohort, model, members)])

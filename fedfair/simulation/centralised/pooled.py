@@ -32,9 +32,12 @@ def pool(records: Iterable[Dataset]) -> Dataset:
 
 
 def pooled_losses(cohort: Clients, model: GlobalModel) -> Vector:
-    """Return the losses of everybody's training records, in the order in which they are pooled: array (n,)."""
+    """Return the losses of everybody's training records, in the order in which they are pooled: array (n,).
+
+    They are in units of the local steps.
+    """
     held = [site["train"].values for site in cohort.losses(model, ("train",)) if "train" in site]
-    return np.concatenate(held)
+    return np.concatenate(held) / cohort.loss_unit
 
 
 class PooledClients:
@@ -63,6 +66,11 @@ class PooledClients:
     def weights(self) -> NDArray[np.float64]:
         """Return the weight of the pooled records: array (1,)."""
         return self._pooled.weights
+
+    @property
+    def loss_unit(self) -> float:
+        """Return how many natural units one loss of the local steps has."""
+        return self._sites.loss_unit
 
     @property
     def last_losses(self) -> list[SiteLosses]:

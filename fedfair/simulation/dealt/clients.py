@@ -25,6 +25,7 @@ from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.aggregation.target_scaling import loss_unit
 from fedfair.errors import AbortedError, TrainingError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -74,6 +75,7 @@ class DealtClients:
         self._names = tuple(names)
         self._begin = {worker: Call("begin", (terms, dealing, worker, part)) for worker, part in enumerate(parts)}
         self._scaling: FeatureScaling | None = None
+        self._loss = terms.plan.task.loss
         self._remembers = sites_remember(terms.plan) or is_noised(terms.plan)
         self._since: list[Call] = []
         self._copies: dict[int, Any] = {}
@@ -96,6 +98,11 @@ class DealtClients:
     def weights(self) -> NDArray[np.float64]:
         """Return what each weighs in a round."""
         return self._weights.copy()
+
+    @property
+    def loss_unit(self) -> float:
+        """Return how many natural units one loss of the local steps has."""
+        return loss_unit(self._loss, self._scaling)
 
     @property
     def last_losses(self) -> list[SiteLosses]:

@@ -29,6 +29,7 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.aggregation.target_scaling import of_features, target_scaling
 from fedfair.aggregation.training_sum import training_layout
 from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -86,7 +87,8 @@ class VectorisedClients:
         self._budget = suitable_budget(model.flat.device) if group_bytes is None else group_bytes
         self._names, self._sites = tuple(sites), tuple(sites.values())
         self._schema = self._sites[0].train.schema
-        self._objective, self._histogram = objective_of(plan), histogram_spec(plan, self._schema)
+        self._loss_unit, self._objective = 1.0, objective_of(plan)
+        self._histogram = histogram_spec(plan, self._schema)
         self._rule = loss_weighting(plan)
         self._counts = np.array([len(site.train) for site in self._sites])
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
@@ -119,6 +121,11 @@ class VectorisedClients:
     def weights(self) -> NDArray[np.float64]:
         """Return what each weighs in a round."""
         return np.array([round_weight(self._plan.training, int(count)) for count in self._counts], np.float64)
+
+    @property
+    def loss_unit(self) -> float:
+        """Return how many natural units one loss of the local steps has."""
+        return self._loss_unit
 
     @property
     def last_losses(self) -> list[SiteLosses]:
@@ -173,10 +180,10 @@ class VectorisedClients:
                 None if record_weights is None else [self._on_device(record_weights[place]) for place in places]
             )
             batches = self._batches(asked[places], number, 1, weights)
-            first = self._on_device(levels[places])[:, None]
+            first = self._on_device(levels[places] / self._loss_unit)[:, None]
             own, last = descent.changes(start, first, itertools.islice(batches, steps))
             models[places] = own.cpu().numpy()
-            moved[places] = _difference(last, first)
+            moved[places] = _difference(last, first) * self._loss_unit
         return LocalChanges(models, moved)
 
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
@@ -198,7 +205,7 @@ class VectorisedClients:
         for places in self._groups:
             group = self._with_records[places]
             batches = self._batches(group, request.round, request.attempt, self._factors(request, group))
-            first = self._on_device(levels[group])[:, None]
+            first = self._on_device(levels[group] / self._loss_unit)[:, None]
             drift = None if variates is None or counted is None else variates.drift(counted, group, start)
             # Nobody's last step is needed by itself, unless it is clipped, counted or weighed.
             summed, length = clipping is None and drift is None and losses is None, self._length(group)
@@ -211,12 +218,14 @@ class VectorisedClients:
                 changes, last = descent.changes(start, first, itertools.islice(batches, length), drift)
             if changes is not None:
                 if self._powers is not None and losses is not None:
-                    curvatures = _weigh(changes, self._powers, losses[group], descent.rates.model)
+                    curvatures = _weigh(
+                        changes, self._powers, losses[group], descent.rates.model / self._loss_unit
+                    )
                     sums["curvature"] += weights[group] @ curvatures
                 if clipping is not None:
                     clipping.limit(changes)
                 total.addmv_(changes.t(), column[:, 0])
-            moved = np.clip(_difference(last, first), -limit, limit)
+            moved = np.clip(_difference(last, first) * self._loss_unit, -limit, limit)
             if variates is not None and counted is not None and changes is not None:
                 variates.adding(counted, group, changes, moved)
             if self._thresholds is not None:
@@ -288,7 +297,7 @@ class VectorisedClients:
         return exact_header(losses, step, len(reported_group_sizes(self._plan)))
 
     def _standardisation_header(self) -> NDArray[np.float64]:
-        headers = (standardisation_header(site.train) for site in self._sites)
+        headers = (standardisation_header(site.train, self._plan.task.loss) for site in self._sites)
         return functools.reduce(operator.add, headers)
 
     def _survey_header(self) -> NDArray[np.float64]:
@@ -336,9 +345,13 @@ class VectorisedClients:
 
     def _pool(self, scaling: FeatureScaling | None) -> dict[str, Pool]:
         splits = ([getattr(site, name) for site in self._sites] for name in SPLITS)
-        flat = self._model.flat
+        flat, loss = self._model.flat, self._plan.task.loss
+        target, own = target_scaling(loss, scaling), None if scaling is None else of_features(loss, scaling)
+        self._loss_unit = target.loss_unit(loss)
+        self._model.record_loss = self._model.record_loss.under(target)
+        self._objective = objective_of(self._plan, self._loss_unit)
         return {
-            name: pooled(datasets, self._schema, scaling, flat.dtype, flat.device)
+            name: pooled(datasets, self._schema, own, flat.dtype, flat.device, target)
             for name, datasets in zip(SPLITS, splits, strict=True)
         }
 

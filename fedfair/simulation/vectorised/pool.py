@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.requests import FeatureScaling
+from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling
 from fedfair.data.dataset import Dataset
 from fedfair.fairness.record_losses import Losses
 from fedfair.plan.feature_schema import FeatureSchema
@@ -47,6 +48,7 @@ def pooled(
     scaling: FeatureScaling | None,
     dtype: torch.dtype,
     device: torch.device,
+    target: TargetScaling = AS_IT_IS,
 ) -> Pool:
     """Return the records of everybody who has any.
 
@@ -56,6 +58,7 @@ def pooled(
         scaling: what is done to the numeric columns; None for nothing.
         dtype: float32 or float64, of the pooled features.
         device: where batches go.
+        target: what is done to the answers.
     """
     held = [dataset for dataset in datasets if dataset is not None]
     counts = [0 if dataset is None else len(dataset) for dataset in datasets]
@@ -64,5 +67,5 @@ def pooled(
     width = next((dataset.labels.dtype for dataset in held), np.dtype(np.int64))
     labels = np.concatenate([np.empty((0, *schema.targets), width), *(dataset.labels for dataset in held)])
     scaled = None if scaling is None else partial(scale_columns, numeric=schema.numeric, scaling=scaling)
-    records = SplitRecords.place_joined(rows, (columns,), labels, dtype, device, scaled)
+    records = SplitRecords.place_joined(rows, (columns,), target.placed(labels), dtype, device, scaled)
     return Pool(records, np.cumsum([0, *counts]))

@@ -17,6 +17,7 @@ from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
+from fedfair.aggregation.target_scaling import of_features, target_scaling
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
 from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -86,6 +87,11 @@ class PrivateClients:
         return self._loop.weights
 
     @property
+    def loss_unit(self) -> float:
+        """Return how many natural units one loss of the local steps has."""
+        return self._loop.loss_unit
+
+    @property
     def last_losses(self) -> list[SiteLosses]:
         """Return what the last evaluation found at each collaborator."""
         return self._loop.last_losses
@@ -136,16 +142,16 @@ class PrivateClients:
     def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: ChangeClipping | None) -> Totals:
         self._model.load(model.vector)
         start, header, weights = self._model.flat, TRAINING_LAYOUT.zeros(), self.weights
-        sums = TRAINING_LAYOUT.read(header)
+        sums, unit = TRAINING_LAYOUT.read(header), self.loss_unit
         total, limit = torch.zeros_like(start), threshold_limit(self._plan, self._schema.classes)
         for group in self._groups:
-            first = torch.full_like(start[:1], model.threshold).expand(len(group), 1)
+            first = torch.full_like(start[:1], model.threshold / unit).expand(len(group), 1)
             models, last = self._walked(group, request, first)
             changes = models.sub_(start)
             if clipping is not None:
                 clipping.limit(changes)
             total.addmv_(changes.t(), torch.as_tensor(weights[group]).to(start))
-            moved: NDArray[np.float64] = (last.double() - first.double())[:, 0].cpu().numpy()
+            moved: NDArray[np.float64] = (last.double() - first.double())[:, 0].cpu().numpy() * unit
             sums["weight"] += weights[group].sum()
             sums["threshold"] += weights[group] @ np.clip(moved, -limit, limit)
         body: NDArray[np.floating] = total.cpu().numpy()
@@ -193,4 +199,7 @@ class PrivateClients:
 
     def _pooled(self, scaling: FeatureScaling | None) -> Pool:
         flat, train = self._model.flat, [site.train for site in self._sites]
-        return pooled(train, self._schema, scaling, flat.dtype, flat.device)
+        loss = self._plan.task.loss
+        target, own = target_scaling(loss, scaling), None if scaling is None else of_features(loss, scaling)
+        self._model.record_loss = self._model.record_loss.under(target)
+        return pooled(train, self._schema, own, flat.dtype, flat.device, target)

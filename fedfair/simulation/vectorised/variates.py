@@ -29,7 +29,7 @@ class PooledVariates:
 
     def __init__(self, plan: Plan, count: int, dimension: int) -> None:
         self._plan = plan
-        self._round = 0
+        self._round, self._loss_unit = 0, 1.0
         self._own = np.zeros((count, dimension + 1))
         self._renewed = self._own
 
@@ -45,6 +45,7 @@ class PooledVariates:
             raise LocalProtocolError(
                 f"round {request.round} counts {sorted(last)}, not the last round of everybody"
             )
+        self._loss_unit = request.loss_unit
         if self._round != int(request.round):
             self._own, self._round = self._renewed, int(request.round)
         self._renewed = self._own.copy()
@@ -68,7 +69,7 @@ class PooledVariates:
             changes: tensor (k, d), as they are added, not weighted.
             thresholds: array (k,), the same of the thresholds.
         """
-        mean, pace = counted.mean, Pace.of_round(self._plan, self._round)
+        mean, pace = counted.mean, Pace.of_round(self._plan, self._round, self._loss_unit)
         rows = self._own[group] - np.append(mean.vector, mean.threshold)
         rows[:, :-1] -= changes.double().cpu().numpy() / pace.model
         if pace.threshold is not None:
