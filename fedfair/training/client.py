@@ -24,7 +24,6 @@ from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.evaluation_sums import confused_classes, planned_layout
 from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
 from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
-from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
 from fedfair.aggregation.score_histogram import bounded_scores
@@ -96,6 +95,8 @@ class TrainingClient:
         parts: the processes of this site that compute together; each has a client of its own.
 
     Attributes:
+        participant: whose records these are.
+        layout: of the model.
         last_losses: what the last evaluation found, by split; for a simulation, since a site never sends them.
         last_fault: what was wrong with its last contribution, for its own operator; empty where nothing was.
         scaling: of the features that every contribution is made from; None where they are not scaled.
@@ -118,7 +119,7 @@ class TrainingClient:
                 "entropy and a ledger belong to a plan with differential privacy, and to no other"
             )
         self._plan = plan
-        self._participant = participant
+        self.participant, self.layout = participant, model.layout
         self._splits = splits
         self._model = model
         self._parts = parts
@@ -399,7 +400,7 @@ class TrainingClient:
         start = remembered.threshold if isinstance(remembered, OwnStart) else model.threshold
         threshold = torch.tensor(start / self.loss_unit, dtype=own.flat.dtype, device=own.flat.device)
         drawn = model_draws(
-            self._plan, self._participant, self._model.flat.device, self._protection, round_number, attempt
+            self._plan, self.participant, self._model.flat.device, self._protection, round_number, attempt
         )
         with drawn, training_faults(), plain_arithmetic():
             if record_weights is None:
@@ -533,7 +534,7 @@ class TrainingClient:
     ) -> Iterator[Batch]:
         """Yield the batches of one round, each record with its weight where there are weights."""
         everything: Batch | None = None
-        for indices in batch_indices(self._plan.training, self._participant, len(records), number, attempt):
+        for indices in batch_indices(self._plan.training, self.participant, len(records), number, attempt):
             if indices is None:
                 everything = everything or Batch(*records.everything(), weights)
                 yield everything
@@ -542,19 +543,9 @@ class TrainingClient:
                 yield Batch(*records.take(indices), taken)
 
     @property
-    def layout(self) -> Layout:
-        """Return the layout of the model."""
-        return self._model.layout
-
-    @property
     def loss_unit(self) -> float:
         """Return how many natural units one loss of the local steps has; of no use before the scaling is known."""
         return self._target.loss_unit(self._plan.task.loss)
-
-    @property
-    def participant(self) -> ParticipantId:
-        """Return whose records these are."""
-        return self._participant
 
     @property
     def records(self) -> int:
@@ -577,8 +568,8 @@ class TrainingClient:
         layout = planned_layout(self._plan, self._splits.train.schema)
         about = (self.last_losses, self._objective, model.threshold)
         header = evaluation_header(*about, self._plan.task.loss, self._histogram, layout)
-        if self._participant in published:
-            row = layout.read(header)["sites"][published.index(self._participant)]
+        if self.participant in published:
+            row = layout.read(header)["sites"][published.index(self.participant)]
             fill_row(row, self.last_losses, self._histogram, self._plan.evaluation.min_group)
         return header
 

@@ -101,7 +101,7 @@ def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, st
         until_line(process, "its operator stopped it")
         process.send_signal(signal.SIGTERM)
         status, words = ended(process)
-        assert status == 0
+        assert status == 4
         assert "stopped by its operator" in words
         assert "Traceback" not in words
     assert "SIGTERM: leaving the federation" in (tmp_path / "logs" / "clinic-a_notes.log").read_text()
