@@ -225,6 +225,7 @@ class Comparison:
             guessing has no meaning.
         has_classes: whether a constant class was compared too.
         unserved: the worst group, where it fares no better than by guessing; that alone is no fault.
+        has_mean: whether a predicted number was compared with the mean of all.
     """
 
     faults: tuple[FoundFault, ...]
@@ -235,6 +236,7 @@ class Comparison:
     served: ServedGroups | None
     has_classes: bool = True
     unserved: Unserved | None = None
+    has_mean: bool = False
 
 
 def compare(
@@ -291,6 +293,7 @@ def compare(
         served=None if uniform_floor is None else served_groups(risk, uniform_floor),
         has_classes=not _has_no_classes(returned),
         unserved=None if uniform_floor is None else _unserved(split, risk, aim.group_size, uniform_floor),
+        has_mean=aim.explains == 0.0 and _r_squared(risk) is not None,
     )
 
 

@@ -221,6 +221,7 @@ def _compared(comparison: Comparison) -> str:
         words.insert(0, "before training")
     if comparison.has_classes and OmissionReason.NO_CLASS_COUNTS not in reasons:
         words += ["the base rate", "the most frequent class"]
+    words += ["always predicting the mean"] if comparison.has_mean else []
     return _listed(words)
 
 

@@ -398,3 +398,73 @@ def test_models_that_are_bad_by_their_making_are_called_so(bias: float) -> None:
     # An untrained model tells less than the base rate, where there is one to tell.
     untrained = judged(np.zeros(RECORDS), labels)
     assert (state_of(untrained) == "worse") == (bias > 0.0)
+
+
+# ------------------------------------------------------------------ a number
+
+
+def number(worst: float, explained: float, mean: float = 1.0) -> SplitRisk:
+    risk = split(worst, mean, 0.0)
+    return risk.model_copy(update={"accuracy": None, "metrics": {"r_squared": explained}})
+
+
+def start_of_number(worst: float, explained: float | None) -> StartEvaluation:
+    metrics = None if explained is None else {"r_squared": explained}
+    groups = {"0.1": group(worst), "1.0": group(2.0)}
+    past = PastRisk(mean=2.0, worst=worst, by_group_size=groups, metrics=metrics)
+    moment = Moment(round=0, threshold=1.0, train=past, test=past)
+    return StartEvaluation(moment, {"train": True, "test": True})
+
+
+def judged_number(
+    explained: float, aim: Aim = AIM, began: StartEvaluation | None = None, worst: float = 3.0
+) -> tuple[Comparison, RunVerdict]:
+    held = number(worst, explained)
+    began = began or start_of_number(2.0, 0.0)
+    comparison = compare(aim, None, began, ReturnedEvaluation(held, held, {}))
+    return comparison, worded(comparison, plans.parsed())
+
+
+def test_a_number_that_is_told_worse_than_by_the_mean_is_worse() -> None:
+    comparison, verdict = judged_number(-1.4)
+    assert ("r_squared", "test", "target_mean", True) in found(comparison)
+    assert verdict.state == "worse"
+    assert (
+        "The share of variance explained (R squared) over 1000 test records is -1.40, below the 0 of always "
+        "predicting their mean." in told(verdict)
+    )
+
+
+def test_chance_and_rounding_may_explain_a_little_less_than_the_mean() -> None:
+    # 18 variances over 1000 records.
+    assert not judged_number(-0.0179, worst=1.0)[0].faults
+    assert judged_number(-0.0181, worst=3.0)[0].faults
+    assert "or always predicting the mean" in told(judged_number(0.4, worst=1.0)[1])
+
+
+def test_a_worst_group_that_gained_excuses_it_only_over_a_start_as_good_as_the_mean() -> None:
+    for began, is_excused in (
+        (start_of_number(9.0, 0.0), True),
+        (start_of_number(9.0, -6.0), False),
+        (start_of_number(9.0, None), False),
+        (start_of_number(2.0, 0.0), False),
+    ):
+        subjects = {fault.subject for fault in judged_number(-0.5, began=began)[0].faults}
+        assert ("r_squared" not in subjects) == is_excused
+
+
+def test_a_quantile_is_held_to_what_quantiles_explain() -> None:
+    """The median may be one deviation from the mean, and so explain -1."""
+    median = Aim(0.1, 0.01, -1.0)
+    assert not judged_number(-0.9, median, worst=1.0)[0].faults
+    comparison, verdict = judged_number(-1.4, median)
+    assert ("r_squared", "test", "right_model", True) in found(comparison)
+    assert "below the -1.00 that a model which is right about its loss has at least" in told(verdict)
+    assert "always predicting the mean" not in told(judged_number(0.4, median, worst=1.0)[1])
+
+
+def test_replaced_losses_prove_nothing_of_the_mean() -> None:
+    held = number(3.0, -1.4)
+    returned = ReturnedEvaluation(held, held, {}, replaced=2)
+    comparison = compare(AIM, None, start_of_number(2.0, 0.0), returned)
+    assert ("r_squared", "test", "target_mean", False) in found(comparison)
