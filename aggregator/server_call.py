@@ -4,7 +4,8 @@ Three things are known here and nowhere else. First, every exception with which 
 of them are `CallEnded`. Second, that gRPC sends no status while a message is still being written: a handler that
 returned, or aborted, in the middle of a write would leave its peer waiting for ever. So a write that nobody waits
 for any more continues, and the status follows it. Third, that gRPC logs a traceback where a peer has gone before
-that last status could be sent. `lost_statuses_unlogged` drops it: a lost connection has a notice of its own.
+that last status could be sent, or where the server stops while a call begins. `lost_statuses_unlogged` drops it: a
+lost connection and a stop have notices of their own.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ async def _carried_out(operation: Awaitable[Outcome]) -> Outcome:
 
 @contextmanager
 def lost_statuses_unlogged() -> Iterator[None]:
-    """Keep out of the log that gRPC could not tell a peer which has gone how its call ended.
+    """Keep out of the log that gRPC could not tell a peer how its call ended: it has gone, or the server stops.
 
     An exception of our own in a handler is logged as before.
     """
@@ -119,4 +120,4 @@ def lost_statuses_unlogged() -> Iterator[None]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.BaseError))
+    return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.BaseError | asyncio.CancelledError))

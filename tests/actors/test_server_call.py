@@ -46,6 +46,12 @@ def test_a_peer_that_has_gone_before_its_status_is_no_traceback(caplog: pytest.L
     assert [record.message for record in caplog.records if record.exc_info] == []
 
 
+def test_a_call_that_a_stop_cancels_is_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), lost_statuses_unlogged():
+        logging.getLogger("grpc._cython.cygrpc").error("a call", exc_info=asyncio.CancelledError())
+    assert [record.message for record in caplog.records if record.exc_info] == []
+
+
 def test_an_error_of_a_handler_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), lost_statuses_unlogged():
         fail_by(ZeroDivisionError("ours"))
