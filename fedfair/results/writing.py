@@ -78,6 +78,7 @@ from fedfair.run.training_run import RunResult
 from fedfair.run.which_model import WhichModel
 from fedfair.version import __version__
 
+GroupRisks: TypeAlias = dict[str, ReportedGroupRisk]
 Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float] | None]]
 """By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval, if
 there is one."""
@@ -399,8 +400,7 @@ def _method(plan: Plan, run: RunResult) -> str:
 
 def _matrix(run: RunResult, split: str) -> Matrix | None:
     """Return the confusion matrix of a split as rows; None where there are too many classes."""
-    matrix = run.confusion.get(split)
-    return None if matrix is None else tuple(tuple(row) for row in matrix)
+    return tuple(tuple(row) for row in run.confusion[split]) if split in run.confusion else None
 
 
 def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
@@ -417,9 +417,8 @@ def _scored(
     proved: bool = True,
 ) -> SplitRisk:
     """Return the risks of a split with the figures about its scores, where there are any."""
-    if not rankings:
-        return risk
-    return risk.model_copy(update={"scores": split_scores(rankings, fewest, exact, proved=proved)})
+    told = {"scores": split_scores(rankings, fewest, exact, proved=proved)} if rankings else {}
+    return risk.model_copy(update=told)
 
 
 def _hedged(run: RunResult, split: str) -> dict[str, float]:
@@ -437,11 +436,7 @@ def _exact_split(summary: RiskSummary, fewest: int, confusion: Matrix | None) ->
 
 
 def _split_risk(
-    records: int,
-    mean: float,
-    accuracy: float | None,
-    groups: dict[str, ReportedGroupRisk],
-    confusion: Matrix | None,
+    records: int, mean: float, accuracy: float | None, groups: GroupRisks, confusion: Matrix | None
 ) -> SplitRisk:
     """Return the risks of a split; what only classes have is not in it where there are none."""
     if accuracy is None:

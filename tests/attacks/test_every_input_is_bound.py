@@ -91,9 +91,10 @@ ATTRIBUTES: Mapping[str, str] = {
     "_terms": OWN,  # From the plan and the groups of the site's own records.
     "_steps": PLAN,
     "_model": PLAN,  # Its content is the model of the state, which every method loads first.
-    "_participant": OWN,
+    "participant": OWN,
     "_splits": OWN,
     "_protection": OWN,
+    "_target": STATE,  # The scaling of the target, which is part of the state's scaling.
     "_records": STATE,  # The site's own records under the scaling of the state.
     "_judged": OWN,  # Which model the losses of the last evaluation are of.
     "_queried": OWN,  # Losses that were computed before, about the same model and scaling.
@@ -114,6 +115,7 @@ HANDED: Mapping[type, Mapping[str, str]] = {
         "query": REQUEST,
         "variates": STATE,
         "groups": STATE,
+        "loss_unit": STATE,  # Of the scaling of the state and the plan's loss.
     },
     GroupWeights: {"weights": STATE, "counts": STATE},
     GroupFactors: {"factors": STATE},
@@ -394,8 +396,9 @@ def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> Non
         (GroupWeights, "groups"),
     ):
         assert {one.name for one in fields(kind)} <= STATES[name].keys()
-    # What a request says of variates and groups is the state's, which the transcript holds.
-    assert {one.name for one in fields(SumRequest)} - {"attempt", "spec", "variates", "groups"} <= REQUESTS.keys()
+    # What a request says of variates, groups and the unit of a loss is the state's, which the transcript holds.
+    of_state = {"variates", "groups", "loss_unit"}
+    assert {one.name for one in fields(SumRequest)} - {"attempt", "spec", *of_state} <= REQUESTS.keys()
     assert {one.name for one in fields(SessionTerms)} == set(TERMS_CHANGED)
     assert {one.name for one in fields(Held)} == {"state", "request", "terms", *ROUNDS}
     # A round start holds nothing but these, the session and its own number.

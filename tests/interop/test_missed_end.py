@@ -35,11 +35,11 @@ def test_a_site_that_was_away_at_the_end_is_told_when_it_returns_in_time(tmp_pat
     workspace = prepare(tmp_path, small_plan(rounds=1, federation=sections))
 
     async def away(federation: Federation) -> None:
-        federation.ready("clinic-c")
-        others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
         async with federation.dial("clinic-c") as (link, hello):
             await link.send(hello)
             await federation.watching.until_said("clinic-c connected")
+        await federation.watching.until_said("clinic-c disconnected")
+        others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
         await federation.begin_with("clinic-a", "clinic-b")
         await federation.watching.until_said("the run is over; listening 600 s longer to tell clinic-c")
         assert (await federation.take_part("clinic-c")).rounds == 1

@@ -115,6 +115,7 @@ OPTIONS: Mapping[str, Sections] = {
     "evaluation.site_weights": {"evaluation": {"site_means": True, "site_weights": dict.fromkeys(NAMES, 2.0)}},
     "evaluation.scores": {"evaluation": {"scores": True}},
     "evaluation.bins": {"evaluation": {"bins": 64}},
+    "evaluation.calibration": {"evaluation": {"scores": True, "calibration": "none"}},
     "evaluation.loss_range": {"evaluation": {"loss_range": 2.0}},
     "sample_level.noise_multiplier": noised(noise_multiplier=0.5),
     "sample_level.clip": noised(clip=0.2),
