@@ -24,6 +24,9 @@ ASKS = ("fedfair admit ", "fedfair plan approve ")
 """Commands that ask for a confirmation, which the pages leave to the person who types them."""
 
 
+ANSWERED = " --yes --authority shown --approve shown"
+"""Answers for whoever joins in a rehearsal: nobody reads anything aloud there."""
+
 DIGEST = "fedfair -C heart plan digest --json | python -c "
 DIGEST += """'import json, sys; print(json.load(sys.stdin)["beginning_digest"])'"""
 """Prints what the newcomer is told by phone."""
@@ -98,11 +101,11 @@ def test_a_fourth_hospital_and_more_rounds_by_the_commands_of_their_pages(tmp_pa
     lines += [*approving[:-1], approving[-1] + " > ../told.txt"]
     lines += [line.replace("clinic-a", site) for site in ("clinic-b", "clinic-c") for line in approving]
     # The newcomer's policy refuses weights of which it knows nothing, and names them.
-    lines += [sites.next("clinic-d", "fedfair join") + " --yes > refused.txt 2>&1 || test $? = 2"]
+    lines += [sites.next("clinic-d", "fedfair join") + f"{ANSWERED} > refused.txt 2>&1 || test $? = 2"]
     named = sites.next("clinic-d", "sed -i").replace("sha256:5b1c...", "'$digest'")
     lines += [
         named.replace("clinic-d$ ", f"clinic-d$ digest=$({DIGEST}); "),
-        sites.next("clinic-d", "fedfair join") + " --yes && ln -s heart four",
+        sites.next("clinic-d", "fedfair join") + f"{ANSWERED} && ln -s heart four",
     ]
     sites.ends()
     lines += [

@@ -61,13 +61,14 @@ def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp
     average, fair = json.loads(output)
     assert (average["algorithm"], fair["algorithm"]) == ("fedavg", "fedsrcvar")
     assert fair["train"]["by_group_size"]["0.1"]["worst"] < average["train"]["by_group_size"]["0.1"]["worst"]
-    for result, verdict in ((average, "worse"), (fair, "fine")):
+    for result, opening in ((average, "For everybody together, "), (fair, "No evaluation shows ")):
         *losses, accuracy = _readme_rows()[result["algorithm"]]
         assert _figures(result) == pytest.approx(losses, abs=NEAR)
         # One patient of 569 may change sides.
         assert 100 * result["train"]["accuracy"] == pytest.approx(accuracy, abs=0.05 + 100 / 569)
-        # At this round FedAvg still serves the worst tenth worse than a guess would, and its verdict says so.
-        assert result["verdict"]["state"] == verdict
+        # FedAvg serves the worst tenth worse than a guess would; chance may explain it, and its verdict says so.
+        assert result["verdict"]["state"] == "fine"
+        assert result["verdict"]["sentences"][0].startswith(opening)
     kept = [path for path in (tmp_path / "fedfair-demo").rglob("*") if path.is_file()]
     assert {"report.html", "result.json", "last.safetensors", "plan.yaml", "aggregator_metrics.jsonl"} <= {
         one.name for one in kept
