@@ -144,19 +144,9 @@ def check_data(
     return _described(plan, read, splits, tuple(errors), _unused(plan, site, root))
 
 
+# A number near the greatest that there is has no square; what is wrong with it is said as a fault.
+@np.errstate(over="ignore", invalid="ignore")
 def _described(
-    plan: Plan,
-    read: UnfinishedRecords,
-    splits: Mapping[str, int],
-    errors: tuple[str, ...],
-    unused: tuple[str, ...],
-) -> DataCheck:
-    # A number near the greatest that there is has no square; what is wrong with it is said as a fault.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _described_columns(plan, read, splits, errors, unused)
-
-
-def _described_columns(
     plan: Plan,
     read: UnfinishedRecords,
     splits: Mapping[str, int],

@@ -43,7 +43,7 @@ def test_the_table_is_shown_and_a_page_is_written_beside_the_first_result(files:
 def test_a_certificate_that_is_not_of_this_result_does_not_hide_the_result(files: tuple[Path, Path]) -> None:
     files[0].with_name("certificate.json").write_text("{}")
     shown = report(str(files[0]))
-    assert "the page leaves " in shown
+    assert f"the page leaves {files[0].with_name('certificate.json')} out: " in shown
     assert "The page:" in shown
 
 
