@@ -137,7 +137,10 @@ class BlockParser:
             words = BlockWords(block)
             doubtful = [place for place in self._numbers if self._is_doubtful(frame[place], place, words)]
             if doubtful:
-                frame[doubtful] = self._parsed(block, doubtful, ())
+                texts = self._parsed(block, doubtful, ())
+                # By name: pandas would give a list of columns its values in the order of the file.
+                for place in doubtful:
+                    frame[place] = texts[place]
         if len(frame) != count:
             raise NotPlain
         return frame.rename(columns=self._names)

@@ -155,6 +155,42 @@ def test_the_fast_reader_never_differs(
 
 
 @settings(deadline=None, max_examples=200)
+@given(
+    st.permutations(HEADER),
+    st.permutations(["age", "dose", "clinic"]),
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "age": st.sampled_from(["0", "1", "-9", "9007199254740992", "2.5"]),
+                "dose": st.sampled_from(["0", "1", "-9", "9007199254740992", "7"]),
+                "sex": st.sampled_from(["F", "M", "true"]),
+                "clinic": st.sampled_from(["0", "1"]),
+                "died": st.sampled_from(["0", "1"]),
+            }
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_numbers_whose_texts_are_looked_at_stay_in_their_columns(
+    tmp_path_factory: pytest.TempPathFactory,
+    header: list[str],
+    numeric: list[str],
+    rows: list[dict[str, str]],
+) -> None:
+    stated = spec(
+        numeric=numeric, categorical={"sex": ["F", "M", True]}, missing="mean", missing_values_of={"age": ["-9"]}
+    )
+    path = tmp_path_factory.getbasetemp() / "orders.csv"
+    path.write_text("\n".join([",".join(header), *(",".join(row[name] for name in header) for row in rows)]))
+    fast = read_plain(path, stated, None, ())
+    for place, name in enumerate(numeric):
+        wanted = [np.nan if name == "age" and row[name] == "-9" else float(row[name]) for row in rows]
+        np.testing.assert_array_equal(fast.dataset.features[:, place], wanted)
+    assert assert_never_more_lenient(path, stated)
+
+
+@settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=60) | st.text('age,died\n"1 \r#;\t', max_size=40).map(str.encode))
 @example(b'age,died\n"1" ,0\n')
 @example(b"age,died\n1,0,\n,1\n")
