@@ -8,15 +8,21 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+from fedfair.version import __version__
+
 
 def report(name: str, **figures: object) -> None:
     """Print one JSON object: the benchmark's name, its figures, the machine and the versions."""
-    packages = ("fedfair", "torch", "grpcio", "numpy")
+    packages = ("torch", "grpcio", "numpy")
     document = {
         "benchmark": name,
         **figures,
         "machine": {"system": platform.platform(), "processor": processor(), "cores": os.cpu_count()},
-        "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
+        "versions": {
+            "python": platform.python_version(),
+            "fedfair": __version__,
+            **{package: version(package) for package in packages},
+        },
     }
     print(json.dumps(document, indent=2))
 
