@@ -19,6 +19,9 @@ from fedfair.fairness.linear_design import Array
 if TYPE_CHECKING:
     from fedfair.api.linear_records import CountedRecords
 
+NO_ANSWERS = "no_validation"
+"""Says to `validate_data` that a call has no answers, where None means that somebody forgot them."""
+
 
 class FairEstimator(BaseEstimator):  # type: ignore[misc]
     """A linear model that protects every group of at least a size; `FairClassifier` and `FairRegressor` fit it.
@@ -43,7 +46,7 @@ class FairEstimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _checked(self, X: Any, y: Any = None, **terms: Any) -> tuple[Array, Any]:  # noqa: N803 - what callers have
+    def _checked(self, X: Any, y: Any = NO_ANSWERS, **terms: Any) -> tuple[Array, Any]:  # noqa: N803 - what callers have
         """Return finite features as a dense array (n, p), and the answers; scikit-learn remembers the columns.
 
         Sparse features are made dense, because the solver centres the columns.
@@ -51,10 +54,8 @@ class FairEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             ValueError: the records are none that a model can be fitted to.
         """
-        checked = validate_data(
-            self, X, *(() if y is None else (y,)), accept_sparse=True, dtype=np.float64, **terms
-        )
-        features, answers = (checked, None) if y is None else checked
+        checked = validate_data(self, X, y, accept_sparse=True, dtype=np.float64, **terms)
+        features, answers = checked if isinstance(checked, tuple) else (checked, None)
         return np.ascontiguousarray(features.toarray()) if sparse.issparse(features) else features, answers
 
     def _ridge_of(self, held: CountedRecords) -> float:
