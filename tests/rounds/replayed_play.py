@@ -72,7 +72,7 @@ from tests import plans
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c", "clinic-d")
 RUN_ID = "5" * 32
-POLICY = SitePolicy(allow_plain_sums=True, max_attempts=100)
+POLICY = SitePolicy(allow_plain_sums=True, max_attempts=100, min_collaborators=3)
 
 _Result = TypeVar("_Result")
 
