@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import AbstractAsyncContextManager, closing
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -61,14 +61,23 @@ class HeldDeadlines:
 
     def __init__(self) -> None:
         self._running: dict[DeadlineToken, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        self._passing: set[DeadlineKind] = set()
 
     def start(self, token: DeadlineToken, seconds: float, passed: Callable[[], None]) -> asyncio.TimerHandle:
         """Start a deadline, as `aggregator.timers.StartTimer` says."""
-        if seconds == 0.0:
-            return clock_timer(token, seconds, passed)
+        if seconds == 0.0 or token.kind in self._passing:
+            return clock_timer(token, 0.0, passed)
         handle = clock_timer(token, 10.0 * PATIENCE, passed)
         self._running[token] = handle, passed
         return handle
+
+    @contextmanager
+    def passing(self, kind: DeadlineKind) -> Iterator[None]:
+        """Let every deadline of this kind pass at once, those that run already too."""
+        self._passing.add(kind)
+        self.pass_running(kind)
+        yield
+        self._passing.remove(kind)
 
     def pass_running(self, kind: DeadlineKind) -> None:
         """Let the running deadline of this kind pass, if there is one."""

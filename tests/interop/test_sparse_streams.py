@@ -11,6 +11,7 @@ import torch
 from fedfair.aggregation.masking_terms import graph_of
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.loading import load_plan
+from fedfair.rounds.events import DeadlineKind
 from tests.interop.federation_kit import Federation, metrics, model_files_agree, play
 from tests.interop.test_masked_streams import fixed_point_bound
 from tests.plans import small_plan
@@ -55,7 +56,8 @@ def test_the_others_go_on_when_a_site_vanishes_from_a_sparse_graph_and_it_return
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
         await federation.watching.until_said(f"{TWELVE[-1]} disconnected")
-        await federation.watching.until_round(6)
+        with federation.deadlines.passing(DeadlineKind.GRACE):
+            await federation.watching.until_round(6)
         await asyncio.gather(*others, federation.take_part(TWELVE[-1]))
 
     assert play(workspace, one_returns).state.value == "finished"
