@@ -1,16 +1,13 @@
-"""The real processes of one test, as an operator starts them."""
+"""The real processes of one test, as an operator starts them; all but their loading, which is done once."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 
 from fedfair.cli.loopback import Workspace
+from tests.fork_server import ENVIRONMENT, Process, started
 from tests.patience import PATIENCE
-
-ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
 
 
 class Started:
@@ -18,25 +15,18 @@ class Started:
 
     def __init__(self) -> None:
         self.workspace: Workspace | None = None
-        self.running: list[subprocess.Popen[str]] = []
+        self.running: list[Process] = []
         self.port = 0
         self.environment: dict[str, str] = ENVIRONMENT
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> Process:
         """Start Python with these words in the folder of the federation."""
         assert self.workspace is not None
-        process = subprocess.Popen(
-            [sys.executable, *words],
-            cwd=self.workspace.folder,
-            env=self.environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        process = started(words, self.workspace.folder, self.environment)
         self.running.append(process)
         return process
 
-    def aggregator(self, *words: str, command: str = "start") -> subprocess.Popen[str]:
+    def aggregator(self, *words: str, command: str = "start") -> Process:
         """Start the aggregator and wait until it listens."""
         listen = f"localhost:{self.port}"
         process = self.start("-m", "aggregator", command, "--listen", listen, "--ready-file", "ready.json", *words)
@@ -45,7 +35,7 @@ class Started:
         self.port = json.loads((self.workspace.folder / "ready.json").read_text())["port"]
         return process
 
-    def collaborator(self, name: str, *words: str) -> subprocess.Popen[str]:
+    def collaborator(self, name: str, *words: str) -> Process:
         place = f"localhost:{self.port}"
         return self.start("-m", "collaborator", "start", "-n", name, "-c", f"{name}.yaml", "-a", place, *words)
 
@@ -55,7 +45,7 @@ class Started:
         return subprocess.CompletedProcess(process.args, process.returncode, output)
 
 
-def until_line(process: subprocess.Popen[str], words: str) -> str:
+def until_line(process: Process, words: str) -> str:
     """Read a process's output up to the line that holds these words; pytest's own time limit bounds the wait."""
     assert process.stdout is not None
     seen = []
@@ -66,7 +56,7 @@ def until_line(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"{process.args} ended without {words!r}:\n" + "".join(seen))
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(process: Process) -> tuple[int, str]:
     """Wait for the end of a process; return its status and the rest of its output."""
     output, _ = process.communicate(timeout=PATIENCE)
     return process.returncode, output

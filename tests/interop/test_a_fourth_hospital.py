@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from fedfair.plan.schedule import schedule_of
 from fedfair.run.initial_model import vector_digest
 from fedfair.run.saved_model import read_saved
 from fedfair.simulation.simulate import simulate
+from tests.fork_server import Process
 from tests.installation.test_roles import environment
 from tests.interop.federation_kit import NAMES, Federation, model_files_agree, play
 from tests.interop.processes import Started, ended, until_line
@@ -139,6 +139,6 @@ def test_processes_that_are_killed_in_added_rounds_resume_and_an_aggregator_need
     assert abs(model.vector - whole.model.vector).max() < 1e-6
 
 
-def kill(process: subprocess.Popen[str]) -> None:
+def kill(process: Process) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -20,8 +20,9 @@ from fedfair.cli.loopback import prepare
 from fedfair.identity.authority_store import load_authority, revoke
 from fedfair.identity.files import read_certificate, read_list
 from fedfair.identity.revocation import list_number
+from tests.fork_server import ENVIRONMENT
 from tests.interop.own_folders import renew, with_own_folders
-from tests.interop.processes import ENVIRONMENT, Started, ended, until_line
+from tests.interop.processes import Started, ended, until_line
 from tests.patience import PATIENCE
 from tests.plans import NAMES, small_plan
 

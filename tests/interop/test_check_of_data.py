@@ -15,7 +15,8 @@ from collaborator.link import Address
 from collaborator.preflight import check_site
 from collaborator.preparation import PreparedSite, find_site, read_records
 from fedfair.cli.loopback import Workspace, prepare
-from tests.interop.processes import ENVIRONMENT, Started
+from tests.fork_server import ENVIRONMENT
+from tests.interop.processes import Started
 from tests.plans import small_plan
 
 TABLE = {

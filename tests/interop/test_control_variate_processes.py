@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedfair.cli.loopback import prepare
+from tests.fork_server import Process
 from tests.interop.counted_variates import assert_sites_add_up
 from tests.interop.federation_kit import FIVE, metrics, states_agree
 from tests.interop.processes import Started, ended, until_line
@@ -61,7 +61,7 @@ def test_a_site_that_is_killed_at_any_step_and_returns_keeps_what_the_run_counts
     assert assert_sites_add_up(started.workspace, "clinic-b", 1e-11) == (rounds,) * 5
 
 
-def returned_before_the_end(started: Started, others: Sequence[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+def returned_before_the_end(started: Started, others: Sequence[Process]) -> Process:
     """Start clinic-a again once the others have gone on without it, and hold them until it is connected."""
     assert started.workspace is not None
     while max((int(str(line["round"])) for line in metrics(started.workspace)), default=0) < GONE_ON:

@@ -11,8 +11,9 @@ import pytest
 
 from fedfair.cli.loopback import prepare
 from tests.conftest import REPOSITORY
+from tests.fork_server import ENVIRONMENT
 from tests.interop.federation_kit import NAMES
-from tests.interop.processes import ENVIRONMENT, Started, ended, until_line
+from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
 
 SIGNALS = [(signal.SIGTERM, 4), (signal.SIGINT, 130)]

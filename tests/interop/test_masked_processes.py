@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from fedfair.cli.loopback import prepare
+from tests.fork_server import Process
 from tests.interop.federation_kit import FIVE, metrics, states_agree
 from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
@@ -20,7 +20,7 @@ DYING = str(Path(__file__).with_name("dying_site.py"))
 FATAL_ROUND = 3
 
 
-def dying(started: Started, name: str, step: str, number: int | str = FATAL_ROUND) -> subprocess.Popen[str]:
+def dying(started: Started, name: str, step: str, number: int | str = FATAL_ROUND) -> Process:
     """Start a collaborator that dies at a step of a sum."""
     assert started.workspace is not None
     place = f"localhost:{started.port}"

@@ -6,12 +6,12 @@ import json
 import resource
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from fedfair.cli.loopback import prepare
+from tests.fork_server import Process
 from tests.interop.federation_kit import NAMES, metrics, model_files_agree
 from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
@@ -81,7 +81,7 @@ def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operat
         stop(site)
 
 
-def stop(process: subprocess.Popen[str]) -> None:
+def stop(process: Process) -> None:
     process.send_signal(signal.SIGTERM)
     _, words = ended(process)
     assert "Traceback" not in words

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from fedfair.cli.loopback import prepare
+from tests.fork_server import Process
 from tests.interop.federation_kit import FIVE, metrics, model_files_agree, states_agree
 from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
@@ -26,7 +26,7 @@ TOLERANCE = 1e-5
 """Between a masked run and its simulation: far above the rounding of 8 rounds, far below one missing update."""
 
 
-def dying_aggregator(started: Started, step: str, place: str) -> subprocess.Popen[str]:
+def dying_aggregator(started: Started, step: str, place: str) -> Process:
     process = started.start(
         DYING, step, place, "start", "--listen", f"localhost:{started.port}", "--ready-file", "ready.json"
     )

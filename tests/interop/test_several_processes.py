@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import psutil
 import pytest
 
 from fedfair.cli.loopback import prepare
+from tests.fork_server import Process
 from tests.interop.federation_kit import NAMES, metrics, model_files_agree, states_agree
 from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
@@ -30,7 +30,7 @@ def ended_ranks(started: Started) -> Iterator[None]:
                 rank.kill()
 
 
-def in_two_processes(started: Started, name: str) -> subprocess.Popen[str]:
+def in_two_processes(started: Started, name: str) -> Process:
     """Start a site as its operator does on a machine with two GPUs."""
     place = f"localhost:{started.port}"
     meeting = Path(tempfile.mkdtemp(prefix="torchrun-")) / "site"
@@ -40,7 +40,7 @@ def in_two_processes(started: Started, name: str) -> subprocess.Popen[str]:
     return started.start(*torchrun, "-m", "collaborator", "start", "-n", name, "-c", f"{name}.yaml", "-a", place)
 
 
-def opened(process: subprocess.Popen[str]) -> tuple[set[str], list[list[str]]]:
+def opened(process: Process) -> tuple[set[str], list[list[str]]]:
     """Return where torchrun and its ranks listen, and for each rank what it alone may have open.
 
     That are a connection to the aggregator, and files of the folders that the first process keeps.

@@ -23,8 +23,9 @@ from fedfair.watching.place import StatusPlace, utc_now
 from fedfair.watching.run_status import RunStatus
 from tests.browser import PHONE_WIDTH, Browser
 from tests.conftest import REPOSITORY
+from tests.fork_server import ENVIRONMENT
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
-from tests.interop.processes import ENVIRONMENT, Started, ended
+from tests.interop.processes import Started, ended
 from tests.patience import PATIENCE
 from tests.plans import small_plan
 
