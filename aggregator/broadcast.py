@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from fedfair.process.spilled import forget_pages, pieces
+from fedfair.store.spilled import forget_pages, pieces
 from fedfair.wire.chunking import broadcast_frames, masked_frames
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import BroadcastKind

@@ -2,7 +2,7 @@
 
 One SQLite file, `save/journal.sqlite`, one transaction per entry: whatever happens, it holds the entry before
 or the entry after, never half of one. Short vectors lie in it in pieces of 1 MiB. A vector above 4 MiB is a file
-in `save/journal.vectors`, named by its digest (`fedfair.process.vector_files`), because a database would write
+in `save/journal.vectors`, named by its digest (`fedfair.store.vector_files`), because a database would write
 each byte of it three times. Such a file is on the disk before the entry that names it, and is removed after an
 entry that does not. What is the same in two entries is written once.
 
@@ -47,14 +47,14 @@ from fedfair.errors import FedfairError, StateError
 from fedfair.file_formats import format_fault
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.purpose import Purpose
-from fedfair.process.lock import HeldError, ProcessLock, runs_already
-from fedfair.process.vector_files import VectorFiles, no_step
 from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.history import to_line
 from fedfair.run.snapshot import RunSnapshot
+from fedfair.store.lock import HeldError, ProcessLock, runs_already
+from fedfair.store.vector_files import VectorFiles, no_step
 
 FORMAT = "fedfair/journal/7"
 WITHOUT_FILES = "fedfair/journal/6"

@@ -18,7 +18,6 @@ from aggregator.finished_run import set_aside
 from aggregator.journal import Journal, JournalEntry, forget
 from aggregator.notices import EarlierRunKept, IdentityWarned, Notice, ProtectionStated, RunContinued
 from aggregator.records import RunPaths, RunRecords
-from fedfair.aggregation.long_vectors import VectorRoom
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.model_layout import Layout
 from fedfair.errors import StateError
@@ -32,7 +31,6 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
-from fedfair.process.spilled import SpilledVectors
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import UnfinishedSum
 from fedfair.rounds.secagg_session import is_due
@@ -40,6 +38,8 @@ from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.initial_model import InitialModel, read_initial_model
 from fedfair.run.saved_model import ModelOrigin, evaluation_run, load_saved
 from fedfair.run.training_run import TrainingRun
+from fedfair.store.long_vectors import VectorRoom
+from fedfair.store.spilled import SpilledVectors
 
 FILES_OF_A_SITE, OTHER_FILES = 3, 256
 """Open files of the process: a record, its lock and a connection for each collaborator, and all others."""

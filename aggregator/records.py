@@ -38,12 +38,8 @@ from fedfair.aggregation.evaluation_file import EvaluationRecord, to_text
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.atomic_file import write_whole
 from fedfair.ids import ParticipantId
-from fedfair.process.line_end import is_cut
 from fedfair.process.log_lines import log_line
-from fedfair.process.rotated_log import MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
-from fedfair.process.spilled import forget_pages, spilled, spilled_array
 from fedfair.results.costs import SumCost
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.document import to_text as result_text
@@ -56,6 +52,10 @@ from fedfair.run.saved_model import ModelOrigin, RunModel, save_model, saved_of
 from fedfair.run.snapshot import known_sha256
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
+from fedfair.store.atomic_file import write_whole
+from fedfair.store.line_end import is_cut
+from fedfair.store.rotated_log import MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
+from fedfair.store.spilled import forget_pages, spilled, spilled_array
 
 SMALL_MODEL_BYTES = 1 << 20
 """Up to this size every sum is recorded: it takes a fraction of a millisecond."""

@@ -28,15 +28,15 @@ from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from aggregator.upload_budget import UploadBudget
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.atomic_file import write_whole
 from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
-from fedfair.process.spilled import spilled
 from fedfair.process.stopping import stopping
 from fedfair.rounds.federation import Federation
 from fedfair.rounds.secagg_session import SecaggSession
 from fedfair.run.saved_model import model_identity
+from fedfair.store.atomic_file import write_whole
+from fedfair.store.spilled import spilled
 
 CALL_SECONDS = 45.0
 """A site that waits for its aggregator calls at least every 30 seconds (`collaborator.backoff`)."""

@@ -21,7 +21,6 @@ from pathlib import Path
 from machine import report
 
 from collaborator.request_record import ANSWERED, RequestRecord
-from collaborator.table_file import TableFile
 from collaborator.worker import Granted
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
@@ -30,6 +29,7 @@ from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.policy.site_config import SitePolicy
+from fedfair.store.table_file import TableFile
 
 NAMES = ["clinic-a", "clinic-b", "clinic-c"]
 PLAN = Plan.model_validate(

@@ -35,7 +35,6 @@ from machine import report
 from aggregator.journal import Journal, JournalEntry
 from aggregator.preparation import initial_binding
 from collaborator.run_store import RunStore
-from collaborator.table_file import Content, TableFile
 from fedfair.audit.chain import START, next_chain, sign_chain
 from fedfair.audit.entry import Entry, Opened, RecordContinued, Signed, body_of, line_of
 from fedfair.audit.keeper import Ownership
@@ -50,6 +49,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.results.costs import SumCost
 from fedfair.run.state import history_digest
 from fedfair.run.training_run import TrainingRun
+from fedfair.store.table_file import Content, TableFile
 
 NAMES = tuple(f"site-{number}" for number in range(1, 6))
 FIRST = NAMES[0]

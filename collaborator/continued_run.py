@@ -23,10 +23,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from collaborator.plan_change import state_stem
 from collaborator.request_record import ANSWERED
 from collaborator.run_store import RunStore
-from collaborator.table_file import TableFile
 from collaborator.variate_store import VariateStore
 from fedfair.aggregation.control_variates import NEVER, round_of
-from fedfair.aggregation.long_vectors import IN_MEMORY
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import ApprovalError, DataError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
@@ -55,6 +53,8 @@ from fedfair.run.progress import Stage
 from fedfair.run.rules import RunRules
 from fedfair.run.saved_model import TrainedModel, read_saved, sites_digest
 from fedfair.run.state import RunState
+from fedfair.store.long_vectors import IN_MEMORY
+from fedfair.store.table_file import TableFile
 
 if TYPE_CHECKING:
     from fedfair.training.binding import PlanBinding

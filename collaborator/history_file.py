@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedfair.aggregation.evaluator import Evaluation
-from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import LocalProtocolError
 from fedfair.run.history import from_line, to_line
 from fedfair.run.state import RunState, history_digest
+from fedfair.store.atomic_file import OWNER_ONLY, replace_file
 
 BLOCK = 16
 """Evaluations that are written at once."""

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collaborator.run_folder import BEST, LAST, SAVE, TRAINED
-from fedfair.atomic_file import write_whole
 from fedfair.errors import ApprovalError, DataError, StateError
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_unevaluated
@@ -37,6 +36,7 @@ from fedfair.run.saved_model import (
     read_saved,
     save_model,
 )
+from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
     from collaborator.preparation import PreparedSite

@@ -22,9 +22,9 @@ from typing import TypeAlias
 
 from collaborator.ledger_total import LedgerTotal
 from collaborator.rollback_guard import RollbackGuard
-from fedfair.atomic_file import sync_folder
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import START, LedgerEntry, Origin, parse_release
+from fedfair.store.atomic_file import sync_folder
 
 APPLICATION_ID = 0x6666_6C31
 """Marks the file as a ledger of fedfair ("ffl1")."""

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from collaborator.disk import writing
-from fedfair.atomic_file import OWNER_ONLY, write_whole
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import LedgerEntry, Origin, Written, parse_release
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease
+from fedfair.store.atomic_file import OWNER_ONLY, write_whole
+from fedfair.store.disk import writing
 
 EVERY = 1000
 """Entries between two notes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedfair.process.lock import holder_of
+from fedfair.store.lock import holder_of
 
 
 def other_process(state: Path, name: str) -> str:

@@ -12,10 +12,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from collaborator.disk import writing
 from fedfair.process.log_lines import log_line
-from fedfair.process.rotated_log import MAX_LOG_BYTES, RotatedLog
 from fedfair.results.own_figures import OwnFigures, SplitFigures
+from fedfair.store.disk import writing
+from fedfair.store.rotated_log import MAX_LOG_BYTES, RotatedLog
 
 
 class OwnFiguresLog:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from collaborator.backoff import Backoff
 from collaborator.continued_run import ContinuedVariates, variates_of
-from collaborator.disk import writing
 from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.known_models import ModelPlaces, find_model
@@ -48,12 +47,13 @@ from fedfair.plan.digest import format_digest
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
-from fedfair.process.spilled import SpilledVectors
 from fedfair.process.stopping import stopping
 from fedfair.results.outcome import RunSubject
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.saved_model import evaluation_run
 from fedfair.run.training_run import TrainingRun
+from fedfair.store.disk import writing
+from fedfair.store.spilled import SpilledVectors
 from fedfair.tracking.facts import tracked_facts
 from fedfair.tracking.targets import TrackTarget
 from fedfair.tracking.tracker import TrackedRun

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from collaborator.disk import writing
 from collaborator.link import Link
 from collaborator.observer import AnswerCost, Measure, unmeasured
 from fedfair.policy.refusal import Refusal
 from fedfair.process.log_lines import log_line
-from fedfair.process.rotated_log import MAX_LOG_BYTES, MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
+from fedfair.store.disk import writing
+from fedfair.store.rotated_log import MAX_LOG_BYTES, MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
 from fedfair.watching.run_status import IDLE, SumStep
 from fedfair.wire.frames import SumStart
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Lock
 
-from collaborator.table_file import Content, TableFile
 from collaborator.worker import Granted
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import state_key
+from fedfair.store.table_file import Content, TableFile
 
 ANSWERED = Content(
     "this site's record of what it has answered",

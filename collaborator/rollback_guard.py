@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from collaborator.disk import writing
-from fedfair.atomic_file import OWNER_ONLY, write_whole
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import START
+from fedfair.store.atomic_file import OWNER_ONLY, write_whole
+from fedfair.store.disk import writing
 
 
 class RollbackGuard:

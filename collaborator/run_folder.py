@@ -22,12 +22,12 @@ from pathlib import Path
 
 from collaborator.notices import RunFileUnwritten
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.atomic_file import write_whole
 from fedfair.errors import DataError
 from fedfair.results.document import to_text
 from fedfair.results.outcome import EndState, RunSubject, run_outcome
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model, saved_of
 from fedfair.run.training_run import TrainingRun
+from fedfair.store.atomic_file import write_whole
 
 MIN_NEWS = 100
 """The result is written when one in so many evaluations is new."""

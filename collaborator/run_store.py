@@ -24,14 +24,14 @@ from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
 
-from collaborator.disk import unwritable, writing
 from collaborator.history_file import HistoryFile, Written
 from collaborator.notices import StateUnread
-from fedfair.atomic_file import OWNER_ONLY, replace_file, sync_folder
 from fedfair.errors import LocalProtocolError, StateError
-from fedfair.process.spilled import pieces
 from fedfair.run.packed_state import PackedParts, packed_parts, unpack_state
 from fedfair.run.state import RunState
+from fedfair.store.atomic_file import OWNER_ONLY, replace_file, sync_folder
+from fedfair.store.disk import unwritable, writing
+from fedfair.store.spilled import pieces
 
 _HEAD = struct.Struct("<16s32s5Q")
 """Of one place: the mark, the digest of the rest, how many states were kept before, length of the body, how many

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from collaborator.table_file import Content, TableFile
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import ParticipantId
@@ -25,6 +24,7 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.site_config import SiteConfig, SitePolicy
 from fedfair.policy.terms import Term
 from fedfair.run.state import RunState
+from fedfair.store.table_file import Content, TableFile
 
 HISTORY = Content(
     "this site's history over all plans",

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from collaborator.disk import writing
 from fedfair.aggregation.control_variates import Variate
-from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import StateError
 from fedfair.ids import RoundNumber
+from fedfair.store.atomic_file import OWNER_ONLY, replace_file
+from fedfair.store.disk import writing
 from fedfair.training.own_variates import KeptVariate, staying_rounds
 
 _MARK = b"fedfair variate\n"

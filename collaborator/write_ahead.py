@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from collaborator.disk import writing
-from collaborator.table_file import Content, TableFile
-from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import FedfairError
-from fedfair.process.lock import HeldError, ProcessLock, runs_already
+from fedfair.store.atomic_file import OWNER_ONLY, replace_file
+from fedfair.store.disk import writing
+from fedfair.store.lock import HeldError, ProcessLock, runs_already
+from fedfair.store.table_file import Content, TableFile
 
 HISTORY = Content(
     "this site's history of masked sums",

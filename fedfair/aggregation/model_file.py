@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
-from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import DataError
+from fedfair.store.atomic_file import OWNER_ONLY, replace_file
 
 BUFFERS_KEY = "fedfair.buffers"
 SHA256_KEY = "fedfair.sha256"

@@ -32,7 +32,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.long_vectors import IN_MEMORY, VectorRoom, VectorWriter
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.aggregation.training_sum import blocks, moved_by_mean
@@ -46,6 +45,7 @@ from fedfair.plan.learning_rates import (
     server_rate,
 )
 from fedfair.plan.schema import Plan, ServerOptimizerSection
+from fedfair.store.long_vectors import IN_MEMORY, VectorRoom, VectorWriter
 
 _Array = NDArray[np.floating]
 _Block = NDArray[np.float64]

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 
-from fedfair.atomic_file import OWNER_ONLY, replace_file, sync_folder
 from fedfair.audit.reader import bounded_lines
 from fedfair.errors import AuditError
-from fedfair.process.lock import HeldError, ProcessLock, runs_already
+from fedfair.store.atomic_file import OWNER_ONLY, replace_file, sync_folder
+from fedfair.store.lock import HeldError, ProcessLock, runs_already
 
 _APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 

@@ -16,9 +16,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfair.atomic_file import OWNER_ONLY
 from fedfair.audit.chain import START
 from fedfair.errors import AuditError
+from fedfair.store.atomic_file import OWNER_ONLY
 
 End = tuple[int, bytes]
 """The number and the chain value of an entry."""

@@ -12,11 +12,11 @@ from pydantic import TypeAdapter, ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fedfair.atomic_file import write_whole
 from fedfair.cli.interrupts import interrupts_deferred
 from fedfair.errors import DataError, PlanError
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.process.terminal import console, error_console
+from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
     from fedfair.experiments.advice.document import AdviceDocument

@@ -11,12 +11,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.atomic_file import write_whole
 from fedfair.errors import CertificateError, IdentityError
 from fedfair.ids import AGGREGATOR
 from fedfair.plan.loading import load_plan
 from fedfair.process.terminal import console, error_console
 from fedfair.results.loss_text import loss_text
+from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
     from fedfair.aggregation.evaluation_file import EvaluationRecord

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedfair.aggregation.model_file import load
-from fedfair.atomic_file import write_whole
 from fedfair.cli.interrupts import interrupts_noticed
 from fedfair.cli.progress import RoundsBar
 from fedfair.cli.secagg_demo import secagg_command
@@ -28,6 +27,7 @@ from fedfair.report.sentences import algorithm_name
 from fedfair.report.tables import NAMES, comparison
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import read_result
+from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
     pass

@@ -9,7 +9,6 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from fedfair.atomic_file import write_whole
 from fedfair.plan.deployment import refuse_records_of_sites
 from fedfair.plan.derived import evaluates_exactly
 from fedfair.plan.loading import load_plan, workspace_of
@@ -19,6 +18,7 @@ from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
 from fedfair.results.warnings import reassurance, result_warnings
+from fedfair.store.atomic_file import write_whole
 
 
 def evaluate_command(

@@ -218,9 +218,9 @@ def _take_plan(site: JoiningSite, invitation: Invitation, answers: Answers) -> N
 
 
 def _write_site_file(site: JoiningSite, plan: Plan, options: JoinOptions, answers: Answers) -> None:
-    from fedfair.atomic_file import write_whole
     from fedfair.plan.sources import CsvSource
     from fedfair.policy.site_config import load_site_config
+    from fedfair.store.atomic_file import write_whole
     from fedfair.workspace.create import write_site_file
 
     path = site.folder / SITE_FILE

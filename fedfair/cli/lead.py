@@ -13,7 +13,6 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from fedfair.atomic_file import replace_file
 from fedfair.cli.answers import confirmed
 from fedfair.cli.certs import say_fingerprint, show_request
 from fedfair.cli.initial_model import put_initial_model
@@ -30,6 +29,7 @@ from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
 from fedfair.process.passphrase import authority_passphrase, new_passphrase
 from fedfair.process.terminal import console, error_console
+from fedfair.store.atomic_file import replace_file
 from fedfair.workspace import archive
 
 PLAN_FILE = Path("plan", "plan.yaml")

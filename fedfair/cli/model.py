@@ -10,11 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.atomic_file import write_whole
 from fedfair.cli.own_form import own_form
 from fedfair.cli.own_verdict import faults_of_model
 from fedfair.errors import DataError
 from fedfair.process.terminal import console, error_console
+from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
     from fedfair.run.saved_model import DescribedModel

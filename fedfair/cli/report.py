@@ -9,7 +9,6 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from fedfair.atomic_file import write_whole
 from fedfair.errors import CertificateError
 from fedfair.extras import install_command
 from fedfair.process.terminal import console, error_console
@@ -22,6 +21,7 @@ from fedfair.report.tables import by_group_size, comparison
 from fedfair.results.document import ResultDocument
 from fedfair.results.json_schema import result_schema
 from fedfair.results.reading import read_result
+from fedfair.store.atomic_file import write_whole
 
 COMPARED_SIZES = (0.1, 0.3)
 CERTIFICATE = "certificate.json"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rich.table import Table
 
-from fedfair.atomic_file import write_whole
 from fedfair.cli.points_bar import PointsBar
 from fedfair.experiments.reproduction.claims import CLAIMS
 from fedfair.experiments.reproduction.conclusions import Conclusions, conclude
@@ -18,6 +17,7 @@ from fedfair.experiments.reproduction.studies import STUDIES
 from fedfair.process.terminal import error_console
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
 from fedfair.report.reproduction.tables import Rows, verdict_counts, worst_groups
+from fedfair.store.atomic_file import write_whole
 
 Finished = list[tuple[Done, Conclusions]]
 

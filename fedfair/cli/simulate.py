@@ -11,7 +11,6 @@ import typer
 from rich.text import Text
 
 from fedfair.aggregation.evaluation_file import to_text as evaluation_text
-from fedfair.atomic_file import write_whole
 from fedfair.cli.progress import RoundsBar
 from fedfair.cli.simulation_watch import SimulationWatch
 from fedfair.errors import DataError, PlanError
@@ -25,6 +24,7 @@ from fedfair.results.document import to_text
 from fedfair.results.reading import check_result_place
 from fedfair.results.warnings import reassurance, result_warnings
 from fedfair.simulation.backend import Engine, RayCluster, chosen_engine
+from fedfair.store.atomic_file import write_whole
 from fedfair.tracking.targets import Track, track_targets
 
 if TYPE_CHECKING:

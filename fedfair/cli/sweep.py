@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from fedfair.atomic_file import write_whole
 from fedfair.cli.points_bar import PointsBar
 from fedfair.errors import FedfairError
 from fedfair.experiments.sweep.grid import SEED, Point, in_words, named_axis, parse_grid, points_of
@@ -24,6 +23,7 @@ from fedfair.plan.validation_messages import validated
 from fedfair.process.terminal import console, error_console
 from fedfair.processors import usable_processors
 from fedfair.report.sweeps import sweep_drawing
+from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
     from fedfair.experiments.sweep.events import Engine

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.text import Text
 
-from fedfair.atomic_file import replace_file
 from fedfair.cli.answers import Answers
 from fedfair.errors import PlanError
 from fedfair.process.terminal import console
+from fedfair.store.atomic_file import replace_file
 from fedfair.workspace import archive
 from fedfair.workspace.create import PLAN_FILE
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedfair.errors import DataError
-from fedfair.mapped_array import mapping_of
+from fedfair.store.mapped_array import mapping_of
 
 Array: TypeAlias = NDArray[Any]
 Held = TypeVar("Held", bound=Array)

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedfair.atomic_file import OWNER_ONLY, READABLE, replace_file
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import decode_certificate
 from fedfair.identity.revocation import decode_list
+from fedfair.store.atomic_file import OWNER_ONLY, READABLE, replace_file
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """The longest of these files is a revocation list: about 40 bytes an entry, so room for 100 000."""

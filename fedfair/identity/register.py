@@ -18,14 +18,14 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fedfair.atomic_file import READABLE
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.files import read_bytes
 from fedfair.identity.request import SiteRequest
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import ParticipantId
-from fedfair.process.line_end import is_cut
+from fedfair.store.atomic_file import READABLE
+from fedfair.store.line_end import is_cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedfair.atomic_file import write_whole
 from fedfair.errors import PlanError
 from fedfair.plan.loading import load_plan, roster_path
 from fedfair.plan.yaml_reader import read_document
+from fedfair.store.atomic_file import write_whole
 
 _HEADING = "# Written by `fedfair plan enroll`: the signing key of each collaborator. Part of the plan.\n"
 

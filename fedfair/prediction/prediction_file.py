@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.atomic_file import write_whole
 from fedfair.errors import DataError
 from fedfair.plan.fields import Scalar
+from fedfair.store.atomic_file import write_whole
 
 PREDICTED = "predicted"
 PROBABILITY = "probability_"

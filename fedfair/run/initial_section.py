@@ -6,12 +6,12 @@ from pathlib import Path
 
 import yaml
 
-from fedfair.atomic_file import write_whole
 from fedfair.errors import PlanError
 from fedfair.plan.digest import stated
 from fedfair.plan.initial import InitialSection
 from fedfair.plan.loading import initial_path
 from fedfair.plan.yaml_reader import read_document
+from fedfair.store.atomic_file import write_whole
 
 _HEADING = """# Written by `fedfair plan freeze --from` or `fedfair plan extend`: what the run begins with.
 # Part of the plan.

@@ -36,7 +36,6 @@ from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation, Evaluator
 from fedfair.aggregation.feature_scaling import scaling_from_sums
 from fedfair.aggregation.group_weights import GroupRule
-from fedfair.aggregation.long_vectors import IN_MEMORY, VectorRoom
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.own_thresholds import OwnThresholdRule
@@ -75,6 +74,7 @@ from fedfair.run.progress import PURPOSE_OF, Progress, Stage
 from fedfair.run.state import OpenedSurvey, RunState
 from fedfair.run.threshold_bound import highest_threshold
 from fedfair.run.which_model import WhichModel
+from fedfair.store.long_vectors import IN_MEMORY, VectorRoom
 
 _UNSCALED = frozenset({Stage.SURVEY, Stage.STANDARDISATION})
 """The stages before any scaling is known."""

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
-from fedfair.aggregation.long_vectors import IN_MEMORY, VectorRoom
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
@@ -32,6 +31,7 @@ from fedfair.run.rules import RunRules, Stepped
 from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
 from fedfair.run.state import RunState
 from fedfair.run.which_model import WhichModel
+from fedfair.store.long_vectors import IN_MEMORY, VectorRoom
 
 __all__ = [
     "Evaluation",

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fedfair.atomic_file import replace_file, sync_folder
 from fedfair.errors import PlanError
 from fedfair.plan.loading import UPDATE_FOLDER
-from fedfair.process.vector_files import no_step
+from fedfair.store.atomic_file import replace_file, sync_folder
+from fedfair.store.vector_files import no_step
 from fedfair.workspace.archive import exported, read_contents
 from fedfair.workspace.create import PLAN_FILE
 

@@ -11,11 +11,11 @@ import pytest
 from collaborator.records import SiteLogs
 from collaborator.request_record import ANSWERED
 from collaborator.rollback_guard import RollbackGuard
-from collaborator.table_file import TableFile
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import FedfairError
 from fedfair.policy.refusal import Refusal
 from fedfair.secagg.log import Record, entries, frame, whole_length
+from fedfair.store.table_file import TableFile
 from tests.full_disk import full_beyond
 
 LONG = "x" * 500_000

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfair.aggregation.long_vectors import IN_MEMORY
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.aggregation.server_optimizer import STEP_BLOCK, MeanChange, Moments, ServerOptimizer
@@ -20,7 +19,8 @@ from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.learning_rates import server_optimizer_of
 from fedfair.plan.schema import Plan
-from fedfair.process.spilled import SpilledVectors
+from fedfair.store.long_vectors import IN_MEMORY
+from fedfair.store.spilled import SpilledVectors
 from tests.oracles.server_step import step
 from tests.plans import parsed
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from collaborator.table_file import Content, TableFile
 from fedfair.cli.commands import app
 from fedfair.errors import PlanError
 from fedfair.identity.certificate import parse_participant
 from fedfair.identity.store import create_site
 from fedfair.plan.loading import load_plan
+from fedfair.store.table_file import Content, TableFile
 from fedfair.workspace.create import create_workspace
 
 ESCAPES = "x = 1  # \x1b[2J\u202e\n"

@@ -35,12 +35,12 @@ from fedfair.data.room import (
 from fedfair.data.source import load_federation, read_site_records
 from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
-from fedfair.mapped_array import mapping_of
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.store.mapped_array import mapping_of
 from fedfair.training.statistics import standardisation_header
 from tests import plans
 from tests.full_disk import full_beyond

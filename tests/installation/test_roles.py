@@ -160,7 +160,7 @@ def test_an_aggregator_without_torch_runs_a_masked_federation_and_everything_aft
 @pytest.mark.slow
 def test_simulate_report_and_predict_need_nothing_that_windows_lacks(tmp_path: Path) -> None:
     shell = Shell(tmp_path, environment("windows_like"))
-    code = "import fedfair.process.lock as lock\ntry: lock._hold(0)\nexcept ModuleNotFoundError: print('hidden')"
+    code = "import fedfair.store.lock as lock\ntry: lock._hold(0)\nexcept ModuleNotFoundError: print('hidden')"
     told = python(code, shell.variables)
     assert told == "hidden\n"
     shell.run("workspace", "create", "study", "--template", "csv")

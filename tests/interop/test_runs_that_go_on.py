@@ -22,7 +22,6 @@ from aggregator.preparation import initial_binding
 from collaborator.plan_change import state_stem
 from collaborator.preparation import make_ready
 from collaborator.request_record import ANSWERED
-from collaborator.table_file import TableFile
 from fedfair.aggregation.model_file import load
 from fedfair.cli.commands import app
 from fedfair.cli.loopback import Workspace, prepare
@@ -37,6 +36,7 @@ from fedfair.policy.request_limits import _place_key, answers_in_round
 from fedfair.run.initial_model import InitialModel, read_initial_model
 from fedfair.run.state import RunState
 from fedfair.simulation.simulate import simulate
+from fedfair.store.table_file import TableFile
 from fedfair.training.binding import plan_binding
 from fedfair.workspace.extension import FinishedRun, extension
 from fedfair.workspace.update import apply_update

@@ -22,9 +22,9 @@ from fedfair.plan.derived import reported_group_sizes, threshold_limit
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
-from fedfair.process.spilled import SpilledVectors
 from fedfair.run.snapshot import RunSnapshot
 from fedfair.run.training_run import TrainingRun
+from fedfair.store.spilled import SpilledVectors
 from tests import plans
 from tests.oracles.header_places import block_length
 

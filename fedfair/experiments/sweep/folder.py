@@ -17,7 +17,6 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedfair.atomic_file import write_whole
 from fedfair.errors import DataError, PlanError
 from fedfair.experiments.sweep.events import Failure
 from fedfair.experiments.sweep.grid import Point, point_id
@@ -25,6 +24,7 @@ from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.results.document import Json, JsonObject, ResultDocument, to_json
 from fedfair.results.reading import parse_result
+from fedfair.store.atomic_file import write_whole
 
 FORMAT = "fedfair/sweep/1"
 MAX_DIFFERENCES = 5

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.atomic_file import OWNER_ONLY, replace_file
 from fedfair.errors import StateError
-from fedfair.process.spilled import PIECE_BYTES, mapped, pieces
+from fedfair.store.atomic_file import OWNER_ONLY, replace_file
+from fedfair.store.spilled import PIECE_BYTES, mapped, pieces
 
 SUFFIX = ".vector"
 OWNER_ONLY_FOLDER = 0o700

@@ -12,8 +12,8 @@ import pytest
 
 from fedfair.identity import register
 from fedfair.ids import ParticipantId
-from fedfair.process.line_end import is_cut
-from fedfair.process.rotated_log import RotatedLog
+from fedfair.store.line_end import is_cut
+from fedfair.store.rotated_log import RotatedLog
 from fedfair.tracking.jsonl_tracker import JsonlTracker
 from fedfair.tracking.tracker import TrackedRun
 from tests.conftest import REPOSITORY
@@ -78,7 +78,7 @@ KNOWN = {
     "collaborator/write_ahead.py": CUT_OFF,
     "fedfair/audit/append_file.py": CUT_OFF,
     "fedfair/identity/register.py": ENDED,
-    "fedfair/process/rotated_log.py": ENDED,
+    "fedfair/store/rotated_log.py": ENDED,
     "fedfair/tracking/jsonl_tracker.py": ENDED,
 }
 

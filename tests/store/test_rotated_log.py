@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfair.process.rotated_log import RotatedLog
+from fedfair.store.rotated_log import RotatedLog
 
 
 def files(folder: Path) -> dict[str, int]:

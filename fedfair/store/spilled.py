@@ -18,8 +18,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.long_vectors import IN_MEMORY, VectorWriter
-from fedfair.mapped_array import mapping_of
+from fedfair.store.long_vectors import IN_MEMORY, VectorWriter
+from fedfair.store.mapped_array import mapping_of
 
 PIECE_BYTES = 4 << 20
 """How much of a spilled vector `pieces` has in memory at a time."""

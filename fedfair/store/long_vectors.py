@@ -1,7 +1,7 @@
 """Where the long vectors of a run's state that are rarely read are made: in memory, or where their owner has room.
 
 A simulation holds them in memory. The aggregator and a site of a large model hold them in files without a name
-(`process.spilled`). Nothing that is computed depends on it.
+(`store.spilled`). Nothing that is computed depends on it.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from io import FileIO
 from pathlib import Path
 
-from fedfair.atomic_file import OWNER_ONLY
-from fedfair.process.line_end import is_cut
+from fedfair.store.atomic_file import OWNER_ONLY
+from fedfair.store.line_end import is_cut
 
 MAX_LOG_BYTES = 16 << 20
 """Of one file: months of an ordinary run."""

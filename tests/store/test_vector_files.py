@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedfair.errors import StateError
-from fedfair.process.vector_files import VectorFiles
+from fedfair.store.vector_files import VectorFiles
 
 REMEDY = "copy it back"
 

@@ -15,8 +15,9 @@ import pytest
 from collaborator.rollback_guard import RollbackGuard
 from fedfair.aggregation.model_file import save
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
-from fedfair.atomic_file import write_whole
 from fedfair.identity.files import write_private, write_public
+from fedfair.store.atomic_file import write_whole
+from tests.imports import REPOSITORY
 from tests.patience import PATIENCE
 
 
@@ -82,7 +83,7 @@ def test_a_file_obeys_the_umask_and_a_secret_stays_its_owners(
 
 def test_every_file_of_a_fixed_mode_is_written_in_one_place() -> None:
     """Temporary files that are renamed are made by `atomic_file.py` alone, so each is waited for on the disk."""
-    root = Path(__file__).parents[1]
+    root = REPOSITORY
     sources = [path for part in ("fedfair", "aggregator", "collaborator") for path in (root / part).rglob("*.py")]
     found = {
         path.relative_to(root).as_posix() for path in sources if "mkstemp(" in path.read_text(encoding="utf-8")

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from collaborator.disk import unwritable
 from fedfair.errors import FedfairError, StateError
+from fedfair.store.disk import unwritable
 
 OWNER_ONLY = 0o600
 _TABLE = (

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collaborator.disk import writing
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import GlobalModel, vector_sha256
 from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.errors import FedfairError
 from fedfair.ids import RoundNumber
-from fedfair.process.spilled import PIECE_BYTES, SpilledVectors, forget_pages, pieces, spilled, spilled_array
+from fedfair.store.disk import writing
+from fedfair.store.spilled import PIECE_BYTES, SpilledVectors, forget_pages, pieces, spilled, spilled_array
 from tests.plans import parsed
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from collaborator.request_record import ANSWERED
-from collaborator.table_file import Content, TableFile
 from collaborator.write_ahead import HISTORY, WriteAheadLog
 from fedfair.errors import FedfairError, StateError
+from fedfair.store.table_file import Content, TableFile
 from tests.patience import PATIENCE
 
 KEYS = [bytes([value]) * 32 for value in range(3)]
