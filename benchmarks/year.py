@@ -47,7 +47,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan
 from fedfair.plan.purpose import Purpose
 from fedfair.results.costs import SumCost
-from fedfair.run.state import history_digest
+from fedfair.run.history_digest import history_digest
 from fedfair.run.training_run import TrainingRun
 from fedfair.store.table_file import Content, TableFile
 

@@ -19,7 +19,8 @@ from typing import ClassVar
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.errors import LocalProtocolError
 from fedfair.run.history import from_line, to_line
-from fedfair.run.state import RunState, history_digest
+from fedfair.run.history_digest import history_digest
+from fedfair.run.state import RunState
 from fedfair.store.atomic_file import OWNER_ONLY, replace_file
 
 BLOCK = 16

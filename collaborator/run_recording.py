@@ -27,9 +27,9 @@ from fedfair.errors import DataError, FedfairError, SurveyError, TrainingError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.results.outcome import EndState, RunSubject
 from fedfair.results.own_figures import JudgedModel, OwnLosses, own_figures
+from fedfair.run.opened_survey import OpenedSurvey
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica
-from fedfair.run.state import OpenedSurvey
 
 
 class JudgingTask(Protocol):

@@ -17,7 +17,7 @@ from fedfair.data.profile import DataProfile
 from fedfair.data.survey_faults import SurveyFault, survey_faults
 from fedfair.errors import SurveyError
 from fedfair.ids import ParticipantId
-from fedfair.run.state import OpenedSurvey
+from fedfair.run.opened_survey import OpenedSurvey
 
 
 @dataclass

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.errors import LocalProtocolError
-from fedfair.run.state import RunState, extended_history, history_digest
+from fedfair.run.history_digest import extended_history, history_digest
+from fedfair.run.state import RunState
 
 MAX_EVALUATIONS = 10_000
 """A history that comes to have so many is shortened."""

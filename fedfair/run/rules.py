@@ -70,8 +70,9 @@ from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.continuing import EXTEND_AGAIN, stated_state
 from fedfair.run.history import best_of, with_evaluation
 from fedfair.run.initial_threshold import initial_threshold, with_scaling
+from fedfair.run.opened_survey import OpenedSurvey
 from fedfair.run.progress import PURPOSE_OF, Progress, Stage
-from fedfair.run.state import OpenedSurvey, RunState
+from fedfair.run.state import RunState
 from fedfair.run.threshold_bound import highest_threshold
 from fedfair.run.which_model import WhichModel
 from fedfair.store.long_vectors import IN_MEMORY, VectorRoom

@@ -10,7 +10,8 @@ import pytest
 from collaborator.history_file import BLOCK
 from collaborator.run_store import RunStore
 from fedfair.ids import RoundNumber
-from fedfair.run.state import RunState, history_digest
+from fedfair.run.history_digest import history_digest
+from fedfair.run.state import RunState
 from tests.actors.test_run_store import INITIAL, PLAN_DIGEST, RUN, STATES
 
 LAST = STATES[-1]

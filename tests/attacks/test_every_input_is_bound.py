@@ -35,8 +35,9 @@ from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.run.opened_survey import OpenedSurvey
 from fedfair.run.progress import Stage
-from fedfair.run.state import OpenedSurvey, RunState
+from fedfair.run.state import RunState
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.round_start import round_transcript

@@ -13,7 +13,8 @@ from fedfair.errors import LocalProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.run import history as module
 from fedfair.run.history import MAX_EVALUATIONS, best_of, from_line, to_line, with_evaluation
-from fedfair.run.state import RunState, history_digest
+from fedfair.run.history_digest import history_digest
+from fedfair.run.state import RunState
 from tests.run.test_run_state import states
 
 STATE = states()[-1]

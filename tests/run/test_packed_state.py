@@ -102,22 +102,28 @@ def repacked(state: RunState, **words: object) -> bytes:
     return struct.pack("<Q", len(changed)) + changed + raw[8 + length :]
 
 
-@pytest.mark.parametrize("name", ["rounds_done", "mean_count"])
-@pytest.mark.parametrize("value", [-1, 1 << 64, 0.5, "many", None])
-def test_a_count_that_no_run_has_is_refused(name: str, value: object) -> None:
+@pytest.mark.parametrize("value", [-1, 1 << 64, 0.5, "many"])
+def test_a_count_that_no_run_has_is_refused(value: object) -> None:
     initial, *_, last = run_of()
-    with pytest.raises(LocalProtocolError, match="1 entries are wrong"):
-        unpack_state(repacked(last, **{name: value}), initial)
+    for words in ({"rounds_done": value}, {"mean": {"threshold": 0.5, "count": value}}):
+        with pytest.raises(LocalProtocolError, match="1 entries are wrong"):
+            unpack_state(repacked(last, **words), initial)
+
+
+@pytest.mark.parametrize("name", ["stage", "rounds_done", "model", "history", "left_out", "query_fault", "mean"])
+def test_a_state_without_what_every_state_of_its_plan_has_is_refused(name: str) -> None:
+    initial, *_, last = run_of("average")
+    with pytest.raises(LocalProtocolError, match="does not fit this training run"):
+        unpack_state(repacked(last, **{name: None}), initial)
 
 
 @pytest.mark.parametrize("digest", ["", "00", "x" * 64, "0" * 63, "0" * 66])
 def test_the_name_of_an_evaluated_model_is_a_digest(digest: str) -> None:
     initial, *_, last = run_of()
-    subjects = snapshot_of(last).state["subjects"]
-    assert isinstance(subjects, dict)
-    lie = {name: subject | {"vector_sha256": digest} for name, subject in subjects.items()}
-    with pytest.raises(LocalProtocolError, match="entries are wrong"):
-        unpack_state(repacked(last, subjects=lie), initial)
+    subject = snapshot_of(last).state["evaluated"]
+    assert isinstance(subject, dict)
+    with pytest.raises(LocalProtocolError, match="1 entries are wrong"):
+        unpack_state(repacked(last, evaluated=subject | {"vector_sha256": digest}), initial)
 
 
 def test_a_state_of_a_plan_with_another_output_or_model_is_refused() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import json
 import math
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -17,12 +20,16 @@ from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.server_optimizer import Moments
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
+from fedfair.run.opened_survey import OpenedSurvey
 from fedfair.run.progress import Stage
 from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
-from fedfair.run.state import OpenedSurvey, RunState
+from fedfair.run.state import RunState
+from fedfair.run.state_slots import RARE, SLOTS
+from fedfair.signed_message import labelled_message
 from tests.run.test_training_run import answer, make_plan, make_training_run
 
 PLAN_DIGEST = bytes(range(32))
@@ -76,6 +83,85 @@ def test_every_attribute_of_a_state_changes_its_digest() -> None:
     assert state.digest(bytes(32)) != state.digest(PLAN_DIGEST)
     threshold = replace(state, model=replace(state.model, threshold=math.nextafter(state.model.threshold, 9.0)))
     assert threshold.digest(PLAN_DIGEST) != state.digest(PLAN_DIGEST)
+
+
+def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
+    """Return the digest of a state with every part of it written down one after the other."""
+
+    def model(found: GlobalModel | None) -> bytes:
+        return b"" if found is None else sha256(found.vector.tobytes()) + struct.pack("<d", found.threshold)
+
+    def sums(found: EvaluatedModel | None) -> bytes:
+        if found is None:
+            return b""
+        numbers = struct.pack("<dQQQ", found.threshold, found.round, found.contributors, found.replaced)
+        return sha256(found.header.tobytes()) + found.vector_sha256 + numbers
+
+    def text(value: object) -> bytes:
+        return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":")).encode()  # type: ignore[call-overload]
+
+    moments, counted, groups, mean, survey = state.moments, state.variates, state.groups, state.mean, state.survey
+    parts = [
+        plan_digest,
+        state.stage.value.encode(),
+        struct.pack("<Q", state.rounds_done),
+        model(state.model),
+        scaling_digest(state.scaling),
+        b"" if state.clip is None else struct.pack("<d", state.clip),
+        b""
+        if moments is None
+        else sha256(moments.first.tobytes())
+        + sha256(moments.second.tobytes())
+        + struct.pack("<dd", moments.threshold_first, moments.threshold_second)
+        + struct.pack("<dd", moments.first_power, moments.second_power),
+        b""
+        if counted is None
+        else sha256(counted.total.vector.tobytes())
+        + struct.pack("<dd", counted.total.threshold, counted.weight)
+        + b"".join(struct.pack("<Q", each) for each in counted.rounds),
+        b"" if groups is None else sha256(groups.weights.tobytes()) + sha256(groups.counts.tobytes()),
+        b"" if mean is None else sha256(mean.vector.tobytes()) + struct.pack("<dQ", mean.threshold, mean.count),
+        model(state.best),
+        state.history_digest,
+        b"".join(struct.pack("<Q", each) for each in state.left_out),
+        b"" if state.final is None else text(state.final),
+        sums(state.evaluated),
+        sums(state.evaluated_earlier),
+        sums(state.evaluated_best),
+        b"" if state.query is None else text(state.query),
+        bytes([bool(state.query_fault)]),
+    ]
+    if state.last is not None or survey is not None:
+        parts.append(model(state.last))
+    if survey is not None:
+        names = labelled_message("fedfair/survey-members/1", [name.encode() for name in survey.members])
+        parts.append(sha256(survey.header.tobytes()) + names)
+    return sha256(labelled_message("fedfair/run-state/2", parts))
+
+
+def sha256(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).digest()
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from(range(8)), st.sets(st.sampled_from([field.name for field in dataclasses.fields(RunState)])))
+def test_the_digest_is_that_of_all_parts_written_one_after_the_other(place: int, names: set[str]) -> None:
+    found = some_states()
+    state = found[min(place, len(found) - 1)]
+    others = changed(found[-1])
+    values = {name: getattr(others[name], name) for name in names if name in others}
+    state = replace(state, **values)
+    assert state.digest(PLAN_DIGEST) == spelled_out(state, PLAN_DIGEST)
+
+
+@functools.cache
+def some_states() -> list[RunState]:
+    return states(output="average", method="exact")
+
+
+def test_every_attribute_of_a_state_has_a_slot() -> None:
+    assert {*SLOTS, "history_digest"} == {field.name for field in dataclasses.fields(RunState)}
+    assert tuple(SLOTS)[-len(RARE) :] == RARE
 
 
 def test_every_part_of_an_optimizers_memory_changes_the_digest_of_the_state() -> None:
