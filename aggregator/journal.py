@@ -7,7 +7,7 @@ each byte of it three times. Such a file is on the disk before the entry that na
 entry that does not. What is the same in two entries is written once.
 
 A journal in which a sum was recorded belongs to one plan digest for ever; another plan's journal is refused
-instead of overwritten. A run that has waited only, and never begun, makes way for the run of a changed plan.
+instead of overwritten. A run that never started is discarded when the plan changes.
 
 Sum numbers must not repeat within a run, although the sums after the last entry are forgotten, and the whole file
 may be an old copy: each start numbers its sums in a block of its own, by the clock (`rounds/continued.py`).

@@ -1,8 +1,8 @@
 """This site's own record of everything that it sends: opened before the first byte, closed after the last.
 
 Decides when the record reaches the disk. Every entry is with the operating system before its message is sent, so
-a process that is killed loses none. The disk is waited for where a sum is over, in a thread of its own and while
-the next one is already answered, so a machine that loses its power may lose the entries of the last sum or two.
+a process that is killed loses none. After each sum a background thread flushes the record while the next request
+is answered, so a machine that loses its power may lose the entries of the last sum or two.
 What an entry says is `fedfair.audit`'s business.
 """
 

@@ -2,9 +2,9 @@
 
     <name>-<plan>.run.history-0, .history-1    one of them is in use
 
-A block is on the disk before a state refers to it. Where the history is another one than that of the file (another
-run, a state from others, or a long history that was shortened), it is written to the other file, so that the
-state that was kept before still finds its own. What is not yet a whole block stands in the state itself.
+A block is on the disk before a state refers to it. If the history changed (another run, a state from others, or a
+long history that was shortened), it is written to the other file; the previous state still refers to the first.
+Evaluations that do not fill a block yet are in the state itself.
 """
 
 from __future__ import annotations

@@ -272,9 +272,9 @@ class MaskedWorker:
     def _begun(self, question: ReceivedRequest) -> tuple[RoundSubject, bytes]:
         """Return what a round that starts now is about, and what this site computes for it.
 
-        The second are 32 bytes, equal for sums of which this site opens no two for different sites. Where each
-        attempt at a round draws other batches or noise, that is one request about one state. What is always the
-        same is the same in every run, and in every state in which a saved model is evaluated.
+        The second is a 32-byte tag: this site helps to open at most one survivor set per tag. Where each attempt
+        at a round draws other batches or noise, a tag stands for one request about one state. Deterministic
+        answers get the same tag in every run and state.
 
         Raises:
             SecaggError: STATE: the request is not the one that this site's own state asks for.

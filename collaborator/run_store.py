@@ -34,8 +34,7 @@ from fedfair.store.disk import unwritable, writing
 from fedfair.store.spilled import pieces
 
 _HEAD = struct.Struct("<16s32s5Q")
-"""Of one place: the mark, the digest of the rest, how many states were kept before, length of the body, how many
-bytes at its beginning are padding, where in it the vectors begin, and how many there are.
+"""Slot header: magic, digest, sequence number, body length, padding, vector offset, vector count.
 
 The body is the lengths of the vectors (8 bytes each), the padding, the run, how far its file of evaluations is
 written, the words of the state, and the vectors. The digest is the SHA-256 of these five numbers and of the body,

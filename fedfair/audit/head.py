@@ -1,10 +1,10 @@
 """Notes the last entry of a record apart from it, so that a cut-off end is noticed.
 
-One small file in the keeper's folder of state: the number and the chain value of the last entry, the same of the
-last entry that the disk was waited for, the machine's boot, and the record's place as seen from the note, so that
-both may move with the folder that holds them. It is written after an entry and before the message of that entry is
-sent, so it is never ahead of the record. A machine that lost its power may have lost entries that the disk was not
-waited for; after another boot, only the others are asked for.
+One small file in the keeper's folder of state: number and chain value of the last entry, and of the last entry
+known to be on disk; the machine's boot; and the record's place as seen from the note, so that both may move with
+the folder that holds them. It is written after an entry and before the message of that entry is sent, so it is
+never ahead of the record. A machine that lost its power may have lost entries that were not flushed; after another
+boot, only the others are required.
 
 What it cannot notice is that both files were put back together.
 """

@@ -1,4 +1,4 @@
-"""A text table read by pandas, wherever it would mean the same as when it is read field by field.
+"""Parses CSV with pandas when the result is identical to the field-by-field reader's.
 
 Decides which blocks of a file pandas may parse: text of one encoding without NUL, lines that all have as many
 fields as the header, and quotes that begin and end their fields. Nothing is guessed, and nothing is refused here:

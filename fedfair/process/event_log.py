@@ -33,9 +33,9 @@ class LogFormat(enum.Enum):
 
 LogFormatOption = Annotated[
     LogFormat,
-    typer.Option("--log-format", help="Form of what is told on standard error: text, or JSON line by line."),
+    typer.Option("--log-format", help="Log format: text or JSON lines."),
 ]
-LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Tell nothing that matters less than this.")]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Minimum level to log.")]
 
 
 @dataclass(frozen=True, slots=True)

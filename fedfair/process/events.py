@@ -57,7 +57,7 @@ class LoggedEvent:
 
 @dataclass(frozen=True, slots=True)
 class NoticeLevels:
-    """How much each class of notices matters; a class that is in no set has no level.
+    """Log level of each notice class; a class that is in no set has none.
 
     Attributes:
         errors: an operator has to look into these.

@@ -2,11 +2,11 @@
 
 Two rules, and no clock: the time is an argument.
 
-Closing. Answers are timed from the moment in which a step of a sum began: uploads, keys, votes. What a participant
-took last counts once, however often it answered, so the median is that of the sites and not of the answers, and a
-slow half is never left behind by a quick one. A step that enough have answered closes after `FACTOR` medians, and
-not before `MIN_SECONDS`. Where a sum cannot be opened without those who are late, and would have to be repeated,
-it is `FACTOR_OF_ALL` medians. A step that was never timed waits for the deadline of the plan.
+Closing. Answers are timed from the moment in which a step of a sum began: uploads, keys, votes. The median is over
+sites: only each site's latest response time counts, so a slow half is never left behind by a quick one. A step
+that enough have answered closes after `FACTOR` medians, and not before `MIN_SECONDS`. Where a sum cannot be opened
+without those who are late, and would have to be repeated, it is `FACTOR_OF_ALL` medians. A step that was never
+timed waits for the deadline of the plan.
 
 Asking again. Who was left behind is asked nothing more until it has answered, or has come back on a new stream.
 Then it is asked as soon as the run can afford the time that it takes. A `SHARE` of the time that sums take is

@@ -6,8 +6,8 @@ Both are pure functions of their arguments and of the plan. The aggregator, ever
 same ones, so nobody has to be believed about the model, the scaling, the stage or the threshold. Which sums there
 are, and in which order, is `plan.schedule`'s. No torch: the aggregator imports this module.
 
-Arithmetic on vectors is elementwise. Decisions compare numbers that come from integers, so that every platform
-comes to the same bits; where one should not, its digest of the state differs and it says so.
+Arithmetic on vectors is elementwise. Decisions compare numbers that come from integers, so all platforms branch
+alike; one that diverges is detected by its state digest.
 
 A run returns the model that its plan names. Only `output: best` chooses: the best one that was evaluated, which
 may be the model before round 1. Where evaluations carry noise nothing is chosen by them, and it is the last.

@@ -1,4 +1,4 @@
-"""How a site takes an opened sum: it believes nothing of it that it has not checked itself.
+"""Verifies an opened sum before the site applies it.
 
 The aggregator sends what it says it has opened, in place of what follows from it. A site that has entered the
 round checks that the sum is of this very round, over survivors that may be opened, plausible, and the true one

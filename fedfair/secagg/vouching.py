@@ -1,4 +1,4 @@
-"""Which state of the run the members of a set-up vouch for: a site that missed sums believes no less.
+"""Which state of the run the members of a set-up vouch for: a site that missed sums requires the same proof.
 
 Every key advertisement carries the digest of the state that its member holds, under its signature. A digest that
 enough members signed is that of the state in which the run is, if no more than the planned number of members

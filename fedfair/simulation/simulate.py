@@ -99,8 +99,8 @@ def simulate(
     """Run the plan on this machine, or on those of a Ray cluster.
 
     Args:
-        plan: the plan. Masks do not change a sum, and nothing is masked here; but what a masked sum clips is
-            clipped here too (`clip_rule.clips_in_simulation`).
+        plan: the plan. Nothing is masked, because masks cancel; clipping is applied as under masks
+            (`clip_rule.clips_in_simulation`).
         root: the workspace: the plan's data paths and code start there.
         engine: compute one collaborator after the other (`loop`), or all at once (`vectorised`), which is the
             same up to rounding; `auto` is vectorised where the model and the precision allow it. With `ray` each

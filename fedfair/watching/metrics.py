@@ -2,7 +2,7 @@
 
 Names and units follow the conventions of Prometheus: base units, `_total` for counters, timestamps instead of
 ages. `COUNTERS` and `GAUGES` are all that there is; a test holds them to what `result.json` and the notes say.
-Counters are those of this process, and begin anew with it.
+Counters reset when the process restarts.
 """
 
 from __future__ import annotations
