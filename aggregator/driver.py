@@ -238,7 +238,7 @@ class RunDriver:
 
     def _hear(self, connection: Connection, *, replaces: bool = False) -> None:
         """Report a stream to the round rules, unless it has ended meanwhile."""
-        if self._connections.get(connection.participant) is not connection or self._ending is not None:
+        if not self._is_current(connection) or self._ending is not None:
             return
         connection.is_heard = True
         self._observer.noticed(StreamOpened(connection.participant, replaces))
@@ -252,7 +252,7 @@ class RunDriver:
             self._quiet.set()
         lived = asyncio.get_running_loop().time() - connection.opened
         self._steadiness.ended(connection.participant, lived, contributed=connection.contributed)
-        if self._connections.get(connection.participant) is connection:
+        if self._is_current(connection):
             del self._connections[connection.participant]
             if connection.sent_away:
                 self._end.left(connection.participant)  # Nobody waits at the end for who may not return.
@@ -265,15 +265,19 @@ class RunDriver:
     async def submit(self, connection: Connection, event: Event) -> None:
         """Have the round rules take what a stream said, unless a newer stream speaks for its participant.
 
-        A stream that is not heard yet was asked for nothing: what it says is dropped, and a fault ends it.
+        A stream that is not heard yet was asked for nothing: what it says is dropped, and a fault ends it. After
+        the end of the run all is dropped, so that the stream goes on to read that its site has heard the end.
         """
         if not connection.is_heard and isinstance(event, Misbehaved):
             self._send_away(connection, event.message, event.remedy)
-        elif self._connections.get(connection.participant) is connection and connection.is_heard:
+        elif self._is_current(connection) and connection.is_heard and self._ending is None:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._events.put_nowait((event, done))
             del event
             await done
+
+    def _is_current(self, connection: Connection) -> bool:
+        return self._connections.get(connection.participant) is connection
 
     def _send_away(self, connection: Connection, message: str, remedy: str) -> None:
         """Refuse a stream that the round rules do not know."""
@@ -283,7 +287,7 @@ class RunDriver:
     async def arriving(self, connection: Connection, message: bytes, length: int) -> ArrivingVector | None:
         """Return what adds a masked vector to the sum while it arrives; None where it must be held."""
         async with self._deciding:
-            if self._connections.get(connection.participant) is not connection or not connection.is_heard:
+            if not self._is_current(connection) or not connection.is_heard:
                 return None
             return self._federation.arriving(connection.participant, message, length)
 
@@ -321,6 +325,10 @@ class RunDriver:
                 f"the aggregator cannot write its files: {fault}",
                 "make room on the disk and start it again; it continues after the last recorded sum",
             )
+        while not self._events.empty():
+            _, done = self._events.get_nowait()
+            if done is not None and not done.cancelled():
+                done.set_result(None)
         for timer in self._timers.values():
             timer.cancel()
         for connection in tuple(self._connections.values()):
