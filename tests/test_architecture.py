@@ -535,3 +535,14 @@ def test_no_two_public_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(place)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_test_runs_python_between_a_fork_and_the_new_program() -> None:
+    # Threads of gRPC do not survive the fork, and what they hold stays held: a limit is set by the program itself.
+    asked = {
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}"
+        for path in (REPOSITORY / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and any(keyword.arg == "preexec_fn" for keyword in node.keywords)
+    }
+    assert asked == set()

@@ -42,7 +42,7 @@ _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class FirstState(Protocol):
-    """What slots read of the state before the first sum: how long vectors are, and which are kept."""
+    """The part of the state before the first sum that slots read: how long vectors are, and which are kept."""
 
     @property
     def model(self) -> GlobalModel:

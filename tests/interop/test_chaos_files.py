@@ -20,12 +20,13 @@ FULL = 100
 """Bytes after which the disk is full: in the middle of the second line."""
 
 WRITER = """
-import sys
+import resource, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from chaos import append_line, lines_of
-tap = Path(sys.argv[2])
-for number in map(int, sys.argv[3:]):
+tap, limit = Path(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+for number in map(int, sys.argv[4:]):
     append_line(tap, {"number": number, "body": "x" * 40})
 print([line["number"] for line in lines_of(tap)])
 """
@@ -33,9 +34,8 @@ print([line["number"] for line in lines_of(tap)])
 
 def written(tap: Path, *numbers: int, limit: int = resource.RLIM_INFINITY) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", WRITER, str(REPOSITORY / "benchmarks"), str(tap), *map(str, numbers)],
+        [sys.executable, "-c", WRITER, str(REPOSITORY / "benchmarks"), str(tap), str(limit), *map(str, numbers)],
         capture_output=True, text=True, check=False, timeout=PATIENCE,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )  # fmt: skip
 
 

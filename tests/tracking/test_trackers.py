@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import stat
 import subprocess
 import sys
@@ -138,15 +137,15 @@ def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path, word: str)
         "from tests.tracking.test_trackers import LOST, RUN, DONE\n"
         "from fedfair.tracking.background import Trackers\n"
         "from fedfair.tracking.targets import track_targets\n"
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)\n"
         "trackers = Trackers(track_targets([sys.argv[2]]), RUN)\n"
         "for _ in range(50): trackers.event(LOST)\n"
         "trackers.finish(DONE, 60)\n"
         "for failure in trackers.take_failures() + trackers.take_failures(): print(failure.fault)"
     )
     ran = subprocess.run(
-        [sys.executable, "-B", "-c", code, str(REPOSITORY), word.format(tmp_path)],
+        [sys.executable, "-B", "-c", code, str(REPOSITORY), word.format(tmp_path), str(FULL)],
         capture_output=True, text=True, check=True, timeout=PATIENCE,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL)),
     )  # fmt: skip
     assert ran.stdout == "[Errno 27] File too large\n"
 
