@@ -25,7 +25,7 @@ ASKS = ("fedfair admit ", "fedfair plan approve ")
 
 
 ANSWERED = " --yes --authority shown --approve shown"
-"""Answers for whoever joins in a rehearsal: nobody reads anything aloud there."""
+"""Answers of a newcomer in a rehearsal, where no fingerprint is read aloud."""
 
 DIGEST = "fedfair -C heart plan digest --json | python -c "
 DIGEST += """'import json, sys; print(json.load(sys.stdin)["beginning_digest"])'"""

@@ -1,1 +1,1 @@
-"""Files that outlive a process: they appear whole, or grow and begin anew; tables, long vectors and locks."""
+"""Keeps files that outlive a process: whole files, tables, long vectors, rotated logs and locks."""

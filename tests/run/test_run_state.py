@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from fedfair.aggregation.control_variates import CountedVariates, Variate
 from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
@@ -97,8 +98,8 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
         numbers = struct.pack("<dQQQ", found.threshold, found.round, found.contributors, found.replaced)
         return sha256(found.header.tobytes()) + found.vector_sha256 + numbers
 
-    def text(value: object) -> bytes:
-        return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":")).encode()  # type: ignore[call-overload]
+    def text(value: Evaluation | ExactQuery) -> bytes:
+        return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":")).encode()
 
     moments, counted, groups, mean, survey = state.moments, state.variates, state.groups, state.mean, state.survey
     parts = [
