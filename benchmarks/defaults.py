@@ -60,7 +60,7 @@ SETTINGS: Mapping[str, Values] = {"before": BEFORE, "after": {}}
 """What a plan states beside its required keys, by the word of `--settings`."""
 
 PUBLISHED = tuple(name for name in TABLES if not name.endswith("by-class"))
-"""The tables of `docs/explain/defaults.md`."""
+"""The tables of `docs/results/defaults/product.csv`."""
 
 ROUNDING = 1e-6
 """A share of the start: a model that is the first one may lie above it by so much, in single precision."""

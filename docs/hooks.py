@@ -16,7 +16,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -44,7 +44,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made here, and move the pages of studies out of the way of their tables."""
+    """Add the pages that are made here."""
     for name, modules in packages():
         files.append(File.generated(config, f"{REFERENCE}/{name}.md", content=_reference(name, modules)))
     files.append(File.generated(config, f"{REFERENCE}/index.md", content=_index()))
@@ -54,15 +54,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in FROM_THE_ROOT.items():
         text = (REPOSITORY / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=_LINK.sub(_from_the_root, text)))
-    for study in sorted((REPOSITORY / "docs" / "results").glob("*/index.html")):
-        # Not index.html, which the README.md beside it becomes.
-        place = study.relative_to(REPOSITORY / "docs")
-        files.append(
-            File(
-                place.as_posix(), config.docs_dir, config.site_dir, config.use_directory_urls,
-                dest_uri=place.with_name("page.html").as_posix(), inclusion=InclusionLevel.INCLUDED,
-            )
-        )  # fmt: skip
     return files
 
 

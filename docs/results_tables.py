@@ -65,7 +65,7 @@ def verdicts(folder: Path) -> str:
     columns: dict[str, dict[str, str]] = {}
     for place in _places(folder):
         for claim in _CLAIMS.validate_json((place / "claims.json").read_bytes()):
-            columns.setdefault(f"[{claim.study}]({place.name}/README.md)", {})[claim.claim] = claim.verdict
+            columns.setdefault(f"[{claim.study}]({place.name}/index.html)", {})[claim.claim] = claim.verdict
     rows = [
         [f"{name}: {words}", *(SIGNS.get(found.get(name, ""), "") for found in columns.values())]
         for name, words in CLAIMS.items()
@@ -83,11 +83,11 @@ def _places(folder: Path) -> Iterator[Path]:
 def _risks(data_set: str, marks: Sequence[StoredMark]) -> list[str]:
     own = [mark for mark in marks if mark.figure == Figure.BASELINES]
     if not own:
-        return [f"[{marks[0].study}]({data_set}/README.md)", *[""] * (len(_COMPARED) + 1)]
+        return [f"[{marks[0].study}]({data_set}/index.html)", *[""] * (len(_COMPARED) + 1)]
     size = min(mark.worst_group_size for mark in own)
     found = {mark.method: mark for mark in own if mark.worst_group_size == size}
     cells = [_risk(found[name], size) if name in found else "" for name in _COMPARED]
-    return [f"[{own[0].study}]({data_set}/README.md), worst {size:.0%}", *cells, f"{own[0].uniform_floor:.3f}"]
+    return [f"[{own[0].study}]({data_set}/index.html), worst {size:.0%}", *cells, f"{own[0].uniform_floor:.3f}"]
 
 
 def _risk(mark: StoredMark, size: float) -> str:

@@ -37,12 +37,12 @@ def test_the_smallest_group_of_every_study_has_a_row(folder: Path) -> None:
     lines = worst_tenths(folder).splitlines()
     assert len(lines) == 3
     cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
-    assert cells == ["[heart-hospitals](heart/README.md), worst 10%", *[""] * 6, "0.713", "", "0.693"]
+    assert cells == ["[heart-hospitals](heart/index.html), worst 10%", *[""] * 6, "0.713", "", "0.693"]
 
 
 def test_every_claim_has_a_row_and_every_study_a_column(folder: Path) -> None:
     lines = verdicts(folder).splitlines()
     assert len(lines) == 2 + len(CLAIMS)
-    assert lines[0] == "| claim | [heart-hospitals](heart/README.md) |"
+    assert lines[0] == "| claim | [heart-hospitals](heart/index.html) |"
     assert next(line for line in lines if line.startswith("| C6:")).endswith("| **no** |")
     assert next(line for line in lines if line.startswith("| C1:")).endswith("|  |")
