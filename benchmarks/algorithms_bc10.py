@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from paper_steps import constant_steps
 from sklearn.datasets import load_breast_cancer
 
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.fairness.cvar import cvar, rcvar
 from fedfair.fairness.superquantile_weights import worst_weights
 from fedfair.ids import ParticipantId
@@ -36,6 +35,7 @@ from fedfair.simulation.centralised.dro import chi_square_weights
 from fedfair.simulation.centralised.pooled import pooled_losses
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 

@@ -26,9 +26,6 @@ from paper_steps import constant_steps
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.pixels import feature_values
-from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.fairness.cvar import cvar
 from fedfair.ids import ParticipantId
@@ -39,6 +36,9 @@ from fedfair.results.document import to_json
 from fedfair.simulation.centralised.pooled import POOLED, pool, pooled_losses
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.pixels import feature_values
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 

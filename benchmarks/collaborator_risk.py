@@ -28,15 +28,15 @@ from machine import report
 from paper_steps import SMOOTHING, constant_steps
 from private_risk import DELTA, EPSILONS, NOISELESS, bc10
 
-from fedfair.data.acs import load_acs_employment
-from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.ranges import scaled_by_ranges
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import AcsEmploymentData
 from fedfair.report.privacy_cost import multiplier_for
 from fedfair.results.document import to_json
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.acs import load_acs_employment
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.ranges import scaled_by_ranges
 
 SHOWN, TRADEOFF = 0.5, 0.1
 """The worse-off half: of a smaller group a linear model of these data can say no more than the uniform guess."""

@@ -23,12 +23,12 @@ from paper_steps import SMOOTHING, constant_steps
 from sklearn.datasets import load_breast_cancer
 
 from fedfair.cli.loopback import Processes, prepare
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.vectorised.clients import VectorisedClients
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model, objective_of
 
 NAMES = ("benign", "malignant")

@@ -46,10 +46,10 @@ def forget_peak() -> None:
 
 
 def read_ours(url: str, query: str) -> int:
-    from fedfair.data.own_form import own_table
-    from fedfair.data.sql_table import read_sql
     from fedfair.plan.csv_table import CsvData
     from fedfair.policy.site_sql import SqlSection
+    from fedfair.tables.own_form import own_table
+    from fedfair.tables.sql_table import read_sql
 
     table = CsvData(label="died", numeric=tuple(NUMBERS))
     section = SqlSection(url=url, query=query, password_env=PASSWORD if url.startswith("postgresql") else None)

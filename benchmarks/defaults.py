@@ -37,12 +37,12 @@ from numpy.typing import NDArray
 from optimizer_tables import TABLES, Table, optimum, table, worst_mean
 from optimizers import AIM, EPSILON, SEPARABLE, SIZES, excess, known
 
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
 
 Values = dict[str, dict[str, object]]
 

@@ -26,12 +26,12 @@ from fedfair.aggregation.loss_histogram import HistogramSpec, loss_block
 from fedfair.aggregation.radix_select import STEPS, SplitQuery, StepAnswer, answer
 from fedfair.aggregation.ranking import auc_interval
 from fedfair.aggregation.score_histogram import score_sums
-from fedfair.data.source import load_federation
 from fedfair.fairness.cvar import cvar
 from fedfair.fairness.ranking import area_under_curve
 from fedfair.fairness.record_losses import Losses
 from fedfair.plan.loading import load_plan
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device

@@ -32,15 +32,15 @@ from machine import report
 
 from fedfair.aggregation.feature_scaling import scaling_from_sums
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.pixels import feature_values
-from fedfair.data.room import MAX_IN_MEMORY, RecordRoom
-from fedfair.data.source import load_federation, read_site_records
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.pixels import feature_values
+from fedfair.tables.room import MAX_IN_MEMORY, RecordRoom
+from fedfair.tables.source import load_federation, read_site_records
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 

@@ -32,11 +32,6 @@ from paper_steps import SMOOTHING, constant_steps
 from scipy.optimize import brentq
 from sklearn.datasets import load_breast_cancer
 
-from fedfair.data.acs import load_acs_employment
-from fedfair.data.builtin import RANGES
-from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.eicu import load_eicu
-from fedfair.data.ranges import scaled_by_ranges
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
@@ -47,6 +42,11 @@ from fedfair.report.figures import Chart, ChartAxis, Series, draw
 from fedfair.report.svg import standalone
 from fedfair.results.document import to_json
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.acs import load_acs_employment
+from fedfair.tables.builtin import RANGES
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.eicu import load_eicu
+from fedfair.tables.ranges import scaled_by_ranges
 
 TRADEOFF, DELTA = 0.01, 1e-5
 SHOWN = 0.1

@@ -23,7 +23,6 @@ import torch
 from machine import report
 from paper_steps import SMOOTHING, constant_steps
 
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
@@ -32,6 +31,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.backend import RayCluster
 from fedfair.simulation.dealt.clients import nobody_hears
 from fedfair.simulation.everybody import RayTerms, engaged
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.binding import bound
 
 COLUMNS, HIDDEN, CLASSES, RECORDS, BATCH = 16, 32, 2, 32, 16

@@ -66,9 +66,9 @@ def paths(folder: Path, rows: int, columns: int) -> tuple[Path, Path]:
 
 
 def fedfair_reads(path: Path, rows: int, columns: int, *, narrow: bool, slow: bool = False) -> None:
-    from fedfair.data.frames import ArrayStore
-    from fedfair.data.table_file import read_csv, read_field_by_field
     from fedfair.plan.csv_table import CsvData
+    from fedfair.tables.frames import ArrayStore
+    from fedfair.tables.table_file import read_csv, read_field_by_field
 
     spec = CsvData.model_validate({"label": "y", "numeric": names(columns)})
     store = ArrayStore(np.empty((rows, columns), np.float32)) if narrow else None

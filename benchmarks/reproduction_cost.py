@@ -15,8 +15,6 @@ from pathlib import Path
 import torch
 from machine import report
 
-from fedfair.data.dataset import Splits
-from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.experiments.reproduction.runs import RunList
 from fedfair.experiments.reproduction.studies import STUDIES
@@ -25,6 +23,8 @@ from fedfair.experiments.sweep.grid import Point
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.dataset import Splits
+from fedfair.tables.source import load_federation
 
 FOLDERS = {
     "acs-employment": "acs_employment",

@@ -32,7 +32,6 @@ import torch
 from machine import report
 from paper_steps import SMOOTHING, constant_steps
 
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
@@ -41,6 +40,7 @@ from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import Clients
 from fedfair.simulation.cohort import cohort_of
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 
 FLOWER = "flwr[simulation]==1.41.0"

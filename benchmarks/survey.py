@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from fedfair.aggregation.survey import NumericColumn, SurveyedRecords, SurveyLayout
 from fedfair.aggregation.survey_grid import ColumnGrid
 from fedfair.cli.loopback import prepare
-from fedfair.data.own_survey import OwnSurvey, own_survey
-from fedfair.data.survey_faults import SurveyFaultKind, survey_faults
+from fedfair.tables.own_survey import OwnSurvey, own_survey
+from fedfair.tables.survey_faults import SurveyFaultKind, survey_faults
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.plans import small_plan
 

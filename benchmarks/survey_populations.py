@@ -24,8 +24,8 @@ from sklearn import datasets
 
 from fedfair.aggregation.survey import NumericColumn, SurveyedRecords, SurveyLayout
 from fedfair.aggregation.survey_grid import ColumnGrid
-from fedfair.data.own_survey import OwnSurvey, own_survey
-from fedfair.data.survey_faults import LABEL, SurveyFault, SurveyFaultKind, survey_faults
+from fedfair.tables.own_survey import OwnSurvey, own_survey
+from fedfair.tables.survey_faults import LABEL, SurveyFault, SurveyFaultKind, survey_faults
 
 Numbers = NDArray[np.float64]
 Labels = NDArray[np.int64]

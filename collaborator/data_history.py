@@ -15,9 +15,9 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from collaborator.preparation import PreparedSite
-from fedfair.data.profile import DataProfile
-from fedfair.data.profile_changes import DataSummary, changes, summary_of
 from fedfair.store.atomic_file import OWNER_ONLY, write_whole
+from fedfair.tables.profile import DataProfile
+from fedfair.tables.profile_changes import DataSummary, changes, summary_of
 
 _SUMMARIES = TypeAdapter(DataSummary)
 

@@ -10,11 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from fedfair.data.survey_faults import SurveyFault
 from fedfair.identity.expiry import Expiry
 from fedfair.ids import RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures
+from fedfair.tables.survey_faults import SurveyFault
 from fedfair.tracking.failure import TrackerFailed
 
 

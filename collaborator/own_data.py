@@ -11,15 +11,15 @@ from pathlib import Path
 
 from collaborator.own_name import own_name
 from collaborator.plan_code import plan_code
-from fedfair.data.column_check import DataCheck, check_data
-from fedfair.data.dataset import Splits
-from fedfair.data.source import read_site_records
 from fedfair.ids import ParticipantId
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.site_config import SiteConfig, load_site_config
 from fedfair.policy.terms import AskedTerms, code_fault
+from fedfair.tables.column_check import DataCheck, check_data
+from fedfair.tables.dataset import Splits
+from fedfair.tables.source import read_site_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from collaborator.known_models import ModelPlaces, is_approved
 from collaborator.plan_code import plan_code
 from collaborator.preparation import PreparedSite, find_site, read_approval, read_records
-from fedfair.data.dataset import Splits
 from fedfair.errors import ApprovalError
 from fedfair.identity.roster import parse_roster
 from fedfair.ids import ParticipantId
@@ -29,6 +28,7 @@ from fedfair.results.outcome import RunSubject
 from fedfair.run.model_description import schema_of
 from fedfair.run.model_provenance import digest_with
 from fedfair.run.saved_model import DescribedModel, read_saved
+from fedfair.tables.dataset import Splits
 from fedfair.training.binding import plan_binding
 
 

@@ -38,8 +38,6 @@ from collaborator.preparation import (
 )
 from collaborator.records import SiteLogs
 from fedfair.aggregation.masking_terms import guarantee
-from fedfair.data.profile import DataProfile
-from fedfair.data.source import SiteRecords
 from fedfair.errors import FedfairError
 from fedfair.identity.expiry import certificate_days_left
 from fedfair.identity.preflight import preflight
@@ -50,6 +48,8 @@ from fedfair.plan.digest import format_digest
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.terms import CODE_TERMS
 from fedfair.process.exit_status import ExitStatus, exit_status
+from fedfair.tables.profile import DataProfile
+from fedfair.tables.source import SiteRecords
 from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.wire.frames import CheckReply, CheckRequest, Hello
 

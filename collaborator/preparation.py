@@ -26,11 +26,6 @@ from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
-from fedfair.data.dataset import Splits
-from fedfair.data.own_survey import OwnSurvey
-from fedfair.data.profile import DataProfile
-from fedfair.data.room import RecordRoom
-from fedfair.data.source import SiteRecords, read_site_records
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.files import permission_warning
@@ -65,6 +60,11 @@ from fedfair.run.packed_state import greatest_state_bytes
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SecaggPolicy
+from fedfair.tables.dataset import Splits
+from fedfair.tables.own_survey import OwnSurvey
+from fedfair.tables.profile import DataProfile
+from fedfair.tables.room import RecordRoom
+from fedfair.tables.source import SiteRecords, read_site_records
 from fedfair.training.across_devices import DeviceGroup, SiteProcesses, check_divisible, join_processes
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, plan_binding
@@ -177,7 +177,7 @@ class Readiness:
     """Everything a site takes part with.
 
     There is no privacy budget where it keeps no ledger, no group where it has one process, and no survey where the
-    plan has none. `withheld` says which records do not take part (`fedfair.data.few_records`). `own_run` says
+    plan has none. `withheld` says which records do not take part (`fedfair.tables.few_records`). `own_run` says
     whether the plan begins with what this site's own copy of a run ended with. It is found once, at the start:
     later its files may be those of another plan.
     """

@@ -1,6 +1,6 @@
 """Holds the opened survey of a run against this site's own columns, and stops the site where its policy says so.
 
-What is compared is `fedfair.data.survey_faults`'s. The outcome stays here: it is said to the operator once for
+What is compared is `fedfair.tables.survey_faults`'s. The outcome stays here: it is said to the operator once for
 each survey, and the aggregator learns of a stop only that there was one.
 """
 
@@ -12,12 +12,12 @@ from typing import Literal
 from collaborator.notices import Notice, SurveyCompared, SurveyFaultFound
 from collaborator.preparation import Readiness
 from fedfair.aggregation.survey import SurveyLayout, survey_layout
-from fedfair.data.own_survey import OwnSurvey
-from fedfair.data.profile import DataProfile
-from fedfair.data.survey_faults import SurveyFault, survey_faults
 from fedfair.errors import SurveyError
 from fedfair.ids import ParticipantId
 from fedfair.run.opened_survey import OpenedSurvey
+from fedfair.tables.own_survey import OwnSurvey
+from fedfair.tables.profile import DataProfile
+from fedfair.tables.survey_faults import SurveyFault, survey_faults
 
 
 @dataclass

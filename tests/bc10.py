@@ -15,7 +15,6 @@ from sklearn.datasets import load_breast_cancer
 from fedfair.aggregation.contribution import encode
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.running_sum import PlainSum, Totals
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
@@ -23,6 +22,7 @@ from fedfair.plan.schema import Plan
 from fedfair.run.training_run import GlobalModel, SumRequest, TrainingRun
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import play
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from tests import plans

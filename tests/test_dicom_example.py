@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from by_the_readme import run
-from fedfair.data.files import DataPaths, read_files
 from fedfair.errors import DataError
 from fedfair.plan.loading import load_plan
+from fedfair.tables.files import DataPaths, read_files
 from fedfair.training.device import SplitRecords
 from tests.conftest import REPOSITORY
 

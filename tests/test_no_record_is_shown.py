@@ -16,7 +16,7 @@ import fedfair
 from fedfair.api.simulation import simulate
 from fedfair.run.training_run import Progress
 
-HOLDING_RECORDS = ("data", "training", "simulation", "api", "prediction", "fairness")
+HOLDING_RECORDS = ("tables", "training", "simulation", "api", "prediction", "fairness")
 """Packages whose objects may hold records, or numbers of single records."""
 
 ARRAY = re.compile(r"\b(NDArray|ndarray|Tensor|Values|Array|DataFrame|Series)\b")
@@ -82,7 +82,7 @@ def test_no_living_object_of_a_simulation_prints_a_record(engine: str) -> None:
     found.update(printed("fedfair"))
     assert shows_a_record(repr(held))
     assert [name for name, text in found.items() if shows_a_record(text)] == []
-    assert {"fedfair.data.dataset.Dataset", "fedfair.api.simulation.SimulatedFederation"} <= found.keys()
+    assert {"fedfair.tables.dataset.Dataset", "fedfair.api.simulation.SimulatedFederation"} <= found.keys()
     assert len(repr(outcome)) < 200
     fitted = fedfair.FairClassifier().fit(*held["clinic-a"])
     assert not shows_a_record(f"{fitted!r} {fitted.verdict_!r}")

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from by_the_readme import run
-from fedfair.data.own_form import own_table
-from fedfair.data.sql_table import SqlRecords, read_sql
 from fedfair.plan.loading import load_plan
 from fedfair.plan.sources import CsvSource
 from fedfair.policy.site_config import load_site_config
 from fedfair.policy.site_sql import SqlSection
+from fedfair.tables.own_form import own_table
+from fedfair.tables.sql_table import SqlRecords, read_sql
 from tests.conftest import REPOSITORY
 from tests.postgres_server import Postgres
 

@@ -1,7 +1,7 @@
 """From arrays of each site to a plan and the records that it trains on.
 
 Decides which plan stands behind arrays: a table with a label, whose defaults are those of a new workspace.
-Checking the arrays is `fedfair.data.in_memory`'s business.
+Checking the arrays is `fedfair.tables.in_memory`'s business.
 """
 
 from __future__ import annotations
@@ -13,20 +13,6 @@ from typing import cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedfair.data.dataset import Splits
-from fedfair.data.declared import check_declared, declared_schema
-from fedfair.data.files import for_loss
-from fedfair.data.in_memory import (
-    SPLIT_NAMES,
-    LabelCoding,
-    RawRecords,
-    SiteArrays,
-    check_alike,
-    coding_of,
-    dataset_of,
-    read_pair,
-)
-from fedfair.data.source import finished
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import ParticipantId, parse_participant_id
 from fedfair.plan.feature_schema import FeatureSchema
@@ -45,6 +31,20 @@ from fedfair.plan.sources import CsvSource
 from fedfair.plan.task_outputs import with_outputs
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import Document, Spot, Value
+from fedfair.tables.dataset import Splits
+from fedfair.tables.declared import check_declared, declared_schema
+from fedfair.tables.files import for_loss
+from fedfair.tables.in_memory import (
+    SPLIT_NAMES,
+    LabelCoding,
+    RawRecords,
+    SiteArrays,
+    check_alike,
+    coding_of,
+    dataset_of,
+    read_pair,
+)
+from fedfair.tables.source import finished
 
 Stated = Mapping[str, Mapping[str, object] | Section]
 """Sections of a plan by their names."""

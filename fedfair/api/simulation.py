@@ -17,10 +17,6 @@ import numpy as np
 import torch
 
 from fedfair.api.arrays import ArrayFederation, federation_of
-from fedfair.data.dataset import Splits
-from fedfair.data.in_memory import LabelCoding, RawRecords, SiteArrays, dataset_of, read_labels, read_pair
-from fedfair.data.ranges import scaled_by_ranges
-from fedfair.data.source import load_federation
 from fedfair.errors import DataError, PlanError
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.fairness.record_losses import Losses
@@ -38,6 +34,10 @@ from fedfair.run.saved_model import DescribedModel, ModelOrigin, TrainedModel, s
 from fedfair.run.training_run import Progress
 from fedfair.simulation.backend import Engine, RayCluster
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.tables.dataset import Splits
+from fedfair.tables.in_memory import LabelCoding, RawRecords, SiteArrays, dataset_of, read_labels, read_pair
+from fedfair.tables.ranges import scaled_by_ranges
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device

@@ -15,7 +15,7 @@ from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import DEBUG_HELP, console
 
 if TYPE_CHECKING:
-    from fedfair.data.column_check import CategoryCheck, DataCheck, NumberCheck
+    from fedfair.tables.column_check import CategoryCheck, DataCheck, NumberCheck
 
 app = typer.Typer(
     help="Check this site's own records. Nothing leaves the site.",
@@ -105,7 +105,7 @@ def _categories(columns: tuple[CategoryCheck, ...]) -> Table:
 
 
 def _share(part: int, whole: int) -> str:
-    from fedfair.data.profile import share
+    from fedfair.tables.profile import share
 
     return share(part, whole)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfair.data.own_form import KEY
 from fedfair.errors import PlanError
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import parse_document
 from fedfair.policy.site_config import load_site_config
 from fedfair.policy.site_format import FormatSection
+from fedfair.tables.own_form import KEY
 
 OPTION = "--format"
 

@@ -35,8 +35,8 @@ def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tup
             f"{site.collaborator} of {config_file} is no collaborator of this plan",
             f"the plan names {', '.join(plan.federation.collaborators)}",
         )
-    from fedfair.data.own_form import check_form
     from fedfair.policy.terms import AskedTerms, terms
+    from fedfair.tables.own_form import check_form
 
     check_form(plan.task, site.data.format)
     own_run = False

@@ -1,7 +1,7 @@
 """The plan's sources of records, and how one machine divides them; paths of a site never stand here.
 
 Decides what may be written under `task.data` and `task.partition`. Reading files is the business of
-`fedfair.data`; each site's own paths are `site_config.py`'s. A file named here is one that a simulation reads,
+`fedfair.tables`; each site's own paths are `site_config.py`'s. A file named here is one that a simulation reads,
 relative to the workspace; a deployed site reads its own files by the same schema.
 """
 

@@ -30,8 +30,6 @@ from torch import Tensor, nn
 from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling, of_features
-from fedfair.data.pixels import Values, feature_values
-from fedfair.data.seeds import array_generator
 from fedfair.errors import DataError
 from fedfair.extras import install_command
 from fedfair.plan.feature_schema import FeatureSchema
@@ -41,6 +39,8 @@ from fedfair.prediction.raw_rows import RawRows
 from fedfair.run.calibration_words import CALIBRATION_KEY, calibration_words
 from fedfair.run.model_description import schema_of
 from fedfair.store.atomic_file import replace_file
+from fedfair.tables.pixels import Values, feature_values
+from fedfair.tables.seeds import array_generator
 from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
 
 ExportFormat = Literal["onnx", "torchscript", "state-dict"]

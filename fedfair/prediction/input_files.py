@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair.data.eicu import PATIENT, PREDICTORS, VARIABLES, joined_stays
-from fedfair.data.file_kinds import READ_ERRORS, is_parquet, open_binary
-from fedfair.data.reading import BLANKS, TableForm, TextTable, counted, read_table
 from fedfair.errors import DataError
 from fedfair.plan.sources import EicuSource, ImageSource, MnistSource
 from fedfair.prediction.raw_rows import RawColumns, RawRows, rows_of_array, rows_of_table
 from fedfair.prediction.raw_tables import parquet_table
+from fedfair.tables.eicu import PATIENT, PREDICTORS, VARIABLES, joined_stays
+from fedfair.tables.file_kinds import READ_ERRORS, is_parquet, open_binary
+from fedfair.tables.reading import BLANKS, TableForm, TextTable, counted, read_table
 
 ARRAY = ".npy"
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -54,8 +54,8 @@ def read_input(
     if path.suffix == ARRAY:
         return _array(path, columns)
     if isinstance(columns.source, MnistSource):
-        from fedfair.data.mnist import IMAGES as FORM
-        from fedfair.data.mnist import read_idx
+        from fedfair.tables.mnist import IMAGES as FORM
+        from fedfair.tables.mnist import read_idx
 
         return rows_of_array(columns, read_idx(path, FORM)[:, np.newaxis])
     if is_parquet(path):
@@ -109,7 +109,7 @@ def _array(path: Path, columns: RawColumns) -> RawRows:
 
 
 def _images(folder: Path, source: ImageSource) -> RawRows:
-    from fedfair.data.images import image_pixels
+    from fedfair.tables.images import image_pixels
 
     files = sorted(file for file in folder.iterdir() if file.suffix.lower() in IMAGES)
     if not files:

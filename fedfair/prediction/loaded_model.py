@@ -20,10 +20,6 @@ from pydantic import TypeAdapter, ValidationError
 from fedfair.aggregation.calibration import Calibration
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.target_scaling import TargetScaling, of_features, scaled_columns, target_scaling
-from fedfair.data.csv_file import answers_of
-from fedfair.data.pixels import Values, are_pixels, feature_values
-from fedfair.data.ranges import scaled_features
-from fedfair.data.reading import Faults, TextTable, counted
 from fedfair.errors import DataError
 from fedfair.plan.fields import Scalar, is_reference
 from fedfair.plan.losses import Loss, OwnLoss, has_classes
@@ -44,6 +40,10 @@ from fedfair.run.calibration_words import answer_words
 from fedfair.run.model_description import ModelDescription, schema_of, source_of
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.run.which_model import WhichModel
+from fedfair.tables.csv_file import answers_of
+from fedfair.tables.pixels import Values, are_pixels, feature_values
+from fedfair.tables.ranges import scaled_features
+from fedfair.tables.reading import Faults, TextTable, counted
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
 from fedfair.training.models import build_model

@@ -1,8 +1,8 @@
 """From raw records to the features that a saved model takes, by the words of its own file.
 
 Decides which columns must be there, which may, and which are refused; texts become features by the functions that
-read training records (`fedfair.data`), so that a missing value or one that training never saw is treated as it was
-there. Labels are not needed. Scaling is `loaded_model.py`'s business, since it belongs to the model.
+read training records (`fedfair.tables`), so that a missing value or one that training never saw is treated as it
+was there. Labels are not needed. Scaling is `loaded_model.py`'s business, since it belongs to the model.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.data.acs import EMPLOYED
-from fedfair.data.acs import FEATURES as ACS_FEATURES
-from fedfair.data.acs import TARGET as ACS_TARGET
-from fedfair.data.csv_file import Advice, coded_features, value_places
-from fedfair.data.eicu import STAY_COLUMNS, stay_features
-from fedfair.data.number_texts import form_of
-from fedfair.data.own_form import own_table
-from fedfair.data.pixels import Values, is_image
-from fedfair.data.profile import ColumnProfile
-from fedfair.data.reading import Faults, TableForm, TextTable, counted, numbers, require_columns
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, DataSource, EicuSource
 from fedfair.policy.site_format import FormatSection
 from fedfair.prediction.raw_tables import GIVEN, named_columns, table_of
+from fedfair.tables.acs import EMPLOYED
+from fedfair.tables.acs import FEATURES as ACS_FEATURES
+from fedfair.tables.acs import TARGET as ACS_TARGET
+from fedfair.tables.csv_file import Advice, coded_features, value_places
+from fedfair.tables.eicu import STAY_COLUMNS, stay_features
+from fedfair.tables.number_texts import form_of
+from fedfair.tables.own_form import own_table
+from fedfair.tables.pixels import Values, is_image
+from fedfair.tables.profile import ColumnProfile
+from fedfair.tables.reading import Faults, TableForm, TextTable, counted, numbers, require_columns
 
 MODEL_ADVICE = Advice(
     "fill them in, or give the number that stands for one: --fill COLUMN=NUMBER; training had no such records",

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedfair.data.reading import TextTable
-from fedfair.data.typed_values import typed_table
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
+from fedfair.tables.reading import TextTable
+from fedfair.tables.typed_values import typed_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ def parquet_table(path: Path, spec: CsvData | None) -> TextTable:
     """
     import pandas as pd  # only who uses a table waits for it
 
-    from fedfair.data.parquet_file import ParquetTable
+    from fedfair.tables.parquet_file import ParquetTable
 
     table = ParquetTable(path)
     frames = list(table.frames(table.header))

@@ -127,7 +127,7 @@ def _parameters(plan: Plan, plan_file: Path | None) -> int:
         return 1
     import torch
 
-    from fedfair.data.declared import declared_schema
+    from fedfair.tables.declared import declared_schema
     from fedfair.training.assembly import flat_model
 
     schema = declared_schema(plan)

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
-from fedfair.data.dataset import Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_noised, protects_records
 from fedfair.plan.schema import Plan
@@ -18,6 +17,7 @@ from fedfair.privacy.releases import ReleaseLog
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.simulation.vectorised.private_clients import PrivateClients
+from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import local_steps
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import PrivateStepping, simulated_protection

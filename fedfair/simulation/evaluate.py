@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 
 from fedfair.aggregation.evaluation_record import evaluation_record
-from fedfair.data.dataset import Splits
-from fedfair.data.source import load_federation
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.plan.digest import format_digest
@@ -33,6 +31,8 @@ from fedfair.run.saved_model import (
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.linear_family import family_facts
 from fedfair.simulation.simulate import SimulationOutcome, play
+from fedfair.tables.dataset import Splits
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
 from fedfair.training.client import TrainingClient

@@ -12,7 +12,6 @@ from typing import Literal
 import torch
 
 from fedfair.aggregation.model_layout import Layout
-from fedfair.data.dataset import Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_noised
 from fedfair.plan.feature_schema import FeatureSchema
@@ -23,6 +22,7 @@ from fedfair.simulation.clients import Clients
 from fedfair.simulation.cohort import cohort_of
 from fedfair.simulation.dealt.clients import DealtClients, OnLoss
 from fedfair.simulation.dealt.on_ray import RayEngine, ray_engine
+from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.device import choose_device
 from fedfair.training.flat_model import FlatModel

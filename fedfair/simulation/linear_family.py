@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.data.dataset import Dataset, Splits, pooled_features
-from fedfair.data.pixels import feature_values
 from fedfair.fairness.critical_size import critical_group_size, critical_size_bounds
 from fedfair.fairness.cvar import rcvar
 from fedfair.fairness.linear_design import linear_design
@@ -25,6 +23,8 @@ from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel
 from fedfair.results.advice import FamilyFacts
+from fedfair.tables.dataset import Dataset, Splits, pooled_features
+from fedfair.tables.pixels import feature_values
 
 Features = NDArray[np.float64]
 

@@ -17,7 +17,6 @@ import numpy as np
 from fedfair.aggregation.calibration import Uncalibrated
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Splits
 from fedfair.errors import DataError, LocalProtocolError
 from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import group_risk
@@ -26,6 +25,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, check_trained_by, load_saved
 from fedfair.simulation.site_comparison import local_plan
+from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
 from fedfair.training.client import TrainingClient

@@ -24,10 +24,6 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.survey import survey_layout
-from fedfair.data.dataset import Splits
-from fedfair.data.site_files import SiteFiles
-from fedfair.data.source import load_federation, own_files
-from fedfair.data.survey_faults import SurveyFault, survey_faults
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
@@ -51,6 +47,10 @@ from fedfair.simulation.clients import Clients
 from fedfair.simulation.dealt.clients import OnLoss, nobody_hears
 from fedfair.simulation.everybody import Everybody, RayTerms, engaged
 from fedfair.simulation.linear_family import family_facts, is_too_much
+from fedfair.tables.dataset import Splits
+from fedfair.tables.site_files import SiteFiles
+from fedfair.tables.source import load_federation, own_files
+from fedfair.tables.survey_faults import SurveyFault, survey_faults
 from fedfair.training.binding import bound
 
 HERE = RayCluster()

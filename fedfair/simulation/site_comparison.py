@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import DataError
 from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
@@ -28,6 +27,7 @@ from fedfair.run.saved_model import without_noise
 from fedfair.simulation.evaluate import evaluate_sites
 from fedfair.simulation.linear_family import scaled, standardised_columns
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
 
 FEDERATED, LOCAL, LOGISTIC = "federated model", "this site alone", "logistic regression"
 

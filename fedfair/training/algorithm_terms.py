@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from fedfair.aggregation.group_weights import GroupRule
 from fedfair.aggregation.own_thresholds import ToldThreshold
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Dataset
 from fedfair.ids import RoundNumber
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.schema import Plan
+from fedfair.tables.dataset import Dataset
 from fedfair.training.group_sums import GroupSums, record_groups
 from fedfair.training.local_change import LocalChange
 from fedfair.training.loss_powers import LossPowers

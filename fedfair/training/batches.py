@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from fedfair.data.seeds import derived_seed, draw_batch
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.local_rounds import stated_batch_size
 from fedfair.plan.schema import TrainingSection
+from fedfair.tables.seeds import derived_seed, draw_batch
 
 
 def batch_indices(

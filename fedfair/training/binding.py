@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.target_scaling import scaled_columns
-from fedfair.data.source import declared_schema
 from fedfair.errors import PlanError
 from fedfair.plan.digest import plan_digest
 from fedfair.plan.feature_schema import FeatureSchema
@@ -25,6 +24,7 @@ from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.initial_model import FREEZE_AGAIN, NOT_STATED, StatedWeights, stated_weights, vector_digest
+from fedfair.tables.source import declared_schema
 from fedfair.training.assembly import flat_model
 
 

@@ -30,7 +30,6 @@ from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.target_scaling import AS_IT_IS, summed_units, target_scaling
 from fedfair.aggregation.training_sum import training_layout
-from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -52,6 +51,7 @@ from fedfair.privacy.planned_releases import sample_level_of, training_release
 from fedfair.privacy.releases import GaussianRelease
 from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
+from fedfair.tables.dataset import Splits
 from fedfair.training.algorithm_terms import AlgorithmTerms
 from fedfair.training.assembly import local_steps, objective_of
 from fedfair.training.batches import batch_indices

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.data.pixels import WHITE, Values, are_pixels, feature_values
-from fedfair.data.room import BLOCK_BYTES, empty_beside, forget, joined, room_of, row_blocks
 from fedfair.errors import PlanError
+from fedfair.tables.pixels import WHITE, Values, are_pixels, feature_values
+from fedfair.tables.room import BLOCK_BYTES, empty_beside, forget, joined, room_of, row_blocks
 
 Fetched = TypeVar("Fetched", bound=tuple[Tensor | None, ...])
 

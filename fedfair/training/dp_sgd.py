@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedfair.data.seeds import derived_seed
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import LearningRates
@@ -27,6 +26,7 @@ from fedfair.privacy.per_sample import PerSample, check_by_trial, per_sample_gra
 from fedfair.privacy.planned_releases import sample_level_of, sampling_rate
 from fedfair.privacy.releases import Record, ReleaseLog
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
+from fedfair.tables.seeds import derived_seed
 from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import Batch, LossFunction

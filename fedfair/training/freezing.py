@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from fedfair.aggregation.round_subject import scaling_digest
-from fedfair.data.declared import declared_schema
 from fedfair.errors import DataError, PlanError
 from fedfair.plan.derived import learns_threshold, standardises
 from fedfair.plan.digest import format_digest
@@ -25,6 +24,7 @@ from fedfair.run.initial_model import StatedWeights, vector_digest, write_initia
 from fedfair.run.initial_section import check_not_by_hand, write_initial_section
 from fedfair.run.model_description import describe_model
 from fedfair.run.saved_model import sites_digest
+from fedfair.tables.declared import declared_schema
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.training.imported_weights import STRICT, Allowance, ImportedWeights, import_weights, without_threshold

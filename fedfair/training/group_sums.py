@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.data.dataset import Dataset
-from fedfair.data.room import blocks_of
 from fedfair.errors import DataError
 from fedfair.plan.known_groups import group_names
 from fedfair.plan.schema import Plan
+from fedfair.tables.dataset import Dataset
+from fedfair.tables.room import blocks_of
 
 Groups = NDArray[np.int64]
 """For every training record of one site the number of its group; array (n,)."""

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
-from fedfair.data.seeds import derived_seed
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.schema import Plan
+from fedfair.tables.seeds import derived_seed
 from fedfair.training.dp_sgd import RecordProtection
 
 

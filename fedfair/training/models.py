@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedfair.data.seeds import derived_seed
 from fedfair.errors import FedfairError, PlanError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.module_code import load_callable
 from fedfair.plan.task import LinearModel, MlpModel, ModelSpec, ResnetModel
+from fedfair.tables.seeds import derived_seed
 from fedfair.training.resnet import resnet18
 
 TRIAL_BATCH = 2

@@ -9,8 +9,8 @@ from torch import Tensor
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.target_scaling import of_features, target_scaling
-from fedfair.data.dataset import Dataset
 from fedfair.plan.losses import Loss
+from fedfair.tables.dataset import Dataset
 from fedfair.training.device import SplitRecords
 
 

@@ -21,12 +21,12 @@ from fedfair.aggregation.loss_metrics import rounded_figures
 from fedfair.aggregation.score_histogram import score_sums
 from fedfair.aggregation.site_means import own_values
 from fedfair.aggregation.target_scaling import scaled_columns, summed_units
-from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.room import column_of
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.plan.losses import Loss, predicts_number
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.room import column_of
 
 
 def evaluation_header(

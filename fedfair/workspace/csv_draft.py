@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedfair.data.number_texts import DATE_FORMS, FORMS, NumberForm, date_form, year_of_text
-from fedfair.data.reading import require_columns
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import MIN_CLASSES
 from fedfair.plan.fields import Scalar
+from fedfair.tables.number_texts import DATE_FORMS, FORMS, NumberForm, date_form, year_of_text
+from fedfair.tables.reading import require_columns
 from fedfair.workspace.csv_survey import PLAIN, CsvSurvey, SurveyedColumn, survey_csv
 
 MIN_SHARED = 2

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedfair.data.file_kinds import (
+from fedfair.errors import DataError
+from fedfair.tables.file_kinds import (
     NUL,
     READ_ERRORS,
     guessed_encoding,
@@ -23,9 +24,8 @@ from fedfair.data.file_kinds import (
     open_binary,
     refuse_workbook,
 )
-from fedfair.data.number_texts import FORMS, NumberForm
-from fedfair.data.reading import BLANKS, BLOCK_ROWS, SEPARATORS, BlankReader, counted
-from fedfair.errors import DataError
+from fedfair.tables.number_texts import FORMS, NumberForm
+from fedfair.tables.reading import BLANKS, BLOCK_ROWS, SEPARATORS, BlankReader, counted
 
 MAX_DISTINCT = 100_000
 """Different texts of a column that are counted one by one; a column of more is known by its kind alone."""
@@ -205,8 +205,8 @@ def _are_between_blanks(lines: Sequence[str]) -> bool:
 
 def _surveyed_parquet(path: Path) -> CsvSurvey:
     """Look a table of typed columns over, by the plain texts of its values; lists and records are left out."""
-    from fedfair.data.parquet_file import ParquetTable
-    from fedfair.data.typed_values import texts_of
+    from fedfair.tables.parquet_file import ParquetTable
+    from fedfair.tables.typed_values import texts_of
 
     table = ParquetTable(path)
     columns = {name: SurveyedColumn(name) for name in table.flat}

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from fedfair.data.source import load_federation
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.digest import format_digest
@@ -18,6 +17,7 @@ from fedfair.run.progress import Progress
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import play
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient

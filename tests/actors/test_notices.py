@@ -16,12 +16,12 @@ from collaborator import notices as site
 from collaborator.notice_words import notice_words as site_words
 from collaborator.observer import SiteLines
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR
-from fedfair.data.survey_faults import SurveyFault, SurveyFaultKind
 from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
+from fedfair.tables.survey_faults import SurveyFault, SurveyFaultKind
 from fedfair.tracking.failure import TrackerFailed
 
 A, B = ParticipantId("clinic-a"), ParticipantId("clinic-b")

@@ -15,7 +15,6 @@ from collaborator.plain_worker import PlainWorker
 from collaborator.privacy_budget import PrivacyBudget
 from collaborator.worker import Granted
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Splits
 from fedfair.errors import PrivacyError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.initial import ContinuedSection, InitialSection
@@ -26,6 +25,7 @@ from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.planned_releases import planned_releases, training_release
 from fedfair.privacy.releases import GaussianRelease, Unprotected
+from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection

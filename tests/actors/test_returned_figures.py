@@ -17,7 +17,6 @@ from collaborator.notice_words import notice_words
 from collaborator.notices import OwnRecordsEvaluated
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.run_recording import RunRecording
-from fedfair.data.source import load_federation
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.plan.digest import format_digest
@@ -28,6 +27,7 @@ from fedfair.results.own_figures import JudgedModel, OwnFigures, OwnLosses, own_
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.training_run import TrainingRun
+from fedfair.tables.source import load_federation
 from fedfair.tracking.tracker import own_risk_figures
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding

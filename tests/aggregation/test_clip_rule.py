@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from fedfair.aggregation.clip_rule import ClipRule, clip_rule, clips_in_simulation
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.aggregation.running_sum import Totals
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import TrainingError
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
@@ -26,6 +25,7 @@ from fedfair.secagg.fixedpoint import clipped_values, size_histogram
 from fedfair.simulation.cohort import cohort_of
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.simulation.vectorised.clipping import ChangeClipping
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 
 torch.set_num_threads(1)

@@ -16,9 +16,6 @@ from fedfair.aggregation.feature_scaling import MAX_SQUARES, scale_columns, scal
 from fedfair.aggregation.masked_encoding import header_parts, plain_totals, sum_shapes
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.sum_kinds import MAX_INTEGER
-from fedfair.data.dataset import Dataset
-from fedfair.data.source import load_federation
-from fedfair.data.summable_columns import check_columns
 from fedfair.errors import DataError, RemoteProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
@@ -27,6 +24,9 @@ from fedfair.plan.schema import Plan
 from fedfair.secagg.fixedpoint import decode_header, encode_header
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.simulation.simulate import simulate
+from fedfair.tables.dataset import Dataset
+from fedfair.tables.source import load_federation
+from fedfair.tables.summable_columns import check_columns
 from fedfair.training.masked_update import header_update
 from tests import plans
 

@@ -14,7 +14,6 @@ from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
@@ -23,6 +22,7 @@ from fedfair.results.document import to_json
 from fedfair.secagg.shape import MAX_HEADER_VALUES
 from fedfair.simulation.backend import Engine
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
 from tests import plans
 
 torch.set_num_threads(1)

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
 from fedfair.api.simulation import SimulatedFederation, UntrainedModelWarning, simulate
-from fedfair.data.source import load_federation
 from fedfair.errors import DataError, FedfairError, PlanError
 from fedfair.fairness.worst_group import worst_group_risk
 from fedfair.plan.loading import load_plan
 from fedfair.prediction.loaded_model import load_model
 from fedfair.simulation.simulate import simulate as simulate_plan
+from fedfair.tables.source import load_federation
 from tests.plans import parsed
 
 Array = NDArray[Any]

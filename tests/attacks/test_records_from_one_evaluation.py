@@ -23,7 +23,6 @@ from fedfair.aggregation.loss_histogram import HistogramSpec, rounded_losses
 from fedfair.aggregation.masked_encoding import header_parts, plain_totals, sum_shapes
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.requests import GlobalModel, histogram_spec
-from fedfair.data.source import load_federation
 from fedfair.errors import PlanError
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
@@ -33,6 +32,7 @@ from fedfair.policy.terms import AskedTerms
 from fedfair.secagg.effects import ServerEffect
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.server import Server
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient

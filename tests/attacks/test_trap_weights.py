@@ -30,7 +30,6 @@ from safetensors.torch import save_file
 from fedfair.aggregation.masked_encoding import sum_shapes
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.model_layout import Layout
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.digest import beginning_digest, format_digest, stated
 from fedfair.plan.feature_schema import FeatureSchema
@@ -44,6 +43,7 @@ from fedfair.secagg.effects import ServerEffect
 from fedfair.secagg.fixedpoint import decode_body, packed_body
 from fedfair.secagg.opened_sum import OpenedSum, body_code
 from fedfair.secagg.server import Server
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.binding import plan_binding
 from fedfair.training.freezing import freeze_from
 from tests.rounds.replayed_play import NAMES, ReplayedPlay, plan_of

@@ -24,12 +24,12 @@ import yaml
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.cli.loopback import prepare
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import CertificateError
 from fedfair.plan.loading import load_plan
 from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
 from fedfair.run.initial_model import InitialModel
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.binding import PlanBinding
 from tests.interop.federation_kit import Federation, in_process_binding, metrics, play
 from tests.plans import small_plan

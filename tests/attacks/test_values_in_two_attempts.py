@@ -14,10 +14,10 @@ import torch
 
 from collaborator.worker import Granted
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from tests import bc10

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from fedfair.aggregation.contribution import encode
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Splits
-from fedfair.data.source import load_federation
 from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.tables.dataset import Splits
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection

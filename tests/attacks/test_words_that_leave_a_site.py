@@ -29,7 +29,6 @@ from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import FedfairError, PrivacyError, RemoteProtocolError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.plan.derived import greatest_weight
@@ -45,6 +44,7 @@ from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.secagg.sum_check import Tagging, check_of
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.masked_update import header_update, training_update

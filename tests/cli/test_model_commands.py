@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from fedfair.aggregation.evaluation_file import to_text as evaluation_text
 from fedfair.cli.commands import app
-from fedfair.data.source import load_federation
 from fedfair.errors import CertificateError, DataError
 from fedfair.extras import install_command
 from fedfair.prediction.export import TOLERANCE, export_metadata, scaled_model
 from fedfair.prediction.loaded_model import load_model
 from fedfair.results.document import to_text
+from fedfair.tables.source import load_federation
 from tests import plans
 from tests.prediction.saved_runs import SavedRun, saved_run
 

@@ -256,7 +256,7 @@ def test_the_files_of_a_table_say_the_same() -> None:
 LOADER = """
 import numpy as np
 from sklearn.datasets import load_breast_cancer
-from fedfair.data.dataset import Dataset, FeatureSchema, Splits
+from fedfair.tables.dataset import Dataset, FeatureSchema, Splits
 
 def load(folder):
     bunch = load_breast_cancer()

@@ -15,12 +15,12 @@ import torch
 from collaborator.variate_store import VariateStore
 from fedfair.aggregation.control_variates import round_of
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.data.source import load_federation
 from fedfair.errors import PlanError, StateError
 from fedfair.plan.loading import load_plan
 from fedfair.policy.plan_check import check_policy
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms
+from fedfair.tables.source import load_federation
 from fedfair.training.binding import plan_binding
 from tests.interop.counted_variates import state_of
 from tests.interop.federation_kit import FIVE, Federation, model_files_agree, play, states_agree

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file
 from collaborator.data_history import compare_with_last_run, keep_summary
 from collaborator.preparation import PreparedSite, find_site, read_records
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.data.source import load_federation
 from fedfair.plan.loading import load_plan
+from fedfair.tables.source import load_federation
 from tests.interop.federation_kit import Federation, play
 from tests.interop.processes import Started
 from tests.plans import NAMES, small_plan

@@ -18,7 +18,6 @@ import yaml
 from aggregator.preparation import initial_binding
 from collaborator.preparation import find_site, make_ready, read_records
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.data.dataset import Splits
 from fedfair.errors import ApprovalError
 from fedfair.ids import ParticipantId
 from fedfair.plan.digest import beginning_digest, format_digest
@@ -27,6 +26,7 @@ from fedfair.policy.plan_check import PolicyError
 from fedfair.results.risks import Moment
 from fedfair.run.initial_model import stated_weights
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.dataset import Splits
 from fedfair.training.freezing import freeze_from
 from tests import plans
 from tests.interop.federation_kit import NAMES, Federation, play

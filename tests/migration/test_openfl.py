@@ -12,7 +12,6 @@ import yaml
 from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
-from fedfair.data.source import load_federation
 from fedfair.errors import DataError, PlanError
 from fedfair.migration.findings import Finding, FindingKind, as_markdown
 from fedfair.migration.openfl_workspace import Migration, migrate, write
@@ -20,6 +19,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.module_code import load_callable
 from fedfair.policy.site_config import load_site_config
+from fedfair.tables.source import load_federation
 from tests.migration.openfl_samples import OLD, OLD_PLAN, PLAN, RUNNER, SAMPLES, WHOLE, WRAPPED, Files, write_files
 
 

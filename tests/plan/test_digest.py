@@ -13,7 +13,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.data.source import declared_schema
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import OptionsSection
 from fedfair.plan.csv_table import CsvData
@@ -26,6 +25,7 @@ from fedfair.plan.digest import (
 )
 from fedfair.plan.schema import Plan
 from fedfair.plan.yaml_reader import parse_document
+from fedfair.tables.source import declared_schema
 
 VALUES: dict[str, object] = {
     "federation": {"name": "heart", "collaborators": ["a", "b", "c"], "min_collaborators": 2},

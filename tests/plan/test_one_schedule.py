@@ -21,7 +21,6 @@ from fedfair.aggregation.requests import SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.score_histogram import score_group, score_sums
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.data.declared import declared_schema
 from fedfair.plan.derived import (
     PrivacyLevel,
     is_noised,
@@ -45,6 +44,7 @@ from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms, terms
 from fedfair.privacy.planned_releases import planned_releases, training_release
 from fedfair.run.training_run import TrainingRun
+from fedfair.tables.declared import declared_schema
 from tests.oracles.header_places import matrix_length
 
 DIMENSION = 3

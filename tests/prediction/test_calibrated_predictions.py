@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 from fedfair import load_model
 from fedfair.aggregation.calibration import Calibration, ClassFit, Uncalibrated, calibrated
 from fedfair.cli.commands import app
-from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.prediction.calibrated_chances import calibrated_chances, fits_of
 from fedfair.prediction.export import TOLERANCE, export_metadata, export_model
 from fedfair.prediction.loaded_model import SavedModel
 from fedfair.run.saved_model import read_saved, save_model
+from fedfair.tables.source import load_federation
 from tests import plans
 from tests.prediction.saved_runs import SavedRun, saved_run
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
-from fedfair.data.eicu import FLAGS, MEASURED
 from fedfair.errors import DataError
+from fedfair.tables.eicu import FLAGS, MEASURED
 from tests import plans
 from tests.prediction.saved_runs import SavedRun, saved_run
 

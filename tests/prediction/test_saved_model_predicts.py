@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from fedfair.data.acs import FEATURES, MAX_CODES
-from fedfair.data.reading import read_table
-from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.prediction.input_files import read_input
 from fedfair.prediction.loaded_model import SavedModel, load_model
 from fedfair.prediction.raw_rows import rows_of_table
+from fedfair.tables.acs import FEATURES, MAX_CODES
+from fedfair.tables.reading import read_table
+from fedfair.tables.source import load_federation
 from tests import plans
 from tests.prediction.saved_runs import HOSPITALS, SavedRun, heart_values, saved_run
 

@@ -43,8 +43,6 @@ from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Splits
-from fedfair.data.source import load_federation
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_masked
 from fedfair.plan.digest import format_digest
@@ -63,6 +61,8 @@ from fedfair.run.replica import RunReplica
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.session import SessionSite
+from fedfair.tables.dataset import Splits
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient

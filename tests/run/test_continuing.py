@@ -11,7 +11,6 @@ import torch
 
 from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.round_subject import scaling_digest
-from fedfair.data.source import load_federation
 from fedfair.errors import PlanError
 from fedfair.plan.digest import format_digest
 from fedfair.plan.initial import ContinuedSection, InitialSection
@@ -27,6 +26,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, bound
 from fedfair.training.client import TrainingClient

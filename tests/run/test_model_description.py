@@ -13,7 +13,6 @@ from fedfair.aggregation import model_file
 from fedfair.aggregation.feature_moments import unit_of
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
-from fedfair.data.declared import declared_schema
 from fedfair.errors import DataError
 from fedfair.ids import RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
@@ -35,6 +34,7 @@ from fedfair.run.saved_model import (
     read_saved,
     save_model,
 )
+from fedfair.tables.declared import declared_schema
 from tests import bc10, plans
 
 TABLE: dict[str, Any] = {

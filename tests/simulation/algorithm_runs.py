@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Splits
 from fedfair.ids import RoundNumber
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
@@ -23,6 +22,7 @@ from fedfair.simulation.baselines.registry import algorithm_of
 from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.cohort import simulated_memories
+from fedfair.tables.dataset import Splits
 from fedfair.training.client import TrainingClient
 from tests import bc10
 

@@ -12,7 +12,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.data.seeds import array_generator
+from fedfair.tables.seeds import array_generator
 from tests import bc10
 
 Vector = NDArray[np.float64]

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Dataset
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.simulation.baselines.afl import AgnosticFederatedLearning
@@ -15,6 +14,7 @@ from fedfair.simulation.baselines.drfa import RobustFederatedAveraging
 from fedfair.simulation.baselines.fedmgda import CommonDescent
 from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, group_names, groups_of
 from fedfair.simulation.centralised.bpf import BlindParetoFairness
+from fedfair.tables.dataset import Dataset
 from tests import bc10
 from tests.oracles.erm import descend_mean
 from tests.simulation import algorithm_runs as runs

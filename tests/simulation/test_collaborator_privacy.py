@@ -20,7 +20,6 @@ from fedfair.aggregation.masking_terms import session_terms
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Splits
 from fedfair.errors import DataError, LocalProtocolError, PlanError, PrivacyError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.purpose import Purpose
@@ -43,6 +42,7 @@ from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.simulation.backend import chosen_engine
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection, site_protection

@@ -15,8 +15,6 @@ from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.own_thresholds import ToldThreshold, renewed_threshold
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.training_sum import training_layout
-from fedfair.data.dataset import Dataset
-from fedfair.data.source import load_federation
 from fedfair.errors import PlanError, RemoteProtocolError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.deployment import check_deployment
@@ -30,6 +28,8 @@ from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
 from fedfair.simulation.vectorised.clients import VectorisedClients
+from fedfair.tables.dataset import Dataset
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
 from fedfair.training.client import TrainingClient

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.simulation.linear_family import critical_sizes, family_facts
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
 from tests import plans
 
 

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from scipy.optimize import minimize
 
 from fedfair.aggregation.target_scaling import loss_unit, of_features, target_scaling
-from fedfair.data.source import load_federation
 from fedfair.errors import PlanError
 from fedfair.fairness.cvar import rcvar
 from fedfair.ids import ParticipantId
@@ -25,6 +24,7 @@ from fedfair.results.warnings import result_warnings
 from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, play, simulate
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model, objective_of
 from fedfair.training.binding import bound
 from fedfair.training.client import TrainingClient

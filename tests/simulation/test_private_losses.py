@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from fedfair.aggregation.target_scaling import target_scaling
-from fedfair.data.source import load_federation
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from tests.plans import NAMES, parsed
 from tests.simulation.other_tasks import TASKS, plan_of, write_table

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from fedfair.data.source import load_federation
 from fedfair.plan.dataset_presets import ADULT, HEART
 from fedfair.plan.schema import Plan
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.tables.source import load_federation
 from tests import bc10, plans
 
 torch.set_num_threads(1)

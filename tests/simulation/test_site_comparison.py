@@ -14,8 +14,6 @@ from typer.testing import CliRunner
 
 import collaborator.commands
 from collaborator.known_models import ModelPlaces
-from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.source import load_federation
 from fedfair.errors import DataError
 from fedfair.fairness.metrics import group_risk
 from fedfair.ids import ParticipantId
@@ -32,6 +30,8 @@ from fedfair.simulation.site_comparison import (
     local_plan,
     logistic_losses,
 )
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.source import load_federation
 from tests import plans
 from tests.prediction.saved_runs import SavedRun, approved_run
 

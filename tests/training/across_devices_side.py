@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import is_noised
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.across_devices import asked_processes, follow, join_processes
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from fedfair.aggregation.contribution import Contribution, encode
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import LearningRates
@@ -27,6 +26,7 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.simulation.vectorised.clients import VectorisedClients
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import SplitRecords

@@ -14,11 +14,11 @@ import torch
 from scipy import stats
 
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.releases import ReleaseLog
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import SplitRecords

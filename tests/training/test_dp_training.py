@@ -19,7 +19,6 @@ from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import LocalProtocolError, PlanError, PrivacyError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
@@ -32,6 +31,7 @@ from fedfair.results.document import to_json
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.backend import chosen_engine
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model, mechanism_of
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection, site_protection

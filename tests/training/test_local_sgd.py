@@ -12,11 +12,11 @@ from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.feature_scaling import scaling_from_sums
 from fedfair.aggregation.loss_histogram import rounded_losses
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, histogram_spec
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import LocalProtocolError, PlanError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import EVALUATION_RECORDS, SplitRecords, choose_device

@@ -20,7 +20,6 @@ from fedfair.aggregation.feature_moments import noise_deviation
 from fedfair.aggregation.loss_histogram import HistogramSpec
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.purpose import Purpose
@@ -30,6 +29,7 @@ from fedfair.privacy.grid import noise_grid
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.vectorised.private_clients import PrivateClients
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model, mechanism_of, objective_of
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedfair.data.room import BLOCK_BYTES, RecordRoom, room_of
+from fedfair.tables.room import BLOCK_BYTES, RecordRoom, room_of
 from fedfair.training.device import EVALUATION_RECORDS, SplitRecords
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc/self/smaps is Linux's")

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedfair.data.dataset import Splits
-from fedfair.data.few_records import no_records
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
@@ -17,6 +15,8 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
+from fedfair.tables.dataset import Splits
+from fedfair.tables.few_records import no_records
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from tests import bc10, plans

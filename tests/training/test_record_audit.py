@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, histogram_spec
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import Record, ReleaseLog
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection

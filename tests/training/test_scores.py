@@ -11,9 +11,9 @@ import torch
 from fedfair.aggregation.evaluation_sums import planned_layout
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.aggregation.score_histogram import rounded_scores
-from fedfair.data.source import load_federation
 from fedfair.errors import TrainingError
 from fedfair.plan.schema import Plan
+from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from tests import plans

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import FedfairError
 from fedfair.experiments.advice.figures import FoldLosses
 from fedfair.experiments.advice.folds import pooled_folds, site_folds
@@ -29,6 +28,7 @@ from fedfair.plan.schema import Plan
 from fedfair.run.saved_model import without_noise
 from fedfair.simulation.linear_family import Features, scaled, standardised_columns
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import objective_of
 
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedfair.data.dataset import Dataset, Splits, pooled_features
-from fedfair.data.holdout import hold_out
-from fedfair.data.seeds import derived_seed
 from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
+from fedfair.tables.dataset import Dataset, Splits, pooled_features
+from fedfair.tables.holdout import hold_out
+from fedfair.tables.seeds import derived_seed
 
 _POOLED = ParticipantId("pooled")
 _SAMPLE = ParticipantId("sample")

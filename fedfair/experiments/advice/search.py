@@ -14,8 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.source import load_federation
 from fedfair.errors import PlanError
 from fedfair.experiments.advice.choice import recommend, served_from
 from fedfair.experiments.advice.document import FORMAT, AdviceDocument, CriticalMethod, FamilyLimits
@@ -42,6 +40,8 @@ from fedfair.simulation.linear_family import (
     scaled,
     standardised_columns,
 )
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.source import load_federation
 
 SOLVED_FOLDS, TRAINED_FOLDS = 5, 3
 SIZES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)

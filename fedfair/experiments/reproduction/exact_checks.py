@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Splits
-from fedfair.data.seeds import array_generator
 from fedfair.experiments.reproduction.study import Values, merged
 from fedfair.fairness.cvar import cvar
 from fedfair.ids import ParticipantId
@@ -24,6 +22,8 @@ from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.simulation.centralised.pooled import POOLED, pool
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.tables.dataset import Splits
+from fedfair.tables.seeds import array_generator
 
 Sites = Mapping[ParticipantId, Splits]
 

@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfair.data.source import load_federation
 from fedfair.experiments.reproduction.evidence import Evidence, Results, evidence_of
 from fedfair.experiments.reproduction.runs import RunList
 from fedfair.experiments.reproduction.study import Size, Study
@@ -17,6 +16,7 @@ from fedfair.experiments.sweep.folder import SweepFolder
 from fedfair.experiments.sweep.grid import Point
 from fedfair.experiments.sweep.local import run_locally
 from fedfair.plan.schema import Plan
+from fedfair.tables.source import load_federation
 
 
 @dataclass(frozen=True, slots=True)

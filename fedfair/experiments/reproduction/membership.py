@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfair.data.dataset import Dataset
 from fedfair.errors import LocalProtocolError
 from fedfair.experiments.reproduction.composition import Shares, distance, everybody, worst_group
 from fedfair.experiments.reproduction.exact_checks import ExactCheck, no_group_above
@@ -21,6 +20,7 @@ from fedfair.experiments.reproduction.study import Figure
 from fedfair.experiments.sweep.runner import PointRunner
 from fedfair.plan.schema import Plan
 from fedfair.simulation.baselines.fedminmax import group_names
+from fedfair.tables.dataset import Dataset
 
 
 @dataclass(frozen=True, slots=True)

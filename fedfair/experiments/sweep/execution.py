@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from fedfair.data.source import federation_key
 from fedfair.experiments.sweep.events import Engine, Event, Failure, PointAdvanced, PointFailed, PointFinished
 from fedfair.experiments.sweep.folder import SweepFolder
 from fedfair.experiments.sweep.grid import Point
 from fedfair.results.document import ResultDocument
+from fedfair.tables.source import federation_key
 
 
 @dataclass(frozen=True, slots=True)

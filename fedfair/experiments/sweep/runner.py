@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedfair.data.dataset import Splits
-from fedfair.data.source import federation_key, load_federation
 from fedfair.errors import FedfairError
 from fedfair.experiments.sweep.events import Failure
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.results.document import ResultDocument
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.tables.dataset import Splits
+from fedfair.tables.source import federation_key, load_federation
 
 OnRound = Callable[[int], None]
 """Called with the number of rounds done, after every sum."""

@@ -14,11 +14,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.seeds import array_generator
 from fedfair.fairness.simplex import Vector, project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.cohort_queries import mean_losses, moved, present, shares
 from fedfair.simulation.clients import Clients
+from fedfair.tables.seeds import array_generator
 
 
 class RobustFederatedAveraging:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Dataset
 from fedfair.errors import PlanError
 from fedfair.fairness.simplex import Vector, project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.cohort_queries import adversary_acts, moved, present, shares, training_losses
 from fedfair.simulation.clients import Clients
+from fedfair.tables.dataset import Dataset
 
 Groups = NDArray[np.int64]
 """For every training record of one collaborator the number of its group; array (n_k,)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from fedfair.data.dataset import Splits
 from fedfair.fairness.theory import bpf_of_rcvar
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import AlgorithmName
@@ -21,6 +20,7 @@ from fedfair.simulation.baselines.fedmgda import CommonDescent
 from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, groups_of
 from fedfair.simulation.centralised.bpf import BlindParetoFairness, box_weights
 from fedfair.simulation.centralised.dro import WorstReweighting, chi_square_weights, cvar_weights
+from fedfair.tables.dataset import Splits
 
 Sites = Mapping[ParticipantId, Splits]
 

@@ -15,11 +15,11 @@ from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.data.dataset import Dataset, pooled_features
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.fairness.simplex import Vector
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.simulation.clients import Clients, LocalChanges
+from fedfair.tables.dataset import Dataset, pooled_features
 
 POOLED = ParticipantId("pooled")
 """Under this name the pooled records draw their batches."""

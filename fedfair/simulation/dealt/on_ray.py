@@ -14,7 +14,6 @@ from typing import Any
 
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
-from fedfair.data.site_files import SiteFiles
 from fedfair.errors import StateError
 from fedfair.ids import ParticipantId
 from fedfair.plan.module_code import freeze
@@ -25,6 +24,7 @@ from fedfair.simulation.dealt.crew import Call, Lost
 from fedfair.simulation.dealt.dealing import deal
 from fedfair.simulation.dealt.share import Share, ShareTerms, Sites
 from fedfair.simulation.ray_cluster import gpu_share, processors, ray_session
+from fedfair.tables.site_files import SiteFiles
 
 _DEAD = "The actor is dead because "
 

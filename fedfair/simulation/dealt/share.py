@@ -21,7 +21,6 @@ from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.data.dataset import Splits
 from fedfair.errors import FedfairError, PlanError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -31,6 +30,7 @@ from fedfair.privacy.releases import ReleaseLog
 from fedfair.simulation.clients import LocalChanges, LoopClients
 from fedfair.simulation.cohort import Cohort, cohort_of
 from fedfair.simulation.dealt.dealing import Dealing, Node, added, node_sum, own_nodes
+from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.device import choose_device
 from fedfair.version import __version__

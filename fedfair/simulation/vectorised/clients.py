@@ -31,7 +31,6 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.target_scaling import of_features, target_scaling
 from fedfair.aggregation.training_sum import training_layout
-from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -55,6 +54,7 @@ from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.simulation.vectorised.thresholds import PooledThresholds
 from fedfair.simulation.vectorised.variates import PooledVariates
+from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import loss_weighting, objective_of
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling
-from fedfair.data.dataset import Dataset
 from fedfair.fairness.record_losses import Losses
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.tables.dataset import Dataset
 from fedfair.training.device import SplitRecords
 
 

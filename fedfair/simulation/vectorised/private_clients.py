@@ -19,7 +19,6 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.target_scaling import of_features, target_scaling
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
-from fedfair.data.dataset import Splits
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -33,6 +32,7 @@ from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.simulation.vectorised.private_descent import PrivateDescent, group_samples
+from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import mechanism_of
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.dp_sgd import RecordProtection, poisson_indices

@@ -10,7 +10,6 @@ import jsonschema
 import numpy as np
 import pytest
 
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import DataError, PlanError
 from fedfair.experiments.advice.document import AdviceDocument, advice_schema, to_text
 from fedfair.experiments.advice.families import SolvedLinearModels, TrainedModels, varied_plan
@@ -28,6 +27,7 @@ from fedfair.fairness.critical_size import critical_group_size
 from fedfair.fairness.cvar import cvar
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.tables.dataset import Dataset, Splits
 from tests import plans
 
 GUESS = math.log(2)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from fedfair.aggregation.distributed_dp import distributed_dp
-from fedfair.data.dataset import Splits
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.simulation.dealt.clients import DealtClients
@@ -18,6 +17,7 @@ from fedfair.simulation.dealt.crew import Call, Lost
 from fedfair.simulation.dealt.dealing import deal
 from fedfair.simulation.dealt.on_ray import part_of
 from fedfair.simulation.dealt.share import Share, ShareTerms
+from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model
 
 REASON = "the test has lost it"

@@ -14,7 +14,6 @@ import torch
 
 from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import AbortedError, LocalProtocolError, PlanError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
@@ -27,6 +26,7 @@ from fedfair.simulation.cohort import cohort_of
 from fedfair.simulation.dealt.clients import MAX_LOSSES
 from fedfair.simulation.dealt.share import ShareTerms
 from fedfair.simulation.simulate import play
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from tests import plans
 from tests.simulation.dealt.crew_kit import LocalCrew, dealt

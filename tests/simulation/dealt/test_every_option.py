@@ -18,8 +18,6 @@ import torch
 
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
-from fedfair.data.dataset import Dataset, Splits
-from fedfair.data.source import load_federation
 from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName, OptionsSection
@@ -35,6 +33,8 @@ from fedfair.simulation.dealt.on_ray import RayEngine, part_of
 from fedfair.simulation.dealt.share import ShareTerms
 from fedfair.simulation.everybody import Everybody
 from fedfair.simulation.simulate import SimulationOutcome, _simulated, simulate_sites
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.source import load_federation
 from tests import plans
 from tests.simulation import other_tasks
 from tests.simulation.dealt.crew_kit import LocalCrew

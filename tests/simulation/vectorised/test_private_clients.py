@@ -13,7 +13,6 @@ import torch
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import LocalProtocolError, PrivacyError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
@@ -23,6 +22,7 @@ from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.simulation.vectorised.private_clients import PrivateClients
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection

@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
-from fedfair.data.dataset import Dataset, Splits
 from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import threshold_limit
@@ -30,6 +29,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.simulate import play, simulate_sites
 from fedfair.simulation.vectorised.clients import VectorisedClients
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from tests import plans

@@ -1,0 +1,103 @@
+"""The ACS Employment task over person records of the US Census Bureau (PUMS).
+
+Decides features, target and filter: the sixteen features and ESR == 1 of `ACSEmployment` in folktables (Ding,
+Hardt, Miller and Schmidt 2021, appendix B), written from its definition. Two traps of that code are kept on
+purpose, because published figures have them: `ACSEmployment` applies no age filter (only `ACSEmploymentFiltered`
+does, to ages 17 to 89 with a weight of at least 1), and a blank becomes 0, as `np.nan_to_num(x, -1)` passes -1 for
+`copy`.
+
+Features are the codes of the census as they stand. ST, SEX, RAC1P, AGEP and `race` (white, black, other) are kept
+as text for partitions and group reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import DataError
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.sources import AcsEmploymentData
+from fedfair.tables.dataset import Columns, Dataset
+from fedfair.tables.reading import FOLDER_REMEDY, Faults, TextTable, numbers, read_table
+
+FEATURES = (
+    "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC", "NATIVITY", "DEAR", "DEYE", "DREM",
+    "SEX", "RAC1P",
+)  # fmt: skip
+TARGET, EMPLOYED = "ESR", 1
+STATE, WEIGHT, RACE = "ST", "PWGTP", "race"
+ALWAYS_KEPT = (STATE, "SEX", "RAC1P", "AGEP")
+WHITE, BLACK = 1, 2
+
+MAX_CODES = (99, 24, 5, 17, 2, 8, 5, 3, 4, 4, 2, 2, 2, 2, 2, 9)
+"""The last code of every feature in the data dictionary of 2018; a blank is 0."""
+
+SCHEMA = FeatureSchema(
+    (len(FEATURES),),
+    2,
+    tuple(range(len(FEATURES))),
+    FEATURES,
+    ranges=tuple((0.0, float(greatest)) for greatest in MAX_CODES),
+)
+
+
+def load_acs_employment(path: Path, spec: AcsEmploymentData, extra: Collection[str]) -> Dataset:
+    """Return the person records of one file, or of every table in a folder, in the order of their names.
+
+    Args:
+        path: a PUMS person file (psam_p*.csv), plain or .gz, or a folder of such files.
+        spec: the plan's description.
+        extra: columns to keep raw beside those that the plan keeps.
+
+    Raises:
+        DataError: a file is missing or damaged, lacks a column, or holds something else than numbers.
+    """
+    kept = tuple(name for name in dict.fromkeys((*ALWAYS_KEPT, *spec.keep, *extra)) if name != RACE)
+    parts = [_read(file, spec, kept) for file in _files(path)]
+    features = np.concatenate([features for features, _, _ in parts])
+    if not len(features):
+        raise DataError(f"{path} has no record left after the plan's filters", "check states and working_age_only")
+    labels = np.concatenate([labels for _, labels, _ in parts])
+    columns = {name: np.concatenate([raw[name] for _, _, raw in parts]) for name in parts[0][2]}
+    return Dataset(features, labels, SCHEMA, columns)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.name.endswith((".csv", ".csv.gz")))
+    if not files:
+        raise DataError(f"{path} holds no .csv or .csv.gz file", FOLDER_REMEDY)
+    return files
+
+
+def _read(
+    path: Path, spec: AcsEmploymentData, kept: Sequence[str]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], Columns]:
+    """Return features (n, 16), labels (n,) and raw columns of one file's records that pass the filters."""
+    filters = (WEIGHT,) if spec.working_age_only else ()
+    table = read_table(path, tuple(dict.fromkeys((TARGET, *FEATURES, *filters, *kept))))
+    faults = Faults(table)
+    values = {name: _codes(table, name, faults) for name in (*FEATURES, TARGET, STATE, *filters)}
+    faults.refuse()
+    # Compared as numbers: the Census Bureau writes California as 06.
+    keep = np.isin(values[STATE], spec.states) | (not spec.states)
+    if spec.working_age_only:
+        keep &= (values["AGEP"] > 16) & (values["AGEP"] < 90) & (values[WEIGHT] >= 1)
+    features = np.stack([np.nan_to_num(values[name], nan=0.0)[keep] for name in FEATURES], axis=1)
+    columns = {name: table.columns[name][keep] for name in kept} | {RACE: _race_names(values["RAC1P"][keep])}
+    return features, (values[TARGET][keep] == EMPLOYED).astype(np.int64), columns
+
+
+def _codes(table: TextTable, name: str, faults: Faults) -> NDArray[np.float64]:
+    """Return a column of census codes, NaN where it is blank (not in the universe of the question)."""
+    return numbers(table, name, table.columns[name] == "", faults)
+
+
+def _race_names(codes: NDArray[np.float64]) -> NDArray[np.str_]:
+    """Return white (1), black (2) or other, the three groups of the paper."""
+    return np.select([codes == WHITE, codes == BLACK], ["white", "black"], "other")

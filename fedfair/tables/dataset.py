@@ -1,0 +1,174 @@
+"""Records in memory: what one collaborator holds, whichever source it came from.
+
+Decides the form that everything after loading relies on (no infinite feature, labels from 0 to classes - 1, equal
+lengths) and checks it once, at construction. NaN is a missing value: `missing.py` fills it, or the scaling does.
+Loading is the business of the modules beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.errors import DataError
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.tables.own_survey import OwnSurvey
+from fedfair.tables.pixels import Values, are_pixels, feature_values
+from fedfair.tables.room import RecordRoom, blocks_of, joined, taken
+
+Columns = Mapping[str, NDArray[np.generic]]
+"""Raw columns by name, each (n,): for partitions and group reports, never features by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Labelled records.
+
+    Attributes:
+        features: array (n, *input_shape); floats with NaN where missing, or the bytes of images (`pixels`).
+        labels: the records' answers: int64 array (n,), from 0 to classes - 1; for pixels (n, *targets). Where the
+            schema has no classes float64 array (n, *targets), finite.
+        schema: what the features are.
+        columns: raw columns (n,) by name, kept for partitions and group reports.
+        person_column: the column that says whose record it is, where a person has several; None otherwise.
+    """
+
+    features: Values = field(repr=False)
+    labels: NDArray[Any] = field(repr=False)
+    schema: FeatureSchema
+    columns: Columns = field(default_factory=dict)
+    person_column: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_shapes(self.features, self.labels, self.schema, self.columns)
+        _check_values(self.features, self.labels, self.schema)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: NDArray[np.integer]) -> Dataset:
+        """Return the records at `indices` (m,), in that order, as a copy."""
+        return Dataset(
+            taken(self.features, indices),
+            self.labels[indices],
+            self.schema,
+            {name: values[indices] for name, values in self.columns.items()},
+            self.person_column,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """One collaborator's records: what it trains on, and what it only evaluates on.
+
+    Attributes:
+        train: to train on.
+        validation: to choose the best round by; None without any.
+        test: to report on; None without any.
+        survey: what the training records looked like before gaps were filled; None where the plan has no survey.
+    """
+
+    train: Dataset
+    validation: Dataset | None = None
+    test: Dataset | None = None
+    survey: OwnSurvey | None = None
+
+    def __post_init__(self) -> None:
+        for name, part in (("validation", self.validation), ("test", self.test)):
+            if part is not None and part.schema != self.train.schema:
+                raise DataError(
+                    f"the {name} records do not have the features of the training records: "
+                    f"{_differences(part.schema, self.train.schema)}",
+                    "give every split the same columns, in the same order, and the same classes",
+                )
+
+    @property
+    def records(self) -> int:
+        """Return how many records there are, over all splits."""
+        return sum(len(part) for part in (self.train, self.validation, self.test) if part is not None)
+
+
+def kept(splits: Splits, room: RecordRoom) -> Splits:
+    """Return the same records with their features where there is room for them.
+
+    Raises:
+        DataError: there is none.
+    """
+
+    def held(part: Dataset) -> Dataset:
+        features = room.kept(part.features)
+        return part if features is part.features else replace(part, features=features)
+
+    return Splits(
+        held(splits.train),
+        None if splits.validation is None else held(splits.validation),
+        None if splits.test is None else held(splits.test),
+    )
+
+
+def pooled_features(parts: Sequence[Dataset]) -> Values:
+    """Return the features of several data sets, at least one, in their order; bytes only where all of them are."""
+    held = [part.features for part in parts]
+    return joined(held if all(map(are_pixels, held)) else [feature_values(features) for features in held])
+
+
+def _differences(found: FeatureSchema, expected: FeatureSchema) -> str:
+    names = sorted(set(found.names) ^ set(expected.names))[:5]
+    only = f", and only one of them has {', '.join(names)}" if names else ""
+    return (
+        f"shape {found.input_shape} and {found.classes} classes, not {expected.input_shape} and "
+        f"{expected.classes}{only}"
+    )
+
+
+def _check_shapes(features: Values, labels: NDArray[Any], schema: FeatureSchema, columns: Columns) -> None:
+    expected = (len(labels), *schema.input_shape)
+    if labels.ndim < 1 or labels.shape[1:] != schema.targets or features.shape != expected:
+        raise DataError(
+            f"features of shape {features.shape} and labels of shape {labels.shape} do not match {expected}"
+        )
+    for name, values in columns.items():
+        if values.shape != labels.shape[:1]:
+            raise DataError(f"column '{name}' has shape {values.shape}, the labels have {labels.shape}")
+
+
+def _check_values(features: Values, labels: NDArray[Any], schema: FeatureSchema) -> None:
+    pixels, width = are_pixels(features), np.int64 if schema.classes else np.float64
+    if not (pixels or np.issubdtype(features.dtype, np.floating)) or labels.dtype != width:
+        kind = np.dtype(width).name
+        raise DataError(f"features must be floats and labels {kind}, not {features.dtype} and {labels.dtype}")
+    if pixels and schema.numeric:
+        raise DataError(
+            "features of uint8 are the pixels of images, and these have numeric columns",
+            "give the columns as floats",
+        )
+    if not pixels:
+        _refuse_infinite(features, schema)
+    if not schema.classes:
+        wrong = ~np.isfinite(labels)
+        if wrong.any():
+            raise DataError(
+                f"the answer of record {int(np.argwhere(wrong)[0][0])} is not finite", "remove such records"
+            )
+    elif labels.size and (labels.min() < 0 or labels.max() >= schema.classes):
+        raise DataError(
+            f"labels run from {labels.min()} to {labels.max()}, but there are {schema.classes} classes",
+            f"number the classes from 0 to {schema.classes - 1}",
+        )
+
+
+def _refuse_infinite(features: Values, schema: FeatureSchema) -> None:
+    before = 0
+    for block in blocks_of(features):
+        infinite = np.isinf(block)
+        if infinite.any():
+            record, *place = (int(i) for i in np.argwhere(infinite)[0])
+            raise DataError(
+                f"{schema.name_of(tuple(place))} of record {before + record} is infinite",
+                "remove or fill such values",
+            )
+        before += len(block)

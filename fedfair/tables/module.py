@@ -1,0 +1,103 @@
+"""Records from a function of the site's or the workspace's own: "module:function".
+
+The function is called with one folder (where the data are) and returns features and labels, a `Dataset`, or
+`Splits`. Features of bytes with more than one axis a record are images, and a byte x stands for x / 255. What it
+returns is checked like any file. Whether its code may run at all is the business of the site's policy and
+approval, and finding it that of `fedfair.plan.module_code`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedfair.errors import DataError, FedfairError
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import CROSS_ENTROPY, Loss, takes_classes
+from fedfair.plan.module_code import load_callable
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.pixels import is_image
+
+BINARY = 2
+
+
+def load_module(
+    reference: str, workspace: Path, folder: Path, classes: int | None, loss: Loss = CROSS_ENTROPY
+) -> Splits:
+    """Return the records of a function.
+
+    Args:
+        reference: "module:function".
+        workspace: where the module is.
+        folder: what the function is called with.
+        classes: number of classes that the plan states; without it, one more than the largest label.
+        loss: the plan's, which says whether labels are classes.
+
+    Raises:
+        DataError: what it returns is no data set, or it raises.
+        PlanError: there is no such function.
+    """
+    load = load_callable(reference, workspace)
+    try:
+        returned = load(folder)
+    except FedfairError:
+        raise
+    except Exception as error:  # foreign code may raise anything; it becomes one clear fault
+        raise DataError(
+            f"{reference} fails: {type(error).__name__}: {error}", f"it was called with the folder {folder}"
+        ) from error
+    match returned:
+        case Splits():
+            return returned
+        case Dataset():
+            return Splits(returned)
+        case (features, labels):
+            return Splits(_from_arrays(reference, np.asarray(features), np.asarray(labels), classes, loss))
+    raise DataError(
+        f"{reference} returned {type(returned).__name__}", "return (features, labels), a Dataset, or Splits"
+    )
+
+
+def _from_arrays(
+    reference: str, features: np.ndarray, labels: np.ndarray, classes: int | None, loss: Loss
+) -> Dataset:
+    if not takes_classes(loss, classes):
+        return _with_numbers(reference, features, labels)
+    if not np.issubdtype(labels.dtype, np.integer) or not (
+        np.issubdtype(features.dtype, np.floating) or np.issubdtype(features.dtype, np.integer)
+    ):
+        raise DataError(
+            f"{reference} returned features of {features.dtype} and labels of {labels.dtype}",
+            "return numbers as features, and integers from 0 as labels",
+        )
+    if features.ndim < 2:
+        raise DataError(f"{reference} returned features of shape {features.shape}", "return (records, columns)")
+    count = classes or max(BINARY, int(labels.max(initial=0)) + 1)
+    shape = tuple(features.shape[1:])
+    numeric = tuple(range(shape[0])) if len(shape) == 1 else ()
+    wide = _wide(features)
+    return Dataset(wide, labels.astype(np.int64), FeatureSchema(shape, count, numeric, targets=labels.shape[1:]))
+
+
+def _with_numbers(reference: str, features: np.ndarray, answers: np.ndarray) -> Dataset:
+    """Return records whose answers are numbers, of whatever shape the loss takes."""
+    kinds = [kind for kind in (features.dtype, answers.dtype) if kind.kind not in "fiub"]
+    if kinds or features.ndim < 2 or not answers.ndim:
+        raise DataError(
+            f"{reference} returned features of {features.dtype} {features.shape} and answers of {answers.dtype} "
+            f"{answers.shape}",
+            "return numbers: features (records, columns), and an answer for each record as task.loss takes it",
+        )
+    shape = tuple(features.shape[1:])
+    numeric = tuple(range(shape[0])) if len(shape) == 1 else ()
+    wide = _wide(features)
+    schema = FeatureSchema(shape, 0, numeric, targets=tuple(answers.shape[1:]))
+    return Dataset(wide, answers.astype(np.float64), schema)
+
+
+def _wide(features: np.ndarray) -> np.ndarray:
+    """Return features as a `Dataset` has them: bytes of images and float32 as they are, else float64."""
+    if features.dtype == np.float32 or is_image(features):
+        return features
+    return features.astype(np.float64, copy=False)

@@ -1,0 +1,329 @@
+"""From a plan and the files that a machine has to every collaborator's splits.
+
+Decides who owns which record, and the order in which things happen: read, deal, hold out, fill in. A simulation
+holds everybody's records and deals them; a deployed site reads its own. Where the plan declares a `partition`, it
+speaks of one data set that is divided, so a site that reads the same data set takes its own part of it and ends up
+with the records that the simulation gave it. Without a partition, what a site reads is its own. Reading is
+`files.py`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedfair.aggregation.survey import SurveyedRecords, SurveyLayout, survey_layout
+from fedfair.errors import PlanError
+from fedfair.ids import ParticipantId
+from fedfair.plan.derived import protects_records, scales_by_ranges, standardises, surveys
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import CROSS_ENTROPY
+from fedfair.plan.schema import Plan
+from fedfair.plan.sources import BUILT_IN, CsvSource, EicuSource, Partition
+from fedfair.policy.site_config import SiteConfig
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.declared import check_declared, declared_schema
+from fedfair.tables.few_records import UnusableRecordsError, no_records, with_enough
+from fedfair.tables.files import DataPaths, read_files, simulation_paths, site_paths
+from fedfair.tables.holdout import hold_out
+from fedfair.tables.missing import Filling, fill_missing
+from fedfair.tables.own_survey import OwnSurvey, mask_name, own_survey
+from fedfair.tables.partition import deal
+from fedfair.tables.pixels import feature_values
+from fedfair.tables.profile import ColumnProfile, DataProfile, data_profile, number_columns
+from fedfair.tables.ranges import scaled_by_ranges
+from fedfair.tables.room import RecordRoom, simulation_room
+from fedfair.tables.summable_columns import check_columns
+
+__all__ = [
+    "SiteRecords",
+    "declared_schema",
+    "federation_key",
+    "load_federation",
+    "own_file",
+    "own_files",
+    "read_site_records",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRecords:
+    """One site's own records, and what they look like before anything is filled in.
+
+    Attributes:
+        splits: what it takes part with.
+        profile: of these records.
+        withheld: in words for its operator, which records it does not take part with, and why.
+    """
+
+    splits: Splits
+    profile: DataProfile
+    withheld: tuple[str, ...] = ()
+
+
+def federation_key(plan: Plan) -> str:
+    """Return a text that is the same for two plans only where `load_federation` gives both the same records."""
+    # Of a task, only the model has no part in which records there are, how they are split and filled in.
+    task = plan.task.model_dump(mode="json", exclude={"model"})
+    by_record = protects_records(plan)
+    return json.dumps([task, plan.federation.collaborators, plan.training.seed, by_record])
+
+
+def load_federation(plan: Plan, root: Path, room: RecordRoom | None = None) -> dict[ParticipantId, Splits]:
+    """Return every collaborator's splits, for a simulation.
+
+    Args:
+        plan: the plan.
+        root: the folder that the plan's paths start from.
+        room: where features are held; None for that of a simulation in this folder.
+
+    Raises:
+        DataError: files are missing or are not what the plan declares.
+        PlanError: the plan does not say how to divide the records, or says it wrongly.
+    """
+    task, room = plan.task, room or simulation_room(root)
+    files = own_files(plan)
+    if files is not None:
+        return {name: own_file(plan, name, file, root, room) for name, file in files.items()}
+    rule = _rule(plan)
+    group = plan.training.options.group_column
+    extra = _columns_of(rule) if group is None else (*_columns_of(rule), group)
+    parts = read_files(task, replace(simulation_paths(task, root), room=room), extra).splits
+    check_declared(task, parts.train.schema)
+    return {name: finished(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
+
+
+def own_files(plan: Plan) -> dict[ParticipantId, str] | None:
+    """Return everybody's file, in the order of the plan, where each has one as in a deployment; None where not.
+
+    Raises:
+        PlanError: the plan does not name one file for each collaborator.
+    """
+    data, names = plan.task.data, plan.federation.collaborators
+    if not isinstance(data, CsvSource) or not data.csv.train_of:
+        return None
+    files = data.csv.train_of
+    if set(files) != set(names):
+        raise PlanError(
+            f"task.data.csv.train_of: and federation.collaborators do not name the same: "
+            f"{', '.join(sorted(set(files) ^ set(names)))}",
+            "name one file for each collaborator",
+        )
+    return {ParticipantId(name): files[name] for name in names}
+
+
+def own_file(
+    plan: Plan, participant: ParticipantId, file: str, root: Path, room: RecordRoom | None = None
+) -> Splits:
+    """Return a collaborator's splits from a file that holds its records alone.
+
+    Raises:
+        DataError: it is missing or is not what the plan declares.
+    """
+    parts = read_files(
+        plan.task, DataPaths(root, root, root / file, None, room or simulation_room(root)), ()
+    ).splits
+    check_declared(plan.task, parts.train.schema)
+    return finished(plan, participant, parts)
+
+
+def read_site_records(
+    plan: Plan,
+    site: SiteConfig,
+    participant: ParticipantId,
+    root: Path,
+    *,
+    code: Path | None = None,
+    room: RecordRoom | None = None,
+    fewest: int = 0,
+) -> SiteRecords:
+    """Return one site's splits, read from its own files, and their profile.
+
+    Args:
+        plan: the plan.
+        site: the site's `collaborator.yaml`, which names its files.
+        participant: the site's name in the plan.
+        root: the folder that the site's paths start from.
+        code: where a "module:function" is looked for; by default in `root`.
+        room: where features are held; None for memory, whatever there is of them.
+        fewest: with fewer training records the site takes part with none, with fewer held-out ones without these
+            (`few_records.py`); 0 where nothing leaves the site.
+
+    Raises:
+        DataError: files are missing or are not what the plan declares.
+        PlanError: the plan divides one data set, and says it wrongly.
+    """
+    read = read_unfinished(plan, site, participant, root, code=code, room=room, fewest=fewest)
+    own, withheld = with_enough(_finished_unless_few(plan, participant, read.splits, fewest), fewest)
+    if surveys(plan) and own.survey is None:
+        own = replace(own, survey=surveyed(plan, own.train))
+    profile = replace(data_profile(plan.task, own, read.columns), digests=read.digests)
+    return SiteRecords(own, profile, withheld)
+
+
+def _finished_unless_few(plan: Plan, participant: ParticipantId, own: Splits, fewest: int) -> Splits:
+    """Return a site's records as it trains on them; as they are where they are too few for that."""
+    if len(own.train) < fewest:
+        return own
+    try:
+        return finished(plan, participant, own)
+    except UnusableRecordsError as fault:
+        if fault.count >= fewest:
+            raise
+        return Splits(no_records(fault.schema))
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedRecords:
+    """One site's own records before anything is held out, filled in or scaled; `digests` as of a `DataProfile`."""
+
+    splits: Splits
+    columns: tuple[ColumnProfile, ...]
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_unfinished(
+    plan: Plan,
+    site: SiteConfig,
+    participant: ParticipantId,
+    root: Path,
+    *,
+    code: Path | None = None,
+    room: RecordRoom | None = None,
+    fewest: int = 0,
+) -> UnfinishedRecords:
+    """Return one site's records as its files have them; arguments and faults as of `read_site_records`."""
+    task = plan.task
+    built_in = isinstance(task.data, str) and task.data in BUILT_IN
+    rule = _rule(plan) if built_in or task.partition is not None else None
+    # Where everybody reads one data set and takes a share of it, no table is one site's.
+    paths = replace(
+        site_paths(site, root), workspace=code or root, room=room, fewest=fewest if rule is None else 0
+    )
+    read = read_files(task, paths, _columns_of(rule))
+    check_declared(task, read.splits.train.schema)
+    own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]
+    columns = number_columns(own) if read.columns is None else read.columns
+    return UnfinishedRecords(own, columns, read.digests)
+
+
+def _rule(plan: Plan) -> Partition | None:
+    """Return how one data set is divided; None where there is only one collaborator to have it."""
+    task = plan.task
+    if task.owner_column is not None:
+        return Partition(scheme="column", column=task.owner_column)
+    if task.partition is None and len(plan.federation.collaborators) > 1:
+        raise PlanError(
+            "task.partition: is missing, and there is one data set for several collaborators",
+            "where each site has its own file, `fedfair plan advise -c collaborator.yaml` and `fedfair data "
+            "check` look at that of a site, and a simulation needs all of them (task.data.csv.train_of); only one "
+            "data set for all is divided, such as by {scheme: label}",
+        )
+    return task.partition
+
+
+def _columns_of(rule: Partition | None) -> tuple[str, ...]:
+    return () if rule is None or rule.column is None else (rule.column,)
+
+
+def _deal(plan: Plan, whole: Splits, rule: Partition | None) -> dict[ParticipantId, Splits]:
+    names = [ParticipantId(name) for name in plan.federation.collaborators]
+    if rule is None:
+        return {names[0]: whole}
+    given = [part for part in (whole.train, whole.validation, whole.test) if part is not None]
+    dealt = deal(given, rule, names, plan.training.seed)
+    return {name: _as_splits(whole, own) for name, own in dealt.items()}
+
+
+def _as_splits(whole: Splits, own: Sequence[Dataset]) -> Splits:
+    """Return one collaborator's parts under the names that they have in the whole; empty ones are None."""
+    rest = iter(own[1:])
+    validation = next(rest) if whole.validation is not None else None
+    test = next(rest) if whole.test is not None else None
+    return Splits(own[0], validation or None, test or None)
+
+
+def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
+    """Return a site's records as it trains on them.
+
+    Holds out what the plan asks for, then fills in missing values from what is left to train on. Where features
+    are standardised, their sums must fit into a masked sum, also in a simulation, so that a plan which has been
+    tried out works.
+
+    Args:
+        plan: the plan.
+        participant: whose records these are.
+        own: all its records, with those that the source itself keeps apart.
+
+    Raises:
+        PlanError: the plan holds records out that the source has kept apart already.
+        DataError: a value is missing that the plan does not fill in, or nothing is left to train on.
+    """
+    task = plan.task
+    for key, part in (("test_fraction", own.test), ("validation_fraction", own.validation)):
+        fraction = task.test_fraction if key == "test_fraction" else task.validation_fraction
+        if part is not None and fraction > 0:
+            raise PlanError(
+                f"task.{key}: is {fraction}, but the data bring such records of their own", f"set {key}: 0"
+            )
+    if standardises(plan, len(own.train.schema.numeric)) or surveys(plan):
+        summed_loss = task.loss if standardises(plan, len(own.train.schema.numeric)) else CROSS_ENTROPY
+        check_columns(own.train, participant, summed_loss)
+    held = hold_out(
+        own.train,
+        task.test_fraction,
+        task.validation_fraction,
+        plan.training.seed,
+        participant,
+        task.test_fold,
+        by_record=protects_records(plan),
+    )
+    splits = Splits(held.train, own.validation or held.validation, own.test or held.test)
+    described = surveyed(plan, held.train) if surveys(plan) else None
+    if scales_by_ranges(plan):
+        splits = scaled_by_ranges(splits)
+    filled = fill_missing(splits, _filling(plan, own.train.schema), participant)
+    return replace(filled, survey=described)
+
+
+def surveyed(plan: Plan, train: Dataset) -> OwnSurvey:
+    """Return a site's part of the plan's survey.
+
+    Args:
+        plan: the plan.
+        train: its training records, with NaN where a number is missing.
+    """
+    layout = survey_layout(plan, train.schema)
+    return own_survey(unfilled(train, layout), layout)
+
+
+def unfilled(train: Dataset, layout: SurveyLayout) -> SurveyedRecords:
+    """Return records with NaN wherever a number is missing, also where the plan has zero for it.
+
+    Args:
+        train: the records as they were read.
+        layout: the columns of the plan's survey.
+    """
+    features, masks = feature_values(train.features), train.columns
+    hidden = [(column.place, mask_name(column.name)) for column in layout.numeric]
+    if any(name in masks for _, name in hidden):
+        features = features.copy()
+        for place, name in hidden:
+            if name in masks:
+                features[masks[name].astype(np.bool_), place] = np.nan
+    unknown = tuple(
+        int(np.count_nonzero(masks[name])) if (name := mask_name(column.name)) in masks else 0
+        for column in layout.categories
+    )
+    return SurveyedRecords(features, train.labels, unknown)
+
+
+def _filling(plan: Plan, schema: FeatureSchema) -> Filling:
+    """Return what becomes of values that the source left open: in a table, those of `missing: mean`."""
+    if not isinstance(plan.task.data, CsvSource | EicuSource):
+        return Filling.REFUSED
+    return Filling.EVERYBODYS_MEAN if standardises(plan, len(schema.numeric)) else Filling.OWN_MEAN

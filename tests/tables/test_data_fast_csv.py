@@ -1,0 +1,263 @@
+"""The fast reader against the one that reads field by field: equal to the bit, and never more lenient."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedfair.errors import DataError
+from fedfair.plan.csv_table import CsvData
+from fedfair.tables import fast_csv
+from fedfair.tables.csv_file import CsvRecords
+from fedfair.tables.fast_csv import NotPlain, read_plain
+from fedfair.tables.table_file import read_csv, read_field_by_field
+
+HEADER = ("age", "sex", "died", "dose", "clinic")
+NUMBERS = (
+    "1", "-2.5", "+3", "1e5", "1E-3", ".5", "5.", "007", "-0", "1e400", "0.1", "123456789012345678", "4.9e-324",
+    "2.2250738585072011e-308", "9007199254740993", "0.30000000000000004", "1.7976931348623157e308",
+    "72057594037927945", "1" + "0" * 400, "0." + "0" * 400 + "1",
+    "1.00000000000000011102230246251565404236316680908203125",
+)  # fmt: skip
+ODD = (
+    "", "?", "NA", "nan", "NaN", "-nan", "inf", "-Infinity", "0x10", "1_000", "True", "FALSE", "1e", "1e+",
+    "e5", "-", "+", ".", "1.2.3", "1,5", "--1", "+-1", "1 000", "\u0661\u0662", "\u00a05", "5\u00a0", "1d5",
+    "1f", "0b1", "1e5x", "\u22121", "-9", "-9.0", "-9e0", "0", "0.0", "null", "None", "#N/A", "1\u20090",
+    "9007199254740992", " ", "1\t", "\x0b1", "1\x1c", "infinity", "+inf", "NAN", "0x1p3", "1e 5", "1.e5",
+    "+.5e-1", "1__0", "_1", "1_",
+)  # fmt: skip
+TEXTS = (
+    "F",
+    "M",
+    "f",
+    "x y",
+    'a"b',
+    "a,b",
+    "a;b",
+    "ä",
+    "",
+    "NA",
+    "nan",
+    "1",
+    "1.0",
+    "True",
+    "\ufeffF",
+    "a\nb",
+    "#c",
+    "'",
+)
+
+
+def spec(**fields: object) -> CsvData:
+    usual = {"label": "died", "numeric": ["dose", "age"], "categorical": {"sex": ["F", "M", 1, True]}}
+    return CsvData.model_validate({**usual, **fields})
+
+
+SPECS = (
+    spec(),
+    spec(missing="mean", missing_of={"sex": "own"}, keep=["clinic"]),
+    spec(missing="zero", missing_values=["", "nan", "-9"], keep=["age"]),
+    spec(missing="mean", missing_values_of={"age": [0, -9], "dose": ["-9", 2**53 + 1, "x"], "sex": ["M", 1]}),
+    spec(numeric="all", missing="zero", categorical={"sex": ["F"], "clinic": ["a"]}),
+    spec(label_above=0.5, missing="mean", rows={"sex": ["F", "f"]}),
+    spec(label_values=["yes", [0, "no"], [1, 2.5]], missing="mean", ranges={"age": [-10, 200]}),
+    spec(comment="#", missing="mean"),
+    spec(columns=HEADER, missing="mean"),
+    spec(separator=";", decimal=",", missing="mean"),
+    spec(separator=";", decimal=",", thousands=".", missing="mean", missing_values_of={"age": ["-9,0", -9]}),
+    spec(separator="\t", missing="mean"),
+    spec(separator=" ", missing="mean"),
+    spec(encoding="latin-1", missing="mean"),
+    spec(encoding="utf-16", missing="mean"),
+    spec(dates={"age": "%Y"}, missing="mean"),
+)
+
+
+def bits(records: CsvRecords) -> tuple[object, ...]:
+    dataset = records.dataset
+    columns = {name: column.tolist() for name, column in dataset.columns.items()}
+    return (
+        dataset.features.view(np.uint64).tolist(),
+        dataset.labels.tolist(),
+        columns,
+        dataset.schema,
+        records.columns,
+    )
+
+
+def assert_never_more_lenient(path: Path, stated: CsvData) -> bool:
+    """Compare both readers; return whether the fast one read the file."""
+    try:
+        fast = read_plain(path, stated, None, ())
+    except NotPlain:
+        return False
+    assert bits(fast) == bits(read_field_by_field(path, stated, None, ()))
+    return True
+
+
+numbers = (
+    st.sampled_from(NUMBERS) | st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.integers().map(str)
+)
+fields = st.one_of(
+    numbers,
+    numbers,
+    numbers,
+    st.sampled_from(ODD),
+    st.sampled_from(TEXTS),
+    st.text("0123456789.eE+-_ x", max_size=6),
+)
+odd_lines = st.lists(st.sampled_from(["", " ", "# c", '# "', "1,2", ",,,,", "\t", '"', "\f"]), max_size=1)
+blanks = st.sampled_from(["", "", "", "", " ", "  ", "\t"])
+quoting = st.sampled_from([False, False, False, True])
+labels = st.sampled_from(["0", "1", "0", "1", "0.0", "1e0", "yes", "no", "2.5"])
+
+
+@st.composite
+def lines(draw: st.DrawFn, separator: str) -> str:
+    parts = []
+    for column in HEADER:
+        text = draw(labels if column == "died" else st.sampled_from(TEXTS) if column == "sex" else fields)
+        if draw(quoting):
+            text = '"' + text.replace('"', '""') + '"'
+        parts.append(draw(blanks) + text + draw(blanks))
+    return separator.join(parts)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[bytes, CsvData]:
+    stated = draw(st.sampled_from(SPECS))
+    body = draw(st.lists(lines(stated.separator), min_size=1, max_size=5))
+    for odd in draw(
+        st.lists(st.sampled_from(["", " ", "# c", '# "', "1,2", ",,,,", "\t", '"', "\f"]), max_size=1)
+    ):
+        body.insert(draw(st.integers(0, len(body))), odd)
+    head = [] if stated.columns else [stated.separator.join(HEADER)]
+    end = draw(st.sampled_from(["\n", "\n", "\r\n", "\r"]))
+    text = end.join([*head, *body]) + draw(st.sampled_from(["", end]))
+    raw = draw(st.sampled_from(["", "", "\ufeff"])).encode() if stated.encoding == "utf-8" else b""
+    raw += text.encode(stated.encoding, errors="replace")
+    return (gzip.compress(raw) if draw(st.booleans()) else raw), stated
+
+
+@settings(deadline=None, max_examples=400)
+@given(files(), st.sampled_from([7, 40, 1 << 22]))
+def test_the_fast_reader_never_differs(
+    tmp_path_factory: pytest.TempPathFactory, file: tuple[bytes, CsvData], block: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "fast.csv"
+    path.write_bytes(file[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast_csv, "BLOCK_BYTES", block)
+        assert_never_more_lenient(path, file[1])
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.permutations(HEADER),
+    st.permutations(["age", "dose", "clinic"]),
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "age": st.sampled_from(["0", "1", "-9", "9007199254740992", "2.5"]),
+                "dose": st.sampled_from(["0", "1", "-9", "9007199254740992", "7"]),
+                "sex": st.sampled_from(["F", "M", "true"]),
+                "clinic": st.sampled_from(["0", "1"]),
+                "died": st.sampled_from(["0", "1"]),
+            }
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_numbers_whose_texts_are_looked_at_stay_in_their_columns(
+    tmp_path_factory: pytest.TempPathFactory,
+    header: list[str],
+    numeric: list[str],
+    rows: list[dict[str, str]],
+) -> None:
+    stated = spec(
+        numeric=numeric, categorical={"sex": ["F", "M", True]}, missing="mean", missing_values_of={"age": ["-9"]}
+    )
+    path = tmp_path_factory.getbasetemp() / "orders.csv"
+    path.write_text("\n".join([",".join(header), *(",".join(row[name] for name in header) for row in rows)]))
+    fast = read_plain(path, stated, None, ())
+    for place, name in enumerate(numeric):
+        wanted = [np.nan if name == "age" and row[name] == "-9" else float(row[name]) for row in rows]
+        np.testing.assert_array_equal(fast.dataset.features[:, place], wanted)
+    assert assert_never_more_lenient(path, stated)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=60) | st.text('age,died\n"1 \r#;\t', max_size=40).map(str.encode))
+@example(b'age,died\n"1" ,0\n')
+@example(b"age,died\n1,0,\n,1\n")
+@example(b"age,died\n1\n2,0,1\n")
+def test_any_bytes_after_a_header_are_read_alike(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes.csv"
+    for stated in (spec(numeric=["age"], categorical={}), spec(numeric=["age"], categorical={}, separator="\t")):
+        for raw in (content, b"age,died\n" + content, b"age\tdied\n1\t0\n" + content):
+            path.write_bytes(raw)
+            assert_never_more_lenient(path, stated)
+
+
+@pytest.mark.parametrize("text", [*NUMBERS, *ODD])
+@pytest.mark.parametrize("pad", ["{}", " {}", "{} ", '"{}"', '" {} "', "\t{}"])
+def test_every_spelling_of_a_number_means_the_same_or_is_refused(tmp_path: Path, text: str, pad: str) -> None:
+    path = tmp_path / "n.csv"
+    for marks in (["", "?", "NA"], [], ["nan", "-9"]):
+        stated = spec(numeric=["age"], categorical={}, missing="mean", missing_values=marks)
+        for more in ("3,1\n", ""):
+            path.write_text(f"age,died\n{more}{pad.format(text)},0\n", newline="")
+            assert_never_more_lenient(path, stated)
+
+
+VALID = "age,sex,died,dose,clinic\n" + "41,F,0,1.5,a\n,M,1,-2e3,b\n" * 50
+
+
+@pytest.mark.parametrize(
+    ("content", "fields"),
+    [
+        (VALID, {}),
+        (VALID.replace("\n", "\r\n"), {}),
+        ("\ufeff" + VALID, {}),
+        (VALID.replace(",", ";"), {"separator": ";"}),
+        (VALID.replace(",", "\t"), {"separator": "\t"}),
+        (VALID.replace(",M", "NA,M").replace(",", "  "), {"separator": " "}),
+        (VALID.replace(",", ";").replace(".", ","), {"separator": ";", "decimal": ","}),
+        (VALID.replace("F", '"F"').replace("a\n", '"x, ""y"""\n').replace("41", '"41"'), {"keep": ["clinic"]}),
+        ("# note\n\n" + VALID.replace("M", "M ").replace("\n41", '\n\n# "\n41'), {"comment": "#"}),
+        (VALID.replace(",a", ",Nancy"), {}),
+        (VALID.replace("41", "nan"), {"missing_values": ["", "nan"]}),
+        (VALID.replace("41", "-9"), {"missing_values": ["", "-9"]}),
+        (VALID.replace("41", "1_000"), {}),
+        (VALID.partition("\n")[2], {"columns": HEADER}),
+        (VALID, {"numeric": "all", "categorical": {"sex": ["F"], "clinic": ["a"]}}),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_valid_files_of_every_usual_form_are_read_fast(
+    tmp_path: Path, content: str, fields: dict[str, object], packed: bool
+) -> None:
+    path = tmp_path / "v.csv"
+    raw = content.encode()
+    path.write_bytes(gzip.compress(raw) if packed else raw)
+    assert assert_never_more_lenient(path, spec(missing="mean", **fields))
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
+def test_other_encodings_are_read_fast_too(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "v.csv"
+    path.write_bytes(VALID.replace("a\n", "größe\n").encode(encoding))
+    stated = spec(missing="mean", encoding=encoding, keep=["clinic"])
+    assert assert_never_more_lenient(path, stated)
+    assert "größe" in read_csv(path, stated, None, ()).dataset.columns["clinic"]
+
+
+def test_a_fault_is_told_with_its_line_whichever_reader_saw_it_first(tmp_path: Path) -> None:
+    path = tmp_path / "v.csv"
+    path.write_text(VALID.replace("a\n41", "a\n41", 1) + "x,F,0,1,a\n")
+    with pytest.raises(DataError, match=r"column 'age': not a finite number in 1 row \(line 102: 'x'\)"):
+        read_csv(path, spec(missing="mean"), None, ())
