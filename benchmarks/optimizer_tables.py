@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn import datasets
 
-from fedfair.experiments.reproduction.tables import ACS_INCOME, ADULT, HEART
 from fedfair.plan.schema import Plan
+from fedfair.studies.reproduction.tables import ACS_INCOME, ADULT, HEART
 from fedfair.tables.source import load_federation
 
 Array = NDArray[np.float64]

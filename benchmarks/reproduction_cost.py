@@ -16,13 +16,13 @@ import torch
 from machine import report
 
 from fedfair.errors import DataError
-from fedfair.experiments.reproduction.runs import RunList
-from fedfair.experiments.reproduction.studies import STUDIES
-from fedfair.experiments.reproduction.study import Size, Study
-from fedfair.experiments.sweep.grid import Point
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.studies.reproduction.runs import RunList
+from fedfair.studies.reproduction.studies import STUDIES
+from fedfair.studies.reproduction.study import Size, Study
+from fedfair.studies.sweep.grid import Point
 from fedfair.tables.dataset import Splits
 from fedfair.tables.source import load_federation
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from fedfair.experiments.reproduction.claims import CLAIMS
-from fedfair.experiments.reproduction.comparison import Verdict
-from fedfair.experiments.reproduction.methods import METHODS
-from fedfair.experiments.reproduction.study import Figure
+from fedfair.studies.reproduction.claims import CLAIMS
+from fedfair.studies.reproduction.comparison import Verdict
+from fedfair.studies.reproduction.methods import METHODS
+from fedfair.studies.reproduction.study import Figure
 
 SIGNS: Mapping[str, str] = {Verdict.HOLDS: "holds", Verdict.FAILS: "**no**", Verdict.UNDECIDED: "open"}
 

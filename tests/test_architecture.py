@@ -301,8 +301,8 @@ _OF_CLASSES_ALONE = {
     "fedfair/report/sentences.py",  # said of cross-entropy alone
     "fedfair/report/advice_page.py",  # `fedfair plan advise` takes cross-entropy alone
     "fedfair/report/advice_tables.py",
-    "fedfair/experiments/advice/document.py",
-    "fedfair/experiments/advice/words.py",
+    "fedfair/studies/advice/document.py",
+    "fedfair/studies/advice/words.py",
     "fedfair/certificate/sentences.py",
     "fedfair/results/json_schema.py",
     "fedfair/results/parts.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.results_tables import verdicts, worst_tenths
-from fedfair.experiments.reproduction.claims import CLAIMS
+from fedfair.studies.reproduction.claims import CLAIMS
 
 
 @pytest.fixture

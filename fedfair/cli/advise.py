@@ -19,7 +19,7 @@ from fedfair.process.terminal import console, error_console
 from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
-    from fedfair.experiments.advice.document import AdviceDocument
+    from fedfair.studies.advice.document import AdviceDocument
 
 PLAN_PLACE = Path("plan/plan.yaml")
 SCHEMA = Path("schema")
@@ -63,7 +63,7 @@ def advise_command(
     Test records are never looked at. An interrupted command leaves no file.
     """
     if plan_file == SCHEMA and not SCHEMA.is_file() and plan_option is None:
-        from fedfair.experiments.advice.document import advice_schema
+        from fedfair.studies.advice.document import advice_schema
 
         console.print_json(json.dumps(advice_schema()))
         return
@@ -80,7 +80,7 @@ def advise_command(
         _check_folder(folder)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from collaborator.own_data import own_site, own_splits
-    from fedfair.experiments.advice.search import AdviceGrid, advise, advise_sites
+    from fedfair.studies.advice.search import AdviceGrid, advise, advise_sites
 
     grid = AdviceGrid(grid_sizes, grid_tradeoffs, rounds)
     with FitsBar(quiet=quiet) as bar:
@@ -127,9 +127,9 @@ class FitsBar:
 
 def write_advice(advice: AdviceDocument, folder: Path) -> None:
     """Write the page, the pictures and the document; an interrupt waits until all of them are there."""
-    from fedfair.experiments.advice.document import to_text
     from fedfair.report.advice_page import advice_page, advice_pictures
     from fedfair.report.svg import standalone
+    from fedfair.studies.advice.document import to_text
 
     texts = {f"{name}.svg": standalone(picture) for name, picture in advice_pictures(advice).items()}
     texts |= {PAGE: advice_page(advice), ADVICE: to_text(advice)}
@@ -140,8 +140,8 @@ def write_advice(advice: AdviceDocument, folder: Path) -> None:
 
 
 def _show(advice: AdviceDocument, folder: Path | None, *, as_json: bool) -> None:
-    from fedfair.experiments.advice.document import to_text
     from fedfair.report.advice_tables import advice_table
+    from fedfair.studies.advice.document import to_text
 
     if as_json:
         console.print_json(to_text(advice))
@@ -173,8 +173,8 @@ def _shares(text: str | None, option: str, words: str, *, zero: bool) -> tuple[f
 
 def _check_folder(folder: Path) -> None:
     """Refuse before the work, not after it, a folder that cannot be written or holds somebody else's files."""
-    from fedfair.experiments.advice.document import FORMAT
     from fedfair.report.html import check_replaceable
+    from fedfair.studies.advice.document import FORMAT
 
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file, --output needs a folder", "name a new or an existing folder")

@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedfair.experiments.sweep.events import Event, PointAdvanced, PointFailed
+from fedfair.studies.sweep.events import Event, PointAdvanced, PointFailed
 
 
 class PointsBar:

@@ -10,14 +10,14 @@ from pathlib import Path
 from rich.table import Table
 
 from fedfair.cli.points_bar import PointsBar
-from fedfair.experiments.reproduction.claims import CLAIMS
-from fedfair.experiments.reproduction.conclusions import Conclusions, conclude
-from fedfair.experiments.reproduction.execution import Done, PreparedStudy
-from fedfair.experiments.reproduction.studies import STUDIES
 from fedfair.process.terminal import error_console
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
 from fedfair.report.reproduction.tables import Rows, verdict_counts, worst_groups
 from fedfair.store.atomic_file import write_whole
+from fedfair.studies.reproduction.claims import CLAIMS
+from fedfair.studies.reproduction.conclusions import Conclusions, conclude
+from fedfair.studies.reproduction.execution import Done, PreparedStudy
+from fedfair.studies.reproduction.studies import STUDIES
 
 Finished = list[tuple[Done, Conclusions]]
 

@@ -14,9 +14,6 @@ from rich.text import Text
 
 from fedfair.cli.points_bar import PointsBar
 from fedfair.errors import FedfairError
-from fedfair.experiments.sweep.grid import SEED, Point, in_words, named_axis, parse_grid, points_of
-from fedfair.experiments.sweep.selection import Criterion
-from fedfair.experiments.sweep.table import Rule, SweepTable, check_comparable, table_csv, table_json, tabulate
 from fedfair.plan.loading import plan_document, workspace_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import validated
@@ -24,11 +21,14 @@ from fedfair.process.terminal import console, error_console
 from fedfair.processors import usable_processors
 from fedfair.report.sweeps import sweep_drawing
 from fedfair.store.atomic_file import write_whole
+from fedfair.studies.sweep.grid import SEED, Point, in_words, named_axis, parse_grid, points_of
+from fedfair.studies.sweep.selection import Criterion
+from fedfair.studies.sweep.table import Rule, SweepTable, check_comparable, table_csv, table_json, tabulate
 
 if TYPE_CHECKING:
-    from fedfair.experiments.sweep.events import Engine
-    from fedfair.experiments.sweep.execution import Outcome
-    from fedfair.experiments.sweep.folder import SweepFolder
+    from fedfair.studies.sweep.events import Engine
+    from fedfair.studies.sweep.execution import Outcome
+    from fedfair.studies.sweep.folder import SweepFolder
 
 MAX_ROWS = 40
 """Rows in the terminal; the files have all."""
@@ -78,7 +78,7 @@ def sweep_command(
     rule = Rule(select, tuple(named_axis(key, compared) for key in per or ()), show_test)
     check_comparable(points, base, rule)
     # Torch takes seconds to load; a grid with a mistake should not have to wait for it.
-    from fedfair.experiments.sweep.folder import SweepFolder
+    from fedfair.studies.sweep.folder import SweepFolder
 
     workspace = workspace_of(plan_file)
     folder = SweepFolder(out)
@@ -93,16 +93,16 @@ def sweep_command(
 
 def _engine(name: EngineName, workspace: Path, workers: int | None) -> Engine:
     if name is EngineName.RAY:
-        from fedfair.experiments.sweep.cluster import run_on_ray
+        from fedfair.studies.sweep.cluster import run_on_ray
 
         return partial(run_on_ray, root=workspace, workers=workers)
-    from fedfair.experiments.sweep.local import run_locally
+    from fedfair.studies.sweep.local import run_locally
 
     return partial(run_locally, root=workspace, workers=workers or usable_processors())
 
 
 def _run(points: Sequence[Point], folder: SweepFolder, engine: Engine, *, quiet: bool) -> Outcome:
-    from fedfair.experiments.sweep.execution import run_points
+    from fedfair.studies.sweep.execution import run_points
 
     there = len(folder.finished(points))
     if not quiet:

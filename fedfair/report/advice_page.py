@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 
 from markupsafe import Markup
 
-from fedfair.experiments.advice.document import AdviceDocument, AdvisedModel
-from fedfair.experiments.advice.words import advised, loss_with_error
 from fedfair.plan.description import percent
 from fedfair.report.blocks import bullets, facts, figure, paragraph, table
 from fedfair.report.figure_names import UNIFORM_GUESS
 from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw, group_size_chart
 from fedfair.report.html import PageSection, page
+from fedfair.studies.advice.document import AdviceDocument, AdvisedModel
+from fedfair.studies.advice.words import advised, loss_with_error
 
 GROUP_SIZES, TRADE_OFF = "group-sizes", "trade-off"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from fedfair.experiments.advice.document import AdviceDocument, AdvisedModel
-from fedfair.experiments.advice.words import advised
 from fedfair.plan.description import percent
+from fedfair.studies.advice.document import AdviceDocument, AdvisedModel
+from fedfair.studies.advice.words import advised
 
 
 def advice_table(advice: AdviceDocument) -> Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table as Drawing
 
-from fedfair.experiments.sweep.figures import WORST, Figures, Spread, figure_name
-from fedfair.experiments.sweep.grid import value_text
-from fedfair.experiments.sweep.table import SweepRow, SweepTable
+from fedfair.studies.sweep.figures import WORST, Figures, Spread, figure_name
+from fedfair.studies.sweep.grid import value_text
+from fedfair.studies.sweep.table import SweepRow, SweepTable
 
 MISSING = "-"
 SPLITS = ("validation", "test")

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from fedfair.cli.plan import app
 from fedfair.errors import DataError, FedfairError, PlanError
-from fedfair.experiments.advice import search
+from fedfair.studies.advice import search
 from tests import plans
-from tests.experiments.advice.advice_makers import advice
+from tests.studies.advice.advice_makers import advice
 
 FILES = {"advice.html", "advice.json", "group-sizes.svg", "trade-off.svg"}
 

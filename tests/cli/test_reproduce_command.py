@@ -9,11 +9,11 @@ import pytest
 
 from fedfair.cli import reproduction
 from fedfair.cli.commands import app
-from fedfair.experiments.reproduction import studies
-from fedfair.experiments.reproduction.study import Figure
 from fedfair.process.terminal import run_app
-from tests.experiments.reproduction.small_study import study
+from fedfair.studies.reproduction import studies
+from fedfair.studies.reproduction.study import Figure
 from tests.signals import interrupts_given_back
+from tests.studies.reproduction.small_study import study
 
 
 def ended(*words: str) -> int:

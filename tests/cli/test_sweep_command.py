@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
 from fedfair.errors import FedfairError, PlanError
-from fedfair.experiments.sweep.grid import ALIASES, parse_grid, points_of
 from fedfair.plan.yaml_reader import parse_document
+from fedfair.studies.sweep.grid import ALIASES, parse_grid, points_of
 from tests.conftest import REPOSITORY
 from tests.patience import PATIENCE
 

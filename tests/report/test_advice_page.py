@@ -6,7 +6,7 @@ import re
 
 from fedfair.report.advice_page import advice_page, advice_pictures
 from fedfair.report.advice_tables import advice_table
-from tests.experiments.advice.advice_makers import advice, plain
+from tests.studies.advice.advice_makers import advice, plain
 
 HOSTILE = "</p><script>alert('x')</script>"
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fedfair.experiments.reproduction.claims import CLAIMS
-from fedfair.experiments.reproduction.comparison import Verdict
-from fedfair.experiments.reproduction.conclusions import Conclusions, conclude
-from fedfair.experiments.reproduction.execution import Done, PreparedStudy
-from fedfair.experiments.reproduction.runs import Cell
-from fedfair.experiments.reproduction.study import Figure
-from fedfair.experiments.sweep.events import Event, PointFinished
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
 from fedfair.report.reproduction.tables import composition
-from tests.experiments.reproduction.small_study import SIZE, study
+from fedfair.studies.reproduction.claims import CLAIMS
+from fedfair.studies.reproduction.comparison import Verdict
+from fedfair.studies.reproduction.conclusions import Conclusions, conclude
+from fedfair.studies.reproduction.execution import Done, PreparedStudy
+from fedfair.studies.reproduction.runs import Cell
+from fedfair.studies.reproduction.study import Figure
+from fedfair.studies.sweep.events import Event, PointFinished
+from tests.studies.reproduction.small_study import SIZE, study
 
 FIGURES = (Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS, Figure.KNOWN_GROUPS)
 

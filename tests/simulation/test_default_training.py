@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfair.experiments.reproduction.tables import HEART
 from fedfair.fairness.cvar import cvar
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.simulation.simulate import SimulationOutcome, simulate, simulate_sites
+from fedfair.studies.reproduction.tables import HEART
 from tests import bc10
 from tests.conftest import REPOSITORY
 

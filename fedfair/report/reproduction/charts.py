@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from fedfair.experiments.reproduction.evidence import Evidence, Mark
-from fedfair.experiments.reproduction.execution import Done
-from fedfair.experiments.reproduction.methods import METHODS
-from fedfair.experiments.reproduction.runs import LOCAL_STEPS, ours
-from fedfair.experiments.reproduction.study import Figure
-from fedfair.experiments.sweep.figures import DISPARITY, WORST, figure_name
 from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw
+from fedfair.studies.reproduction.evidence import Evidence, Mark
+from fedfair.studies.reproduction.execution import Done
+from fedfair.studies.reproduction.methods import METHODS
+from fedfair.studies.reproduction.runs import LOCAL_STEPS, ours
+from fedfair.studies.reproduction.study import Figure
+from fedfair.studies.sweep.figures import DISPARITY, WORST, figure_name
 
 Lines = Sequence[tuple[str, Sequence[Mark]]]
 """For each line, its text in the legend and its marks."""

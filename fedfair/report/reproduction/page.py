@@ -6,11 +6,6 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from fedfair.experiments.reproduction.comparison import Verdict
-from fedfair.experiments.reproduction.conclusions import Conclusions
-from fedfair.experiments.reproduction.execution import Done
-from fedfair.experiments.reproduction.methods import METHODS
-from fedfair.experiments.reproduction.study import Figure
 from fedfair.report.html import PageSection, page, render
 from fedfair.report.reproduction.charts import charts
 from fedfair.report.reproduction.tables import (
@@ -21,6 +16,11 @@ from fedfair.report.reproduction.tables import (
     known_groups,
     worst_groups,
 )
+from fedfair.studies.reproduction.comparison import Verdict
+from fedfair.studies.reproduction.conclusions import Conclusions
+from fedfair.studies.reproduction.execution import Done
+from fedfair.studies.reproduction.methods import METHODS
+from fedfair.studies.reproduction.study import Figure
 
 HEADINGS = {
     Figure.BASELINES: "All methods against the group size (Figure 2)",

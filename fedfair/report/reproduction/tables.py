@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedfair.experiments.reproduction.claims import CLAIMS, NEAR, TOLERANCE, Decision, written
-from fedfair.experiments.reproduction.comparison import LEVEL
-from fedfair.experiments.reproduction.composition import Shares
-from fedfair.experiments.reproduction.evidence import Evidence, Mark
-from fedfair.experiments.reproduction.execution import Done
-from fedfair.experiments.reproduction.methods import METHODS
-from fedfair.experiments.reproduction.runs import KNOWN_GROUP_SIZES
-from fedfair.experiments.reproduction.study import Figure, Values
-from fedfair.experiments.sweep.figures import Spread
+from fedfair.studies.reproduction.claims import CLAIMS, NEAR, TOLERANCE, Decision, written
+from fedfair.studies.reproduction.comparison import LEVEL
+from fedfair.studies.reproduction.composition import Shares
+from fedfair.studies.reproduction.evidence import Evidence, Mark
+from fedfair.studies.reproduction.execution import Done
+from fedfair.studies.reproduction.methods import METHODS
+from fedfair.studies.reproduction.runs import KNOWN_GROUP_SIZES
+from fedfair.studies.reproduction.study import Figure, Values
+from fedfair.studies.sweep.figures import Spread
 
 PAPER_A1: Mapping[tuple[str, float | None], tuple[str, str]] = {
     ("fedminmax", None): ("1.593 ± 0.23", "1.176 ± 0.08"),

@@ -1,0 +1,113 @@
+"""From the losses of cross-validated models to their figures, with standard errors over records.
+
+The risk of the worst share rho is the mean of c + (l_i - c)+ / rho at the best threshold c. To first order it
+varies as that mean does with c held, because the derivative in c vanishes there. So the deviation of these terms
+over the root of n is its standard error, and the difference of two models' terms, record by record, gives that of
+a difference. Records are taken to be independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.fairness.cvar import cvar, optimal_threshold
+from fedfair.fairness.record_losses import Losses
+from fedfair.studies.advice.document import AdvisedFigures, AdvisedGroup, AdvisedModel
+
+
+@dataclass(frozen=True, slots=True)
+class FoldLosses:
+    """The losses of one model of one fold: on its own training records, and on those held out from it."""
+
+    train: Losses
+    held_out: Losses
+
+
+@dataclass(frozen=True, slots=True)
+class FittedModel:
+    """A group size and a tradeoff with the losses of every fold, in order."""
+
+    worst_group_size: float
+    tradeoff: float
+    folds: tuple[FoldLosses, ...]
+
+    @property
+    def held_out(self) -> NDArray[np.float64]:
+        """Return the losses of all held-out records, fold after fold: array (n,)."""
+        return np.concatenate([fold.held_out.values for fold in self.folds])
+
+
+def advised_model(fitted: FittedModel, plain: FittedModel, sizes: Sequence[float]) -> AdvisedModel:
+    """Return the figures of one model beside those of plain training over the same folds."""
+    own, other, size = fitted.held_out, plain.held_out, fitted.worst_group_size
+    gain = worst_terms(other, size) - worst_terms(own, size)
+    return AdvisedModel(
+        worst_group_size=size,
+        tradeoff=fitted.tradeoff,
+        train=_train_figures(fitted, sizes),
+        held_out=_held_out_figures(fitted, sizes),
+        worst_gain=cvar(other, size) - cvar(own, size),
+        worst_gain_error=standard_error(gain),
+        mean_cost=float((own - other).mean()),
+        mean_cost_error=standard_error(own - other),
+    )
+
+
+def worst_terms(losses: NDArray[np.float64], group_size: float) -> NDArray[np.float64]:
+    """Return what every record adds to the worst group's risk, array (n,); the mean is the risk.
+
+    Args:
+        losses: array (n,), n >= 1, finite and not negative.
+        group_size: rho, in (0, 1].
+    """
+    level = optimal_threshold(losses, group_size)
+    terms: NDArray[np.float64] = level + np.maximum(losses - level, 0.0) / group_size
+    return terms
+
+
+def standard_error(terms: NDArray[np.float64]) -> float:
+    """Return the standard error of the mean of independent terms (n,); 0 for a single one."""
+    return float(terms.std(ddof=1)) / math.sqrt(len(terms)) if len(terms) > 1 else 0.0
+
+
+def _correct(losses: Losses) -> NDArray[np.bool_]:
+    return np.equal(losses.labels, losses.predictions)
+
+
+def _held_out_figures(fitted: FittedModel, sizes: Sequence[float]) -> AdvisedFigures:
+    losses = fitted.held_out
+    correct = np.concatenate([_correct(fold.held_out) for fold in fitted.folds])
+    groups = [
+        AdvisedGroup(size=size, worst=cvar(losses, size), error=standard_error(worst_terms(losses, size)))
+        for size in sizes
+    ]
+    return AdvisedFigures(
+        mean=float(losses.mean()),
+        error=standard_error(losses),
+        accuracy=float(correct.mean()),
+        groups=tuple(groups),
+    )
+
+
+def _train_figures(fitted: FittedModel, sizes: Sequence[float]) -> AdvisedFigures:
+    """Return the mean over the folds: each model has its own training records, which overlap with the others'."""
+    each = [fold.train for fold in fitted.folds]
+    groups = [
+        AdvisedGroup(
+            size=size,
+            worst=float(np.mean([cvar(one.values, size) for one in each])),
+            error=float(np.mean([standard_error(worst_terms(one.values, size)) for one in each])),
+        )
+        for size in sizes
+    ]
+    return AdvisedFigures(
+        mean=float(np.mean([one.values.mean() for one in each])),
+        error=float(np.mean([standard_error(one.values) for one in each])),
+        accuracy=float(np.mean([_correct(one).mean() for one in each])),
+        groups=tuple(groups),
+    )

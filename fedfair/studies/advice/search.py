@@ -1,0 +1,250 @@
+"""Finds advice on a plan: fits its family of models over a grid, finds the critical size, and recommends.
+
+Decides the default grid, how many folds, and which records; how a model is fitted is `families.py`'s business, the
+recommendation `choice.py`'s, the words `words.py`'s. Test records have no part in any of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedfair.errors import PlanError
+from fedfair.fairness.cvar import cvar
+from fedfair.fairness.metrics import uniform_classifier_loss
+from fedfair.fairness.served_size import smallest_served_size
+from fedfair.ids import ParticipantId
+from fedfair.plan.description import model_in_words
+from fedfair.plan.losses import CROSS_ENTROPY
+from fedfair.plan.schema import Plan
+from fedfair.plan.task import LinearModel
+from fedfair.simulation.linear_family import (
+    MAX_PROGRAM_RECORDS,
+    MAX_VALUES,
+    critical_sizes,
+    scaled,
+    standardised_columns,
+)
+from fedfair.studies.advice.choice import recommend, served_from
+from fedfair.studies.advice.document import FORMAT, AdviceDocument, CriticalMethod, FamilyLimits
+from fedfair.studies.advice.families import (
+    ModelFamily,
+    SolvedLinearModels,
+    TrainedModels,
+)
+from fedfair.studies.advice.figures import FittedModel, FoldLosses, advised_model
+from fedfair.studies.advice.folds import pooled_records, sampled
+from fedfair.studies.advice.words import advice_notes, advice_sentences
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.source import load_federation
+
+SOLVED_FOLDS, TRAINED_FOLDS = 5, 3
+SIZES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
+SOLVED_TRADEOFFS = (0.01, 0.1, 0.3, 0.6)
+TRAINED_TRADEOFFS = (0.1, 0.5)
+
+MIN_SAMPLE = 5_000
+"""A solver sees no fewer records than these, however many values each has."""
+
+HALVINGS = 3
+"""How often the trained critical size is looked for between two sizes of the grid."""
+
+OnFit = Callable[[int, int], None]
+"""Told how many models have been fitted, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceGrid:
+    """The settings that advice looks at.
+
+    Attributes:
+        sizes: group sizes (rho), each above 0 and below 1; None for the defaults.
+        tradeoffs: weights of the mean (epsilon), each from 0 to below 1; None for the defaults.
+        rounds: training rounds of each model that is trained, at least 1; None for the plan's.
+    """
+
+    sizes: tuple[float, ...] | None = None
+    tradeoffs: tuple[float, ...] | None = None
+    rounds: int | None = None
+
+
+def advise(plan: Plan, root: Path, grid: AdviceGrid, on_fit: OnFit | None = None) -> AdviceDocument:
+    """Return advice on the plan's group size and tradeoff.
+
+    Args:
+        plan: the plan; its own size and tradeoff are looked at too.
+        root: the workspace: the plan's data paths and code start there.
+        grid: what to look at.
+        on_fit: called after every fit.
+
+    Raises:
+        FedfairError: the plan's data cannot be loaded, or training failed.
+        PlanError: rounds are given, and the plan's linear model is solved without any.
+    """
+    return advise_sites(plan, load_federation(plan, root), root, grid, on_fit)
+
+
+def advise_sites(
+    plan: Plan,
+    sites: Mapping[ParticipantId, Splits],
+    root: Path,
+    grid: AdviceGrid,
+    on_fit: OnFit | None = None,
+) -> AdviceDocument:
+    """Return advice from records that are in memory already; otherwise as `advise`."""
+    began = time.perf_counter()
+    if plan.task.loss != CROSS_ENTROPY:
+        raise PlanError(
+            f"task.loss: is {plan.task.loss.name}, and advice on the group size compares with guessing a class",
+            "look at group sizes with fedfair sweep",
+        )
+    every = pooled_records(sites)
+    solved = isinstance(plan.task.model, LinearModel)
+    if solved and grid.rounds is not None:
+        raise PlanError("the plan's model is linear and is solved without rounds", "omit --rounds")
+    rounds = None if solved else grid.rounds or plan.training.rounds
+    used = sampled(every, _most_records(every), plan.training.seed) if solved else every
+    family: ModelFamily = (
+        SolvedLinearModels(used, SOLVED_FOLDS, plan.training.seed)
+        if rounds is None
+        else TrainedModels(plan, sites, root, TRAINED_FOLDS, rounds)
+    )
+    guess = uniform_classifier_loss(every.schema.classes)
+    settings = _settings(plan, grid, solved=solved)
+    sizes = tuple(sorted({size for size, _ in settings}))
+    halvings = 0 if solved else HALVINGS
+    total = family.folds * (len(settings) + 1) + halvings
+
+    def fitted(done: int) -> None:
+        if on_fit is not None:
+            on_fit(done, total)
+
+    plain, others = fit_all(family, settings, fitted)
+    ahead = family.folds * (len(settings) + 1)
+    limits = (
+        linear_limits(used)
+        if solved
+        else trained_limits(family, [plain, *others], guess, halvings, lambda done: fitted(ahead + done))
+    )
+    fitted(total)
+    base = advised_model(plain, plain, sizes)
+    models = tuple(advised_model(one, plain, sizes) for one in others)
+    counts = np.bincount(every.labels, minlength=every.schema.classes)
+    advice = AdviceDocument(
+        format=FORMAT,
+        federation=plan.federation.name,
+        model=model_in_words(plan),
+        fitted="solver" if solved else "training",
+        rounds=rounds,
+        folds=family.folds,
+        records=len(used),
+        records_available=len(every),
+        classes=every.schema.classes,
+        guess=guess,
+        majority=float(counts.max() / counts.sum()),
+        plan_size=plan.objective.worst_group_size,
+        plan_tradeoff=plan.objective.tradeoff,
+        sizes=sizes,
+        plain=base,
+        models=models,
+        family=limits,
+        served_from=served_from(base, models, guess, surely=False),
+        surely_served_from=served_from(base, models, guess, surely=True),
+        recommendation=recommend(base, models, guess),
+        sentences=(),
+        notes=(),
+        seconds=time.perf_counter() - began,
+    )
+    words = {"sentences": advice_sentences(advice), "notes": advice_notes(advice, plan)}
+    return advice.model_copy(update=words)
+
+
+def fit_all(
+    family: ModelFamily, settings: Sequence[tuple[float, float]], on_fit: Callable[[int], None]
+) -> tuple[FittedModel, list[FittedModel]]:
+    """Return plain average training and the models of all settings, in the settings' order.
+
+    Args:
+        family: what is fitted.
+        settings: group sizes and tradeoffs.
+        on_fit: told how many fits are done.
+    """
+    # A solver begins at its last end for the same size, so the mildest comes first.
+    order = sorted(settings, key=lambda setting: (-setting[0], -setting[1]))
+    found: dict[tuple[float, float], list[FoldLosses]] = {setting: [] for setting in ((1.0, 1.0), *order)}
+    done = 0
+    for fold in range(family.folds):
+        for setting, losses in found.items():
+            losses.append(family.fit(fold, *setting))
+            done += 1
+            on_fit(done)
+    models = {setting: FittedModel(*setting, tuple(folds)) for setting, folds in found.items()}
+    return models[1.0, 1.0], [models[setting] for setting in settings]
+
+
+def linear_limits(records: Dataset) -> FamilyLimits:
+    """Return the critical size of linear models over records, by the linear program or by its dual."""
+    features, classes = scaled(records, standardised_columns(records)), records.schema.classes
+    lowest, highest = critical_sizes(features, records.labels, classes)
+    # Bounds may meet too, so they do not tell how they were found.
+    method: CriticalMethod = "linear-program" if len(records) <= MAX_PROGRAM_RECORDS else "hinge-bounds"
+    return FamilyLimits(lowest=lowest, highest=highest, method=method)
+
+
+def trained_limits(
+    family: ModelFamily,
+    fitted: Sequence[FittedModel],
+    guess: float,
+    halvings: int,
+    on_fit: Callable[[int], None],
+) -> FamilyLimits:
+    """Return the smallest size that training was seen to serve better than guessing, on training records.
+
+    Each model's own losses tell from which size on it beats guessing. Then models of the first fold are trained
+    for the group alone, at sizes that halve the way from the largest one of which no model did to the smallest
+    that one did. That training finds no better model proves nothing, so there is no lower limit.
+
+    Args:
+        family: what is trained.
+        fitted: models that are there already.
+        guess: the loss of the uniform guess.
+        halvings: how many models to train, at least 0.
+        on_fit: told how many of these are done.
+    """
+    found = [smallest_served_size(fold.train.values, guess) for model in fitted for fold in model.folds]
+    reached = min((size for size in found if size is not None), default=None)
+    tried = [model.worst_group_size for model in fitted if not _beats(model, guess)]
+    below = max((size for size in tried if reached is None or size < reached), default=0.0)
+    for step in range(halvings):
+        size = 0.5 * (below + (1.0 if reached is None else reached))
+        served = smallest_served_size(family.fit(0, size, 0.0).train.values, guess)
+        if served is not None and (reached is None or served < reached):
+            reached = served
+        if served is None or served > size:
+            below = size
+        on_fit(step + 1)
+    return FamilyLimits(lowest=None, highest=reached, method="training")
+
+
+def _beats(model: FittedModel, guess: float) -> bool:
+    return any(cvar(fold.train.values, model.worst_group_size) < guess for fold in model.folds)
+
+
+def _settings(plan: Plan, grid: AdviceGrid, *, solved: bool) -> list[tuple[float, float]]:
+    """Return all pairs of sizes and tradeoffs, and the plan's own pair where it is a mixture at all."""
+    tradeoffs = grid.tradeoffs or (SOLVED_TRADEOFFS if solved else TRAINED_TRADEOFFS)
+    pairs = {(size, tradeoff) for size in grid.sizes or SIZES for tradeoff in tradeoffs}
+    own = (plan.objective.worst_group_size, plan.objective.tradeoff)
+    if max(own) < 1.0:
+        pairs.add(own)
+    return sorted(pairs)
+
+
+def _most_records(records: Dataset) -> int:
+    values = math.prod(records.schema.input_shape) * (records.schema.classes - 1)
+    return max(MAX_VALUES // max(values, 1), MIN_SAMPLE)

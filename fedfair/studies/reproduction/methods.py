@@ -1,0 +1,217 @@
+"""The compared methods: how each is written as a plan, and what its own validation records choose it by.
+
+FedAvg makes `local_epochs` passes over its records in a round, as the paper runs it; every other method makes one
+step a round. The centralised references see the pooled records: ERM draws as many in a step as the whole
+federation does, and the adversaries of DRO and BPF answer the losses of a large batch exactly in every step.
+
+Every method's learning rate falls to nothing over its rounds in equal steps. Each is chosen by its own objective:
+by the worst-group risk, methods that minimise the mean would be chosen for having learnt nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedfair.fairness.rcvar import Objective
+from fedfair.fairness.smoothing import smoothing
+from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
+from fedfair.plan.schema import Plan
+from fedfair.studies.reproduction.study import Size, Study, Values
+
+EPOCH_BATCH = 128
+"""FedAvg's batches, as the paper states them."""
+
+GAMMA = 0.05
+"""Width of every smoothing, as the paper states it."""
+
+
+class ChosenBy(enum.StrEnum):
+    """The figure of validation records by which a method's candidate is chosen: the least one."""
+
+    OBJECTIVE = "objective"
+    """(1 - tradeoff) worst-group risk + tradeoff mean; the worst-group risk where the tradeoff is about 0."""
+    MEAN = "mean"
+    WORST_COLLABORATOR = "worst collaborator"
+    WORST_GROUP = "worst group that is known"
+    """That of the worst collaborator where these are the groups, else the mean: a result has no loss by group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """A run's own values of what a method varies.
+
+    Attributes:
+        learning_rate: of the model, in the first round.
+        group_size: what is trained for, where the method knows it.
+        tradeoff: between the worst group and the mean; None where the method has none.
+        local_steps: steps in a round.
+        adversary_rate: of an adversary that makes steps; None where there is none.
+    """
+
+    learning_rate: float
+    group_size: float
+    tradeoff: float | None = None
+    local_steps: int = 1
+    adversary_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of the comparison.
+
+    Attributes:
+        name: its name in results.
+        label: its name in figures.
+        algorithm: its name in plans.
+        criterion: what chooses among its candidates.
+        smoothed: the smooth plus function of its objective; None where it has no threshold.
+        knows_group_size: it is trained for a group size.
+        has_tradeoff: it has a tradeoff between the worst group and the mean.
+        knows_groups: whether it knows the groups.
+        adversary_steps: an adversary over collaborators or groups looks at all losses and makes steps.
+        answers_batches: an adversary over records answers the losses of every batch exactly.
+        pooled: it trains on pooled records.
+        by_epochs: it makes passes over the records instead of steps.
+    """
+
+    name: str
+    label: str
+    algorithm: AlgorithmName
+    criterion: ChosenBy
+    smoothed: str | None = None
+    knows_group_size: bool = False
+    has_tradeoff: bool = False
+    knows_groups: bool = False
+    adversary_steps: bool = False
+    answers_batches: bool = False
+    pooled: bool = False
+    by_epochs: bool = False
+
+    def changes(self, study: Study, size: Size, setting: Variation, base: Plan) -> Values:
+        """Return what this method changes in a study's base plan.
+
+        Args:
+            study: the study.
+            size: how much of it is run.
+            setting: what this run varies.
+            base: the base plan.
+        """
+        # As many local steps in all, however many a round has.
+        training: dict[str, object] = {
+            "algorithm": self.algorithm,
+            "rounds": max(1, size.rounds // setting.local_steps),
+            "local_steps": setting.local_steps,
+            "learning_rate": setting.learning_rate,
+            "schedule": "linear",
+            "warm_up": 0.0,
+            "output": "last",
+        }
+        # Every method makes plain steps: an adaptive one for some of them would not compare their objectives.
+        plain = ALGORITHMS[self.algorithm].mean_of_changes
+        training["server_optimizer"] = {"name": "sgd"} if plain else None
+        if self.by_epochs:
+            training |= {"rounds": size.epoch_rounds, "local_epochs": size.local_epochs, "batch_size": EPOCH_BATCH}
+        if self.pooled:
+            training["batch_size"] = size.answered if self.answers_batches else _everybodys_batch(base)
+        options: dict[str, object] = {}
+        if self.answers_batches:
+            options["best_response"] = "batch"
+        if self.adversary_steps:
+            # The theory of these methods speaks of the mean of the models; the last one swings with the adversary.
+            training["output"] = "tail"
+            options |= {"adversary_interval": size.adversary_interval}
+            options |= {"adversary_learning_rate": setting.adversary_rate}
+        if self.knows_groups and study.group_column is not None:
+            options["group_column"] = study.group_column
+        training["options"] = options
+        objective: dict[str, object] = {}
+        if self.knows_group_size:
+            objective["worst_group_size"] = setting.group_size
+        if self.has_tradeoff and setting.tradeoff is not None:
+            objective["tradeoff"] = setting.tradeoff
+        if self.smoothed is not None:
+            objective["smoothing"] = {"name": self.smoothed, "gamma": GAMMA}
+            training["threshold_learning_rate"] = _stable_rate(self.smoothed, setting)
+        return {"training": training, "objective": objective}
+
+
+def _everybodys_batch(base: Plan) -> int | str:
+    """Return how many records the federation of a base plan draws in a step of everybody."""
+    own = base.training.batch_size
+    return own if isinstance(own, str) else own * len(base.federation.collaborators)
+
+
+def _stable_rate(smoothed: str, setting: Variation) -> float:
+    """Return the threshold's rate: the model's, or the largest with which plain descent cannot overshoot."""
+    stated = Objective(setting.group_size, setting.tradeoff or 0.0, smoothing(smoothed, GAMMA))
+    return min(setting.learning_rate, float(f"{stated.stable_threshold_learning_rate:.3g}"))
+
+
+OURS = "fedsrcvar-zang"
+"""The method that the paper's claims are held against: its smoothing has a far smaller bias than the paper's."""
+
+METHODS: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            OURS,
+            "FedSRCVaR (Zang)",
+            "fedsrcvar",
+            ChosenBy.OBJECTIVE,
+            smoothed="zang",
+            knows_group_size=True,
+            has_tradeoff=True,
+        ),
+        Method(
+            "fedsrcvar",
+            "FedSRCVaR (soft ReLU, the paper's)",
+            "fedsrcvar",
+            ChosenBy.OBJECTIVE,
+            smoothed="softplus",
+            knows_group_size=True,
+            has_tradeoff=True,
+        ),
+        Method("fedavg", "FedAvg", "fedavg", ChosenBy.MEAN, by_epochs=True),
+        Method("afl", "AFL", "afl", ChosenBy.WORST_COLLABORATOR, adversary_steps=True),
+        Method(
+            "fedminmax",
+            "FedMinMax (told the groups)",
+            "fedminmax",
+            ChosenBy.WORST_GROUP,
+            knows_groups=True,
+            adversary_steps=True,
+        ),
+        Method("erm", "ERM (central)", "erm", ChosenBy.MEAN, pooled=True),
+        Method(
+            "dro",
+            "DRO (central)",
+            "dro",
+            ChosenBy.OBJECTIVE,
+            knows_group_size=True,
+            answers_batches=True,
+            pooled=True,
+        ),
+        Method(
+            "bpf",
+            "BPF (central)",
+            "bpf",
+            ChosenBy.OBJECTIVE,
+            knows_group_size=True,
+            has_tradeoff=True,
+            answers_batches=True,
+            pooled=True,
+        ),
+        Method(
+            "localbpf",
+            "FedSRCVaR, a threshold for each collaborator",
+            "localbpf",
+            ChosenBy.OBJECTIVE,
+            smoothed="zang",
+            knows_group_size=True,
+            has_tradeoff=True,
+        ),
+    )
+}
+"""By name, in the order of the legend."""
