@@ -1,12 +1,12 @@
 """What it takes to read a table of numbers: time, and peak memory beyond what was there before, for each reader.
 
-    python benchmarks/read_tables.py [--rows 100000] [--columns 20] [--folder DIR] [--repeats 3] [--float32]
+    python benchmarks/read_tables.py [--rows 100000] [--columns 20] [--folder DIR] [--repeats 3] [--mapped]
 
 Numbers with six decimals and a label of two classes are written once as CSV and as Parquet. Each reader then runs
 in a process of its own, after one reading of ten rows, so that libraries are loaded. `fedfair` reads features and
-labels as a site does; with --float32 it writes them into a given array of 32-bit numbers. `field by field` is the
-reader that explains faults. Beside them pandas reads the same files into a frame. For ten million rows state
---rows 10000000 --repeats 1 --float32.
+labels as a site does; with --mapped it holds features in a file. `field by field` is what becomes of a file from
+its first odd block on. Beside them pandas reads the same files into a frame. For ten million rows state
+--rows 10000000 --repeats 1 --mapped.
 """
 
 from __future__ import annotations
@@ -65,14 +65,19 @@ def paths(folder: Path, rows: int, columns: int) -> tuple[Path, Path]:
     return folder / f"{rows}x{columns}.csv", folder / f"{rows}x{columns}.parquet"
 
 
-def fedfair_reads(path: Path, rows: int, columns: int, *, narrow: bool, slow: bool = False) -> None:
+def fedfair_reads(path: Path, rows: int, columns: int, folder: Path, *, mapped: bool, slow: bool = False) -> None:
     from fedfair.plan.csv_table import CsvData
-    from fedfair.tables.frames import ArrayStore
-    from fedfair.tables.table_file import read_csv, read_field_by_field
+    from fedfair.tables import plain_blocks
+    from fedfair.tables.room import RecordRoom
+    from fedfair.tables.table_file import read_csv
 
+    def not_plain(*_: object) -> Iterator[Any]:
+        raise plain_blocks.NotPlain
+
+    if slow:
+        vars(plain_blocks)["plain_blocks"] = not_plain
     spec = CsvData.model_validate({"label": "y", "numeric": names(columns)})
-    store = ArrayStore(np.empty((rows, columns), np.float32)) if narrow else None
-    read = (read_field_by_field if slow else read_csv)(path, spec, None, (), store)
+    read = read_csv(path, spec, None, (), RecordRoom(folder, 0) if mapped else None)
     if len(read.dataset) != rows:
         raise SystemExit(f"read {len(read.dataset)} rows of {rows}")
 
@@ -85,7 +90,7 @@ def pandas_reads(path: Path, rows: int) -> None:
         raise SystemExit(f"read {len(frame)} rows of {rows}")
 
 
-def readers(folder: Path, columns: int, *, narrow: bool) -> dict[str, Callable[[int], None]]:
+def readers(folder: Path, columns: int, *, mapped: bool) -> dict[str, Callable[[int], None]]:
     """Return every reader by its name, from the number of rows; another source is one more row here."""
 
     def text(rows: int) -> Path:
@@ -95,11 +100,11 @@ def readers(folder: Path, columns: int, *, narrow: bool) -> dict[str, Callable[[
         return paths(folder, rows, columns)[1]
 
     return {
-        "fedfair, CSV": lambda rows: fedfair_reads(text(rows), rows, columns, narrow=narrow),
+        "fedfair, CSV": lambda rows: fedfair_reads(text(rows), rows, columns, folder, mapped=mapped),
         "fedfair, CSV field by field": lambda rows: fedfair_reads(
-            text(rows), rows, columns, narrow=narrow, slow=True
+            text(rows), rows, columns, folder, mapped=mapped, slow=True
         ),
-        "fedfair, Parquet": lambda rows: fedfair_reads(packed(rows), rows, columns, narrow=narrow),
+        "fedfair, Parquet": lambda rows: fedfair_reads(packed(rows), rows, columns, folder, mapped=mapped),
         "pandas, CSV": lambda rows: pandas_reads(text(rows), rows),
         "pandas, Parquet": lambda rows: pandas_reads(packed(rows), rows),
     }
@@ -142,26 +147,26 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=20)
     parser.add_argument("--folder", type=Path, help="keep the files here; by default they are temporary")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--float32", action="store_true", help="write features into a given float32 array")
+    parser.add_argument("--mapped", action="store_true", help="hold features in a file without a name")
     parser.add_argument("--readers", nargs="*", help="only these")
     parser.add_argument("--only", help="measure this reader in this process")
     arguments = parser.parse_args()
     if arguments.only:
-        read = readers(arguments.folder, arguments.columns, narrow=arguments.float32)[arguments.only]
+        read = readers(arguments.folder, arguments.columns, mapped=arguments.mapped)[arguments.only]
         print(json.dumps(measured(read, arguments.rows)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         arguments.folder = arguments.folder or Path(temporary)
         write(arguments.folder, arguments.rows, arguments.columns)
-        wanted = arguments.readers or list(readers(arguments.folder, arguments.columns, narrow=arguments.float32))
+        wanted = arguments.readers or list(readers(arguments.folder, arguments.columns, mapped=arguments.mapped))
         found = {name: alone(arguments, name) for name in wanted}
         sizes = [path.stat().st_size for path in paths(arguments.folder, arguments.rows, arguments.columns)]
     report(
         "read_tables",
         rows=arguments.rows,
         columns=arguments.columns,
-        float32=arguments.float32,
-        bytes={"csv": sizes[0], "parquet": sizes[1], "float32": arguments.rows * arguments.columns * 4},
+        mapped=arguments.mapped,
+        bytes={"csv": sizes[0], "parquet": sizes[1], "float64": arguments.rows * arguments.columns * 8},
         readers=found,
     )
 

@@ -20,7 +20,8 @@ from fedfair.prediction.raw_rows import RawColumns, RawRows, rows_of_array, rows
 from fedfair.prediction.raw_tables import parquet_table
 from fedfair.tables.eicu import PATIENT, PREDICTORS, VARIABLES, joined_stays
 from fedfair.tables.file_kinds import READ_ERRORS, is_parquet, open_binary
-from fedfair.tables.reading import BLANKS, TableForm, TextTable, counted, read_table
+from fedfair.tables.text_file import TableForm, read_table
+from fedfair.tables.text_table import BLANKS, TextTable, counted
 
 ARRAY = ".npy"
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")

@@ -40,10 +40,10 @@ from fedfair.run.calibration_words import answer_words
 from fedfair.run.model_description import ModelDescription, schema_of, source_of
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.run.which_model import WhichModel
-from fedfair.tables.csv_file import answers_of
+from fedfair.tables.feature_coding import answers_of
 from fedfair.tables.pixels import Values, are_pixels, feature_values
 from fedfair.tables.ranges import scaled_features
-from fedfair.tables.reading import Faults, TextTable, counted
+from fedfair.tables.text_table import Faults, TextTable, counted
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
 from fedfair.training.models import build_model

@@ -23,13 +23,14 @@ from fedfair.prediction.raw_tables import GIVEN, named_columns, table_of
 from fedfair.tables.acs import EMPLOYED
 from fedfair.tables.acs import FEATURES as ACS_FEATURES
 from fedfair.tables.acs import TARGET as ACS_TARGET
-from fedfair.tables.csv_file import Advice, coded_features, value_places
 from fedfair.tables.eicu import STAY_COLUMNS, stay_features
+from fedfair.tables.feature_coding import Advice, coded_features, value_places
 from fedfair.tables.number_texts import form_of
 from fedfair.tables.own_form import own_table
 from fedfair.tables.pixels import Values, is_image
 from fedfair.tables.profile import ColumnProfile
-from fedfair.tables.reading import Faults, TableForm, TextTable, counted, numbers, require_columns
+from fedfair.tables.text_file import TableForm
+from fedfair.tables.text_table import Faults, TextTable, counted, numbers, require_columns
 
 MODEL_ADVICE = Advice(
     "fill them in, or give the number that stands for one: --fill COLUMN=NUMBER; training had no such records",

@@ -1,7 +1,7 @@
 """Raw records in memory, or in a Parquet file, as the table that a text file of them would be.
 
 Decides which columns of a data frame, a mapping or an array are used as numbers. What their values mean is the
-business of `data.typed_values`, and what becomes of them that of `raw_rows.py`.
+business of `tables.typed_values`, and what becomes of them that of `raw_rows.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
-from fedfair.tables.reading import TextTable
+from fedfair.tables.feature_coding import measured_answers
+from fedfair.tables.text_table import TextTable
 from fedfair.tables.typed_values import typed_table
 
 if TYPE_CHECKING:
@@ -75,10 +76,9 @@ def parquet_table(path: Path, spec: CsvData | None) -> TextTable:
 
 def used_as_numbers(spec: CsvData, header: Collection[str]) -> tuple[str, ...]:
     """Return the columns of a table that a plan uses as numbers, as far as they are there."""
-    others = {*spec.categorical, *spec.rows, *spec.keep, spec.collaborator, spec.label}
+    others = {*spec.categorical, *spec.rows, *spec.keep, spec.collaborator, *spec.answer_columns}
     numeric = [name for name in header if name not in others] if isinstance(spec.numeric, str) else spec.numeric
-    measured = () if spec.label_above is None else (spec.label,)
-    return tuple(name for name in (*numeric, *measured) if name in header)
+    return tuple(name for name in (*numeric, *measured_answers(spec)) if name in header)
 
 
 def named_columns(

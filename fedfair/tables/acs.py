@@ -22,7 +22,8 @@ from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import AcsEmploymentData
 from fedfair.tables.dataset import Columns, Dataset
-from fedfair.tables.reading import FOLDER_REMEDY, Faults, TextTable, numbers, read_table
+from fedfair.tables.text_file import FOLDER_REMEDY, read_table
+from fedfair.tables.text_table import Faults, TextTable, numbers
 
 FEATURES = (
     "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC", "NATIVITY", "DEAR", "DEYE", "DREM",

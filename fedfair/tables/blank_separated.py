@@ -1,6 +1,6 @@
 """Texts whose fields are separated by blanks, as CelebA writes its tables.
 
-Decides how such a file becomes a `TextTable`. Files with a mark between fields are `reading.py`'s.
+Decides how such a file becomes a `TextTable`. Files with a mark between fields are `text_file.py`'s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from fedfair.errors import DataError
 from fedfair.tables.file_kinds import READ_ERRORS, open_binary
-from fedfair.tables.reading import TextTable
+from fedfair.tables.text_table import TextTable
 
 
 def read_words(path: Path, header: Sequence[str] | None = None) -> TextTable:

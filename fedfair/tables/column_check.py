@@ -19,21 +19,21 @@ from numpy.typing import NDArray
 from fedfair.aggregation.survey import CategorySummary, SurveyLayout, numeric_values, summarised, survey_layout
 from fedfair.errors import DataError, FedfairError, PlanError
 from fedfair.ids import ParticipantId
-from fedfair.plan.csv_table import MISSING, OTHER, CsvData
+from fedfair.plan.csv_table import MISSING, OTHER
 from fedfair.plan.losses import HuberLoss, PinballLoss, SquaredLoss
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.file_kinds import is_parquet
 from fedfair.tables.known_units import UNIT_PAIRS
 from fedfair.tables.own_form import own_table
 from fedfair.tables.own_survey import OwnColumn, own_column, own_survey
 from fedfair.tables.profile import MAX_SHOWN, ColumnProfile, DataProfile, data_profile
-from fedfair.tables.reading import TableForm, counted, table_blocks
 from fedfair.tables.row_order import record_hashes
 from fedfair.tables.source import UnfinishedRecords, finished, read_unfinished, unfilled
 from fedfair.tables.survey_faults import MIN_SPIKE, MISSING_CODES, is_far_from_the_rest
+from fedfair.tables.table_file import open_table
+from fedfair.tables.text_table import counted
 
 INSIDE = 0.95
 """The least share of values that another unit must bring into the declared range."""
@@ -316,22 +316,8 @@ def _unused(plan: Plan, site: SiteConfig, root: Path) -> tuple[str, ...]:
         return ()
     try:
         table = own_table(source.csv, site.data.format).file
-        header = header_of(root / site.data.train, table)
+        header = open_table(root / site.data.train, table).header
     except (OSError, DataError, PlanError):
         # A file that cannot be read is an error already.
         return ()
     return tuple(name for name in header if name not in table.named_columns)
-
-
-def header_of(path: Path, table: CsvData) -> Sequence[str]:
-    """Return the columns of a table file.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    if is_parquet(path):
-        from fedfair.tables.parquet_file import ParquetTable
-
-        return ParquetTable(path).header
-    form = TableForm(table.columns, table.separator, table.comment, encoding=table.encoding)
-    return list(next(table_blocks(path, form=form)).columns)

@@ -51,7 +51,7 @@ def _source_schema(  # noqa: PLR0911 - one return for each source
 ) -> FeatureSchema | None:
     match task.data:
         case CsvSource(csv=spec):
-            from fedfair.tables.csv_file import csv_schema
+            from fedfair.tables.feature_coding import csv_schema
 
             return None if isinstance(spec.numeric, str) else csv_schema(spec, task.classes, spec.numeric)
         case MnistSource():
@@ -85,7 +85,7 @@ def _stated_schema(task: TaskSection, input_shape: tuple[int, ...]) -> FeatureSc
         if targets is None or (task.loss.answers in {"class", "pixels"} and task.classes is None):
             return None
         return FeatureSchema(input_shape, task.classes or 0, tuple(range(columns)), targets=targets)
-    from fedfair.tables.csv_file import csv_schema
+    from fedfair.tables.feature_coding import csv_schema
 
     declared = csv_schema(task.data.csv, task.classes, ())
     numeric = input_shape[0] - declared.input_shape[0]

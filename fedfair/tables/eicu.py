@@ -24,7 +24,8 @@ from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import EicuData
 from fedfair.tables.dataset import Dataset
-from fedfair.tables.reading import Faults, TextTable, find_file, numbers, read_table, require_columns
+from fedfair.tables.text_file import find_file, read_table
+from fedfair.tables.text_table import Faults, TextTable, numbers, require_columns
 
 JOINED = "eicu_demo_mortality.csv"
 VARIABLES, PATIENT, HOSPITALS, PREDICTORS = "apacheapsvar", "patient", "hospital", "apachepredvar"

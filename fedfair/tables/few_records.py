@@ -19,7 +19,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.tables.dataset import Dataset, Splits
 
 if TYPE_CHECKING:
-    from fedfair.tables.csv_file import CsvRecords
+    from fedfair.tables.feature_coding import CsvRecords
 
 
 class UnusableRecordsError(DataError):
@@ -49,7 +49,7 @@ def unless_few(read: Callable[[], CsvRecords], fewest: int) -> CsvRecords:
     A value that the plan does not allow must not stop a site whose few records count for nothing: the plan may
     have been written so that only the holder of one record fails to start.
     """
-    from fedfair.tables.csv_file import CsvRecords
+    from fedfair.tables.feature_coding import CsvRecords
 
     try:
         return read()

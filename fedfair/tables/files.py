@@ -29,10 +29,10 @@ from fedfair.tables.dataset import Splits, kept
 from fedfair.tables.few_records import unless_few
 from fedfair.tables.own_form import check_form, own_table
 from fedfair.tables.profile import ColumnProfile, merged
-from fedfair.tables.room import RecordRoom, RecordStore
+from fedfair.tables.room import RecordRoom
 
 if TYPE_CHECKING:
-    from fedfair.tables.csv_file import CsvRecords
+    from fedfair.tables.feature_coding import CsvRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def _read_table(
     from fedfair.tables.table_file import read_csv
 
     table = own_table(spec, paths.form, extra)
-    reading = partial(read_csv, path, table.file, classes, table.in_file(extra), _store(paths.room))
+    reading = partial(read_csv, path, table.file, classes, table.in_file(extra), paths.room)
     return table.in_plan(unless_few(reading, paths.fewest if spec.rows else 0), classes)
 
 
@@ -231,10 +231,6 @@ def _merged(first: CsvRecords, second: CsvRecords) -> tuple[ColumnProfile, ...]:
     if not first.columns or not second.columns:
         return first.columns or second.columns
     return merged(first.columns, second.columns)
-
-
-def _store(room: RecordRoom | None) -> RecordStore | None:
-    return None if room is None else RecordStore(room)
 
 
 def _under(root: Path, path: str | None) -> Path | None:

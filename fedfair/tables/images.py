@@ -21,8 +21,9 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import ImageData
 from fedfair.tables.blank_separated import read_words
 from fedfair.tables.dataset import Columns, Dataset, Splits
-from fedfair.tables.reading import Faults, TextTable, find_file, read_table, require_columns
 from fedfair.tables.room import RecordRoom, forget
+from fedfair.tables.text_file import find_file, read_table
+from fedfair.tables.text_table import Faults, TextTable, require_columns
 
 ATTRIBUTES = ("list_attr_celeba.txt", "list_attr_celeba.csv", "attributes.csv")
 PARTITION = ("list_eval_partition.txt", "list_eval_partition.csv")

@@ -19,7 +19,7 @@ from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.file_kinds import READ_ERRORS, open_binary
-from fedfair.tables.reading import find_file
+from fedfair.tables.text_file import find_file
 
 SCHEMA = FeatureSchema((1, 28, 28), 10)
 

@@ -17,7 +17,7 @@ from fedfair.plan.csv_table import CsvData
 from fedfair.plan.sources import CsvSource
 from fedfair.plan.task import TaskSection
 from fedfair.policy.site_format import FormatSection
-from fedfair.tables.csv_file import CsvRecords, csv_schema
+from fedfair.tables.feature_coding import CsvRecords, csv_schema
 from fedfair.tables.own_survey import mask_name
 
 KEY = "data.format"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError
 from fedfair.extras import is_installed, missing_extra
 from fedfair.tables.file_kinds import ENCRYPTED_PARQUET_MAGIC, first_bytes
+from fedfair.tables.typed_values import TypedSource
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +47,11 @@ class ParquetTable:
         self._arrow: Any = self._file.schema_arrow
         self.header: tuple[str, ...] = tuple(self._arrow.names)
         self.rows: int = self._file.metadata.num_rows
+
+    @property
+    def typed(self) -> TypedSource:
+        """The table as a source of records."""
+        return TypedSource(self.header, self.frames, self._path)
 
     @property
     def flat(self) -> tuple[str, ...]:

@@ -157,11 +157,11 @@ class RecordStore:
     """Features of a number of records that nobody knows yet: in memory until they are too many.
 
     Args:
-        room: where they will be.
+        room: where they will be; None for memory, however many they are.
         dtype: of the numbers.
     """
 
-    def __init__(self, room: RecordRoom, dtype: DTypeLike = np.float64) -> None:
+    def __init__(self, room: RecordRoom | None, dtype: DTypeLike = np.float64) -> None:
         self._room, self._dtype = room, np.dtype(dtype)
         self._blocks: list[Array] = []
         self._file: IO[bytes] | None = None
@@ -177,7 +177,7 @@ class RecordStore:
         self._shape = block.shape[1:]
         self._blocks.append(np.ascontiguousarray(block, self._dtype))
         self._bytes += self._blocks[-1].nbytes
-        if self._room.fits(self._bytes):
+        if self._room is None or self._room.fits(self._bytes):
             return
         with self._room.writing(self._bytes):
             if self._file is None:
@@ -195,7 +195,7 @@ class RecordStore:
         Raises:
             DataError: there is no room for them.
         """
-        if self._file is None:
+        if self._file is None or self._room is None:
             count, left = sum(map(len, self._blocks)), self._blocks[::-1]
             whole, start = np.empty((count, *self._shape), self._dtype), 0
             self._blocks = [whole]
@@ -206,12 +206,6 @@ class RecordStore:
             return whole
         with self._file as file:
             return np.frombuffer(self._room.opened(file), self._dtype).reshape(-1, *self._shape)
-
-    def restart(self) -> None:
-        """Forget everything that was added: the records come again from the first."""
-        if self._file is not None:
-            self._file.close()
-        self._blocks, self._file, self._bytes = [], None, 0
 
 
 def simulation_room(folder: Path) -> RecordRoom:

@@ -15,16 +15,17 @@ from functools import partial
 
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
-from fedfair.tables.csv_file import CsvRecords
+from fedfair.tables.feature_coding import CsvRecords
 from fedfair.tables.few_records import unless_few
-from fedfair.tables.frames import FeatureStore, needed_columns, records_of_frames
 from fedfair.tables.own_form import OwnTable
-from fedfair.tables.room import RecordRoom, RecordStore
+from fedfair.tables.room import RecordRoom
 from fedfair.tables.row_order import digest_in_order, in_canonical_order, record_hashes
 from fedfair.tables.sql_connection import OpenDatabase, opened
 from fedfair.tables.sql_query import running_query
 from fedfair.tables.sql_text import asks_for_order, check_reads
 from fedfair.tables.sql_url import database_address, read_query
+from fedfair.tables.table_reader import read_records
+from fedfair.tables.typed_values import TypedSource
 
 TRAIN, TEST = "query", "test_query"
 """Keys of `data.sql` whose records are trained and tested on."""
@@ -77,9 +78,8 @@ def read_sql(
     with opened(address) as database:
         found = {}
         for key, query in queries.items():
-            store = None if room is None else RecordStore(room)
             stated_query = StatedQuery(f"data.sql.{key}", query)
-            reading = partial(_read, database, stated_query, table.file, classes, table.in_file(extra), store)
+            reading = partial(_read, database, stated_query, table.file, classes, table.in_file(extra), room)
             read = unless_few(reading, fewest if table.plan.rows else 0)
             found[key] = _ordered(table.in_plan(read, classes), keeps_order=asks_for_order(query))
         return found
@@ -104,12 +104,12 @@ def _read(
     spec: CsvData,
     classes: int | None,
     extra: Collection[str],
-    store: FeatureStore | None,
+    room: RecordRoom | None,
 ) -> CsvRecords:
     with running_query(database, query.text, query.key) as result:
-        frames = result.blocks(needed_columns(spec, result.columns, extra))
         where = f"{query.key} on {database.address}"
-        return records_of_frames(frames, result.columns, spec, classes, extra, where=where, store=store)
+        source = TypedSource(result.columns, result.blocks, where)
+        return read_records(source, spec, classes, extra, where=where, room=room)
 
 
 def _ordered(read: CsvRecords, *, keeps_order: bool) -> SqlRecords:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.fields import Scalar
 from fedfair.tables.number_texts import EXACT, year_of
-from fedfair.tables.reading import TextTable
+from fedfair.tables.text_table import Columns, TextTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,35 +36,31 @@ _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal"})
 _NONE_OF_THEM = "empty"
 
 
-class TypedTexts(Mapping[str, NDArray[np.str_]]):
-    """The columns of one block as texts without surrounding blanks, each made when somebody asks for it.
+@dataclass(frozen=True, slots=True)
+class TypedSource:
+    """A table whose source gives frames of typed columns.
 
-    Args:
-        frame: the block.
-        spec: the plan's description of the table, for what a boolean is called; None where there is none.
-        where: what the block is from, for faults.
+    Attributes:
+        header: the names of all its columns.
+        frames: returns its rows in frames with the columns of these names.
+        where: the file, or words for another source, for faults.
     """
 
-    def __init__(self, frame: pd.DataFrame, spec: CsvData | None, where: object) -> None:
-        self._frame = frame
-        self._spec = spec
-        self._where = where
-        self._made: dict[str, NDArray[np.str_]] = {}
+    header: Sequence[str]
+    frames: Callable[[Collection[str]], Iterable[pd.DataFrame]]
+    where: Path | str
 
-    def __getitem__(self, column: str) -> NDArray[np.str_]:
-        if column not in self._made:
-            place = list(self._frame.columns).index(column)
-            truths = ("False", "True") if self._spec is None else truth_words(self._spec, column)
-            decimal = "." if self._spec is None else self._spec.decimal
-            where = f"{self._where}, column '{column}'"
-            self._made[column] = texts_of(self._frame.iloc[:, place], truths, where, decimal)
-        return self._made[column]
+    def blocks(self, wanted: Collection[str], spec: CsvData, numeric: Collection[str]) -> Iterator[TextTable]:
+        """Yield its rows in blocks; arguments as of `table_reader.TableSource`.
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._frame.columns)
-
-    def __len__(self) -> int:
-        return len(self._frame.columns)
+        Raises:
+            DataError: a column holds what has no text, such as lists.
+        """
+        first = 1
+        for frame in self.frames(wanted):
+            if len(frame):
+                yield typed_table(frame, spec, self.where, first, numeric)
+            first += len(frame)
 
 
 def typed_table(
@@ -81,9 +78,14 @@ def typed_table(
     Raises:
         DataError: a column of numbers holds neither numbers nor what has a text.
     """
+
+    def text(name: str) -> NDArray[np.str_]:
+        truths = ("False", "True") if spec is None else truth_words(spec, name)
+        return texts_of(frame[name], truths, f"{where}, column '{name}'", "." if spec is None else spec.decimal)
+
     numbers = {} if spec is None else typed_numbers(frame, numeric, spec, where)
     lines = np.arange(first, first + len(frame))
-    return TextTable(where, TypedTexts(frame, spec, where), lines, "row", numbers, has_nulls=True)
+    return TextTable(where, Columns(list(frame.columns), text), lines, "row", numbers, has_nulls=True)
 
 
 def truth_words(spec: CsvData, column: str) -> tuple[str, str]:

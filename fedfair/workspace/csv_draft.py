@@ -18,7 +18,7 @@ from fedfair.errors import DataError
 from fedfair.plan.csv_table import MIN_CLASSES
 from fedfair.plan.fields import Scalar
 from fedfair.tables.number_texts import DATE_FORMS, FORMS, NumberForm, date_form, year_of_text
-from fedfair.tables.reading import require_columns
+from fedfair.tables.text_table import require_columns
 from fedfair.workspace.csv_survey import PLAIN, CsvSurvey, SurveyedColumn, survey_csv
 
 MIN_SHARED = 2

@@ -25,7 +25,8 @@ from fedfair.tables.file_kinds import (
     refuse_workbook,
 )
 from fedfair.tables.number_texts import FORMS, NumberForm
-from fedfair.tables.reading import BLANKS, BLOCK_ROWS, SEPARATORS, BlankReader, counted
+from fedfair.tables.text_file import BLOCK_ROWS, BlankReader
+from fedfair.tables.text_table import BLANKS, SEPARATORS, counted
 
 MAX_DISTINCT = 100_000
 """Different texts of a column that are counted one by one; a column of more is known by its kind alone."""

@@ -15,8 +15,8 @@ from fedfair.prediction.input_files import read_input
 from fedfair.prediction.loaded_model import SavedModel, load_model
 from fedfair.prediction.raw_rows import rows_of_table
 from fedfair.tables.acs import FEATURES, MAX_CODES
-from fedfair.tables.reading import read_table
 from fedfair.tables.source import load_federation
+from fedfair.tables.text_file import read_table
 from tests import plans
 from tests.prediction.saved_runs import HOSPITALS, SavedRun, heart_values, saved_run
 

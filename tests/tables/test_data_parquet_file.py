@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.tables import parquet_file
-from fedfair.tables.frames import ArrayStore
 from fedfair.tables.parquet_file import ParquetTable
 from fedfair.tables.table_file import read_csv
 from fedfair.tables.typed_values import numbers_of
@@ -193,14 +192,6 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: 
 def test_only_the_columns_that_are_needed_are_read(tmp_path: Path) -> None:
     frames = list(ParquetTable(write(tmp_path)).frames({"age", "died"}))
     assert [list(frame.columns) for frame in frames] == [["age", "died"]]
-
-
-def test_features_are_written_into_a_given_array(tmp_path: Path) -> None:
-    path = write(tmp_path)
-    array = np.zeros((ParquetTable(path).rows, 4), np.float32)
-    features = read_csv(path, spec(numeric=["a.b"]), None, (), ArrayStore(array)).dataset.features
-    assert np.shares_memory(features, array)
-    assert array[:, 0].tolist() == [1, 2, 3, 4]
 
 
 @given(st.lists(st.decimals(-(10**20), 10**20, places=9, allow_nan=False), min_size=1))

@@ -160,8 +160,6 @@ def test_many_small_arrays_share_a_file_and_no_byte(tmp_path: Path) -> None:
 @pytest.mark.parametrize("most", [0, 1000, 1 << 30])
 def test_blocks_of_a_number_that_nobody_knows_become_one_array(tmp_path: Path, most: int) -> None:
     store = RecordStore(RecordRoom(tmp_path, most), np.float32)
-    store.add(FEATURES[400:])
-    store.restart()
     for start in range(0, 700, 90):
         store.add(FEATURES[start : start + 90])
     held = store.features()

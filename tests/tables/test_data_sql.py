@@ -22,7 +22,7 @@ from fedfair.extras import install_command
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
 from fedfair.tables import room, sql_query
-from fedfair.tables.csv_file import CsvRecords
+from fedfair.tables.feature_coding import CsvRecords
 from fedfair.tables.own_form import own_table
 from fedfair.tables.room import RecordRoom, room_of
 from fedfair.tables.sql_connection import opened

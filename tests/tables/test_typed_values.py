@@ -2,7 +2,6 @@ import datetime as dt
 import uuid
 from collections.abc import Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,10 @@ from hypothesis import strategies as st
 
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
-from fedfair.tables.csv_file import CsvRecords
-from fedfair.tables.frames import ArrayStore, needed_columns, records_of_frames
+from fedfair.tables.feature_coding import CsvRecords
 from fedfair.tables.table_file import read_csv
+from fedfair.tables.table_reader import needed_columns, read_records
+from fedfair.tables.typed_values import TypedSource
 
 HEADER = ("age", "dose", "sex", "clinic", "died", "other")
 
@@ -25,8 +25,13 @@ def spec(**fields: object) -> CsvData:
     return CsvData.model_validate({"label": "died", "numeric": ["age"], **fields})
 
 
-def read(frame: pd.DataFrame, stated: CsvData, classes: int | None = None) -> CsvRecords:
-    return records_of_frames([frame], list(frame.columns), stated, classes, where="the query")
+def read_frames(frames: Sequence[pd.DataFrame], header: Sequence[str], stated: CsvData) -> CsvRecords:
+    source = TypedSource(header, lambda wanted: (frame[[*wanted]] for frame in frames), "the query")
+    return read_records(source, stated, where="the query")
+
+
+def read(frame: pd.DataFrame, stated: CsvData) -> CsvRecords:
+    return read_frames([frame], list(frame.columns), stated)
 
 
 def assert_same(one: CsvRecords, other: CsvRecords) -> None:
@@ -74,7 +79,7 @@ def test_typed_columns_mean_what_a_csv_file_of_them_means(
     path = tmp_path_factory.getbasetemp() / "frames.csv"
     pd.DataFrame(values, columns=HEADER, dtype=object).drop(columns="other").to_csv(path, index=False)
     frames = [frame.iloc[start : start + block] for start in range(0, len(frame), block)]
-    typed = records_of_frames(frames, HEADER, stated, where="the query")
+    typed = read_frames(frames, HEADER, stated)
     assert_same(typed, read_csv(path, stated, None, ()))
 
 
@@ -154,7 +159,7 @@ def test_other_types_have_a_plain_text() -> None:
 def test_faults_of_all_blocks_are_told_at_once_with_their_rows() -> None:
     frames = [pd.DataFrame({"age": [1.0, float("inf")] * 15, "died": [0, 7] * 15}) for _ in range(2)]
     with pytest.raises(DataError) as caught:
-        records_of_frames(frames, ("age", "died"), spec(), where="the query")
+        read_frames(frames, ("age", "died"), spec())
     first, second = (line.strip() for line in caught.value.message.splitlines()[1:])
     assert first.startswith("column 'age': not a finite number in 30 rows (row 2: 'inf', row 4: 'inf'")
     assert "row 6: 'inf' and 27 more)" in first
@@ -175,9 +180,9 @@ def test_missing_and_doubled_columns_and_no_records_are_refused() -> None:
     with pytest.raises(DataError, match=r"the query has no column 'age' \(did you mean 'agee'\?\)"):
         read(frame, spec())
     with pytest.raises(DataError, match="the query has two columns called 'died'"):
-        records_of_frames([], ("age", "died", "died"), spec(), where="the query")
+        read_frames([], ("age", "died", "died"), spec())
     with pytest.raises(DataError, match="the query has no records"):
-        records_of_frames([], ("age", "died"), spec(), where="the query")
+        read_frames([], ("age", "died"), spec())
 
 
 def test_only_rows_that_the_plan_wants_are_taken_and_keep_their_numbers() -> None:
@@ -198,21 +203,3 @@ def test_all_numbers_are_all_columns_without_another_role() -> None:
     frame = pd.DataFrame({"b": [1.0], "a": [2], "clinic": ["x"], "sex": ["F"], "died": [0]})
     found = read(frame, stated)
     assert found.dataset.schema.names == ("a", "b")
-
-
-def test_features_go_into_an_array_that_is_given(tmp_path: Path) -> None:
-    frames = [pd.DataFrame({"age": [0.1, 2], "died": [0, 1]})] * 2
-    array = np.memmap(tmp_path / "features", np.float32, "w+", shape=(5, 1))
-    store = ArrayStore(array)
-    found = records_of_frames(frames, ("age", "died"), spec(), where="the query", store=store).dataset
-    assert found.features.dtype == np.float32
-    assert np.shares_memory(found.features, array)
-    assert found.features.tolist() == [[np.float32(0.1)], [2], [np.float32(0.1)], [2]]
-    with pytest.raises(DataError, match="6 or more, of 1 features, where there is room for 5 of 1"):
-        records_of_frames(frames[:1], ("age", "died"), spec(), where="the query", store=store)
-
-
-def test_the_given_array_must_have_the_schemas_columns() -> None:
-    frame = pd.DataFrame({"age": [1.0], "died": [0]})
-    with pytest.raises(DataError, match="room for 5 of 2"):
-        records_of_frames([frame], ("age", "died"), spec(), where="q", store=ArrayStore(np.zeros((5, 2))))

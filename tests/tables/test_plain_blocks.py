@@ -1,6 +1,7 @@
-"""The fast reader against the one that reads field by field: equal to the bit, and never more lenient."""
+"""Text that pandas parses against the same read field by field, and both against an oracle: equal to the bit."""
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,13 @@ from hypothesis import strategies as st
 
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
-from fedfair.tables import fast_csv
-from fedfair.tables.csv_file import CsvRecords
-from fedfair.tables.fast_csv import NotPlain, read_plain
-from fedfair.tables.table_file import read_csv, read_field_by_field
+from fedfair.tables import plain_blocks as module
+from fedfair.tables.feature_coding import CsvRecords
+from fedfair.tables.plain_blocks import NotPlain
+from fedfair.tables.table_file import read_csv
+from fedfair.tables.text_file import TextFile
+from fedfair.tables.text_table import TextTable
+from tests.oracles.text_records import RefusedError, read_slowly
 
 HEADER = ("age", "sex", "died", "dose", "clinic")
 NUMBERS = (
@@ -88,13 +92,48 @@ def bits(records: CsvRecords) -> tuple[object, ...]:
     )
 
 
-def assert_never_more_lenient(path: Path, stated: CsvData) -> bool:
-    """Compare both readers; return whether the fast one read the file."""
+def read(path: Path, stated: CsvData, *, parsed: bool = True) -> tuple[object, ...] | list[str]:
+    """Return the bits of a file's records, or the words about its faults, in the order of the alphabet."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not parsed:
+            patch.setattr(module, "plain_blocks", not_plain)
+        try:
+            return bits(read_csv(path, stated, None, ()))
+        except DataError as fault:
+            # A kind of fault stands where it was found first, and blocks are of other sizes.
+            return sorted((fault.message + str(fault.remedy)).splitlines())
+
+
+def not_plain(*_: object) -> Iterator[TextTable]:
+    raise NotPlain
+
+
+def assert_read_alike(path: Path, stated: CsvData) -> None:
+    """Compare what pandas parses with what is read field by field, and with the oracle."""
+    found = read(path, stated)
+    assert found == read(path, stated, parsed=False)
+    raw = path.read_bytes()
     try:
-        fast = read_plain(path, stated, None, ())
-    except NotPlain:
-        return False
-    assert bits(fast) == bits(read_field_by_field(path, stated, None, ()))
+        wanted = read_slowly(raw, stated, path_is_packed=raw.startswith(b"\x1f\x8b"))
+    except RefusedError:
+        assert isinstance(found, list)
+        return
+    assert isinstance(found, tuple), found
+    assert found[0] == np.array(wanted.features).view(np.uint64).tolist()
+    assert found[1] == wanted.labels
+    kept = found[2]
+    assert isinstance(kept, dict)
+    assert {name: kept[name] for name in wanted.kept} == wanted.kept
+
+
+def is_plain(path: Path, stated: CsvData) -> bool:
+    """Return whether pandas parses all of a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TextFile, "_by_field", not_plain)
+        try:
+            read_csv(path, stated, None, ())
+        except NotPlain:
+            return False
     return True
 
 
@@ -144,14 +183,14 @@ def files(draw: st.DrawFn) -> tuple[bytes, CsvData]:
 
 @settings(deadline=None, max_examples=400)
 @given(files(), st.sampled_from([7, 40, 1 << 22]))
-def test_the_fast_reader_never_differs(
+def test_a_file_is_read_alike_in_blocks_of_any_size_and_field_by_field(
     tmp_path_factory: pytest.TempPathFactory, file: tuple[bytes, CsvData], block: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "fast.csv"
     path.write_bytes(file[0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fast_csv, "BLOCK_BYTES", block)
-        assert_never_more_lenient(path, file[1])
+        patch.setattr(module, "BLOCK_BYTES", block)
+        assert_read_alike(path, file[1])
 
 
 @settings(deadline=None, max_examples=200)
@@ -183,11 +222,12 @@ def test_numbers_whose_texts_are_looked_at_stay_in_their_columns(
     )
     path = tmp_path_factory.getbasetemp() / "orders.csv"
     path.write_text("\n".join([",".join(header), *(",".join(row[name] for name in header) for row in rows)]))
-    fast = read_plain(path, stated, None, ())
+    fast = read_csv(path, stated, None, ())
     for place, name in enumerate(numeric):
         wanted = [np.nan if name == "age" and row[name] == "-9" else float(row[name]) for row in rows]
         np.testing.assert_array_equal(fast.dataset.features[:, place], wanted)
-    assert assert_never_more_lenient(path, stated)
+    assert is_plain(path, stated)
+    assert_read_alike(path, stated)
 
 
 @settings(deadline=None, max_examples=200)
@@ -200,7 +240,7 @@ def test_any_bytes_after_a_header_are_read_alike(tmp_path_factory: pytest.TempPa
     for stated in (spec(numeric=["age"], categorical={}), spec(numeric=["age"], categorical={}, separator="\t")):
         for raw in (content, b"age,died\n" + content, b"age\tdied\n1\t0\n" + content):
             path.write_bytes(raw)
-            assert_never_more_lenient(path, stated)
+            assert_read_alike(path, stated)
 
 
 @pytest.mark.parametrize("text", [*NUMBERS, *ODD])
@@ -211,7 +251,7 @@ def test_every_spelling_of_a_number_means_the_same_or_is_refused(tmp_path: Path,
         stated = spec(numeric=["age"], categorical={}, missing="mean", missing_values=marks)
         for more in ("3,1\n", ""):
             path.write_text(f"age,died\n{more}{pad.format(text)},0\n", newline="")
-            assert_never_more_lenient(path, stated)
+            assert_read_alike(path, stated)
 
 
 VALID = "age,sex,died,dose,clinic\n" + "41,F,0,1.5,a\n,M,1,-2e3,b\n" * 50
@@ -238,26 +278,52 @@ VALID = "age,sex,died,dose,clinic\n" + "41,F,0,1.5,a\n,M,1,-2e3,b\n" * 50
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_valid_files_of_every_usual_form_are_read_fast(
+def test_valid_files_of_every_usual_form_are_parsed_by_pandas(
     tmp_path: Path, content: str, fields: dict[str, object], packed: bool
 ) -> None:
     path = tmp_path / "v.csv"
     raw = content.encode()
     path.write_bytes(gzip.compress(raw) if packed else raw)
-    assert assert_never_more_lenient(path, spec(missing="mean", **fields))
+    assert is_plain(path, spec(missing="mean", **fields))
+    assert_read_alike(path, spec(missing="mean", **fields))
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
-def test_other_encodings_are_read_fast_too(tmp_path: Path, encoding: str) -> None:
+def test_other_encodings_are_parsed_by_pandas_too(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "v.csv"
     path.write_bytes(VALID.replace("a\n", "größe\n").encode(encoding))
     stated = spec(missing="mean", encoding=encoding, keep=["clinic"])
-    assert assert_never_more_lenient(path, stated)
+    assert is_plain(path, stated)
+    assert_read_alike(path, stated)
     assert "größe" in read_csv(path, stated, None, ()).dataset.columns["clinic"]
 
 
-def test_a_fault_is_told_with_its_line_whichever_reader_saw_it_first(tmp_path: Path) -> None:
+def test_a_fault_is_told_with_its_line_and_pandas_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "v.csv"
-    path.write_text(VALID.replace("a\n41", "a\n41", 1) + "x,F,0,1,a\n")
-    with pytest.raises(DataError, match=r"column 'age': not a finite number in 1 row \(line 102: 'x'\)"):
+    path.write_text(VALID.replace("1.5,a\n", '1.5,"a\nb"\n', 1) + "x,F,0,1,a\n")
+    monkeypatch.setattr(TextFile, "_by_field", not_plain)
+    with pytest.raises(DataError, match=r"column 'age': not a finite number in 1 row \(line 103: 'x'\)"):
+        read_csv(path, spec(missing="mean"), None, ())
+
+
+def test_from_the_first_block_that_is_not_plain_the_rest_is_read_field_by_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "v.csv"
+    monkeypatch.setattr(module, "BLOCK_BYTES", 600)
+    path.write_text(VALID + '41,F,0,1.5,a"b\n' + VALID.partition("\n")[2])
+    lines = []
+
+    def counted(self: TextFile, *arguments: object) -> Iterator[TextTable]:
+        for block in by_field(self, *arguments):
+            lines.extend(block.lines.tolist())
+            yield block
+
+    by_field = TextFile._by_field
+    monkeypatch.setattr(TextFile, "_by_field", counted)
+    assert len(read_csv(path, spec(missing="mean"), None, ()).dataset) == 201
+    assert 2 < lines[0] <= 102
+    assert lines == list(range(lines[0], 203))
+    path.write_text(VALID + "41,F,0\n")
+    with pytest.raises(DataError, match="line 102 has 3 fields, the header has 5"):
         read_csv(path, spec(missing="mean"), None, ())

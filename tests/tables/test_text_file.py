@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from fedfair.errors import DataError
 from fedfair.tables.blank_separated import read_words
-from fedfair.tables.reading import Faults, TableForm, find_file, numbers, read_table
+from fedfair.tables.text_file import TableForm, find_file, read_table
+from fedfair.tables.text_table import Faults, numbers
 
 
 def write(folder: Path, text: str | bytes, name: str = "t.csv") -> Path:

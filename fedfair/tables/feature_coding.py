@@ -1,6 +1,6 @@
-"""A site's own table, read by the schema that the plan declares.
+"""A site's own table by the schema that the plan declares: from texts and numbers to features and answers.
 
-Decides how texts become features: numeric columns as they are, then one column for each declared value of each
+Decides how they become features: numeric columns as they are, then one column for each declared value of each
 categorical column, one for any other value and, where the plan wants it, one for a missing value. Nothing is
 learnt from the file about its own schema, so that every site's features mean the same; for that reason
 `numeric: all` takes the columns in the order of their names.
@@ -8,7 +8,7 @@ learnt from the file about its own schema, so that every site's features mean th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from fedfair.tables.dataset import Dataset
 from fedfair.tables.number_texts import NumberForm, form_of
 from fedfair.tables.own_survey import mask_name
 from fedfair.tables.profile import ColumnProfile, case_variants
-from fedfair.tables.reading import PLAIN_NUMBERS, Faults, TableForm, TextTable, numbers, table_blocks
+from fedfair.tables.text_table import PLAIN_NUMBERS, Faults, TextTable, numbers
 from fedfair.tables.typed_values import marks_as_numbers
 
 BINARY = 2
@@ -103,24 +103,6 @@ def _target_shape(spec: CsvData) -> tuple[int, ...]:
             return (2,)
         case _:
             return ()
-
-
-def csv_blocks(path: Path, spec: CsvData, extra: Collection[str]) -> Iterator[TextTable]:
-    """Yield the rows of a text file as texts, with the columns that the plan uses.
-
-    Args:
-        path: the file, plain or gzip.
-        spec: the plan's description of it.
-        extra: columns to keep raw beside those that the plan keeps.
-
-    Raises:
-        DataError: the file cannot be read, or a column is missing.
-    """
-    form = TableForm(spec.columns, spec.separator, spec.comment, encoding=spec.encoding)
-    if isinstance(spec.numeric, str):
-        return table_blocks(path, form=form)
-    used = (*spec.answer_columns, *spec.numeric, *spec.categorical, *spec.rows, *spec.keep, *extra)
-    return table_blocks(path, tuple(dict.fromkeys(used)), form)
 
 
 def coded_features(

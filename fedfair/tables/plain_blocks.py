@@ -1,9 +1,9 @@
-"""Parses CSV with pandas when the result is identical to the field-by-field reader's.
+"""Blocks of a text table that pandas parses, wherever the result is that of reading it field by field.
 
-Decides which blocks of a file pandas may parse: text of one encoding without NUL, lines that all have as many
-fields as the header, and quotes that begin and end their fields. Nothing is guessed, and nothing is refused here:
-whatever does not fit raises NotPlain, and `reading.py` reads the file again, which accepts it or says where the
-fault is. Values are equal to the bit either way, and of a block nothing stays but what it became.
+Decides which blocks of a file these are: text of one encoding without NUL, lines that all have as many fields as
+the header, and quotes that begin and end their fields. Nothing is guessed or refused here: the first block that
+does not fit raises NotPlain, and `text_file.py` goes on from there field by field. A column is given as numbers
+where each of its texts can mean nothing else; its texts are parsed again only where somebody asks for them.
 """
 
 from __future__ import annotations
@@ -11,29 +11,22 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
-from fedfair.tables.csv_file import measured_answers
 from fedfair.tables.file_kinds import READ_ERRORS, open_binary
-from fedfair.tables.frames import BlockReader, FeatureStore, needed_columns
 from fedfair.tables.number_texts import EXACT
-from fedfair.tables.reading import BLANKS
-from fedfair.tables.typed_values import marks_as_numbers
+from fedfair.tables.text_table import BLANKS, Columns, TextTable
+from fedfair.tables.typed_values import marks_as_numbers, texts_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from fedfair.tables.csv_file import CsvRecords
 
 BLOCK_BYTES = 1 << 22
 MAX_BLOCK_BYTES = 1 << 26
@@ -45,105 +38,86 @@ _BOM = codecs.BOM_UTF8
 _NEWLINE, _QUOTE, _BLANK = b'\n" '
 
 
-class NotPlain(Exception):  # noqa: N818 - not an error: the other reader goes on
-    """The file, or a part of it, is not for pandas."""
+class NotPlain(Exception):  # noqa: N818 - not an error: the rest is read field by field
+    """The next block of the file is not for pandas."""
 
 
-def read_plain(
-    path: Path, spec: CsvData, classes: int | None, extra: Collection[str], store: FeatureStore | None = None
-) -> CsvRecords:
-    """Return the records of a file.
+def plain_blocks(
+    path: Path,
+    header: Sequence[str],
+    header_lines: int,
+    spec: CsvData,
+    wanted: Collection[str],
+    numeric: Collection[str],
+) -> Iterator[TextTable]:
+    """Yield the rows of a file in blocks, each of at least one row.
 
     Args:
         path: the file, plain or gzip.
-        spec: the plan's description of it.
-        classes: number of classes that the plan states, if any.
-        extra: columns to keep raw beside those that the plan keeps.
-        store: where the features go; None for memory. It has taken some of them where NotPlain is raised.
+        header: the names of all columns.
+        header_lines: how many lines come before the first row.
+        spec: the plan's description of the table.
+        wanted: the columns to keep.
+        numeric: columns that are used as numbers.
 
     Raises:
-        NotPlain: the file is not for pandas, has a fault, or cannot be read.
+        NotPlain: what comes next is not for pandas, or cannot be read.
     """
+    parser = _BlockParser(path, header, spec, wanted, numeric)
+    line = header_lines + 1
     try:
-        return _read(path, spec, classes, extra, store)
-    except (DataError, *READ_ERRORS) as error:
+        for block in _blocks(path, spec, header_lines):
+            table = parser.table(block, line)
+            line += block.count(b"\n")
+            if len(table):
+                yield table
+    except READ_ERRORS as error:
         raise NotPlain from error
 
 
-def _read(
-    path: Path, spec: CsvData, classes: int | None, extra: Collection[str], store: FeatureStore | None
-) -> CsvRecords:
-    blocks = _blocks(path, spec)
-    if spec.columns is None:
-        header, first = _header(next(blocks, b""), spec)
-        blocks = itertools.chain((first,), blocks)
-    else:
-        header = list(spec.columns)
-        _check_names_are_no_record(spec)
-    reader = BlockReader(header, spec, classes, extra, where=path, store=store, has_nulls=False)
-    parser = BlockParser(header, spec, extra, reader.numeric)
-    for block in blocks:
-        reader.add(parser.frame(block))
-        if reader.has_faults:
-            raise NotPlain
-    return reader.records()
-
-
-class BlockParser:
-    """Turns the text of whole rows into a frame: numbers where a column is numeric, texts elsewhere.
-
-    Args:
-        header: the names of all columns.
-        spec: the plan's description of the table.
-        extra: columns to keep raw beside those that the plan keeps.
-        numeric: the numeric columns.
-    """
+class _BlockParser:
+    """Turns the text of whole rows into a table; arguments as of `plain_blocks`."""
 
     def __init__(
-        self, header: Sequence[str], spec: CsvData, extra: Collection[str], numeric: Collection[str]
+        self, path: Path, header: Sequence[str], spec: CsvData, wanted: Collection[str], numeric: Collection[str]
     ) -> None:
-        self._spec = spec
+        self._path, self._spec = path, spec
         self._separator = b"\t" if spec.separator == BLANKS else spec.separator.encode()
         self._width = len(header)
-        self._names = {header.index(name): name for name in needed_columns(spec, header, extra)}
-        places = {name: place for place, name in self._names.items()}
-        # A text is needed of what is kept or chosen by its text, and where a plain number is not meant.
-        as_text = {*spec.categorical, *spec.rows, *spec.keep, *extra, *spec.dates}
-        measured = measured_answers(spec)
-        self._numbers = (
-            () if spec.thousands else tuple(places[name] for name in (*numeric, *measured) if name not in as_text)
-        )
+        self._places = {name: place for place, name in enumerate(header) if name in wanted}
+        # A date, or a number with marks of thousands, is read by its text.
+        plain = () if spec.thousands else tuple(name for name in numeric if name not in spec.dates)
+        self._numbers = tuple(self._places[name] for name in plain)
         # Of a mark such as -9 pandas would take -9.0 as well.
-        marks = [mark for mark in spec.missing_values if not marks_as_numbers([mark])]
-        self._missing = {places[name]: marks for name in numeric}
-        self._marks = {place: _marks_by_text(spec, self._names[place]) for place in self._numbers}
+        missing = [mark for mark in spec.missing_values if not marks_as_numbers([mark])]
+        self._missing = {self._places[name]: missing for name in plain if name not in spec.answer_columns}
+        self._marks = {self._places[name]: _marks_by_text(spec, name) for name in plain}
 
-    def frame(self, block: bytes) -> pd.DataFrame:
-        """Return the rows of a block, (n >= 0), with the columns that are needed.
+    def table(self, block: bytes, line: int) -> TextTable:
+        """Return the rows of a block, (n >= 0), whose first line has the number `line`.
 
         Raises:
             NotPlain: not every row has as many fields as the header, or quotes do not begin and end fields.
         """
-        import pandas as pd  # only who reads a table waits for it
-
-        count = _rows_of(block, self._separator[0], self._width)
-        if not count:
-            return pd.DataFrame({name: pd.Series(dtype=np.object_) for name in self._names.values()})
+        lines = _lines_of_rows(block, self._separator[0], self._width) + line
+        if not len(lines):
+            return TextTable(self._path, {}, lines)
+        places = list(self._places.values())
         try:
-            frame = self._parsed(block, self._names, self._numbers)
+            frame = self._parsed(block, places, self._numbers)
+            found = {place for place in self._numbers if not self._is_doubtful(frame[place], place, block)}
         except (ValueError, OverflowError):
-            frame = self._parsed(block, self._names, ())
-        else:
-            words = BlockWords(block)
-            doubtful = [place for place in self._numbers if self._is_doubtful(frame[place], place, words)]
-            if doubtful:
-                texts = self._parsed(block, doubtful, ())
-                # By name: pandas would give a list of columns its values in the order of the file.
-                for place in doubtful:
-                    frame[place] = texts[place]
-        if len(frame) != count:
+            frame, found = self._parsed(block, places, ()), set()
+        if len(frame) != len(lines):
             raise NotPlain
-        return frame.rename(columns=self._names)
+
+        def text(name: str) -> NDArray[np.str_]:
+            place = self._places[name]
+            is_number = frame[place].dtype == np.float64
+            return texts_of((self._parsed(block, (place,), ()) if is_number else frame)[place])
+
+        numbers = {name: frame[place].to_numpy() for name, place in self._places.items() if place in found}
+        return TextTable(self._path, Columns(self._places, text), lines, numbers=numbers)
 
     def _parsed(self, block: bytes, places: Collection[int], numbers: Collection[int]) -> pd.DataFrame:
         import pandas as pd  # only who reads a table waits for it
@@ -169,31 +143,20 @@ class BlockParser:
             raise NotPlain from error
         return parsed
 
-    def _is_doubtful(self, values: pd.Series, place: int, words: BlockWords) -> bool:
+    def _is_doubtful(self, values: pd.Series, place: int, block: bytes) -> bool:
         """Return whether the texts of a column must be seen to know what they mean."""
         numbers = values.to_numpy()
         if (np.abs(numbers) >= EXACT).any() or (self._marks[place] and np.isin(numbers, self._marks[place]).any()):
             return True
         missing = np.isnan(numbers)
         # Of a column of true and false pandas makes 1 and 0.
-        return bool(np.all(missing | (numbers == 0) | (numbers == 1))) and words.has_truth
+        return bool(np.all(missing | (numbers == 0) | (numbers == 1))) and _has_truth(block)
 
 
-class BlockWords:
-    """The words in a block that pandas takes for numbers, looked for when somebody asks.
-
-    Args:
-        block: its text.
-    """
-
-    def __init__(self, block: bytes) -> None:
-        self._block = block
-
-    @cached_property
-    def has_truth(self) -> bool:
-        """Whether "true" or "false" is somewhere, in any case of letters."""
-        letters = self._block.lower()
-        return b"true" in letters or b"false" in letters
+def _has_truth(block: bytes) -> bool:
+    """Return whether "true" or "false", which pandas takes for numbers, is somewhere in any case of letters."""
+    letters = block.lower()
+    return b"true" in letters or b"false" in letters
 
 
 def _exact() -> dict[str, Any]:
@@ -216,47 +179,35 @@ def _marks_by_text(spec: CsvData, column: str) -> list[float]:
     return found
 
 
-def _check_names_are_no_record(spec: CsvData) -> None:
-    """Give up where a line that names the columns would pass for a record, which the other reader refuses."""
-    numeric = () if isinstance(spec.numeric, str) else spec.numeric
-    if not any(re.search(r"[A-Za-z]{4}", name) for name in numeric) or "infinity" in map(str.lower, numeric):
-        raise NotPlain
-
-
-def _header(block: bytes, spec: CsvData) -> tuple[list[str], bytes]:
-    """Return the names in the first line that is not empty, and what follows it."""
-    while True:
-        line, _, block = block.partition(b"\n")
-        if line or not block:
-            break
-    separator = "\t" if spec.separator == BLANKS else spec.separator
-    try:
-        rows = list(csv.reader([line.decode()], delimiter=separator, skipinitialspace=True, strict=True))
-    except csv.Error as error:
-        raise NotPlain from error
-    if len(rows) != 1 or not line.strip():
-        raise NotPlain
-    return [name.strip() for name in rows[0]], block
-
-
-def _blocks(path: Path, spec: CsvData) -> Iterator[bytes]:
-    """Yield a file in blocks of whole rows, as UTF-8 with a line feed after each, comments and tabs resolved."""
+def _blocks(path: Path, spec: CsvData, skipped: int) -> Iterator[bytes]:
+    """Yield a file after its first lines in blocks of whole rows, as `_checked` returns them."""
     rest, comment = b"", None if spec.comment is None else spec.comment.encode()
+    names = None if spec.columns is None else _names_as_a_row(spec)
     for text in _texts(path, spec.encoding):
         rest += text
-        end = rest.rfind(b"\n") + 1
-        if not end:
-            if len(rest) > MAX_BLOCK_BYTES:
+        while skipped and b"\n" in rest:
+            line, _, rest = rest.partition(b"\n")
+            skipped -= 1
+            if b"\r" in line.removesuffix(b"\r"):
                 raise NotPlain
-            continue
-        whole = _without_comments(rest[:end], comment)
-        cut = _end_of_row(whole)
-        yield _checked(whole[:cut], spec)
-        rest = whole[cut:] + rest[end:]
+        end = 0 if skipped else rest.rfind(b"\n") + 1
+        if end:
+            whole = _without_comments(rest[:end], comment)
+            cut = _end_of_row(whole)
+            yield _checked(whole[:cut], spec, names)
+            rest = whole[cut:] + rest[end:]
         if len(rest) > MAX_BLOCK_BYTES:
             raise NotPlain
-    if rest:
-        yield _checked(_without_comments(rest + b"\n", comment), spec)
+    if rest and not skipped:
+        yield _checked(_without_comments(rest + b"\n", comment), spec, names)
+
+
+def _names_as_a_row(spec: CsvData) -> re.Pattern[bytes]:
+    """Return the line that names the columns, which is no record, however its fields are padded or quoted."""
+    names = (re.escape(name.encode().replace(b'"', b'""')) for name in spec.columns or ())
+    separator = b"\t" if spec.separator == BLANKS else re.escape(spec.separator.encode())
+    pad = rb'[\s"]*'
+    return re.compile(b"^" + pad + (pad + separator + pad).join(names) + pad + b"$", re.MULTILINE)
 
 
 def _texts(path: Path, encoding: str) -> Iterator[bytes]:
@@ -300,7 +251,7 @@ def _quoted(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return parity
 
 
-def _checked(block: bytes, spec: CsvData) -> bytes:
+def _checked(block: bytes, spec: CsvData, names: re.Pattern[bytes] | None) -> bytes:
     """Return a block of whole rows as pandas is to see it; raises NotPlain where it might see something else."""
     if b"\0" in block or _has_other_line_ends(block):
         raise NotPlain
@@ -316,7 +267,9 @@ def _checked(block: bytes, spec: CsvData) -> bytes:
     if spec.separator == BLANKS:
         if b'"' in block or b"\x0b" in block or b"\x0c" in block:
             raise NotPlain
-        return b"\n".join(b"\t".join(line.split()) for line in block.split(b"\n"))
+        block = b"\n".join(b"\t".join(line.split()) for line in block.split(b"\n"))
+    if names is not None and names.search(block):
+        raise NotPlain
     return block
 
 
@@ -332,14 +285,15 @@ def _has_other_line_ends(block: bytes) -> bool:
     return bool(np.any(_quoted(data)[data == ord("\r")]))
 
 
-def _rows_of(block: bytes, separator: int, width: int) -> int:
-    """Return how many rows a block has.
+def _lines_of_rows(block: bytes, separator: int, width: int) -> NDArray[np.int64]:
+    """Return for each row of a block the line where it begins, from 0.
 
     Raises:
         NotPlain: not every row has as many fields as the header, or quotes do not begin and end fields.
     """
     data = np.frombuffer(block, np.uint8)
     marks, ends = data == separator, data == _NEWLINE
+    lines = np.flatnonzero(ends)
     if b'"' in block:
         outside = _quoted(data) == 0
         _check_quotes(data, separator)
@@ -356,7 +310,7 @@ def _rows_of(block: bytes, separator: int, width: int) -> int:
         in_their_lines = np.all(rows[:, 0] >= starts) and np.all(rows[:, -1] < places)
         if not in_their_lines or np.max(places - starts) >= MAX_LINE:
             raise NotPlain
-    return len(places)
+    return np.searchsorted(lines, starts)
 
 
 def _check_quotes(data: NDArray[np.uint8], separator: int) -> None:
