@@ -52,7 +52,6 @@ from aggregator.told_reasons import ToldReasons
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.ids import ParticipantId
-from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import (
     MOVES_STATE,
     Abort,
@@ -98,6 +97,7 @@ from fedfair.rounds.steadiness import Steadiness
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.secagg.arriving import ArrivingVector
+from fedfair.statistics.table import Purpose
 from fedfair.watching.run_status import IDLE, SumStep
 from fedfair.wire.frames import (
     Accepted,

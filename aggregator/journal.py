@@ -46,13 +46,13 @@ from fedfair.aggregation.evaluator import Evaluation
 from fedfair.errors import FedfairError, StateError
 from fedfair.file_formats import format_fault
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.history import to_line
 from fedfair.run.snapshot import RunSnapshot
+from fedfair.statistics.table import Purpose
 from fedfair.store.lock import HeldError, ProcessLock, runs_already
 from fedfair.store.vector_files import VectorFiles, no_step
 

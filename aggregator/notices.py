@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import Waiting
+from fedfair.statistics.table import Purpose
 from fedfair.tracking.failure import TrackerFailed
 
 

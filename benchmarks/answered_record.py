@@ -23,12 +23,12 @@ from machine import report
 from collaborator.request_record import ANSWERED, RequestRecord
 from collaborator.worker import Granted
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.policy.site_config import SitePolicy
+from fedfair.statistics.table import Purpose
 from fedfair.store.table_file import TableFile
 
 NAMES = ["clinic-a", "clinic-b", "clinic-c"]

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from fedfair.aggregation.running_sum import Totals
     from fedfair.audit.items import MessageKind
     from fedfair.audit.keeper import Occasion
-    from fedfair.plan.purpose import Purpose
     from fedfair.run.training_run import Progress, TrainingRun
     from fedfair.secagg.effects import SiteEffect
     from fedfair.secagg.fixedpoint import BodyCode
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from fedfair.secagg.participant import Participant
     from fedfair.secagg.recovery import Announcement, KeepBody
     from fedfair.secagg.transcript import RoundSubject
+    from fedfair.statistics.table import Purpose
 
 ROUNDS = 150
 LAST_SUM = "kill a site at the last sum"

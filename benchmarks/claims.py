@@ -30,12 +30,12 @@ from fedfair.errors import DataError
 from fedfair.fairness.cvar import cvar
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json
 from fedfair.simulation.centralised.pooled import POOLED, pool, pooled_losses
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.source import load_federation

@@ -23,7 +23,7 @@ from machine import report
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Keeper, Occasion, Ownership
 from fedfair.audit.reader import RecordReader, bounded_lines
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 
 CHUNK = os.urandom((1 << 20) + 9)
 SHORT = os.urandom(400)

@@ -48,10 +48,10 @@ from fedfair.errors import PlanError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.plan.learning_rates import LearningRates
-from fedfair.plan.purpose import Purpose
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.per_sample import Way, per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
+from fedfair.statistics.table import Purpose
 from fedfair.training.device import SplitRecords, choose_device, plain_arithmetic
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import AUTOCAST, Batch, LocalSteps, loss_function

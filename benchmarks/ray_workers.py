@@ -25,12 +25,12 @@ from paper_steps import SMOOTHING, constant_steps
 
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.backend import RayCluster
 from fedfair.simulation.dealt.clients import nobody_hears
 from fedfair.simulation.everybody import RayTerms, engaged
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.binding import bound
 

@@ -34,12 +34,12 @@ from paper_steps import SMOOTHING, constant_steps
 
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import Clients
 from fedfair.simulation.cohort import cohort_of
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 

@@ -45,10 +45,10 @@ from fedfair.identity.store import load_signing_key
 from fedfair.ids import AGGREGATOR, RoundNumber
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan
-from fedfair.plan.purpose import Purpose
 from fedfair.results.costs import SumCost
 from fedfair.run.history_digest import history_digest
 from fedfair.run.training_run import TrainingRun
+from fedfair.statistics.table import Purpose
 from fedfair.store.table_file import Content, TableFile
 
 NAMES = tuple(f"site-{number}" for number in range(1, 6))

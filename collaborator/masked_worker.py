@@ -41,7 +41,6 @@ from fedfair.errors import (
     TrainingError,
 )
 from fedfair.ids import RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
 from fedfair.process.kept_memory import nothing_kept
@@ -67,6 +66,7 @@ from fedfair.secagg.participant import Participant
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
+from fedfair.statistics.table import Purpose
 from fedfair.training.local_change import LocalChange
 from fedfair.training.masked_update import header_update, noised_update, training_update
 from fedfair.training.site_memory import Remembered, SiteMemory

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from fedfair.identity.expiry import Expiry
 from fedfair.ids import RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures
+from fedfair.statistics.table import Purpose
 from fedfair.tables.survey_faults import SurveyFault
 from fedfair.tracking.failure import TrackerFailed
 

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from collaborator.notice_words import notice_words
 from collaborator.notices import Notice
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 from fedfair.watching.run_status import SumStep
 
 

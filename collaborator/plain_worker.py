@@ -20,11 +20,11 @@ from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError, RemoteProtocolError, StateError, TrainingError
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
 from fedfair.run.opened_totals import decode_totals
 from fedfair.run.replica import OutOfStepError
+from fedfair.statistics.table import Purpose
 from fedfair.training.site_memory import Remembered, SiteMemory
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart, Welcome

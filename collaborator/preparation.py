@@ -46,7 +46,6 @@ from fedfair.plan.derived import (
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan, workspace_of
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import DEPRECATED_CODE, PolicyError, check_policy
 from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
@@ -60,6 +59,7 @@ from fedfair.run.packed_state import greatest_state_bytes
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SecaggPolicy
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.tables.own_survey import OwnSurvey
 from fedfair.tables.profile import DataProfile

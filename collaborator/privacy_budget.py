@@ -17,7 +17,6 @@ from collaborator.ledger import Ledger
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError
 from fedfair.plan.derived import earlier_plans
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.privacy.accounting import epsilon
@@ -25,6 +24,7 @@ from fedfair.privacy.budget import Budget, Limit, largest, remaining
 from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.planned_releases import planned_releases, training_release
 from fedfair.privacy.releases import GaussianRelease, ReleasePurpose, Unprotected
+from fedfair.statistics.table import Purpose
 
 _LOOK = "`fedfair privacy show` tells where it went"
 

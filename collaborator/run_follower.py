@@ -16,12 +16,12 @@ from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import SurveyError
 from fedfair.ids import RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.run.opened_survey import OpenedSurvey
 from fedfair.run.progress import Progress, Stage
 from fedfair.run.replica import OutOfStepError, RunReplica
 from fedfair.run.state import RunState
+from fedfair.statistics.table import Purpose
 from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
 

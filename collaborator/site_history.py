@@ -16,7 +16,6 @@ from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.earlier_sums import EarlierSums
@@ -24,6 +23,7 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.site_config import SiteConfig, SitePolicy
 from fedfair.policy.terms import Term
 from fedfair.run.state import RunState
+from fedfair.statistics.table import Purpose
 from fedfair.store.table_file import Content, TableFile
 
 HISTORY = Content(

@@ -17,11 +17,11 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.running_sum import PlainSum, Totals
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.training_run import GlobalModel, SumRequest, TrainingRun
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import play
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient

@@ -33,10 +33,10 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import planned_kinds, sum_kind
 from fedfair.plan.derived import is_masked, protects_records
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.shape import HeaderRun, SumShape
+from fedfair.statistics.table import Purpose
 
 MAX_COUNT = 2.0**40
 MAX_REST = 0.5

@@ -12,9 +12,9 @@ from fedfair.aggregation.masked_encoding import header_parts, plain_totals
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.running_sum import Totals
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.secagg.opened_sum import OpenedSum
+from fedfair.statistics.table import Purpose
 
 
 class MaskedTotals:

@@ -27,8 +27,8 @@ from fedfair.plan.derived import (
     predicts_classes,
 )
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.statistics.table import Purpose
 
 _HASHED_AT_ONCE = 1 << 16
 

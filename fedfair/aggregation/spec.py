@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 
 HEADER_DTYPE = np.dtype("<f8")
 

@@ -35,9 +35,9 @@ from fedfair.plan.derived import (
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Disclosure
 from fedfair.plan.known_groups import group_count
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleasePurpose
+from fedfair.statistics.table import Purpose
 
 MAX_INTEGER = 2.0**54
 """The greatest integer part of a real number in a masked header, where a statistic has no bound of its own."""

@@ -21,7 +21,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, V
 from fedfair.audit.items import MessageKind
 from fedfair.errors import AuditError
 from fedfair.file_formats import REMEDY, other_version
-from fedfair.plan.purpose import Purpose as SumPurpose
+from fedfair.statistics.table import Purpose as SumPurpose
 
 FORMAT: Final = "fedfair/egress/1"
 MAX_LINE_BYTES = 1024

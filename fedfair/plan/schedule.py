@@ -28,8 +28,8 @@ from fedfair.plan.derived import (
     sums_columns,
     surveys,
 )
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.statistics.table import Purpose
 
 EXACT_STEPS = 4
 """Sums of one exact evaluation, all about one model."""

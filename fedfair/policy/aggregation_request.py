@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedfair.aggregation.quantile_query import QueryStep
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from fedfair.aggregation.survey import survey_layout
 from fedfair.plan.derived import is_noised, sums_columns, surveys
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import predicts_number
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.policy.aggregation_request import AggregationRequest
@@ -28,6 +27,7 @@ from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, t
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import Term
+from fedfair.statistics.table import Purpose
 
 TERM = "earlier_cohort"
 _KEY_BYTES = len(key(""))

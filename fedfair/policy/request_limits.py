@@ -18,12 +18,12 @@ from dataclasses import astuple, dataclass
 
 from fedfair.aggregation.sum_kinds import SumKind, sum_kind
 from fedfair.plan.derived import is_masked, is_noised, needs_everybody
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, number_row, text_row
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.site_config import SitePolicy
+from fedfair.statistics.table import Purpose
 
 FIRST_ATTEMPT = 1
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.local_rounds import round_length, stated_batch_size
 from fedfair.plan.privacy import SampleLevelSection
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan, TrainingSection
 from fedfair.privacy.releases import GaussianRelease
+from fedfair.statistics.table import Purpose
 
 
 def sample_level_of(plan: Plan) -> SampleLevelSection:

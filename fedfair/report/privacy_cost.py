@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from fedfair.aggregation.distributed_dp import DistributedDp, collaborator_level_of, distributed_dp, most_sums
 from fedfair.plan.derived import quorum
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import SkellamRelease
 from fedfair.privacy.skellam import skellam_epsilon
+from fedfair.statistics.table import Purpose
 
 USEFUL_EPSILON = 8.0
 """About the largest epsilon that people still take for a promise."""

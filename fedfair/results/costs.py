@@ -18,11 +18,11 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
 from fedfair.plan.derived import is_masked
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.parts import RoundBytes, RoundSeconds, Traffic
 from fedfair.run.opened_totals import totals_bytes
 from fedfair.run.training_run import Progress
+from fedfair.statistics.table import Purpose
 
 MAX_POINTS = 100
 """A longer run is summarised in blocks of rounds, so that its curve stays short."""

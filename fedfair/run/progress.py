@@ -16,8 +16,8 @@ from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.aggregation.survey import SurveySummary
 from fedfair.ids import RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.run.which_model import WhichModel
+from fedfair.statistics.table import Purpose
 
 
 class Stage(enum.Enum):

@@ -63,7 +63,6 @@ from fedfair.plan.derived import (
     threshold_limit,
 )
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
@@ -75,6 +74,7 @@ from fedfair.run.progress import PURPOSE_OF, Progress, Stage
 from fedfair.run.state import RunState
 from fedfair.run.threshold_bound import highest_threshold
 from fedfair.run.which_model import WhichModel
+from fedfair.statistics.table import Purpose
 from fedfair.store.long_vectors import IN_MEMORY, VectorRoom
 
 _UNSCALED = frozenset({Stage.SURVEY, Stage.STANDARDISATION})

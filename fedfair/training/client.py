@@ -44,13 +44,13 @@ from fedfair.plan.derived import (
 )
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.local_rounds import round_draws, round_length, round_weight, stated_batch_size
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.planned_releases import sample_level_of, training_release
 from fedfair.privacy.releases import GaussianRelease
 from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.training.algorithm_terms import AlgorithmTerms
 from fedfair.training.assembly import local_steps, objective_of

@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError, Message
 
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.secagg.pieces import CHUNK_FIELD, frame_prefix
+from fedfair.statistics.table import Purpose
 from fedfair.wire.frames import (
     Abstain,
     Accepted,

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal_reasons import ACCUSING, RefusalReason
 from fedfair.process.printable import printable
+from fedfair.statistics.table import Purpose
 from fedfair.wire.limits import (
     MAX_APPROVAL_BYTES,
     MAX_ATTEMPT,

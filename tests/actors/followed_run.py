@@ -22,13 +22,13 @@ from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import SumNumber
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.outcome import RunSubject
 from fedfair.run.progress import Stage
 from fedfair.run.replica import RunReplica, StateKeeper, Unkept
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
+from fedfair.statistics.table import Purpose
 from fedfair.wire.frames import SumStart
 from fedfair.wire.receiving import ReceivedRequest
 from tests import plans

@@ -15,7 +15,7 @@ from fedfair.aggregation.spec import SumSpec
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 from fedfair.wire.codec import decode_aggregator_frame
 from fedfair.wire.frames import (
     Accepted,

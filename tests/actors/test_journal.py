@@ -17,13 +17,13 @@ import pytest
 from aggregator.journal import NEWEST_COSTS, PIECE_BYTES, Journal, JournalEntry, forget
 from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.results.costs import SumCost
 from fedfair.rounds.continued import BLOCK_BITS, first_block
 from fedfair.rounds.events import Departed, UnfinishedSum
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.history import from_line
 from fedfair.run.snapshot import RunSnapshot
+from fedfair.statistics.table import Purpose
 from tests.actors.test_history_file import with_history
 
 DIGEST = bytes(range(32))

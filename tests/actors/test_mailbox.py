@@ -12,8 +12,8 @@ import pytest
 from collaborator.mailbox import MAX_SUMS, MAX_WAITING, Mailbox
 from collaborator.refusal_limit import MAX_IN_A_ROW, MAX_IN_A_SUM, RefusalLimit, TooManyRefusalsError
 from fedfair.ids import SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import VERSION, Kind
+from fedfair.statistics.table import Purpose
 from fedfair.wire.frames import SecaggMessage, SumStart
 from fedfair.wire.receiving import MovesState, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
 from tests.patience import PATIENCE

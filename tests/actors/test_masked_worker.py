@@ -19,7 +19,6 @@ from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject
 from fedfair.ids import RoundNumber, SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
@@ -34,6 +33,7 @@ from fedfair.secagg.sealing import ENVELOPE_BYTES
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.transcript import RoundSubject
+from fedfair.statistics.table import Purpose
 from fedfair.training.local_change import LocalChange
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart

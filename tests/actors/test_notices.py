@@ -18,9 +18,9 @@ from collaborator.observer import SiteLines
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR
 from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
+from fedfair.statistics.table import Purpose
 from fedfair.tables.survey_faults import SurveyFault, SurveyFaultKind
 from fedfair.tracking.failure import TrackerFailed
 

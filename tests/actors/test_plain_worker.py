@@ -16,10 +16,10 @@ from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import RemoteProtocolError, TrainingError
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.run.opened_totals import OpenedTotals
 from fedfair.run.replica import OutOfStepError
+from fedfair.statistics.table import Purpose
 from fedfair.wire.receiving import ReceivedRequest, ReceivedSum, ReceivedTotals
 from tests.actors.followed_run import FollowedRun
 from tests.patience import PATIENCE

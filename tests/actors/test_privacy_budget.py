@@ -18,13 +18,13 @@ from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import PrivacyError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.initial import ContinuedSection, InitialSection
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.planned_releases import planned_releases, training_release
 from fedfair.privacy.releases import GaussianRelease, Unprotected
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient

@@ -11,8 +11,8 @@ import pytest
 from aggregator.notices import StreamEnded
 from aggregator.progress_lines import ProgressLines
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.run.training_run import Progress
+from fedfair.statistics.table import Purpose
 
 PROGRESS = Progress(Purpose.TRAINING, RoundNumber(1), 0.5, 3, None, is_best=False, model_changed=True)
 

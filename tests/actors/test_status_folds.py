@@ -17,13 +17,13 @@ from collaborator.notice_words import notice_words as site_words
 from collaborator.observer import AnswerCost
 from collaborator.status_fold import SiteNews, fold_site
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.process.events import event_name
 from fedfair.results.costs import SumCost
 from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
 from fedfair.rounds.stragglers import SumPace
 from fedfair.run.training_run import Progress
+from fedfair.statistics.table import Purpose
 from fedfair.watching.run_status import (
     IDLE,
     Attendance,

@@ -14,7 +14,6 @@ from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.costs import SumCost
 from fedfair.results.document import to_json
@@ -23,6 +22,7 @@ from fedfair.results.parts import Departure, LateSite
 from fedfair.rounds.events import CaughtUp, Departed, LeftBehind
 from fedfair.run.saved_model import ModelOrigin
 from fedfair.run.training_run import Progress, TrainingRun
+from fedfair.statistics.table import Purpose
 
 PLAN = Plan.model_validate(
     {

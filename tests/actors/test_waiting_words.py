@@ -11,8 +11,8 @@ from aggregator.waiting import waiting_words
 from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.spec import SumSpec
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.rounds.events import AfterWaiting, DeadlineKind, DeadlineToken, Waiting
+from fedfair.statistics.table import Purpose
 
 A, B, C = (ParticipantId(name) for name in ("a", "b", "c"))
 TOKENS = (DeadlineToken(DeadlineKind.JOIN, 1),)

@@ -17,7 +17,6 @@ from fedfair.errors import TrainingError
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
@@ -25,6 +24,7 @@ from fedfair.secagg.fixedpoint import clipped_values, size_histogram
 from fedfair.simulation.cohort import cohort_of
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.simulation.vectorised.clipping import ChangeClipping
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 

@@ -19,11 +19,11 @@ from fedfair.aggregation.sum_kinds import MAX_INTEGER
 from fedfair.errors import DataError, RemoteProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.secagg.fixedpoint import decode_header, encode_header
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.simulation.simulate import simulate
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset
 from fedfair.tables.source import load_federation
 from fedfair.tables.summable_columns import check_columns

@@ -49,9 +49,9 @@ from fedfair.plan.losses import (
     SquaredLoss,
     SurvivalLoss,
 )
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy
+from fedfair.statistics.table import Purpose
 from fedfair.training.group_sums import GroupSums
 from fedfair.training.record_loss import record_loss
 from fedfair.training.statistics import evaluation_header, fill_row

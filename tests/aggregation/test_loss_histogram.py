@@ -19,7 +19,7 @@ from fedfair.aggregation.loss_histogram import (
 from fedfair.aggregation.radix_select import loss_keys
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import LocalProtocolError, TrainingError
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 from tests.oracles.header_places import block_length, evaluation_header_length
 
 SPEC = HistogramSpec(4, 2.0)

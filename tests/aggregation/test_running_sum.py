@@ -11,7 +11,7 @@ from fedfair.aggregation.contribution import Contribution, encode
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import LocalProtocolError, RemoteProtocolError, TrainingError
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 
 DOUBLE = np.dtype("<f8")
 SINGLE = np.dtype("<f4")

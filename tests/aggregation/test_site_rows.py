@@ -16,12 +16,12 @@ from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import MAX_SITE_MEANS, Plan
 from fedfair.results.document import to_json
 from fedfair.secagg.shape import MAX_HEADER_VALUES
 from fedfair.simulation.backend import Engine
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from tests import plans
 

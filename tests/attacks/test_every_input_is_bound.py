@@ -33,7 +33,6 @@ from fedfair.aggregation.server_optimizer import Moments
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.opened_survey import OpenedSurvey
 from fedfair.run.progress import Stage
@@ -43,6 +42,7 @@ from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import RoundSubject, session_identity
+from fedfair.statistics.table import Purpose
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
 from fedfair.training.own_variates import Correction

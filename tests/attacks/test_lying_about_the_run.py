@@ -42,7 +42,6 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.round_subject import request_digest, round_subject
 from fedfair.aggregation.running_sum import Totals
 from fedfair.ids import RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.run.packed_state import pack_state
 from fedfair.run.progress import Stage
@@ -54,6 +53,7 @@ from fedfair.secagg.recovery import Announcement
 from fedfair.secagg.round_messages import OpenedMessage
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import RoundSubject
+from fedfair.statistics.table import Purpose
 from fedfair.training.local_change import LocalChange
 from fedfair.training.masked_update import training_update
 from fedfair.wire.frames import NO_SUM, Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart

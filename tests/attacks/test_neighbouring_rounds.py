@@ -18,11 +18,11 @@ from aggregator.outcome import Ending
 from fedfair.aggregation.requests import SumRequest
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.plan_check import PolicyError
 from fedfair.rounds.cohort_selection import CohortSelection
 from fedfair.rounds.federation import Federation as Rounds
 from fedfair.rounds.sum_round import SumRound
+from fedfair.statistics.table import Purpose
 from tests.attacks.test_two_views_of_one_round import NAMES, TARGET, Spy, difference_error, lying_plan
 from tests.interop.federation_kit import Federation, play
 from tests.site_reading import read_site

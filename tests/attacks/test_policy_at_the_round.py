@@ -34,7 +34,6 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ApprovalError, FedfairError, PlanError, RemoteProtocolError
 from fedfair.ids import RoundNumber, SumNumber
 from fedfair.plan.digest import format_digest
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
@@ -45,6 +44,7 @@ from fedfair.run.progress import PURPOSE_OF, Stage
 from fedfair.run.replica import OutOfStepError
 from fedfair.run.saved_model import TrainedModel
 from fedfair.run.state import RunState
+from fedfair.statistics.table import Purpose
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import BroadcastKind, SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest, ReceivedState, Receiver

@@ -24,7 +24,6 @@ from fedfair.aggregation.masked_encoding import header_parts, plain_totals, sum_
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.requests import GlobalModel, histogram_spec
 from fedfair.errors import PlanError
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import check_policy
 from fedfair.policy.site_config import SitePolicy
@@ -32,6 +31,7 @@ from fedfair.policy.terms import AskedTerms
 from fedfair.secagg.effects import ServerEffect
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.server import Server
+from fedfair.statistics.table import Purpose
 from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding

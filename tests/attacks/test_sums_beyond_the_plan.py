@@ -17,8 +17,8 @@ from collaborator.ledger import Ledger
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import LocalProtocolError
-from fedfair.plan.purpose import Purpose
 from fedfair.run.replica import OutOfStepError
+from fedfair.statistics.table import Purpose
 from tests.attacks.test_policy_at_the_round import EVERY, ROUNDS, Liar, answered, refused
 from tests.plans import small_plan
 

@@ -33,7 +33,6 @@ from fedfair.identity.store import load_signing_key
 from fedfair.ids import FederationName, ParticipantId, parse_participant_id
 from fedfair.plan.approval import approve
 from fedfair.plan.loading import load_plan
-from fedfair.plan.purpose import Purpose
 from fedfair.rounds.cohort_selection import CohortSelection
 from fedfair.rounds.events import SendSum
 from fedfair.rounds.secagg_session import SecaggSession
@@ -47,6 +46,7 @@ from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.server import Server
 from fedfair.secagg.transcript import RoundSubject
+from fedfair.statistics.table import Purpose
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
 from fedfair.training.local_change import LocalChange

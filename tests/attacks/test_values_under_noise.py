@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from fedfair.aggregation.contribution import encode
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model

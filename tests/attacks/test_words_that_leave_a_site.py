@@ -33,7 +33,6 @@ from fedfair.errors import FedfairError, PrivacyError, RemoteProtocolError, Trai
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
 from fedfair.plan.derived import greatest_weight
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.refusal import Refusal
@@ -44,6 +43,7 @@ from fedfair.secagg.fixedpoint import BodyCode
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.secagg.sum_check import Tagging, check_of
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient

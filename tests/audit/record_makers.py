@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION, Clock, Keeper, Occasion, Ownership
 from fedfair.audit.reader import RecordReader, bounded_lines
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 
 PLAN = "sha256:" + "ab" * 32
 OTHER_PLAN = "sha256:" + "cd" * 32

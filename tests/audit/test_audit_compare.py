@@ -15,7 +15,7 @@ from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.audit.reader import MessageTally, RecordReader
 from fedfair.audit.summary import comparison, explanations, rows
 from fedfair.errors import AuditError
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 from tests.audit.record_makers import OTHER_PLAN, PLAN, ROUNDS, Said, kept, ownership, read
 
 MIRROR = ownership(keeper="aggregator")

@@ -19,7 +19,7 @@ from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION, Keeper, Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, Torn
 from fedfair.errors import AuditError
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 from tests.audit.record_makers import OTHER_KEY, OTHER_PLAN, PLAN, ROUNDS, kept, ownership, read, ticking
 from tests.conftest import REPOSITORY
 from tests.patience import PATIENCE

@@ -18,7 +18,7 @@ from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, MessageGroup, MessageTally, SentMessage
 from fedfair.errors import AuditError
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 from tests.audit.record_makers import KEY, OTHER_KEY, PLAN, ROUNDS, kept, ownership, read
 
 

@@ -18,7 +18,7 @@ from fedfair.audit.reader import RecordReader
 from fedfair.audit.resuming import WHOLE_BYTES
 from fedfair.audit.segments import Rotation, earlier_files, earlier_path, read_record
 from fedfair.errors import AuditError
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 from tests.audit.record_makers import BEGINNING, OTHER_KEY, PLAN, Said, kept, ownership, ticking
 
 ALWAYS = Rotation(max_bytes=1)

@@ -19,9 +19,9 @@ from collaborator import masked_worker
 from collaborator.commands import app
 from collaborator.variate_store import VariateStore
 from fedfair.ids import RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.process.terminal import run_app
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.statistics.table import Purpose
 from fedfair.training.own_variates import KeptVariate
 from fedfair.wire.frames import CollaboratorFrame
 from fedfair.wire.receiving import ReceivedRequest, ReceivedSum

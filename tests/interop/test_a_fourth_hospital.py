@@ -19,11 +19,11 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ApprovalError
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.run.initial_model import vector_digest
 from fedfair.run.saved_model import read_saved
 from fedfair.simulation.simulate import simulate
+from fedfair.statistics.table import Purpose
 from tests.fork_server import Process
 from tests.installation.test_roles import environment
 from tests.interop.federation_kit import NAMES, Federation, model_files_agree, play

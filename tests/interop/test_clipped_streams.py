@@ -22,11 +22,11 @@ from fedfair.aggregation.masking_terms import session_terms
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.loading import load_plan
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.fixedpoint import fraction_bits
 from fedfair.simulation.cohort import cohort_of
+from fedfair.statistics.table import Purpose
 from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound

@@ -28,8 +28,8 @@ from collaborator.refusal_limit import MAX_IN_A_SUM
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import VERSION, Kind
+from fedfair.statistics.table import Purpose
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker

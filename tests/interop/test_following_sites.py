@@ -15,8 +15,8 @@ from aggregator.address import Listen
 from aggregator.server import serve
 from fedfair.aggregation.model_file import load
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.plan.purpose import Purpose
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.statistics.table import Purpose
 from fedfair.wire.frames import SecaggMessage
 from fedfair.wire.receiving import ForWorker, ReceivedSum, ReceivedTotals
 from tests.interop.federation_kit import (

@@ -16,9 +16,9 @@ from fedfair.cli.commands import app
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import SurveyError
 from fedfair.plan.loading import load_plan
-from fedfair.plan.purpose import Purpose
 from fedfair.results.document import to_json
 from fedfair.simulation.simulate import simulate
+from fedfair.statistics.table import Purpose
 from tests.interop.federation_kit import Federation, metrics, play, states_agree
 from tests.interop.processes import Started, ended
 from tests.plans import small_plan

@@ -16,7 +16,7 @@ from collaborator.preflight import check_site
 from fedfair.cli.audit import app
 from fedfair.cli.loopback import prepare
 from fedfair.errors import FedfairError
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
 from tests.interop.federation_kit import Federation, play

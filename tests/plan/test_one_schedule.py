@@ -31,7 +31,6 @@ from fedfair.plan.derived import (
 )
 from fedfair.plan.description import summary
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import EXACT_STEPS, DueSum, Schedule, schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
@@ -44,6 +43,7 @@ from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms, terms
 from fedfair.privacy.planned_releases import planned_releases, training_release
 from fedfair.run.training_run import TrainingRun
+from fedfair.statistics.table import Purpose
 from fedfair.tables.declared import declared_schema
 from tests.oracles.header_places import matrix_length
 

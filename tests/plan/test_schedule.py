@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fedfair.aggregation import radix_select
 from fedfair.plan.privacy import CollaboratorLevelSection
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import EXACT_STEPS, DueSum, schedule_of
 from fedfair.plan.schema import Plan
+from fedfair.statistics.table import Purpose
 
 
 def plan(rounds: int, every: int, output: str, method: str) -> Plan:

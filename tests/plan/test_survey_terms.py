@@ -6,13 +6,13 @@ import pytest
 from pydantic import ValidationError
 
 from fedfair.plan.digest import canonical_plan
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import DueSum, schedule_of
 from fedfair.plan.survey_terms import fewest_in_survey
 from fedfair.policy.disclosures import of_run
 from fedfair.policy.plan_check import PolicyError, check_policy
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms
+from fedfair.statistics.table import Purpose
 from tests import plans
 
 NAMES = tuple(f"clinic-{letter}" for letter in "abcde")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan, PrivacySection
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS, AnsweredRequest, _answered
 from fedfair.policy.site_config import SitePolicy
+from fedfair.statistics.table import Purpose
 
 EVALUATIONS = (Purpose.EVALUATION, Purpose.EXACT_EVALUATION)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.answered_facts import Rows
 from fedfair.policy.earlier_sums import EarlierSums
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.site_config import SitePolicy
+from fedfair.statistics.table import Purpose
 from tests import plans
 
 THREE = ("a", "b", "c")

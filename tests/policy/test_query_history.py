@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fedfair.aggregation.quantile_query import QueryStep
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.query_history import QueryHistory
 from fedfair.policy.refusal import Refusal
+from fedfair.statistics.table import Purpose
 
 FIRST = (5, 6, 7)
 SECOND = tuple(prefix << 10 | 1 for prefix in FIRST)

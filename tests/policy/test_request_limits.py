@@ -20,7 +20,6 @@ from collaborator.worker import Granted
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection, SampleLevelSection
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.answered_facts import key
@@ -28,6 +27,7 @@ from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.policy.site_config import SitePolicy
+from fedfair.statistics.table import Purpose
 from tests.patience import PATIENCE
 from tests.plans import small_plan
 from tests.policy.slow_request_limits import SlowRequestLimits

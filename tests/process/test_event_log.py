@@ -22,11 +22,11 @@ from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import AbortedError, LocalProtocolError, StoppedError
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.process.event_log import JsonLog
 from fedfair.process.events import RESERVED, LogLevel, NoticeLevels, event_name, json_value, notice_event
 from fedfair.process.terminal import complaints
 from fedfair.rounds.events import AfterWaiting, Waiting
+from fedfair.statistics.table import Purpose
 from tests.actors.test_notices import AGGREGATOR, SITE
 from tests.conftest import REPOSITORY
 

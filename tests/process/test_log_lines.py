@@ -21,12 +21,12 @@ from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.spec import SumSpec
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal import Refusal
 from fedfair.process.log_lines import log_line
 from fedfair.results.parts import Departure
 from fedfair.rounds.events import Departed
 from fedfair.run.training_run import Progress
+from fedfair.statistics.table import Purpose
 from fedfair.wire.frames import SumStart
 
 RUN = "0123456789abcdef" * 2

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.costs import MAX_POINTS, Basis, SumCost, rounds_summary, traffic_summary
 from fedfair.results.document import to_json
 from fedfair.results.parts import RoundBytes, RoundSeconds, Traffic
 from fedfair.simulation.simulate import simulate
+from fedfair.statistics.table import Purpose
 from tests import plans
 
 

@@ -17,12 +17,12 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.fairness.record_losses import Losses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.results.costs import SumCost
 from fedfair.results.document import JsonObject, to_json
 from fedfair.results.writing import deployed_result, simulated_result
 from fedfair.run.training_run import RunResult
+from fedfair.statistics.table import Purpose
 from tests import plans
 from tests.oracles.header_places import block_length
 

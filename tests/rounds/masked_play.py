@@ -22,7 +22,6 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import quorum
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.public_keys import format_public_key
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy as SiteFile
 from fedfair.rounds import events
@@ -40,6 +39,7 @@ from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.participant import Participant
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
+from fedfair.statistics.table import Purpose
 from tests import plans
 from tests.secagg.federation_in_memory import draws_of
 

@@ -23,7 +23,6 @@ from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.spec import SumSpec
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.continued import Continued
@@ -33,6 +32,7 @@ from fedfair.run.opened_totals import decode_totals
 from fedfair.run.packed_state import pack_state
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.training_run import TrainingRun
+from fedfair.statistics.table import Purpose
 from tests import plans
 
 NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
 from fedfair.secagg.checks import Check, SecaggError
@@ -17,6 +16,7 @@ from fedfair.secagg.effects import Send, SiteEffect
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.signing import sign
+from fedfair.statistics.table import Purpose
 from tests.rounds.masked_play import Play, keys, make_plan
 
 A, B, C, D, E = (ParticipantId(f"clinic-{letter}") for letter in "abcde")

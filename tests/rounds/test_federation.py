@@ -7,12 +7,12 @@ import pytest
 
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.rounds import events
 from fedfair.rounds.continued import Continued
 from fedfair.rounds.events import AfterWaiting, DeadlineKind
 from fedfair.rounds.exit_reasons import ExitReason
 from fedfair.rounds.phases import PHASES, Phase
+from fedfair.statistics.table import Purpose
 from tests.rounds.rounds_play import (
     ENDED,
     NAMES,

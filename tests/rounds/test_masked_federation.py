@@ -16,7 +16,6 @@ from fedfair.aggregation.masking_terms import (
 )
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import SecureAggregationSection
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
@@ -24,6 +23,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import MAX_MEMBERS
+from fedfair.statistics.table import Purpose
 from tests.plans import parsed
 from tests.rounds.masked_play import LAYOUT, RUN, SCHEMA, Play, make_plan
 

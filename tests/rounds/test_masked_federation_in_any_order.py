@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fedfair.ids import ParticipantId
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
@@ -22,6 +21,7 @@ from fedfair.secagg.effects import Log, Remember, ReplaceLog, Send, SiteEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.participant import Participant
+from fedfair.statistics.table import Purpose
 from tests.rounds.masked_play import PLAN_DIGEST, Play, make_plan
 
 NAMES = tuple(ParticipantId(f"clinic-{letter}") for letter in "abcd")

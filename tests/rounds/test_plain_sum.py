@@ -12,9 +12,9 @@ from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.rounds.plain_sum import TRANSITIONS, PlainSumRound
 from fedfair.rounds.sum_round import MemberStanding, Step, SumState
+from fedfair.statistics.table import Purpose
 from tests.rounds.rounds_play import state_of
 
 A, B, C = (ParticipantId(name) for name in ("clinic-a", "clinic-b", "clinic-c"))

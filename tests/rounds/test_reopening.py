@@ -15,7 +15,6 @@ import pytest
 from aggregator.waiting import waiting_words
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.ids import ParticipantId
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation
@@ -29,6 +28,7 @@ from fedfair.secagg.effects import Send
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.round_record import RoundRecord
+from fedfair.statistics.table import Purpose
 from tests.rounds.masked_play import LAYOUT, PLAN_DIGEST, SCHEMA, make_plan
 from tests.rounds.test_masked_federation_in_any_order import WaitingPlay
 

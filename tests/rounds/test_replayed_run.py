@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
@@ -21,6 +20,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.messages import Kind
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import play as simulated
+from fedfair.statistics.table import Purpose
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from tests.rounds.replayed_play import NAMES, ReplayedPlay, Site, plan_of

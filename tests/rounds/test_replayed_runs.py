@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fedfair.ids import ParticipantId
-from fedfair.plan.purpose import Purpose
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
 from fedfair.run.state import RunState
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.messages import Kind
+from fedfair.statistics.table import Purpose
 from tests.rounds.masked_play import Kept, Play, make_plan
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.rounds import events
 from fedfair.rounds.events import DeadlineKind
 from fedfair.rounds.phases import Phase
@@ -24,6 +23,7 @@ from fedfair.rounds.stragglers import (
     Stragglers,
 )
 from fedfair.secagg.messages import Kind
+from fedfair.statistics.table import Purpose
 from tests.rounds.masked_play import Play as MaskedPlay
 from tests.rounds.masked_play import make_plan
 from tests.rounds.rounds_play import Play, kinds, of_kind, plan_of

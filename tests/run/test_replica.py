@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.packed_state import pack_state
 from fedfair.run.progress import Stage
 from fedfair.run.replica import OutOfStepError, RunReplica, Unkept
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
+from fedfair.statistics.table import Purpose
 from tests.run.test_training_run import DIMENSION, answer, make_plan, make_training_run
 
 PLAN_DIGEST = bytes(range(32))

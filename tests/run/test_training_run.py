@@ -20,10 +20,10 @@ from fedfair.aggregation.training_sum import BLOCK, IterateMean, moved_by_mean
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.plan.derived import reported_group_sizes, threshold_limit
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.snapshot import RunSnapshot
 from fedfair.run.training_run import TrainingRun
+from fedfair.statistics.table import Purpose
 from fedfair.store.spilled import SpilledVectors
 from tests import plans
 from tests.oracles.header_places import block_length

@@ -22,7 +22,6 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.errors import DataError, LocalProtocolError, PlanError, PrivacyError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy as SiteFile
 from fedfair.privacy.releases import Release, ReleaseLog, SkellamRelease
@@ -42,6 +41,7 @@ from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.simulation.backend import chosen_engine
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient

@@ -17,7 +17,6 @@ from fedfair.aggregation.running_sum import PlainSum
 from fedfair.errors import LocalProtocolError, RemoteProtocolError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.packed_state import greatest_state_bytes, pack_state, unpack_state
 from fedfair.run.training_run import TrainingRun
@@ -25,6 +24,7 @@ from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
 from fedfair.simulation.vectorised.clients import VectorisedClients
+from fedfair.statistics.table import Purpose
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.client import TrainingClient
 from fedfair.training.own_variates import OwnVariates

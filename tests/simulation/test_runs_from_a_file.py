@@ -15,12 +15,12 @@ from fedfair.aggregation.model_file import load
 from fedfair.errors import PlanError
 from fedfair.ids import RoundNumber
 from fedfair.plan.loading import load_plan
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schedule import schedule_of
 from fedfair.run.saved_model import TrainedModel, save_model
 from fedfair.run.training_run import Evaluation, Progress
 from fedfair.simulation.backend import Engine
 from fedfair.simulation.simulate import SimulationOutcome, simulate
+from fedfair.statistics.table import Purpose
 from fedfair.training.freezing import freeze_from
 from tests import plans
 

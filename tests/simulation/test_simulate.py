@@ -12,11 +12,11 @@ from fedfair.aggregation.loss_histogram import HistogramSpec, rounded_losses
 from fedfair.fairness.cvar import cvar
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
-from fedfair.plan.purpose import Purpose
 from fedfair.results.document import to_json
 from fedfair.run.training_run import Progress
 from fedfair.simulation.backend import Engine
 from fedfair.simulation.simulate import SimulationOutcome, simulate, simulate_sites
+from fedfair.statistics.table import Purpose
 from fedfair.training.binding import initial_model, plan_binding
 from tests import bc10, plans
 

@@ -22,10 +22,10 @@ from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import LearningRates
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.simulation.vectorised.clients import VectorisedClients
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient

@@ -22,7 +22,6 @@ from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.errors import LocalProtocolError, PlanError, PrivacyError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
@@ -31,6 +30,7 @@ from fedfair.results.document import to_json
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.backend import chosen_engine
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model, mechanism_of
 from fedfair.training.client import TrainingClient

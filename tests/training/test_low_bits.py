@@ -22,13 +22,13 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.grid import noise_grid
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.vectorised.private_clients import PrivateClients
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model, mechanism_of, objective_of
 from fedfair.training.client import TrainingClient

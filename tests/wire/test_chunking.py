@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
-from fedfair.plan.purpose import Purpose
+from fedfair.statistics.table import Purpose
 from fedfair.wire import codec
 from fedfair.wire.chunking import (
     Assembler,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.policy.refusal_reasons import ACCUSING, RefusalReason
+from fedfair.statistics.table import Purpose
 from fedfair.wire import codec, frames
 from fedfair.wire.limits import (
     MAX_APPROVAL_BYTES,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.process.printable import is_shown
+from fedfair.statistics.table import Purpose
 from fedfair.wire import frames
 from fedfair.wire.limits import MAX_CHUNK_BYTES, MAX_SUM_NUMBER, MAX_TEXT_CHARACTERS, MAX_VECTOR_BYTES
 

@@ -8,8 +8,8 @@ import pytest
 
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
-from fedfair.plan.purpose import Purpose
 from fedfair.secagg.round_messages import OpenedMessage
+from fedfair.statistics.table import Purpose
 from fedfair.wire.chunking import broadcast_frames
 from fedfair.wire.frames import (
     Accepted,

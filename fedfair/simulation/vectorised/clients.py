@@ -44,7 +44,6 @@ from fedfair.plan.derived import (
 )
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.local_rounds import round_length, round_weight, stated_batch_size
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.simulation.clients import LocalChanges, asked_members
 from fedfair.simulation.vectorised.clipping import ChangeClipping
@@ -54,6 +53,7 @@ from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.simulation.vectorised.thresholds import PooledThresholds
 from fedfair.simulation.vectorised.variates import PooledVariates
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import loss_weighting, objective_of
 from fedfair.training.device import plain_arithmetic

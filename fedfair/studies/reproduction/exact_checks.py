@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.fairness.cvar import cvar
 from fedfair.ids import ParticipantId
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.simulation.centralised.pooled import POOLED, pool
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.statistics.table import Purpose
 from fedfair.studies.reproduction.study import Values, merged
 from fedfair.tables.dataset import Splits
 from fedfair.tables.seeds import array_generator

@@ -16,12 +16,12 @@ from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.errors import LocalProtocolError, PrivacyError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.simulation.vectorised.private_clients import PrivateClients
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.client import TrainingClient

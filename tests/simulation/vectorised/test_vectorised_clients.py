@@ -23,12 +23,12 @@ from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError, T
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import threshold_limit
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.purpose import Purpose
 from fedfair.plan.schema import Plan
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.simulate import play, simulate_sites
 from fedfair.simulation.vectorised.clients import VectorisedClients
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
