@@ -15,7 +15,7 @@ from fedfair.process.printable import printable
 from fedfair.process.terminal import console
 
 app = typer.Typer(
-    help="Turn a workspace of another system into fedfair's files. Its code is read and never run.",
+    help="Turn a workspace of another system into fedfair's files. Its code is neither read nor run.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -44,7 +44,7 @@ def openfl(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Turn an OpenFL workspace (task runner, PyTorch) into plan, modules and site files, and list the rest."""
+    """Turn an OpenFL workspace (task runner) into a plan and site files, and list what is left to do by hand."""
     target = output or Path(f"{workspace.resolve().name}-fedfair")
     check_output(target)
     name = None if federation is None else parse_federation_name(federation)
@@ -65,6 +65,7 @@ def openfl(
         _show(HEADINGS[kind][0], of_kind(migration.findings, kind))
     done = [of_kind(migration.findings, kind) for kind in (FindingKind.BUILT_IN, FindingKind.CARRIED_OVER)]
     _say(f"built in: {len(done[0])}; carried over: {len(done[1])}; all of them are in {target / REPORT}")
+    _say("model and loader are not carried over: docs/how-to/from-openfl.md says how to write them")
     _say(f"next: do what is left by hand, then `fedfair plan check` in {target}")
 
 

@@ -1,7 +1,7 @@
-"""The list that a migration ends with: each key and line of the old workspace, and what becomes of it.
+"""The list that a migration ends with: each key of the old workspace, and what becomes of it.
 
 Decides the kinds, their order and how the list is written, in Markdown and as plain values for JSON. Which
-finding a key leads to is the business of `openfl_keys.py` and of the modules that read code.
+finding a key leads to stands in `openfl_keys.yaml`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fedfair.templates import filled
+
 MAX_VALUE = 60
 """Characters of a value that the list repeats."""
 
@@ -17,7 +19,7 @@ _LETTERS_OF_TABLES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "<": "&lt;
 
 
 class FindingKind(StrEnum):
-    """The ends that a key or a piece of code comes to."""
+    """The ends that a key comes to."""
 
     BY_HAND = "by-hand"
     NO_COUNTERPART = "no-counterpart"
@@ -38,13 +40,12 @@ HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One key of the old plan, or one piece of its code.
+    """One key of the old workspace.
 
     Attributes:
-        kind: what became of it.
         place: file and line in the old workspace, such as plan/plan.yaml:12.
-        key: the key's path with dots, or the name of a class or function.
-        value: its value as text; empty for code.
+        key: the key's path with dots.
+        value: its value as text; empty where there is none.
         becomes: the key or function of fedfair that has its part; empty where there is none.
         words: what to do, or what fedfair does.
     """
@@ -90,24 +91,16 @@ def as_markdown(origin: str, findings: Sequence[Finding]) -> str:
         origin: the old workspace, in words.
         findings: everything that was found.
     """
-    lines = [f"# Migration of {_cell(origin)}", ""]
-    lines += ["The files beside this page were written from it. Its code was read and never run.", ""]
-    for kind, (heading, meaning) in HEADINGS.items():
-        found = of_kind(findings, kind)
-        lines += [f"## {heading}", "", meaning if found else "Nothing.", ""]
-        if found:
-            lines += ["| place | before | value | fedfair | what to do |", "|---|---|---|---|---|"]
-            lines += [_row(finding) for finding in found]
-            lines.append("")
-    return "\n".join(lines)
+    parts = [(*HEADINGS[kind], list(map(_cells, of_kind(findings, kind)))) for kind in HEADINGS]
+    return filled("fedfair.migration", "MIGRATION.md.jinja", origin=_cell(origin), parts=parts)
 
 
-def _row(finding: Finding) -> str:
+def _cells(finding: Finding) -> list[str]:
     code = [
         f"`{_cell(text.replace('`', chr(39)))}`" if text else ""
         for text in (finding.key, finding.value, finding.becomes)
     ]
-    return f"| {_cell(finding.place)} | {code[0]} | {code[1]} | {code[2]} | {_cell(finding.words)} |"
+    return [_cell(finding.place), *code, _cell(finding.words)]
 
 
 def _cell(text: str) -> str:

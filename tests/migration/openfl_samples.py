@@ -1,4 +1,4 @@
-"""Workspaces with the keys and shapes of OpenFL's task runner, 1.5 to 1.9, and small models of our own."""
+"""Workspaces with the keys and shapes of OpenFL's task runner, 1.5 to 1.9."""
 
 from __future__ import annotations
 
@@ -97,93 +97,7 @@ straggler_handling_policy:
   settings: {straggler_cutoff_time: 90, minimum_reporting: 1}
 """
 
-RUNNER = '''\
-"""A runner whose layers are its own."""
-
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-import torch.optim as optim
-from openfl.federated import PyTorchTaskRunner
-from openfl.utilities import Metric
-
-from src.parts import Squeeze as Narrow
-
-open("RAN", "w").close()  # Nobody may run this file.
-WIDTH = 3
-
-
-class HeartRunner(PyTorchTaskRunner):
-    def __init__(self, hidden, device="cpu", **kwargs):
-        super().__init__(device=device, **kwargs)
-        torch.manual_seed(0)
-        columns = self.data_loader.get_feature_shape()[0]
-        # The first layer reads every column.
-        self.first = nn.Linear(columns, hidden)
-        self.narrow = Narrow(hidden, WIDTH)
-        self.last = nn.Linear(WIDTH, self.data_loader.get_num_classes())
-        self.to(device)
-        # Plain steps do here.
-        self.optimizer = optim.SGD(self.parameters(), lr=0.05)
-        self.loss_fn = F.cross_entropy
-        if hidden > 3:
-            print("made")
-
-    def forward(self, x):
-        return self.last(self.narrow(F.relu(self.first(x))))
-
-    def train_(self, train_dataloader) -> Metric:
-        return Metric(name="loss", value=0)
-
-    def validate_(self, validation_dataloader) -> Metric:
-        return Metric(name="acc", value=1)
-'''
-
-PARTS = '''\
-from torch import nn
-
-
-class Squeeze(nn.Module):
-    """Fewer columns than before."""
-
-    def __init__(self, before, after):
-        super().__init__()
-        self.layer = nn.Linear(before, after)
-
-    def forward(self, x):
-        return self.layer(x)
-
-
-class Unused(nn.Module):
-    pass
-'''
-
-LOADER = """\
-import numpy as np
-from openfl.federated import PyTorchDataLoader
-
-
-def read(path, limit):
-    table = np.loadtxt(path, delimiter=",", skiprows=1)[:limit]
-    return table[:, :-1], table[:, -1].astype(int)
-
-
-class TableLoader(PyTorchDataLoader):
-    def __init__(self, data_path=None, batch_size=32, limit=100, **kwargs):
-        super().__init__(batch_size, **kwargs)
-        self.feature_shape = [4]
-        self.num_classes = 2
-        if data_path is None:
-            return
-        features, labels = read(data_path, limit)
-        cut = len(labels) * 4 // 5
-        self.X_train, self.y_train = features[:cut], labels[:cut]
-        self.X_valid, self.y_valid = features[cut:], labels[cut:]
-        self.train_loader = self.get_train_loader()
-
-    def get_feature_shape(self):
-        return self.feature_shape
-"""
+RUNNER = 'open("RAN", "w").close()  # Nobody may run this file,.\n'
 
 COLLABORATORS = "# Names.\ncollaborators:\n  - Clinic_A\n  - clinic-b\n"
 DATA = "# name,path\nClinic_A,/srv/hearts/table.csv\nclinic-b,data/table.csv\n"
@@ -193,12 +107,9 @@ WHOLE: Files = {
     "plan/plan.yaml": PLAN,
     "plan/cols.yaml": COLLABORATORS,
     "plan/data.yaml": DATA,
-    "src/__init__.py": "",
     "src/runner.py": RUNNER,
-    "src/parts.py": PARTS,
-    "src/records.py": LOADER,
 }
-"""A workspace of 1.9 of which model and loader can be carried over."""
+"""A workspace of 1.9."""
 
 OLD_PLAN = """\
 aggregator:
@@ -239,110 +150,15 @@ straggler_handling_policy:
 something_new: {switch: 7}
 """
 
-OLD_RUNNER = '''\
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-import torch.optim as optim
-
-from openfl.federated import PyTorchTaskRunner
-from .told import half_loss
-
-
-class PictureRunner(PyTorchTaskRunner):
-    """Reads pictures."""
-
-    def __init__(self, device='cpu', **kwargs):
-        """Begin."""
-        super().__init__(device=device, **kwargs)
-        self.num_classes = self.data_loader.get_num_classes()
-        self.init_network(device=self.device, **kwargs)
-        self._init_optimizer(lr=kwargs.get('lr'))
-        self.loss_fn = half_loss
-        self.initialize_tensorkeys_for_functions()
-
-    def _init_optimizer(self, lr):
-        self.optimizer = optim.Adam(self.parameters(), lr=float(lr or 1e-3))
-
-    def init_network(self, device, kernels, print_model=True, **kwargs):
-        channels = self.feature_shape[0]
-        self.layer = nn.Conv2d(channels, kernels, 3)
-        self.norm = nn.BatchNorm2d(kernels)
-        self.end = nn.LazyLinear(self.num_classes)
-        if print_model:
-            print(self)
-        self.to(device)
-
-    def forward(self, x):
-        x = F.dropout(self.norm(self.layer(x)).flatten(1), p=0.5)
-        return torch.softmax(self.end(x), dim=1)
-
-    def validate(self, col_name, round_num, input_tensor_dict, **kwargs):
-        return {}, {}
-
-    def reset_opt_vars(self):
-        self._init_optimizer(lr=1)
-'''
-
-TOLD = """\
-from openfl.federated import PyTorchDataLoader
-
-
-def half_loss(output, target):
-    return (output - target).abs().sum() / 2
-
-
-def write_metric(*words):
-    raise RuntimeError("never called")
-
-
-class Shards(PyTorchDataLoader):
-    def __init__(self, data_path, batch_size, **kwargs):
-        super().__init__(batch_size, **kwargs)
-        self.X_train, self.y_train, self.X_valid, self.y_valid = shard(int(data_path))
-"""
-
 OLD: Files = {
     **INCLUDED,
     "plan/plan.yaml": OLD_PLAN,
     "plan/cols.yaml": "collaborators:\n",
     "plan/data.yaml": "one,1\ntwo,2\n",
-    "src/pictures.py": OLD_RUNNER,
-    "src/told.py": TOLD,
 }
-"""A workspace of 1.5: shards instead of paths, an optimiser and a network in methods of their own."""
+"""A workspace of 1.5: shards instead of paths."""
 
-WRAPPED_RUNNER = """\
-from openfl.federated import PyTorchTaskRunner
-from src.network import make_network
-
-
-class Wrapped(PyTorchTaskRunner):
-    def __init__(self, device="cpu", **kwargs):
-        super().__init__(device=device, **kwargs)
-        self.model = make_network()
-        self.model.to(device)
-"""
-
-NETWORK = """\
-from torch import nn
-
-SIZES = [(4, 3), (3, 2)]
-
-
-def make_network():
-    return nn.Sequential(*(nn.Linear(before, after) for before, after in SIZES))
-"""
-
-WRAPPED: Files = {
-    **WHOLE,
-    "plan/plan.yaml": PLAN.replace("src.runner.HeartRunner", "src.wrapped.Wrapped").replace("hidden: 6, ", ""),
-    "src/wrapped.py": WRAPPED_RUNNER,
-    "src/network.py": NETWORK,
-}
-"""A runner that holds its model, and has no forward pass of its own."""
-
-SAMPLES = {"whole": WHOLE, "old": OLD, "wrapped": WRAPPED}
+SAMPLES = {"whole": WHOLE, "old": OLD}
 
 
 def write_files(folder: Path, files: Files) -> Path:
