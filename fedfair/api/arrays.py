@@ -70,7 +70,7 @@ class ArrayFederation:
 
     Attributes:
         plan: by which they are trained.
-        sites: everybody's records.
+        sites: the records of every site.
         coding: the classes of the labels.
     """
 
@@ -80,7 +80,7 @@ class ArrayFederation:
 
     @property
     def schema(self) -> FeatureSchema:
-        """The features of everybody's records."""
+        """The features of all sites' records."""
         return next(iter(self.sites.values())).train.schema
 
 

@@ -29,7 +29,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
 
     Args:
         worst_group_size: the smallest share of the people that is protected (rho), above 0 to 1.
-        tradeoff: weight of everybody's mean (epsilon), from 0 to 1; at 1 this is logistic regression.
+        tradeoff: weight of the overall mean (epsilon), from 0 to 1; at 1 this is logistic regression.
         ridge: factor of half the squared weights of the standardised columns, at least 0; None for one record's
             share of everybody, which matters only where classes can be separated.
 

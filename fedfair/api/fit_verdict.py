@@ -27,7 +27,7 @@ class FitVerdict:
     Attributes:
         worst_group_size: the share that was protected.
         worst: mean loss of the worst group of that size.
-        guess: the least that this is with one prediction for everybody.
+        guess: the least that this is with one prediction for all records.
         served_from: the smallest of 5 %, 10 %, ... 100 % from which on every worst group fares better than that;
             None where no size does.
     """

@@ -1,6 +1,6 @@
 """The records of an estimator before a fit: each kind once, in one order, standardised, with what it counts.
 
-A sample weight is a number of people: a record of weight 2 is two people, and of weight 0 nobody. So equal records
+A sample weight is a number of people: a record of weight 2 is two people, and of weight 0 none. So equal records
 are put together, and the fit is the same, to the last bit, in whatever order and multiplicity they are given.
 """
 

@@ -24,7 +24,7 @@ class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
 
     Args:
         worst_group_size: the smallest share of the people that is protected (rho), above 0 to 1.
-        tradeoff: weight of everybody's mean (epsilon), from 0 to 1; at 1 this is least squares.
+        tradeoff: weight of the overall mean (epsilon), from 0 to 1; at 1 this is least squares.
         ridge: factor of half the squared weights of the standardised columns, at least 0; None for one record's
             share of everybody.
 
@@ -72,7 +72,7 @@ class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
         constant = regression_design(held.features[:, :0], targets, ridge=ridge, shares=held.shares)
 
         def guess(size: float) -> float:
-            # The best for the worst group alone: nobody could guess better for it.
+            # The best for the worst group alone: no guess is better for it.
             return held.worst(_squared_errors(constant, fit_linear(constant, size, 0.0)) * unit**2, size)
 
         self.verdict_: FitVerdict = fit_verdict(

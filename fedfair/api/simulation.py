@@ -193,7 +193,7 @@ def simulate(
     """Run a whole federation on this machine, with the draws, the sums and the model of the deployed one.
 
     With arrays, no plan is needed. It then trains a linear model on standardised columns, and protects the worst
-    30 % with a weight of 30 % on everybody's mean, as in a new workspace. Any section of a plan changes that.
+    30 % with a weight of 30 % on the overall mean, as in a new workspace. Any section of a plan changes that.
 
     Args:
         source: a plan, the path of one, or the records of each site by its name: `(X, y)`, or a mapping from

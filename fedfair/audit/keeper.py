@@ -268,7 +268,7 @@ class Keeper:
 
 
 def _check_owner(path: Path, found: RecordReader, owner: Ownership) -> None:
-    """Refuse to go on with the record of somebody else."""
+    """Refuse to continue the record of another participant."""
     if found.opened is None:
         return
     theirs, own = (*found.names, found.opened.key), (*owner.names, owner.public_key)

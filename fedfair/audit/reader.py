@@ -162,7 +162,7 @@ class RecordReader:
             self._begin_file()
             for line in lines:
                 if self._length == 0 and self._segment > 1:
-                    # Nobody else has begun this file, so nothing that is no entry may stand at its beginning.
+                    # Only this writer begins this file, so its first line must be an entry.
                     self._take_first(line)
                 else:
                     self._take(line)

@@ -1,4 +1,4 @@
-"""Where a writer goes on: the end of the present file of a record, read at a start without its whole history.
+"""Where a writer resumes: the end of the present file of a record, read at a start without its whole history.
 
 Of a short file everything is read. Of a long one, what stands behind the first signature in its end: that is the
 keeper's own, and states how many entries and messages stand before it. Earlier files are not read; the present one
@@ -31,7 +31,7 @@ _SIGNED = (b'"kind":"signed"', b'"kind":"continued"')
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The end of a record, where its writer goes on.
+    """The end of a record, where its writer resumes.
 
     Attributes:
         found: what was read.

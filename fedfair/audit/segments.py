@@ -1,4 +1,4 @@
-"""The files of one record: the present one, and the earlier ones beside it, which nobody writes to any more.
+"""The files of one record: the present one, and the earlier ones beside it, which are closed.
 
     NAME.jsonl            the present file, with the newest entries
     NAME.jsonl.000001     the first file that was closed; then .000002, and so on

@@ -55,7 +55,7 @@ class Answers:
     """How questions are answered.
 
     Attributes:
-        ask: returns what a person types; None where nobody can be asked.
+        ask: returns what a person types; None where there is no terminal.
         yes: whether a question that only delays is answered with yes; none that vouches for something is.
     """
 
@@ -71,7 +71,7 @@ class Answers:
             otherwise: what was not done after a no.
 
         Raises:
-            PlanError: the answer is no, or nobody can be asked.
+            PlanError: the answer is no, or there is no terminal.
         """
         if not self.yes:
             self.certain(question, option, otherwise)
@@ -85,7 +85,7 @@ class Answers:
             otherwise: what was not done after a no.
 
         Raises:
-            PlanError: the answer is no, or nobody can be asked.
+            PlanError: the answer is no, or there is no terminal.
         """
         if self.text(f"{question} [y/N]", option).lower() not in {"y", "yes"}:
             raise PlanError(otherwise, "the same command asks again")
@@ -94,7 +94,7 @@ class Answers:
         """Return the answer to a question.
 
         Raises:
-            PlanError: nobody can be asked.
+            PlanError: there is no terminal.
         """
         if self.ask is None:
             raise _nobody_to_ask(question, option)

@@ -27,9 +27,9 @@ def extend(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """Let a finished run go on with more rounds. Every site approves the longer plan.
+    """Continue a finished run with more rounds. Every site approves the longer plan.
 
-    It goes on from its last state: weights, threshold, moments, control variates, scaling and evaluations.
+    It continues from its last state: weights, threshold, moments, control variates, scaling and evaluations.
 
     A site that took part compares this state with its own copy of the run.
     """

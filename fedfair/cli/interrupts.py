@@ -1,9 +1,9 @@
-"""Interrupts that wait, and interrupts that nobody may lose.
+"""Interrupts that are delayed, and interrupts that must not be lost.
 
 What must not be torn in the middle is done whole, then the interrupt arrives.
 
 A signal's handler runs between any two steps of the main thread, also inside the standard library: an interrupt
-in the middle of `subprocess.Popen` leaves a child that nobody knows of. Blocking the signal instead would not do,
+in the middle of `subprocess.Popen` leaves an orphaned child. Blocking the signal instead would not do,
 because a child inherits what is blocked and could then not be asked to stop.
 """
 

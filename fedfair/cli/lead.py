@@ -168,7 +168,7 @@ def _is_signed(asked: SiteRequest) -> bool:
 
 
 def _answer(target: Path, signer: Authority) -> None:
-    """Write the archive that answers everybody, or say who is still to be admitted."""
+    """Write the archive that answers all sites, or say who is still to be admitted."""
     from fedfair.cli.plan_digest import digest_of
     from fedfair.plan.digest import format_digest
     from fedfair.report.plan_review import plan_review

@@ -119,7 +119,7 @@ def _policy(plan: Plan) -> dict[str, object]:
     """Return the terms that let a site of this machine take part, and nothing beyond."""
     mode = plan.secure_aggregation.mode
     terms: dict[str, object] = {"mode": mode} if is_masked(plan) else {"allow_plain_sums": True}
-    # The records of a rehearsal are everybody's, and may be few.
+    # A rehearsal has the records of all sites, and they may be few.
     terms["min_records"] = 1
     if is_masked(plan) and not needs_everybody(plan):
         terms["min_collaborators"] = quorum(plan)
@@ -148,7 +148,7 @@ class Processes:
                 site = str(self._workspace.folder / f"{name}.yaml")
                 self._start(name, "collaborator", "start", "-n", name, "-c", site, "-p", plan, "--quiet")
         except BaseException:
-            # An interrupt may come between two starts, and then nobody calls __exit__.
+            # An interrupt may come between two starts, and then __exit__ is not called.
             self._stop()
             raise
         return self

@@ -1,4 +1,4 @@
-"""The faults of a model by the result of its run, told to everybody who uses the model's file.
+"""The faults of a model by the result of its run, shown to every user of the model's file.
 
 Decides where the result is looked for: beside the model, or beside the folder `save` that the model is in, as
 every run leaves them. A file that was copied away from its result says nothing of it, so a warning that is not

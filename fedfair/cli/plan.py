@@ -224,7 +224,7 @@ def new_module_command(
     name: str = typer.Argument("own", help="Name of the module: src/NAME.py."),
     plan_file: Path = PLAN,
 ) -> None:
-    """Write a commented module with an own loader and model, which runs as it is."""
+    """Write a commented module with an own loader and model, which runs unchanged."""
     from fedfair.workspace.new_module import task_text, write_module
 
     place = write_module(workspace_of(plan_file), name)

@@ -108,7 +108,7 @@ def _survey_words(outcome: SimulationOutcome) -> Iterator[str]:
 
 
 def _cluster(engine: Engine, workers: int | None, address: str | None) -> RayCluster:
-    """Return the workers that are asked for; refuse to be told of workers that nobody uses."""
+    """Return the workers that are asked for; refuse a number of workers that no engine uses."""
     given = "--workers" if workers is not None else "--address" if address is not None else None
     if given is not None and engine != "ray":
         raise PlanError(f"{given} is for --engine ray, and the engine is {engine}", "add --engine ray, or omit it")

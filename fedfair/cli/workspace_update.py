@@ -52,15 +52,15 @@ def take_update(raw: bytes, source: str, workspace: Path, answers: Answers, *, q
         raw: the archive.
         source: its name, for people.
         workspace: a workspace with a plan.
-        answers: how the question whether to go on is answered.
+        answers: how the question whether to continue is answered.
         quiet: whether to say nothing, for programs.
 
     Returns:
         Whether anything was changed.
 
     Raises:
-        PlanError: a run has begun, the archive is not sound, nobody agreed, or a file cannot be written; the old
-            workspace is whole.
+        PlanError: a run has begun, the archive is not sound, the operator did not agree, or a file
+            cannot be written; the old workspace is whole.
     """
     from collaborator.plan_change import check_not_begun, site_folder, void_approval
     from fedfair.cli.difference_words import digest_of_plan, show_difference

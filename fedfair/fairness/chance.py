@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError
 
 DELTA = 1e-4
-"""A model that is right about everybody is behind by more than chance less than once in ten thousand times."""
+"""A model with the right probabilities is behind by more than chance less than once in ten thousand times."""
 
 Array = NDArray[np.float64]
 

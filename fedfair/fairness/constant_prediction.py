@@ -1,4 +1,4 @@
-"""The best that a prediction without features can do: one distribution over the classes, the same for everybody.
+"""The best that a prediction without features can do: one distribution over the classes, the same for all records.
 
 A model that loses to it has learnt nothing that serves its aim. With class shares s, group size rho and tradeoff
 epsilon, the best constant prediction minimises (1 - epsilon) CVaR_rho + epsilon mean of the cross-entropy. By the
@@ -22,7 +22,7 @@ from fedfair.fairness.simplex import project_on_box
 
 
 def best_constant_risk(counts: Sequence[int], group_size: float, tradeoff: float = 0.0) -> float:
-    """Return the least (1 - tradeoff) CVaR + tradeoff mean that one prediction for everybody can have, in nats.
+    """Return the least (1 - tradeoff) CVaR + tradeoff mean that one prediction for all records can have, in nats.
 
     Args:
         counts: records of each class, at least one record in all; a class may have none.
@@ -51,7 +51,7 @@ def best_constant_risk(counts: Sequence[int], group_size: float, tradeoff: float
 
 
 def majority_share(counts: Sequence[int]) -> float:
-    """Return the accuracy of naming the most frequent class to everybody, in (0, 1].
+    """Return the accuracy of naming the most frequent class for all records, in (0, 1].
 
     Args:
         counts: records of each class, at least one record in all.

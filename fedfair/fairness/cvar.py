@@ -39,7 +39,7 @@ def tail_count(records: int, group_size: float) -> float:
 
 
 def worst_and_best(losses: NDArray[np.floating], group_size: float) -> tuple[float, float]:
-    """Return the mean loss of the worst group of a size, and of everybody else.
+    """Return the mean loss of the worst group of a size, and of all others.
 
     Args:
         losses: array (n,), n >= 1, finite and not negative.

@@ -19,11 +19,11 @@ from fedfair.fairness.cvar import descending, split_means
 
 @dataclass(frozen=True, slots=True)
 class GroupRisk:
-    """The risk of the worst group of one size, beside everybody else's.
+    """The risk of the worst group of one size, beside that of all others.
 
     Attributes:
         worst: mean loss of the worst share rho of the records (CVaR).
-        best: mean loss of the remaining share 1 - rho; NaN at rho = 1, where nobody remains.
+        best: mean loss of the remaining share 1 - rho; NaN at rho = 1, where no record remains.
         disparity: worst - best; NaN at rho = 1.
     """
 

@@ -34,7 +34,7 @@ From counts and sums alone: over one bin
 concave, the bin's part of (*) is at most its width times min(rho, mean of U). In the open bin the sum counts more
 than min(loss, L), so there the mean is at most that. Binning therefore loosens the bound, and never breaks it.
 
-Joined bins: a few outliers far above everybody else are published together with others, in a bin that may reach up
+Joined bins: a few outliers far above all others are published together with others, in a bin that may reach up
 to L. At each planned edge d inside such a bin, from e on, the number of its losses that are at least d is at most
 
     count               everywhere
@@ -72,7 +72,7 @@ MIN_DELTA = 1e-12
 """Smaller chances of error are beyond what the inverse of the binomial tail is tested for."""
 
 MIN_GROUP_SIZE = 1e-12
-"""The least share of everybody that a statement can be about; its inverse stays far below the largest float."""
+"""The least share of the population that a statement covers; its inverse stays far below the largest float."""
 
 MAX_RECORDS = 1 << 50
 MAX_SUM = 1e300

@@ -33,11 +33,11 @@ from fedfair.fairness.smoothness import stable_threshold_rate
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The objective: (1 - tradeoff) * mean of the worst group + tradeoff * mean of everybody.
+    """The objective: (1 - tradeoff) * mean of the worst group + tradeoff * overall mean.
 
     Attributes:
         worst_group_size: smallest share of the population that is protected (rho in the paper), in (0, 1].
-        tradeoff: weight of the mean over everybody (epsilon in the paper), in [0, 1].
+        tradeoff: weight of the overall mean (epsilon in the paper), in [0, 1].
         smoothing: the smoothed plus function and its gamma.
         loss_bound: upper end of the threshold's range (B in the paper), positive; None for no upper end.
     """

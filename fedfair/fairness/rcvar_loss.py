@@ -20,7 +20,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class RCVaRLoss(nn.Module):
-    """The mean of the worst group, smoothed, and some of everybody's mean: minimise it in place of a mean loss.
+    """The mean of the worst group, smoothed, and part of the overall mean: minimise it in place of a mean loss.
 
     With one loss for each record, give it to any optimiser together with the model's parameters:
 
@@ -35,7 +35,7 @@ class RCVaRLoss(nn.Module):
 
     Args:
         worst_group_size: the smallest share of the records that is protected (rho), above 0 to 1.
-        tradeoff: weight of the mean over everybody (epsilon), from 0 to 1.
+        tradeoff: weight of the overall mean (epsilon), from 0 to 1.
         smoothing: the smoothed plus function: zang, softplus, quadratic, chks or gaussian.
         gamma: width of the smoothing, above 0, in units of the loss.
         threshold: where the threshold begins, in units of the loss.

@@ -27,7 +27,7 @@ class Losses:
         labels: the class of each record, int64 array (n,); or its answer, float64 or int64 array (n, ...).
         predictions: the class that it was taken for, int64 array (n,); or what was predicted, array (n, ...).
         scores: the probabilities that the model gives, float64 array (n, columns): that of class 1 where there
-            are two classes, else one for each class. No columns where nobody asked for them.
+            are two classes, else one for each class. No columns where none were requested.
         figures: what of each record is summed beside its loss, float64 array (n, figures); no columns for classes.
         has_classes: whether a record's answer is one class.
     """

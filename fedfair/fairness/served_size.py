@@ -70,7 +70,7 @@ def served_sizes(intervals: Mapping[float, tuple[float, float]], mean: float, gu
 
     Args:
         intervals: by group size, in (0, 1]: two numbers with the worst group's mean loss between them.
-        mean: the mean loss of everybody; it is the risk at size 1.
+        mean: the mean loss of all records; it is the risk at size 1.
         guess: the loss of the uniform guess, above 0.
 
     Raises:

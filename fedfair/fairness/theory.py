@@ -293,7 +293,7 @@ def uniform_stability(
 def rcvar_of_bpf(group_size: float, floor: float) -> tuple[float, float]:
     """Return the (worst_group_size, tradeoff) at which RCVaR equals BPF, for every model and exactly.
 
-    BPF gives every record a weight in [eps/rho, 1/rho] of mean 1 and takes the worst: eps/rho for everybody,
+    BPF gives every record a weight in [eps/rho, 1/rho] of mean 1 and takes the worst: eps/rho for all,
     and the rest on the share (rho - eps)/(1 - eps) with the largest losses. So rho' = (rho - eps)/(1 - eps),
     eps' = eps/rho; the "additional term" of Appendix A belongs to eps' and is no error.
 

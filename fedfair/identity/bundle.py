@@ -168,7 +168,7 @@ def _check_not_older(cert_folder: Path, crl: x509.CertificateRevocationList) -> 
     if not path.exists():
         return
     present = list_number(read_list(path))
-    # An old list, genuine as it is, would take later revocations back.
+    # An old list, though genuine, would take later revocations back.
     if list_number(crl) < present:
         raise IdentityError(
             f"the bundle's revocation list is number {list_number(crl)}, this workspace has number {present}",

@@ -112,7 +112,7 @@ def single_uri(uris: list[str]) -> CertifiedParticipant:
     """Return the participant that a certificate with these URIs names.
 
     Raises:
-        IdentityError: there is no URI, or more than one, so that it names nobody or two.
+        IdentityError: there is no URI, or more than one, so it names no participant, or two.
     """
     if len(uris) != 1:
         raise IdentityError(
@@ -126,7 +126,7 @@ def participant_of(certificate: x509.Certificate) -> CertifiedParticipant:
     """Return whom `certificate` names.
 
     Raises:
-        IdentityError: it names nobody, two, somebody outside the scheme, or somebody whose role it does not carry.
+        IdentityError: it names no participant, two, one outside the scheme, or one whose role it does not carry.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -1,7 +1,7 @@
 """How long a certificate is good, and when its operator is warned: 30, 7 and 1 days ahead, and once it has ended.
 
 Decides when a warning is due, and that each is given once. Time comes from outside, so that a year takes no time
-in a test. Who is told, and in which form, is the actors' business.
+in a test. The actors decide who is notified, and how.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The revocation list: certificates that must no longer be accepted although they have not expired.
 
 An X.509 CRL, signed by the authority and carried to every site with each bundle. A list is made together with the
-authority, so "no list" never means "nobody is revoked": a missing, forged or stale list is refused. Otherwise,
+authority, so "no list" never means "none is revoked": a missing, forged or stale list is refused. Otherwise,
 anyone who can hide it could undo a revocation. A list is good for 400 days, longer than a certificate, because it
 travels by hand and a short period would stop federations rather than intruders. Source: RFC 5280, section 5.
 """
@@ -38,14 +38,14 @@ def decode_list(content: bytes) -> x509.CertificateRevocationList:
 
 
 def empty_list(authority: Authority, now: datetime) -> x509.CertificateRevocationList:
-    """Return the authority's first list, number 1, on which nobody stands."""
+    """Return the authority's first list, number 1, which is empty."""
     return _sign(authority, x509.CertificateRevocationListBuilder(), 1, now)
 
 
 def revoke(
     authority: Authority, crl: x509.CertificateRevocationList, serials: frozenset[int], now: datetime
 ) -> x509.CertificateRevocationList:
-    """Return the next list: everybody on `crl`, and `serials`.
+    """Return the next list: all of `crl`, and `serials`.
 
     Args:
         authority: signs the list; it must have signed `crl` as well.

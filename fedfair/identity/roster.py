@@ -1,9 +1,9 @@
 """The roster: which signing key belongs to which member, and the proof that a connection is that member's.
 
-The plan pins one Ed25519 key per collaborator, and every site has approved the plan, so nobody, not even the
+The plan pins one Ed25519 key per collaborator, and every site has approved the plan, so no one, not even the
 authority, can add or replace a member alone. A certificate is bound to a member by the member's own signature
 over the certificate's fingerprint, sent once per connection. A renewed certificate gets a new binding from the
-same key and needs nobody's approval; a certificate made by a rogue authority gets none. A binding seen by others
+same key and needs no one's approval; a certificate made by a rogue authority gets none. A binding seen by others
 is of no use to them, because it names the certificate whose private key only the member holds.
 """
 

@@ -148,10 +148,10 @@ def _name_in(certificate: bytes) -> str:
 
 
 def shown_name(auth_context: Mapping[str, Sequence[bytes]]) -> str:
-    """Return whom the certificate of a connection names, as a URI; empty where it names nobody.
+    """Return whom the certificate of a connection names, as a URI; empty where it names none.
 
     Costs next to nothing for a certificate that was seen before, and decides nothing: gRPC has made sure that the
-    authority signed it, but nobody has asked yet whether it was revoked, or is in the roster.
+    authority signed it, but it was not yet checked whether it was revoked, or is in the roster.
     """
     certificates = auth_context.get("x509_pem_cert", ())
     return _name_in(certificates[0]) if len(certificates) == 1 else ""

@@ -31,7 +31,7 @@ def connect(host: str, port: int, route: Route, timeout_seconds: float) -> socke
         timeout_seconds: for each step; also the time limit of the socket that is returned.
 
     Raises:
-        UnreachableError: nobody answers; trying again later may help.
+        UnreachableError: no host answers; trying again later may help.
         ConnectionRefusedByPeerError: the proxy refuses to connect this site; trying again does not help.
     """
     proxy = route.proxy

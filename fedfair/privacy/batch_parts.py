@@ -83,7 +83,7 @@ class Alone:
         return found
 
     def lead(self, method: str, *given: object, **named: object) -> None:
-        """Tell nobody."""
+        """Do nothing: there are no other processes."""
 
 
 ALONE = Alone()

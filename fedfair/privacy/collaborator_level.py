@@ -36,7 +36,7 @@ MAX_ROUNDING = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NoisedSums:
-    """The noise of one run's sums; everybody computes it from the plan.
+    """The noise of one run's sums; every party computes it from the plan.
 
     Attributes:
         length: entries of a vector (d).
@@ -101,7 +101,7 @@ class NoisedSums:
 
         Args:
             vector: float array (length,).
-            seed: of the noise; unknown to everybody else, and used once.
+            seed: of the noise; known to this site alone, and used once.
         """
         return self.whole_numbers(vector) + noise_share(self.length, self.share_variance, seed)
 

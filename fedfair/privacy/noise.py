@@ -6,8 +6,8 @@ numbers too.
 
 At a collaborator every stream is seeded with fresh entropy of the operating system, by `system_entropy`, and never
 by the plan or the aggregator: anyone who knows the seed can redraw the sample and take the noise off again. A
-simulation passes seeds that follow from the plan instead, so that it can be repeated; it holds everybody's records
-anyway, and its noise protects nobody. The generators are statistical, not cryptographic, and every statement says
+simulation passes seeds that follow from the plan instead, so that it can be repeated; it has all records anyway,
+and its noise protects no one. The generators are statistical, not cryptographic, and every statement says
 so. Seeds must at least be too many to try. PCG64 DXSM takes 128 bits. On a GPU the generator is Philox, whose 63
 bits a large computing centre could try, so noise there is the sum of four streams with seeds of their own,
 
@@ -47,7 +47,7 @@ Entropy: TypeAlias = Callable[..., int]
 """From words that say what a stream is for to its seed, a whole number from 0 on of any size."""
 
 
-def system_entropy(*words: str | int) -> int:  # noqa: ARG001 - a seed that nobody can repeat depends on nothing
+def system_entropy(*words: str | int) -> int:  # noqa: ARG001 - a seed that cannot be repeated depends on nothing
     """Return a seed of 256 bits from the operating system, another one with every call."""
     return secrets.randbits(ENTROPY_BITS)
 

@@ -53,7 +53,7 @@ class GaussianRelease:
 
 @dataclass(frozen=True, slots=True)
 class SkellamRelease:
-    """Masked sums of whole numbers, of which one collaborator's part is protected by everybody's noise shares.
+    """Masked sums of whole numbers, each collaborator's part protected by the noise shares of all sites.
 
     Attributes:
         purpose: what it was released for.

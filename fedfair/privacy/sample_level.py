@@ -63,7 +63,7 @@ class Trained(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """The mechanism on the gradients of single records; the same for everybody.
+    """The mechanism on the gradients of single records; the same at every site.
 
     Attributes:
         objective: whose weights are used; None where all weigh the same and the threshold rests (FedAvg).
@@ -141,8 +141,8 @@ class PrivateSteps:
         mechanism: clipping, weights and noise.
         expected_batch: how many records a batch has on average (b = q n), above 0.
         learning_rate: eta, of the model.
-        threshold_learning_rate: eta_c, of the threshold; None where it stays as it is.
-        draws: the noise of this round, of which nobody else may know the seed.
+        threshold_learning_rate: eta_c, of the threshold; None where it does not move.
+        draws: the noise of this round, whose seed is this site's secret.
         trainable: bool tensor (d,), False at entries that are never trained; None where all are.
         parts: the processes that compute every batch together; the one that leads draws the noise.
     """
@@ -273,7 +273,7 @@ class PrivateSteps:
         All others must get the very gradients that they have without that record: the same draws in the same
         places. So a sound record stands in for it, and counts for nothing there. Features of 0 would not do: an
         aggregator may send a model that has no finite numbers about them. Where the draws of a place leave no
-        stand-in sound, or nobody is sound, nothing is left.
+        stand-in sound, or no record is sound, nothing is left.
         """
         spread = sound.view(-1, *[1] * (features.dim() - 1))
         for stand_in in torch.nonzero(sound).flatten().tolist():

@@ -1,8 +1,8 @@
 """Skellam noise: what it is worth, how far it reaches, and how one share of it is drawn.
 
 Sk(mu) is the difference of two independent Poisson numbers of mean mu / 2: whole numbers of mean 0 and variance
-mu. The sum of shares is Sk of the sum of their variances, exactly, so that everybody can add a share of their own
-and nobody needs to be trusted with the noise. For a vector of whole numbers of which one collaborator's part has
+mu. The sum of shares is Sk of the sum of their variances, exactly, so that every site can add a share of its own
+and no party needs to be trusted with the noise. For a vector of whole numbers of which one collaborator's part has
 norms of at most D1 and D2, the sum with Sk(mu) on every entry is Renyi differentially private, with
 
     RDP(alpha) <= alpha D2^2 / (2 mu) + min( ((2 alpha - 1) D2^2 + 6 D1) / (4 mu^2),  3 D1 / (2 mu) )
@@ -111,7 +111,7 @@ def noise_share(length: int, variance: int, seed: int) -> NDArray[np.int64]:
     Args:
         length: how many.
         variance: v, from 1 to `MAX_SHARE_VARIANCE`.
-        seed: a whole number from 0 on, unknown to everybody else and used once.
+        seed: a whole number from 0 on, known to this site alone and used once.
     """
     source = np.random.Generator(np.random.PCG64DXSM(seed))
     share: NDArray[np.int64] = source.poisson(variance / 2, length)

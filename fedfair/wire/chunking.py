@@ -154,7 +154,7 @@ class Assembler:
         self._arrived += size
 
     def take(self, *, writable: bool = False) -> memoryview:
-        """Return the whole vector without a copy; only once, so that nobody keeps it by habit.
+        """Return the whole vector without a copy; only once, so that no caller keeps it by habit.
 
         Args:
             writable: whether the receiver may use its memory for something else.

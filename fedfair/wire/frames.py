@@ -110,7 +110,7 @@ class Abstain:
 
     A site that leaves, or refuses to come, without having been asked for a sum says so about sum 0. The reason is
     from a closed list, because words of a site's own could tell of its records. `accused` is the place in the
-    roster of the member whose sealed shares this site cannot open, 0 for nobody: what that member sealed decides.
+    roster of the member whose sealed shares this site cannot open, 0 for none: what that member sealed decides.
     """
 
     sum_number: SumNumber
@@ -230,7 +230,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Last frame of a run that came to its end."""
+    """Last frame of a finished run."""
 
     rounds: int
     outcome: str
@@ -262,7 +262,7 @@ class Chunk:
 
     Attributes:
         data: the piece.
-        sha256: of the frame that carries it, on this side of the wire; empty where nobody has computed it.
+        sha256: of the frame that carries it, on this side of the wire; empty where it was not computed.
     """
 
     data: bytes | memoryview
@@ -373,5 +373,5 @@ def _exactly(frame: Frame, field: str, value: bytes, size: int) -> None:
 
 
 def _make_showable(frame: Frame, field: str, text: str, limit: int = MAX_TEXT_CHARACTERS) -> None:
-    # A frozen value may finish its own construction; nobody has seen it yet.
+    # A frozen value may finish its own construction: no other code has it yet.
     object.__setattr__(frame, field, showable(text, limit))

@@ -70,7 +70,7 @@ class ReceivedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedState:
-    """A state of the run (`run.packed_state`), which nobody has vouched for."""
+    """A state of the run (`run.packed_state`), which no member has vouched for."""
 
     packed: memoryview
 

@@ -1,6 +1,6 @@
 """A workspace as one file: what all must have, and nothing that is anybody's own.
 
-Decides what travels: the YAML files of `plan/` with their models before round 1 (or the state that a run goes on
+Decides what travels: the YAML files of `plan/` with their models before round 1 (or the state that a run continues
 from), and the files of `src/`. Keys, data, trained models, approvals and `collaborator.yaml` never do. The same
 rule holds on the way in: no archive, however made, can write anything but new files under `plan/` and `src/`, and
 it writes all of them or none.

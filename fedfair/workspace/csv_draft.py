@@ -248,7 +248,7 @@ def _guess_number(column: SurveyedColumn, guess: _Guess) -> None:
 
 
 def _doubt_about_number(column: SurveyedColumn, codes: Sequence[float], *, distinct: bool) -> str:
-    """Return what may be meant instead of a measurement; no value is told."""
+    """Return what may be meant instead of a measurement; no value is shown."""
     if distinct:
         return "all its values are distinct: a measurement, or an identifier?"
     if column.name.lower().endswith("id"):

@@ -1,7 +1,7 @@
-"""Makes a plan with more rounds out of one whose run is finished: the same plan, and the state it goes on from.
+"""Makes a plan with more rounds out of one whose run is finished: the same plan, and the state it continues from.
 
 Decides what changes in the workspace: the number of rounds in `plan.yaml`, and beside it `plan.initial.yaml` with
-the digests, the weights, and the state itself. Everything else that people wrote stays as it is, to the letter.
+the digests, the weights, and the state itself. Everything else that people wrote stays unchanged.
 The files change all at once, or none does (`update.py`).
 """
 
@@ -52,7 +52,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that has come to its end.
+    """A finished run.
 
     Attributes:
         state: its last one.
@@ -77,7 +77,7 @@ class FinishedRun:
 
 
 def extension(plan_file: Path, before: InitialModel, run: FinishedRun, rounds: int) -> Extension:
-    """Return the plan by which a finished run goes on; nothing is written.
+    """Return the plan by which a finished run continues; nothing is written.
 
     Args:
         plan_file: the plan of that run, in a workspace.
