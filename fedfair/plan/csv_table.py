@@ -7,12 +7,12 @@ description is `fedfair.tables.feature_coding`'s business.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
+from fedfair.plan.csv_groups import AnswerKeys, FileKeys, NumberKeys, listed_twice
 from fedfair.plan.fields import (
     LIST,
     LIST_WORD,
@@ -30,8 +30,6 @@ from fedfair.plan.losses import Answers
 Columns = Annotated[
     Annotated[Items[Text], Tag(LIST)] | Annotated[Literal["all"], Tag(LIST_WORD)], Discriminator(list_or_word)
 ]
-
-MIN_CLASSES = 2
 
 NUMBER_POLICIES = ("refuse", "mean", "zero")
 OTHER, OWN, MISSING = "other", "own", "missing"
@@ -70,9 +68,6 @@ Encoding = Literal[
     "euc-kr",
 ]
 """Encodings that Python brings on every machine, so that a plan means the same file everywhere."""
-
-DATE_DIRECTIVES = frozenset("YymdjHMSf%")
-"""Letters that may follow a % in the form of a date; no names of months, which a locale decides, and no zones."""
 
 Range = Annotated[tuple[float, float], Field(strict=False)]
 
@@ -195,18 +190,30 @@ class CsvData(Section):
         return values
 
     @property
+    def file(self) -> FileKeys:
+        """How files write the rows."""
+        return FileKeys(self.columns, self.separator, self.decimal, self.thousands)
+
+    @property
+    def answer(self) -> AnswerKeys:
+        """What is predicted of a record."""
+        columns = (self.label, self.target, self.labels, self.time, self.event)
+        return AnswerKeys(*columns, self.label_above, self.label_classes)
+
+    @property
+    def numbers(self) -> NumberKeys:
+        """The columns of numbers."""
+        return NumberKeys(None if isinstance(self.numeric, str) else self.numeric, self.ranges, self.dates)
+
+    @property
     def answer_columns(self) -> tuple[str, ...]:
         """The columns that are predicted: one class, one number, several labels, or a time and its event."""
-        return tuple(name for name in (self.label, self.target, *self.labels, self.time, self.event) if name)
+        return self.answer.columns
 
     @property
     def answers(self) -> Answers:
         """The kind of a record's answer."""
-        if self.target is not None:
-            return "number"
-        if self.time is not None or self.event is not None:
-            return "time"
-        return "labels" if self.labels else "class"
+        return self.answer.kind
 
     @property
     def label_classes(self) -> tuple[tuple[Scalar, ...], ...] | None:
@@ -242,14 +249,12 @@ class CsvData(Section):
     def faults(self) -> Iterator[Fault]:
         """Yield every rule that the description breaks; none where it is a section that was validated."""
         return itertools.chain(
-            self._answer_faults(),
+            self.answer.faults(),
             self._feature_faults(),
-            self._label_faults(),
-            self._column_faults(),
             self._missing_faults(),
-            self._range_faults(),
+            self.numbers.faults(),
             self._row_faults(),
-            self._form_faults(),
+            self.file.faults(self.named_columns),
         )
 
     @property
@@ -273,63 +278,13 @@ class CsvData(Section):
             if name in self.answer_columns:
                 yield Fault(("numeric", index), f"the label {name!r} is also a feature", "remove it from numeric")
         for name, values in self.categorical.items():
+            if name in self.answer_columns:
+                place = ("categorical", name)
+                yield Fault(place, f"the label {name!r} is also a feature", "remove it from categorical")
             if not values:
                 yield Fault(("categorical", name), "has no values", "list at least 1")
             for index, value in repeated(values):
-                yield _listed_twice(("categorical", name, index), value)
-
-    def _answer_faults(self) -> Iterator[Fault]:
-        """Yield a fault where no column is predicted, or columns of two kinds are."""
-        for name in self.answer_columns:
-            if name in self.categorical:
-                place = ("categorical", name)
-                yield Fault(place, f"the label {name!r} is also a feature", "remove it from categorical")
-        stated = {
-            "label": self.label is not None,
-            "target": self.target is not None,
-            "labels": bool(self.labels),
-            "time and event": self.time is not None or self.event is not None,
-        }
-        named = [name for name, is_stated in stated.items() if is_stated]
-        if not named:
-            remedy = "name the column to predict, or state target, labels, or time and event"
-            yield Fault(("label",), "is null", remedy)
-        if len(named) > 1:
-            yield Fault((), f"states {' and '.join(named)}, and a record has one answer", "keep one of them")
-        if (self.time is None) != (self.event is None):
-            lacking = "time" if self.time is None else "event"
-            yield Fault((lacking,), "is missing; survival needs time and event", "name the column")
-        for index, column in repeated(self.labels):
-            yield Fault(("labels", index), f"column {column!r} is listed twice", "remove one of them")
-        for key, value in (("label_values", self.label_values), ("label_above", self.label_above)):
-            if value is not None and self.label is None and named:
-                yield Fault((key,), f"has no meaning with {named[0]}", "remove it")
-
-    def _label_faults(self) -> Iterator[Fault]:
-        if self.label_values is not None and self.label_above is not None:
-            message = f"is {self.label_above:g} while label_values lists the classes"
-            yield Fault(("label_above",), message, "remove one of them")
-        classes = self.label_classes
-        if classes is None:
-            return
-        if len(classes) < MIN_CLASSES:
-            yield Fault(("label_values",), f"lists fewer than {MIN_CLASSES} classes", "list at least 2")
-        for index, values in enumerate(classes):
-            if not values:
-                yield Fault(("label_values", index), "is a class without values", "list its values or remove it")
-        placed = [(index, value) for index, values in enumerate(classes) for value in values]
-        for position, value in repeated([value for _, value in placed]):
-            yield _listed_twice(("label_values", placed[position][0]), value)
-
-    def _column_faults(self) -> Iterator[Fault]:
-        if self.columns is None:
-            return
-        for index, name in repeated(self.columns):
-            yield Fault(("columns", index), f"column {name!r} is listed twice", "give every column its own name")
-        for name in self.named_columns:
-            if name not in self.columns:
-                message = f"does not list column {name!r}, which the plan uses"
-                yield Fault(("columns",), message, "name every column of the file, in the file's order")
+                yield listed_twice(("categorical", name, index), value)
 
     def _missing_faults(self) -> Iterator[Fault]:
         for name, policy in self.missing_of.items():
@@ -348,17 +303,6 @@ class CsvData(Section):
                 if not self._is_feature(name):
                     yield Fault((key, name), f"column {name!r} is no feature", "name a numeric or categorical one")
 
-    def _range_faults(self) -> Iterator[Fault]:
-        if isinstance(self.numeric, str) and self.ranges:
-            yield Fault(("ranges",), "names columns while numeric is all", "list the numeric columns by name")
-            return
-        for name, (least, greatest) in self.ranges.items():
-            if name not in self.numeric:
-                yield Fault(("ranges", name), f"column {name!r} is not numeric", "name a column of numeric")
-            if least >= greatest:
-                message = f"from {least:g} to {greatest:g} is no range"
-                yield Fault(("ranges", name), message, "write [least, greatest]")
-
     def _row_faults(self) -> Iterator[Fault]:
         for name, values in self.rows.items():
             if not values:
@@ -367,31 +311,8 @@ class CsvData(Section):
             message = "names a file of each collaborator beside train, test or collaborator"
             yield Fault(("train_of",), message, "keep one of the two ways to say whose a row is")
 
-    def _form_faults(self) -> Iterator[Fault]:
-        if self.thousands == self.decimal:
-            message = f"is {self.thousands!r}, and so is decimal"
-            yield Fault(("thousands",), message, "state the mark of each")
-        if self.separator == self.thousands == " ":
-            message = "is a blank, and blanks separate the fields"
-            yield Fault(("thousands",), message, "state another separator, or null")
-        for name, form in self.dates.items():
-            if isinstance(self.numeric, str):
-                yield Fault(("dates",), "names columns while numeric is all", "list the numeric columns by name")
-                return
-            if name not in self.numeric:
-                yield Fault(("dates", name), f"column {name!r} is not numeric", "name a column of numeric")
-            used = set(re.findall(r"%(.?)", form, re.DOTALL))
-            if not used & {"Y", "y"} or not used <= DATE_DIRECTIVES:
-                message = f"{form!r} is no form of a date that can be read everywhere"
-                remedy = 'write it like "%Y-%m-%d" or "%d.%m.%Y %H:%M": %Y or %y, and any of %m %d %j %H %M %S %f'
-                yield Fault(("dates", name), message, remedy)
-
     def _is_feature(self, name: str) -> bool:
         """Return whether a column may be one; under numeric: all, whatever has no other role."""
         if isinstance(self.numeric, str):
             return name not in {*self.answer_columns, self.collaborator, *self.keep}
         return name in self.categorical or name in self.numeric
-
-
-def _listed_twice(place: tuple[str | int, ...], value: object) -> Fault:
-    return Fault(place, f"value {value!r} is listed twice", "remove one of them")
