@@ -1,60 +1,50 @@
 """A saved model that predicts: its file alone says what it takes, how that is scaled, and what it returns.
 
-Decides how features are scaled and missing values filled, and that logits, probabilities and losses are computed
-as an evaluation computes them (`training.inference`). Only a model of own code ("module:function") needs more than
+Decides that logits, probabilities and losses are computed as an evaluation computes them (`training.inference`);
+filling and scaling are `model_inputs.py`'s. Only a model of own code ("module:function") needs more than
 its file: the workspace with the very plan and code that trained it, whose digest is compared. How raw records are
 read is `raw_rows.py`'s business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from fedfair.aggregation.calibration import Calibration
-from fedfair.aggregation.feature_scaling import scale_columns
-from fedfair.aggregation.target_scaling import TargetScaling, of_features, scaled_columns, target_scaling
+from fedfair.aggregation.target_scaling import TargetScaling, target_scaling
 from fedfair.errors import DataError
 from fedfair.plan.fields import Scalar, is_reference
 from fedfair.plan.losses import Loss, OwnLoss, has_classes
 from fedfair.plan.task import ModelSpec
 from fedfair.prediction.answers import answer_names, answer_table, answers
 from fedfair.prediction.calibrated_chances import calibrated_chances, fits_of
+from fedfair.prediction.model_inputs import ModelInputs
 from fedfair.prediction.own_code import OwnCode, checked_code
 from fedfair.prediction.raw_rows import (
     RawColumns,
     RawRows,
-    classes_of_labels,
-    raw_columns,
-    rows_of_array,
-    rows_of_table,
+    answers_given,
 )
-from fedfair.prediction.raw_tables import GIVEN, table_of
 from fedfair.run.calibration_words import answer_words
-from fedfair.run.model_description import ModelDescription, schema_of, source_of
+from fedfair.run.model_description import ModelDescription, schema_of
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.run.which_model import WhichModel
-from fedfair.tables.feature_coding import answers_of
-from fedfair.tables.pixels import Values, are_pixels, feature_values
-from fedfair.tables.ranges import scaled_features
-from fedfair.tables.text_table import Faults, TextTable, counted
+from fedfair.tables.pixels import Values
+from fedfair.tables.text_table import counted
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
 from fedfair.training.models import build_model
 from fedfair.training.record_loss import record_loss
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    Records = pd.DataFrame | Mapping[str, ArrayLike] | NDArray[np.generic] | Sequence[Sequence[object]]
-
-SHOWN_ROWS = 20
+    from fedfair.prediction.model_inputs import Records
 
 
 class SavedModel:
@@ -77,18 +67,15 @@ class SavedModel:
         self._module = module.eval()
         self._target = target_scaling(described.origin.description.record_loss, described.saved.scaling)
         self._module.record_loss = self._module.record_loss.under(self._target)
-        self._schema = schema_of(described.origin.description)
-        self._fills = dict(fills or {})
-        trained = raw_columns(source_of(described.origin.description), self._schema)
-        self._raw = trained.with_gaps(self._fills)
-        self._check_scaling()
-        self._check_fills(trained)
+        self._inputs = ModelInputs(described, fills)
 
     def __repr__(self) -> str:
         described, told = self._described, ", ".join(str(label) for label in self.classes)
         told = told if self.has_classes else self.loss.title
         rounds = counted(int(described.saved.round), "round")
-        return f"SavedModel({described.origin.federation!r}, {self._schema.input_shape} to {told}, {rounds})"
+        return (
+            f"SavedModel({described.origin.federation!r}, {self._inputs.schema.input_shape} to {told}, {rounds})"
+        )
 
     @property
     def which(self) -> WhichModel | None:
@@ -120,12 +107,12 @@ class SavedModel:
 
         Columns of `numeric: all` have no names in the plan: an array gives them first, sorted by their names.
         """
-        return self._raw.names or ()
+        return self._inputs.raw.names or ()
 
     @property
     def raw(self) -> RawColumns:
         """How raw records of this model are read."""
-        return self._raw
+        return self._inputs.raw
 
     @property
     def described(self) -> DescribedModel:
@@ -218,7 +205,7 @@ class SavedModel:
         Raises:
             DataError: the answers are masks.
         """
-        count = int(np.prod(self._schema.output_shape))
+        count = int(np.prod(self._inputs.schema.output_shape))
         return answer_names(self.loss, self.description.label.names, count)
 
     def answers(self, rows: RawRows) -> NDArray[np.float64]:
@@ -239,40 +226,14 @@ class SavedModel:
             DataError: as for `predict`, or the label is missing, or is none that the plan names.
         """
         rows = self.rows(records)
-        if not self.has_classes:
-            return self._losses_of_numbers(rows)
-        labels = None if rows.table is None else classes_of_labels(self._raw, rows.table)
-        if rows.table is None or labels is None:
-            column = self.description.label.column
-            raise DataError(f"{GIVEN} have no label{f' {column}' if column else ''}", "give it as one more column")
-        faults, column = Faults(rows.table), str(self._raw.spec and self._raw.spec.label)
-        faults.add(column, "a label that the model does not know", labels < 0, f"it knows {self.classes}")
-        faults.refuse()
-        return self._losses_of(rows, labels)
-
-    def _losses_of_numbers(self, rows: RawRows) -> NDArray[np.float64]:
-        spec, table = self._raw.spec, rows.table
-        wanted = () if spec is None else spec.answer_columns
-        missing = [name for name in wanted if table is None or name not in table.columns]
-        if spec is None or table is None or missing:
-            named = f" {missing[0]}" if missing else ""
-            raise DataError(f"{GIVEN} have no answer{named}", "give it as one more column")
-        faults = Faults(table)
-        found = answers_of(table, spec, 0, faults)
-        faults.refuse()
-        return self._losses_of(rows, found)
-
-    def _losses_of(self, rows: RawRows, given: NDArray[Any]) -> NDArray[np.float64]:
-        placed = torch.from_numpy(self._target.placed(given))
+        placed = torch.from_numpy(self._target.placed(answers_given(self._inputs.raw, rows.table)))
         found = self._module.record_loss.natural(self._outputs(rows), placed)
         losses: NDArray[np.float64] = found.detach().numpy()
         return losses
 
     def rows(self, records: Records) -> RawRows:
         """Return records as the model takes them, not yet scaled. Raises DataError as `predict` does."""
-        if isinstance(records, np.ndarray | Sequence):
-            return rows_of_array(self._raw, np.asarray(records))
-        return rows_of_table(self._raw, table_of(records, self._raw.spec))
+        return self._inputs.rows(records)
 
     def scaled(self, rows: RawRows) -> Values:
         """Return features (n, *input_shape) filled in and scaled, as the model takes them, or bytes of images.
@@ -280,15 +241,7 @@ class SavedModel:
         Raises:
             DataError: a value is missing that nothing fills in.
         """
-        described, features = self._described.saved, rows.features
-        if are_pixels(features):
-            return features
-        numbers = self._stated(feature_values(features))
-        if described.scaling is not None:
-            return scale_columns(numbers, self._schema.numeric, of_features(self.loss, described.scaling))
-        if self.description.input.by_ranges and self._schema.numeric:
-            return scaled_features(numbers, self._schema)
-        return self._filled(numbers, rows.table)
+        return self._inputs.scaled(rows)
 
     @property
     def target(self) -> TargetScaling:
@@ -319,58 +272,6 @@ class SavedModel:
             raise DataError(f"this model predicts no class; its loss is the {self.loss.title}", "use predict")
         logits = self.logits(rows)
         return loss.chances(logits).numpy(), loss.classes_of(logits).numpy()
-
-    def _check_scaling(self) -> None:
-        """Refuse a model that was saved before the features were scaled: its figures would be another's."""
-        saved = self._described.saved
-        columns = scaled_columns(self.loss, len(self._schema.numeric))
-        if self.description.input.by_sums and saved.scaling is None and saved.round == 0 and columns:
-            raise DataError(
-                "this model does not say how its features are scaled: it is from before the first round",
-                "give a model that was saved after it, such as save/last.safetensors",
-            )
-
-    def _check_fills(self, trained: RawColumns) -> None:
-        if not self._fills:
-            return
-        scales = self._described.saved.scaling is not None or self.description.input.by_ranges
-        fixed = [name for name in self._fills if scales and not trained.refuses_gaps(name)]
-        if fixed:
-            raise DataError(
-                f"this model fills in missing numbers itself, as it did in training, also those of '{fixed[0]}'",
-                "give no number to fill in",
-            )
-        numbers = [self._schema.names[place] for place in self._schema.numeric if self._schema.names]
-        unknown = [name for name in self._fills if name not in numbers]
-        if unknown:
-            raise DataError(f"'{unknown[0]}' is no numeric column of this model", f"they are {', '.join(numbers)}")
-
-    def _stated(self, given: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return features in which each missing number is the one that was stated for its column."""
-        if not self._fills:
-            return given
-        features = given.copy()
-        for name, number in self._fills.items():
-            place = self._schema.names.index(name)
-            features[np.isnan(features[:, place]), place] = number
-        return features
-
-    def _filled(self, given: NDArray[np.floating], table: TextTable | None) -> NDArray[np.floating]:
-        """Return features without a gap; a DataError names one for which no number was stated."""
-        missing = np.isnan(given)
-        if not missing.any():
-            return given
-        left = np.argwhere(missing)
-        if len(left):
-            place = int(left[0][1])
-            name = self._schema.name_of((place,))
-            where = [int(row) for row, column in left if column == place]
-            raise DataError(
-                f"{_places_of(table, where)}: {name} is missing, and training filled in each site's own "
-                "mean, which the model's file does not have",
-                f"fill them in, or give this site's own mean with --fill {name.strip(chr(39))}=NUMBER",
-            )
-        return given
 
 
 def load_model(
@@ -445,12 +346,3 @@ def _module(own: OwnCode) -> FlatModel:
         )
     module.load(described.saved.model.vector)
     return module
-
-
-def _places_of(table: TextTable | None, rows: Sequence[int]) -> str:
-    """Return in words where some rows are."""
-    if table is None:
-        return f"{GIVEN}, {counted(len(rows), 'row')}"
-    more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
-    shown = ", ".join(str(table.lines[row]) for row in rows[:SHOWN_ROWS])
-    return f"{table.path}, {table.place} {shown}{more}"

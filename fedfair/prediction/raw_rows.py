@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from fedfair.tables.acs import EMPLOYED
 from fedfair.tables.acs import FEATURES as ACS_FEATURES
 from fedfair.tables.acs import TARGET as ACS_TARGET
 from fedfair.tables.eicu import STAY_COLUMNS, stay_features
-from fedfair.tables.feature_coding import Advice, coded_features, value_places
+from fedfair.tables.feature_coding import Advice, answers_of, coded_features, value_places
 from fedfair.tables.number_texts import form_of
 from fedfair.tables.own_form import own_table
 from fedfair.tables.pixels import Values, is_image
@@ -216,26 +216,29 @@ def _features_as_they_are(columns: RawColumns, array: NDArray[np.generic]) -> Ra
     return RawRows(features, None)
 
 
-def classes_of_labels(columns: RawColumns, table: TextTable) -> NDArray[np.int64] | None:
-    """Return the class of every row, array (n,), -1 where a label is none that the plan names.
+def answers_given(columns: RawColumns, table: TextTable | None) -> NDArray[Any]:
+    """Return the answer of every row: a class from 0, a number, or what else the plan predicts.
 
-    None where the table has no label, or the source says nothing of labels.
+    Raises:
+        DataError: there is no table, it lacks a column of the answers, or has an answer that the model does not
+            know.
     """
     spec = columns.spec
-    if spec is None or spec.label is None or spec.label not in table.columns:
-        return None
-    texts, form = table.columns[spec.label], form_of(spec, spec.label)
+    wanted = () if spec is None else spec.answer_columns
+    missing = [name for name in wanted if table is None or name not in table.columns]
+    if spec is None or table is None or missing:
+        named = f" {missing[0]}" if missing else ""
+        what = "label" if columns.schema.classes else "answer"
+        raise DataError(f"{GIVEN} have no {what}{named}", "give it as one more column")
     if isinstance(columns.source, AcsEmploymentSource):
-        employed: NDArray[np.int64] = (value_places(texts, [(EMPLOYED,)]) == 0).astype(np.int64)
+        employed: NDArray[np.int64] = (value_places(table.columns[ACS_TARGET], [(EMPLOYED,)]) == 0).astype(
+            np.int64
+        )
         return employed
-    if spec.label_above is not None:
-        faults = Faults(table)
-        measured = numbers(table, spec.label, np.zeros(len(table), np.bool_), faults, form=form, fixed=True)
-        faults.refuse()
-        above: NDArray[np.int64] = (measured > spec.label_above).astype(np.int64)
-        return above
-    classes = spec.label_classes or tuple((index,) for index in range(columns.schema.classes))
-    return value_places(texts, classes, form)
+    faults = Faults(table)
+    found = answers_of(table, spec, columns.schema.classes, faults, fixed=True)
+    faults.refuse()
+    return found
 
 
 def _unnamed_rows(columns: RawColumns, table: TextTable, kept: Collection[str]) -> RawRows:

@@ -249,7 +249,9 @@ def measured_answers(spec: CsvData) -> tuple[str, ...]:
     return () if is_named else spec.answer_columns
 
 
-def answers_of(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDArray[Any]:
+def answers_of(
+    table: TextTable, spec: CsvData, count: int, faults: Faults, *, fixed: bool = False
+) -> NDArray[Any]:
     """Return the answers of the rows: classes int64 (n,), numbers float64 (n,), labels (n, labels), or (n, 2).
 
     Args:
@@ -257,9 +259,10 @@ def answers_of(table: TextTable, spec: CsvData, count: int, faults: Faults) -> N
         spec: the plan's description of it.
         count: how many classes there are; 0 where the answers are none.
         faults: takes every value that the plan does not allow.
+        fixed: whether the answers are for a saved model, whose classes nobody can change any more.
     """
     columns = {
-        name: _measured(table, spec, name, faults)
+        name: _measured(table, spec, name, faults, fixed=fixed)
         for name in (spec.target, *spec.labels, spec.time, spec.event)
         if name
     }
@@ -272,24 +275,32 @@ def answers_of(table: TextTable, spec: CsvData, count: int, faults: Faults) -> N
     if spec.label is None:
         found = list(columns.values())
         return found[0] if spec.target is not None else np.stack(found, axis=1)
-    return _labels(table, spec, spec.label, count, faults)
+    return _labels(table, spec, spec.label, count, faults, fixed=fixed)
 
 
-def _measured(table: TextTable, spec: CsvData, column: str, faults: Faults) -> NDArray[np.float64]:
+def _measured(table: TextTable, spec: CsvData, column: str, faults: Faults, *, fixed: bool) -> NDArray[np.float64]:
     """Return a column of numbers in which nothing may be missing."""
-    return numbers(table, column, np.zeros(len(table), np.bool_), faults, form=form_of(spec, column))
+    none = np.zeros(len(table), np.bool_)
+    return numbers(table, column, none, faults, form=form_of(spec, column), fixed=fixed)
 
 
-def _labels(table: TextTable, spec: CsvData, column: str, count: int, faults: Faults) -> NDArray[np.int64]:
+def _labels(
+    table: TextTable, spec: CsvData, column: str, count: int, faults: Faults, *, fixed: bool
+) -> NDArray[np.int64]:
     if spec.label_above is not None:
-        return (_measured(table, spec, column, faults) > spec.label_above).astype(np.int64)
+        return (_measured(table, spec, column, faults, fixed=fixed) > spec.label_above).astype(np.int64)
     classes = spec.label_classes or tuple((index,) for index in range(count))
     labels = value_places(table.columns[column], classes, form_of(spec, column))
     named = [str(value) for values in classes for value in values]
-    remedy = f"the plan allows {', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
+    shown = f"{', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
+    if fixed:
+        faults.add(column, "a label that the model does not know", labels < 0, f"it knows {shown}")
+        return labels
     spelt = case_variants(table.columns[column][labels < 0], (value for values in classes for value in values))
     case = "".join(f"; '{one.found}' {one.words}" for one in spelt[:SHOWN_LABELS])
-    faults.add(column, "a label that the plan does not name", labels < 0, f"{remedy} (label_values){case}")
+    faults.add(
+        column, "a label that the plan does not name", labels < 0, f"the plan allows {shown} (label_values){case}"
+    )
     return labels
 
 

@@ -72,6 +72,15 @@ def test_a_model_is_known_by_type_and_digest(cancer: SavedRun) -> None:
     assert model.plan_digest == cancer.outcome.origin.plan_digest
 
 
+def test_losses_need_labels_that_the_model_knows(cancer: SavedRun) -> None:
+    model = load_model(cancer.model)
+    records = {name: [1.0, 2.0] for name in model.columns}
+    with pytest.raises(DataError, match="the records given have no label target"):
+        model.losses(records)
+    with pytest.raises(DataError, match=r"a label that the model does not know in 1 row \(row 1: '7'\); it knows 0"):
+        model.losses({**records, "target": [1, 7]})
+
+
 def test_acs_rows_are_predicted_with_the_columns_of_the_census_beside_them(tmp_path: Path) -> None:
     draws = np.random.default_rng(1)
     rows = [[draws.integers(0, most + 1) for most in MAX_CODES] for _ in range(200)]
