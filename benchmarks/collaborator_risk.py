@@ -34,9 +34,9 @@ from fedfair.plan.sources import AcsEmploymentData
 from fedfair.report.privacy_cost import multiplier_for
 from fedfair.results.document import to_json
 from fedfair.simulation.simulate import simulate_sites
-from fedfair.tables.acs import load_acs_employment
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.ranges import scaled_by_ranges
+from fedfair.tables.sources.acs_employment import load_acs_employment
 
 SHOWN, TRADEOFF = 0.5, 0.1
 """The worse-off half: of a smaller group a linear model of these data can say no more than the uniform guess."""

@@ -42,11 +42,11 @@ from fedfair.report.figures import Chart, ChartAxis, Series, draw
 from fedfair.report.svg import standalone
 from fedfair.results.document import to_json
 from fedfair.simulation.simulate import simulate_sites
-from fedfair.tables.acs import load_acs_employment
-from fedfair.tables.builtin import RANGES
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.eicu import load_eicu
 from fedfair.tables.ranges import scaled_by_ranges
+from fedfair.tables.sources.acs_employment import load_acs_employment
+from fedfair.tables.sources.built_in import RANGES
+from fedfair.tables.sources.eicu import load_eicu
 
 TRADEOFF, DELTA = 0.01, 1e-5
 SHOWN = 0.1

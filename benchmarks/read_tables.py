@@ -69,7 +69,7 @@ def fedfair_reads(path: Path, rows: int, columns: int, folder: Path, *, mapped: 
     from fedfair.plan.csv_table import CsvData
     from fedfair.tables import plain_blocks
     from fedfair.tables.room import RecordRoom
-    from fedfair.tables.table_file import read_csv
+    from fedfair.tables.sources.table import read_csv
 
     def not_plain(*_: object) -> Iterator[Any]:
         raise plain_blocks.NotPlain

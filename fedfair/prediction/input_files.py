@@ -18,8 +18,8 @@ from fedfair.errors import DataError
 from fedfair.plan.sources import EicuSource, ImageSource, MnistSource
 from fedfair.prediction.raw_rows import RawColumns, RawRows, rows_of_array, rows_of_table
 from fedfair.prediction.raw_tables import parquet_table
-from fedfair.tables.eicu import PATIENT, PREDICTORS, VARIABLES, joined_stays
 from fedfair.tables.file_kinds import READ_ERRORS, is_parquet, open_binary
+from fedfair.tables.sources.eicu import PATIENT, PREDICTORS, VARIABLES, joined_stays
 from fedfair.tables.text_file import TableForm, read_table
 from fedfair.tables.text_table import BLANKS, TextTable, counted
 
@@ -55,8 +55,8 @@ def read_input(
     if path.suffix == ARRAY:
         return _array(path, columns)
     if isinstance(columns.source, MnistSource):
-        from fedfair.tables.mnist import IMAGES as FORM
-        from fedfair.tables.mnist import read_idx
+        from fedfair.tables.sources.mnist import IMAGES as FORM
+        from fedfair.tables.sources.mnist import read_idx
 
         return rows_of_array(columns, read_idx(path, FORM)[:, np.newaxis])
     if is_parquet(path):
@@ -110,7 +110,7 @@ def _array(path: Path, columns: RawColumns) -> RawRows:
 
 
 def _images(folder: Path, source: ImageSource) -> RawRows:
-    from fedfair.tables.images import image_pixels
+    from fedfair.tables.sources.images import image_pixels
 
     files = sorted(file for file in folder.iterdir() if file.suffix.lower() in IMAGES)
     if not files:

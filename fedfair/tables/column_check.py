@@ -31,8 +31,8 @@ from fedfair.tables.own_survey import OwnColumn, own_column, own_survey
 from fedfair.tables.profile import MAX_SHOWN, ColumnProfile, DataProfile, data_profile
 from fedfair.tables.row_order import record_hashes
 from fedfair.tables.source import UnfinishedRecords, finished, read_unfinished, unfilled
+from fedfair.tables.sources.table import open_table
 from fedfair.tables.survey_faults import MIN_SPIKE, MISSING_CODES, is_far_from_the_rest
-from fedfair.tables.table_file import open_table
 from fedfair.tables.text_table import counted
 
 INSIDE = 0.95

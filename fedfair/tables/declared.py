@@ -55,23 +55,23 @@ def _source_schema(  # noqa: PLR0911 - one return for each source
 
             return None if isinstance(spec.numeric, str) else csv_schema(spec, task.classes, spec.numeric)
         case MnistSource():
-            from fedfair.tables.mnist import SCHEMA
+            from fedfair.tables.sources.mnist import SCHEMA
 
             return SCHEMA
         case ImageSource(images=spec):
-            from fedfair.tables.images import image_schema
+            from fedfair.tables.sources.images import image_schema
 
             return image_schema(spec)
         case AcsEmploymentSource():
-            from fedfair.tables.acs import SCHEMA as ACS_SCHEMA
+            from fedfair.tables.sources.acs_employment import SCHEMA as ACS_SCHEMA
 
             return ACS_SCHEMA
         case EicuSource():
-            from fedfair.tables.eicu import SCHEMA as EICU_SCHEMA
+            from fedfair.tables.sources.eicu import SCHEMA as EICU_SCHEMA
 
             return EICU_SCHEMA
         case name if name in BUILT_IN:
-            from fedfair.tables.builtin import load_built_in
+            from fedfair.tables.sources.built_in import load_built_in
 
             return load_built_in(name).schema
     return None

@@ -167,29 +167,29 @@ def _read(  # noqa: PLR0911 - one return for each source
             # Only files with the same features get past the line above.
             return FileRecords(splits, _merged(first, second))
         case MnistSource():
-            from fedfair.tables.mnist import load_mnist
+            from fedfair.tables.sources.mnist import load_mnist
 
             return FileRecords(load_mnist(paths.folder))
         case ImageSource(images=spec):
-            from fedfair.tables.images import load_images
+            from fedfair.tables.sources.images import load_images
 
             return FileRecords(load_images(paths.folder, paths.train, spec, extra, paths.room))
         case AcsEmploymentSource(acs_employment=spec):
-            from fedfair.tables.acs import load_acs_employment
+            from fedfair.tables.sources.acs_employment import load_acs_employment
 
             train = load_acs_employment(paths.train or paths.folder, spec, extra)
             test = None if paths.test is None else load_acs_employment(paths.test, spec, extra)
             return FileRecords(Splits(train, test=test))
         case EicuSource(eicu=spec):
-            from fedfair.tables.eicu import load_eicu
+            from fedfair.tables.sources.eicu import load_eicu
 
             return FileRecords(Splits(load_eicu(paths.folder, spec, extra)))
         case name if name in BUILT_IN:
-            from fedfair.tables.builtin import load_built_in
+            from fedfair.tables.sources.built_in import load_built_in
 
             return FileRecords(Splits(load_built_in(name)))
         case reference:
-            from fedfair.tables.module import load_module
+            from fedfair.tables.sources.module import load_module
 
             return FileRecords(load_module(reference, paths.workspace, paths.folder, task.classes, task.loss))
 
@@ -198,7 +198,7 @@ def _read_table(
     path: Path, spec: CsvData, classes: int | None, extra: tuple[str, ...], paths: DataPaths
 ) -> CsvRecords:
     """Return the records of one table, which may have marks and names of its own, under the plan's names."""
-    from fedfair.tables.table_file import read_csv
+    from fedfair.tables.sources.table import read_csv
 
     table = own_table(spec, paths.form, extra)
     reading = partial(read_csv, path, table.file, classes, table.in_file(extra), paths.room)

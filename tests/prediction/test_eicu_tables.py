@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
 from fedfair.errors import DataError
-from fedfair.tables.eicu import FLAGS, MEASURED
+from fedfair.tables.sources.eicu import FLAGS, MEASURED
 from tests import plans
 from tests.prediction.saved_runs import SavedRun, saved_run
 

@@ -14,8 +14,8 @@ from fedfair.errors import DataError
 from fedfair.prediction.input_files import read_input
 from fedfair.prediction.loaded_model import SavedModel, load_model
 from fedfair.prediction.raw_rows import rows_of_table
-from fedfair.tables.acs import FEATURES, MAX_CODES
 from fedfair.tables.source import load_federation
+from fedfair.tables.sources.acs_employment import FEATURES, MAX_CODES
 from fedfair.tables.text_file import read_table
 from tests import plans
 from tests.prediction.saved_runs import HOSPITALS, SavedRun, heart_values, saved_run
@@ -77,7 +77,7 @@ def test_losses_need_labels_that_the_model_knows(cancer: SavedRun) -> None:
     records = {name: [1.0, 2.0] for name in model.columns}
     with pytest.raises(DataError, match="the records given have no label target"):
         model.losses(records)
-    with pytest.raises(DataError, match=r"a label that the model does not know in 1 row \(row 1: '7'\); it knows 0"):
+    with pytest.raises(DataError, match=r"label that the model does not know in 1 row \(row 1: '7'\); it knows 0"):
         model.losses({**records, "target": [1, 7]})
 
 

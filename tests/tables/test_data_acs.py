@@ -4,7 +4,7 @@ import pytest
 
 from fedfair.errors import DataError
 from fedfair.plan.sources import AcsEmploymentData
-from fedfair.tables.acs import FEATURES, load_acs_employment
+from fedfair.tables.sources.acs_employment import FEATURES, load_acs_employment
 
 HEADER = ["SERIALNO", "ST", "PWGTP", *FEATURES, "ESR"]
 

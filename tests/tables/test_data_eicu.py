@@ -7,7 +7,7 @@ import pytest
 from fedfair.errors import DataError
 from fedfair.plan.sources import EicuData
 from fedfair.tables.dataset import Dataset
-from fedfair.tables.eicu import FLAGS, MEASURED, NAMES, load_eicu
+from fedfair.tables.sources.eicu import FLAGS, MEASURED, NAMES, load_eicu
 
 TABLES = ("patient", "apacheapsvar", "apachepredvar", "hospital")
 STAYS = (

@@ -6,8 +6,8 @@ from PIL import Image
 
 from fedfair.errors import DataError
 from fedfair.plan.sources import ImageData
-from fedfair.tables.images import load_images
 from fedfair.tables.pixels import feature_values
+from fedfair.tables.sources.images import load_images
 
 COLOURS = {"1.png": (255, 0, 0), "2.png": (0, 255, 0), "3.png": (0, 0, 255), "4.png": (255, 255, 255)}
 CSV = "image_id,Young,Male\n1.png,1,-1\n2.png,-1,1\n3.png,1,1\n4.png,-1,-1\n"

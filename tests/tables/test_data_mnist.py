@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedfair.errors import DataError
-from fedfair.tables.mnist import IMAGES, LABELS, load_mnist, read_idx
+from fedfair.tables.sources.mnist import IMAGES, LABELS, load_mnist, read_idx
 
 PIXELS = 28 * 28
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedfair.errors import DataError, PlanError
-from fedfair.tables.module import load_module
+from fedfair.tables.sources.module import load_module
 
 
 def write(folder: Path, name: str, body: str) -> str:

@@ -13,7 +13,7 @@ from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.tables import parquet_file
 from fedfair.tables.parquet_file import ParquetTable
-from fedfair.tables.table_file import read_csv
+from fedfair.tables.sources.table import read_csv
 from fedfair.tables.typed_values import numbers_of
 
 COLUMNS = {

@@ -14,8 +14,8 @@ from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.tables.dataset import Dataset, Splits, pooled_features
 from fedfair.tables.holdout import hold_out
 from fedfair.tables.in_memory import read_pair
-from fedfair.tables.module import load_module
 from fedfair.tables.pixels import feature_values
+from fedfair.tables.sources.module import load_module
 from fedfair.training.binding import initial_model
 from fedfair.training.device import SplitRecords
 from tests import plans

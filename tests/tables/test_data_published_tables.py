@@ -14,7 +14,7 @@ from fedfair.plan.csv_table import CsvData
 from fedfair.plan.dataset_presets import ACS_INCOME, ADULT, HEART
 from fedfair.tables.dataset import Splits
 from fedfair.tables.source import load_federation
-from fedfair.tables.table_file import read_csv
+from fedfair.tables.sources.table import read_csv
 from tests import plans
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from fedfair.errors import PlanError
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.tables.acs import SCHEMA as ACS
-from fedfair.tables.builtin import load_built_in
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.eicu import SCHEMA as EICU
 from fedfair.tables.ranges import scaled_by_ranges
 from fedfair.tables.source import load_federation
+from fedfair.tables.sources.acs_employment import SCHEMA as ACS
+from fedfair.tables.sources.built_in import load_built_in
+from fedfair.tables.sources.eicu import SCHEMA as EICU
 from tests import plans
 
 SCHEMA = FeatureSchema((3,), 2, (0, 2), ("age", "flag", "ph"), ranges=((0.0, 120.0), (6.5, 8.0)))

@@ -9,9 +9,9 @@ from fedfair.errors import DataError, PlanError
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
-from fedfair.tables.builtin import load_built_in
 from fedfair.tables.dataset import Splits
 from fedfair.tables.source import declared_schema, load_federation, read_site_records
+from fedfair.tables.sources.built_in import load_built_in
 from tests import plans
 
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
@@ -154,7 +154,7 @@ def test_several_collaborators_and_one_data_set_need_a_partition(tmp_path: Path)
 def test_data_that_bring_their_own_test_records_are_not_cut_again(tmp_path: Path) -> None:
     body = "d = load_built_in('digits')\n    return Splits(d, test=d)"
     (tmp_path / "own_test.py").write_text(
-        "from fedfair.tables.builtin import load_built_in\n"
+        "from fedfair.tables.sources.built_in import load_built_in\n"
         f"from fedfair.tables.dataset import Splits\n\ndef load(root):\n    {body}\n"
     )
     with pytest.raises(PlanError, match=r"task\.test_fraction: is 0\.1, but the data bring"):

@@ -25,12 +25,12 @@ from fedfair.tables import room, sql_query
 from fedfair.tables.feature_coding import CsvRecords
 from fedfair.tables.own_form import own_table
 from fedfair.tables.room import RecordRoom, room_of
+from fedfair.tables.sources.table import read_csv
 from fedfair.tables.sql_connection import opened
 from fedfair.tables.sql_faults import DatabaseStep
 from fedfair.tables.sql_query import running_query
 from fedfair.tables.sql_table import SqlRecords, read_sql
 from fedfair.tables.sql_url import database_address
-from fedfair.tables.table_file import read_csv
 from tests.imports import REPOSITORY
 from tests.patience import PATIENCE
 from tests.postgres_server import PASSWORD, Postgres

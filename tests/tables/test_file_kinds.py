@@ -17,7 +17,7 @@ from pyarrow import feather
 
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
-from fedfair.tables.table_file import read_csv
+from fedfair.tables.sources.table import read_csv
 
 TEXT = b"age,died\n41,0\n50,1\n"
 SPEC = CsvData(label="died", numeric=("age",))

@@ -11,7 +11,7 @@ import pytest
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.tables.number_texts import EXACT, NumberForm
-from fedfair.tables.table_file import read_csv
+from fedfair.tables.sources.table import read_csv
 from fedfair.tables.typed_values import numbers_of
 
 SPEC = CsvData.model_validate({"label": "died", "numeric": ["age", "dose"]})

@@ -16,7 +16,7 @@ from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.loading import load_plan
 from fedfair.plan.sources import CsvSource
-from fedfair.tables.table_file import read_csv
+from fedfair.tables.sources.table import read_csv
 from fedfair.workspace.create import create_workspace
 from fedfair.workspace.csv_draft import draft_schema
 from fedfair.workspace.templates import TWO_CLINICS
