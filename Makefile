@@ -11,17 +11,19 @@ RUNS := $(VENV)/.runs
 demo: $(if $(wildcard $(READY)),$(READY),$(RUNS))
 	$(BIN)/fedfair demo
 
-# Three workers for two cores: many tests wait for processes, sockets and disks.
+# Three workers for two cores: many tests wait for processes, sockets and disks. A file stays with one worker, which
+# computes what its tests share once; and what pytest makes of a file is kept, as three would make it again each time.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 test: $(READY) lint
-	$(BIN)/pytest -n 3 -m "not slow"
+	$(PYTEST) -n 3 --dist loadfile -m "not slow"
 
 # What no library, socket or process slows down, while one works on it: seconds, and most of the rules.
 quick: $(READY)
-	$(BIN)/pytest -n 2 -m "not slow and not thorough" --quick
+	$(PYTEST) -n 2 -m "not slow and not thorough" --quick
 
 # The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
 slow: $(READY)
-	$(BIN)/pytest -n 3 -m slow
+	$(PYTEST) -n 3 -m slow --maxschedchunk 1
 
 # Faults in real masked federations, seeded. It ends after 2000 faults or about an hour: make chaos FAULTS=200 SEED=7
 FAULTS ?= 2000

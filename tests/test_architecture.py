@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,16 +16,13 @@ from fedfair.cli.commands import Commands
 from tests.conftest import REPOSITORY
 from tests.imports import is_quick
 from tests.patience import PATIENCE
-
-PRODUCT = sorted(
-    path
-    for package in ("fedfair", "aggregator", "collaborator")
-    for path in (REPOSITORY / package).rglob("*.py")
-    if "v1" not in path.parts
-)
+from tests.trees import trees
 
 
-TREES = {str(path.relative_to(REPOSITORY)): ast.parse(path.read_text()) for path in PRODUCT}
+@functools.cache
+def _trees() -> dict[str, ast.Module]:
+    packages = ("fedfair", "aggregator", "collaborator")
+    return {str(path.relative_to(REPOSITORY)): tree for each in packages for path, tree in trees(each).items()}
 
 
 NOT_FILES = {
@@ -36,18 +33,19 @@ NOT_FILES = {
 """What is called `open` and opens no text file, or is a function of ours that knows the encoding."""
 
 
-def _nodes() -> Iterator[tuple[str, ast.AST]]:
-    for place, tree in TREES.items():
-        for node in ast.walk(tree):
-            yield place, node
+@functools.cache
+def _nodes() -> list[tuple[str, ast.AST]]:
+    return [(place, node) for place, tree in _trees().items() for node in ast.walk(tree)]
 
 
-def _imported() -> Iterator[tuple[str, str]]:
-    for place, node in _nodes():
-        if isinstance(node, ast.Import):
-            yield from ((place, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield place, node.module
+@functools.cache
+def _imported() -> list[tuple[str, str]]:
+    found = [
+        (place, alias.name) for place, node in _nodes() if isinstance(node, ast.Import) for alias in node.names
+    ]
+    return found + [
+        (place, node.module) for place, node in _nodes() if isinstance(node, ast.ImportFrom) and node.module
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +101,7 @@ def test_help_loads_nothing_that_only_the_work_needs(words: str, never: str) -> 
 
 def test_every_private_function_is_used_in_its_module() -> None:
     unused = []
-    for place, tree in TREES.items():
+    for place, tree in _trees().items():
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         defined = (node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
@@ -292,7 +290,7 @@ def test_a_fact_that_is_derived_elsewhere_is_found(expression: str, fact: str) -
 
 
 def test_every_module_says_what_it_decides() -> None:
-    assert [place for place, tree in TREES.items() if not ast.get_docstring(tree)] == []
+    assert [place for place, tree in _trees().items() if not ast.get_docstring(tree)] == []
 
 
 _OF_CLASSES_ALONE = {
@@ -326,7 +324,7 @@ def test_nothing_takes_every_loss_for_one_in_nats() -> None:
 
 def test_no_module_outgrows_what_a_reader_can_hold() -> None:
     # 50 to 250 lines is the aim; what is longer needs to be split, or to be one clear table or one machine.
-    long = {str(path.relative_to(REPOSITORY)): len(path.read_text().splitlines()) for path in PRODUCT}
+    long = {place: len((REPOSITORY / place).read_text().splitlines()) for place in _trees()}
     assert {place: count for place, count in long.items() if count > 600} == {}
 
 
@@ -365,10 +363,9 @@ def test_nothing_but_the_schedule_and_the_table_of_sums_decides_by_the_purpose_o
 
 def test_tests_import_what_they_share_by_its_whole_name() -> None:
     # A module that is imported under two names is two modules: each has its own classes and its own state.
-    trees = {path: ast.parse(path.read_text()) for path in (REPOSITORY / "tests").rglob("*.py")}
-    shared = {path.stem for path in trees} | {path.parent.name for path in trees} - {"tests"}
+    shared = {path.stem for path in trees("tests")} | {path.parent.name for path in trees("tests")} - {"tests"}
     found = []
-    for path, tree in trees.items():
+    for path, tree in trees("tests").items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -421,14 +418,14 @@ def _own_names(tree: ast.AST) -> set[str]:
 def test_every_public_function_is_used_by_more_than_its_tests() -> None:
     # By name alone: another function of the same name, which is used, hides one that is not; not so in a script.
     scripts = [path for folder in ("benchmarks", "examples") for path in (REPOSITORY / folder).rglob("*.py")]
-    used = set().union(*map(_names, TREES.values()))
+    used = set().union(*map(_names, _trees().values()))
     for tree in (ast.parse(path.read_text()) for path in scripts):
         used |= _names(tree) - _own_names(tree)
     # The commands of the command line are loaded by name, from a table.
-    table = ast.walk(TREES["fedfair/cli/commands.py"])
+    table = ast.walk(_trees()["fedfair/cli/commands.py"])
     used |= {node.value for node in table if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     unused: dict[str, set[str]] = {}
-    for place, tree in TREES.items():
+    for place, tree in _trees().items():
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
         for node in itertools.chain(tree.body, *(owner.body for owner in classes)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -452,7 +449,7 @@ def test_every_constant_is_used_by_more_than_its_tests() -> None:
     used = {node.id for _, node in _nodes() if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     used |= {node.attr for _, node in _nodes() if isinstance(node, ast.Attribute) and not _is_of_a_class(node)}
     unused: dict[str, set[str]] = {}
-    for place, tree in TREES.items():
+    for place, tree in _trees().items():
         for node in tree.body:
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             names = {
@@ -473,7 +470,7 @@ def _is_of_a_class(node: ast.Attribute) -> bool:
 
 def _is_public(place: str, name: str) -> bool:
     """Return whether a name is one of `import fedfair`, or a method of a class of it."""
-    tree = TREES[place]
+    tree = _trees()[place]
     offered = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in fedfair.__all__]
     methods = {inner.name for owner in offered for inner in owner.body if isinstance(inner, ast.FunctionDef)}
     return name in fedfair.__all__ or (name in methods and name not in OVERRIDING.get(place, ()))
@@ -505,7 +502,7 @@ def _imports_of_modules() -> dict[str, set[str]]:
     Imports for the type checker and imports inside functions count like any other: a circle that is only hidden
     until somebody calls or checks is a circle for the reader all the same.
     """
-    modules = {_module(place) for place in TREES}
+    modules = {_module(place) for place in _trees()}
     found: dict[str, set[str]] = {module: set() for module in modules}
     for place, node in _nodes():
         if isinstance(node, ast.Import):
@@ -530,7 +527,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_no_two_public_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
-    for place, tree in TREES.items():
+    for place, tree in _trees().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(place)
@@ -541,8 +538,8 @@ def test_no_test_runs_python_between_a_fork_and_the_new_program() -> None:
     # Threads of gRPC do not survive the fork, and what they hold stays held: a limit is set by the program itself.
     asked = {
         f"{path.relative_to(REPOSITORY)}:{node.lineno}"
-        for path in (REPOSITORY / "tests").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in trees("tests").items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call) and any(keyword.arg == "preexec_fn" for keyword in node.keywords)
     }
     assert asked == set()

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.patience import PATIENCE
+from tests.trees import trees
 
 TESTS = REPOSITORY / "tests"
 POLL_SECONDS = 1.0
@@ -87,9 +88,9 @@ def found_in(check: object, excused: dict[str, str]) -> list[str]:
     assert callable(check)
     return [
         f"{path.relative_to(TESTS)}:{line}: {span:g} s"
-        for path in sorted(TESTS.rglob("*.py"))
+        for path, tree in trees("tests").items()
         if str(path.relative_to(TESTS)) not in excused
-        for line, span in check(ast.parse(path.read_text(encoding="utf-8")))
+        for line, span in check(tree)
     ]
 
 

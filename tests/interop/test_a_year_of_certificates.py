@@ -6,6 +6,7 @@ spans go on as they are, so that no timeout of a round passes with a year.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -31,9 +32,12 @@ MASKED = {"mode": "malicious", "most_records": 512}
 EVERY = 5
 """Rounds between two evaluations of the plan, each of which has a line of the aggregator."""
 
-LIBRARY = next(
-    (path for place in ("/usr/lib", "/usr/lib64") for path in sorted(Path(place).rglob("libfaketime.so.1"))), None
-)
+
+@functools.cache
+def faketime() -> Path | None:
+    """Return the library that moves a process's clock; None where it is not installed."""
+    places = ("/usr/lib", "/usr/lib64")
+    return next((path for place in places for path in sorted(Path(place).rglob("libfaketime.so.1"))), None)
 
 
 class Calendar:
@@ -61,7 +65,7 @@ class Calendar:
         """What a process needs to believe in it: a look at the file every second, and unmoved spans."""
         return {
             **ENVIRONMENT,
-            "LD_PRELOAD": str(LIBRARY),
+            "LD_PRELOAD": str(faketime()),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_CACHE_DURATION": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
@@ -71,7 +75,7 @@ class Calendar:
 
 @pytest.fixture
 def calendar(tmp_path: Path) -> Calendar:
-    if LIBRARY is None:
+    if faketime() is None:
         pytest.skip("libfaketime is not installed: make faketime")
     return Calendar(tmp_path / "calendar")
 
