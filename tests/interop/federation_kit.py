@@ -119,8 +119,8 @@ class Watching(SilentRunObserver):
     async def until_round(self, number: int) -> None:
         await self.until(lambda: bool(self.progress) and self.progress[-1].round >= number)
 
-    async def until_said(self, words: str) -> None:
-        await self.until(lambda: any(words in note for note in self.notes))
+    async def until_said(self, words: str, times: int = 1) -> None:
+        await self.until(lambda: sum(words in note for note in self.notes) >= times)
 
     def _look(self) -> None:
         for condition, event in self._waiting:
@@ -222,29 +222,35 @@ class Federation:
         """Play all collaborators of the workspace to the end."""
         await asyncio.gather(*(self.take_part(name) for name in self.workspace.collaborators))
 
-    async def until_connected(self, *names: str) -> None:
-        """Wait until the aggregator has heard each of these sites."""
+    async def until_connected(self, *names: str, times: int = 1) -> None:
+        """Wait until the aggregator has heard each of these sites so many times."""
         for name in names:
-            await self.watching.until_said(f"{name} connected")
+            await self.watching.until_said(f"{name} connected", times)
 
     async def begin_with(self, *names: str) -> None:
         """Let the run begin once these sites are connected, unless it has begun with more of them."""
         await self.until_connected(*names)
         self.deadlines.pass_running(DeadlineKind.JOIN)
 
-    def held(self, rounds: int, absent: str) -> Callable[[Worker], Worker]:
-        """Return what makes a collaborator wait after so many rounds until an absent one is connected."""
+    def held(self, rounds: int, absent: str, times: int = 1) -> Callable[[Worker], Worker]:
+        """Return what makes a collaborator wait after so many rounds until an absent one has connected."""
 
         async def before(_: ForWorker) -> None:
             if self.watching.progress and self.watching.progress[-1].round >= rounds:
-                await self.until_connected(absent)
+                await self.until_connected(absent, times=times)
 
         return lambda worker: WatchedWorker(worker, before)
 
     async def without(self, name: str, rounds: int) -> list[asyncio.Task[Finished]]:
-        """Play all collaborators, end one once so many rounds are done, and return the others, who go on."""
+        """Play all collaborators, end one once so many rounds are done, and return the others.
+
+        They play twice as many rounds, and wait there until the one that left has connected again.
+        """
+        around = self.held(2 * rounds, name, times=2)
         others = [
-            asyncio.create_task(self.take_part(each)) for each in self.workspace.collaborators if each != name
+            asyncio.create_task(self.take_part(each, around=around))
+            for each in self.workspace.collaborators
+            if each != name
         ]
         leaving = asyncio.create_task(self.take_part(name))
         await self.watching.until_round(rounds)

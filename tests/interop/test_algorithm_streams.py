@@ -107,12 +107,12 @@ def test_a_masked_run_of_local_bpf_gives_the_model_of_the_simulation(
     tmp_path: Path, terms: Mapping[str, object]
 ) -> None:
     protection = {"most_records": 512, **terms}
-    workspace = prepare(tmp_path, small_plan(rounds=10, protection=protection, **ALGORITHMS["localbpf"]))
+    workspace = prepare(tmp_path, small_plan(rounds=4, protection=protection, **ALGORITHMS["localbpf"]))
     finish(workspace)
     # Each site's steps bring two pairs (theta, c_k) no further apart. By Jensen the mean of the models does not
     # either, in the norm |theta|^2 + sum of p_k c_k^2. Thresholds are exact but for 2^-56, so the bound holds.
     model_files_agree(workspace, fixed_point_bound(workspace))
-    assert assert_threshold_is_mean_of_own(workspace, "clinic-a") == (10, 10, 10)
+    assert assert_threshold_is_mean_of_own(workspace, "clinic-a") == (4, 4, 4)
 
 
 @pytest.mark.parametrize("terms", [{"mode": "malicious", "clip": 1.0}, {"mode": "semi-honest"}])
@@ -140,7 +140,7 @@ def test_a_masked_round_of_q_ffl_gives_the_model_of_the_simulation(
 
 
 def test_every_site_replays_the_masked_rounds_of_q_ffl(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=8, protection=MASKED, names=FIVE, **ALGORITHMS["qffl"]))
+    workspace = prepare(tmp_path, small_plan(rounds=3, protection=MASKED, names=FIVE, **ALGORITHMS["qffl"]))
     finish(workspace)
     models = [workspace.folder / "save" / "last.safetensors"]
     models += workspace.folder.glob("runs/*/*/save/last.safetensors")
@@ -156,14 +156,12 @@ def test_who_leaves_and_returns_takes_part_with_what_it_kept(
     tmp_path: Path, name: str, protection: Mapping[str, object]
 ) -> None:
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
-    plan = small_plan(
-        rounds=60, federation=federation_terms, protection=protection, names=FIVE, **ALGORITHMS[name]
-    )
+    plan = small_plan(rounds=9, federation=federation_terms, protection=protection, names=FIVE, **ALGORITHMS[name])
     workspace = prepare(tmp_path, plan)
 
     async def scenario(federation: Federation) -> None:
-        others = await federation.without("clinic-a", 5)
-        await federation.watching.until_round(federation.watching.progress[-1].round + 5)
+        others = await federation.without("clinic-a", 3)
+        await federation.watching.until_round(6)
         # A worker of its own, as after a restart: it has nothing but what is on the disk.
         back = asyncio.create_task(federation.take_part("clinic-a"))
         await asyncio.gather(*others, back)
@@ -171,7 +169,7 @@ def test_who_leaves_and_returns_takes_part_with_what_it_kept(
     assert play(workspace, scenario).state.value == "finished"
     states_agree(workspace)
     if name == "localbpf":
-        assert assert_threshold_is_mean_of_own(workspace, "clinic-b") == (60,) * 5
+        assert assert_threshold_is_mean_of_own(workspace, "clinic-b") == (9,) * 5
 
 
 @pytest.mark.parametrize("protection", [{"mode": "off"}, MASKED], ids=["clear", "masked"])
@@ -180,12 +178,12 @@ def test_a_site_that_has_lost_its_threshold_withdraws_in_words(
 ) -> None:
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
     plan = small_plan(
-        rounds=40, federation=federation_terms, protection=protection, names=FIVE, **ALGORITHMS["localbpf"]
+        rounds=9, federation=federation_terms, protection=protection, names=FIVE, **ALGORITHMS["localbpf"]
     )
     workspace = prepare(tmp_path, plan)
 
     async def scenario(federation: Federation) -> None:
-        others = await federation.without("clinic-a", 5)
+        others = await federation.without("clinic-a", 3)
         (kept,) = (tmp_path / "state").glob("clinic-a-*.variates")
         shutil.rmtree(kept)
         with pytest.raises(StateError, match=r"own threshold of round \d+ is lost"):

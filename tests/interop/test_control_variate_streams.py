@@ -52,19 +52,19 @@ def test_a_masked_run_counts_what_sites_really_added(
     tmp_path: Path, terms: dict[str, object], precision: str
 ) -> None:
     protection = {"most_records": 512, **terms}
-    plan = small_plan(rounds=10, protection=protection, names=FIVE, **{**CORRECTED, "precision": precision})
+    plan = small_plan(rounds=4, protection=protection, names=FIVE, **{**CORRECTED, "precision": precision})
     workspace = prepare(tmp_path, plan)
     assert play(workspace, Federation.everybody).state.value == "finished"
     states_agree(workspace)
     # With 16 bits a step of the ring is a thousandth of the clip; V follows the sites all the same. A total in
     # float32 is off by a relative 2^-24 each round.
-    tolerance = ROUNDING if precision == "fp64" else 10 * 10 * 2.0**-24
-    assert assert_sites_add_up(workspace, "clinic-a", tolerance) == (10,) * 5
+    tolerance = ROUNDING if precision == "fp64" else 4 * 10 * 2.0**-24
+    assert assert_sites_add_up(workspace, "clinic-a", tolerance) == (4,) * 5
 
 
 def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
     protection = {"mode": "malicious", "most_records": 512}
-    workspace = prepare(tmp_path, small_plan(rounds=10, protection=protection, **CORRECTED))
+    workspace = prepare(tmp_path, small_plan(rounds=5, protection=protection, **CORRECTED))
     assert play(workspace, Federation.everybody).state.value == "finished"
     # A round's error enters the next one's correction once more: a factor of 4 covers both.
     model_files_agree(workspace, 4 * fixed_point_bound(workspace))
@@ -77,19 +77,19 @@ def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
 def test_who_leaves_and_returns_keeps_its_variate(tmp_path: Path, protection: dict[str, object]) -> None:
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
     plan = small_plan(
-        rounds=60, federation=federation_terms, protection=protection, names=FIVE, learning_rate=0.02, **CORRECTED
+        rounds=9, federation=federation_terms, protection=protection, names=FIVE, learning_rate=0.02, **CORRECTED
     )
     workspace = prepare(tmp_path, plan)
 
     async def scenario(federation: Federation) -> None:
-        others = await federation.without("clinic-a", 5)
-        await federation.watching.until_round(federation.watching.progress[-1].round + 5)
+        others = await federation.without("clinic-a", 3)
+        await federation.watching.until_round(6)
         back = asyncio.create_task(federation.take_part("clinic-a"))
         await asyncio.gather(*others, back)
 
     assert play(workspace, scenario).state.value == "finished"
     states_agree(workspace)
-    assert assert_sites_add_up(workspace, "clinic-b", 10 * ROUNDING) == (60,) * 5
+    assert assert_sites_add_up(workspace, "clinic-b", 10 * ROUNDING) == (9,) * 5
 
 
 @pytest.mark.parametrize("protection", [{"mode": "off"}, {"mode": "malicious", "most_records": 512}])
@@ -98,12 +98,12 @@ def test_a_site_that_has_lost_its_variate_withdraws_in_words(
 ) -> None:
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
     plan = small_plan(
-        rounds=40, federation=federation_terms, protection=protection, names=FIVE, learning_rate=0.02, **CORRECTED
+        rounds=9, federation=federation_terms, protection=protection, names=FIVE, learning_rate=0.02, **CORRECTED
     )
     workspace = prepare(tmp_path, plan)
 
     async def scenario(federation: Federation) -> None:
-        others = await federation.without("clinic-a", 5)
+        others = await federation.without("clinic-a", 3)
         (kept,) = (tmp_path / "state").glob("clinic-a-*.variates")
         shutil.rmtree(kept)
         with pytest.raises(StateError, match=r"the control variate of round \d+ is lost") as fault:

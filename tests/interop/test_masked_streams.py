@@ -58,12 +58,12 @@ def fixed_point_bound(workspace: Workspace) -> float:
 def test_a_masked_run_gives_the_model_of_the_simulation(
     tmp_path: Path, names: tuple[str, ...], terms: dict[str, object]
 ) -> None:
-    plan = small_plan(rounds=20, protection={"most_records": 512, **terms}, names=names)
+    plan = small_plan(rounds=6, protection={"most_records": 512, **terms}, names=names)
     workspace = prepare(tmp_path, plan)
 
     async def everybody(federation: Federation) -> None:
         endings = await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-        assert {ending.rounds for ending in endings} == {20}
+        assert {ending.rounds for ending in endings} == {6}
 
     assert play(workspace, everybody).state.value == "finished"
     bound = fixed_point_bound(workspace)
@@ -132,7 +132,7 @@ def test_a_late_joiner_brings_a_new_session_and_is_summed_from_then_on(tmp_path:
 
 
 def test_a_collaborator_that_leaves_in_the_middle_returns_from_its_log(tmp_path: Path) -> None:
-    plan = small_plan(rounds=12, protection={"mode": "malicious", "most_records": 512})
+    plan = small_plan(rounds=8, protection={"mode": "malicious", "most_records": 512})
     workspace = prepare(tmp_path, plan)
 
     async def one_returns(federation: Federation) -> None:
@@ -146,7 +146,7 @@ def test_a_collaborator_that_leaves_in_the_middle_returns_from_its_log(tmp_path:
 
     assert play(workspace, one_returns).state.value == "finished"
     rounds = [line["round"] for line in metrics(workspace) if line["purpose"] == "training"]
-    assert rounds == list(range(1, 13))
+    assert rounds == list(range(1, 9))
 
 
 def test_a_plan_that_is_run_again_opens_the_same_sums_for_the_same_sites_only(tmp_path: Path) -> None:
