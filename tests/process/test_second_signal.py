@@ -12,7 +12,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.process.forked_instants import FORKED
 
-STEP = 67
+STEP = 211
 """One of so many instants is tried. An instant is the begin of a line in what decides how a program ends."""
 
 AT_EXIT = 0
@@ -107,7 +107,6 @@ STOPPED = "the work was stopped by its operator (SIGTERM)\n"
     ("kind", "first", "second", "status", "words"),
     [
         ("a service", "SIGTERM", "SIGTERM", 4, LAST_WORDS),
-        ("a service", "SIGINT", "SIGINT", 130, LAST_WORDS),
         ("a service", "SIGTERM", "SIGINT", 4, LAST_WORDS),
         ("a service that prepares", "SIGTERM", "SIGTERM", 4, STOPPED),
         ("a service that prepares", "SIGINT", "SIGTERM", 130, ""),

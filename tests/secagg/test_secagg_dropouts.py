@@ -87,8 +87,8 @@ def _matrix(members: int, colluders: int, mode: Mode, cases: list[dict[int, str]
     [
         (4, 0),
         (4, 1),
-        pytest.param(5, 0, marks=pytest.mark.thorough),
-        pytest.param(5, 1, marks=pytest.mark.thorough),
+        pytest.param(5, 0, marks=pytest.mark.slow),
+        pytest.param(5, 1, marks=pytest.mark.slow),
     ],
 )
 def test_every_subset_at_every_step(members: int, colluders: int, mode: Mode) -> None:

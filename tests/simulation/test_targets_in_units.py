@@ -109,15 +109,21 @@ def assert_twins(one: SimulationOutcome, other: SimulationOutcome, unit: float) 
     assert one.result.train.mean == pytest.approx(unit * other.result.train.mean, rel=1e-8)
 
 
-@pytest.mark.parametrize("engine", ["loop", "vectorised"])
-@pytest.mark.parametrize("steps", STEPS)
-@pytest.mark.parametrize("name", LOSSES)
+ENGINES = ("loop", "vectorised")
+EACH_PAIR = [
+    (name, steps, ENGINES[(first + second) % 2])
+    for first, name in enumerate(LOSSES)
+    for second, steps in enumerate(STEPS)
+]
+"""Every loss with every kind of step, and every one of both in both engines."""
+
+
+@pytest.mark.parametrize(("name", "steps", "engine"), EACH_PAIR)
 def test_a_run_in_units_is_the_run_on_deviations(tmp_path: Path, name: str, steps: str, engine: str) -> None:
     assert_twins(*twins(tmp_path, name, STEPS[steps], engine={"engine": engine}))
 
 
-@pytest.mark.parametrize("engine", ["loop", "vectorised"])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("name", "engine"), [("squared", "loop"), ("huber", "vectorised"), ("pinball", "loop")])
 def test_noised_steps_are_the_same_in_any_unit_of_a_declared_range(tmp_path: Path, name: str, engine: str) -> None:
     """(y - 200) / 100 lies in the middle of its range as y does, so that both runs place the same numbers."""
     features, targets = diabetes(scaled=True)
@@ -185,8 +191,9 @@ def minimised_huber(columns: np.ndarray, targets: np.ndarray, delta: float) -> n
     return weights
 
 
-@pytest.mark.parametrize("natural", [True, False], ids=["natural", "standardised"])
-@pytest.mark.parametrize("optimizer", [None, {"name": "sgd"}], ids=["adam", "avg"])
+@pytest.mark.parametrize(
+    ("optimizer", "natural"), [(None, True), ({"name": "sgd"}, False)], ids=["adam natural", "avg standardised"]
+)
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults_come_to_the_optimum_of_the_mean_and_to_a_use_of_the_plans_objective(
     tmp_path: Path, name: str, optimizer: object, *, natural: bool
