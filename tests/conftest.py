@@ -18,9 +18,9 @@ from tests.postgres_server import NotHereError, Postgres, running_postgres
 
 # Two runs of one commit must tell the same, so that examples follow from the tests themselves; and how long
 # something takes is the machine's business. `pytest --hypothesis-profile search` looks for new examples.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", PATIENT, derandomize=True)
-settings.register_profile("search", PATIENT)
+settings.register_profile("search", PATIENT, max_examples=1000)
 settings.load_profile("repeatable")
 
 # A sum that several threads share is rounded otherwise than one thread's: without this, what a test finds would

@@ -51,7 +51,7 @@ def test_what_was_recorded_is_read_back_by_another_process_and_seen_once(tmp_pat
     assert ledger.look() == (entry(LOOK),)
 
 
-@settings(max_examples=200)
+@settings(max_examples=70)
 @given(
     st.builds(
         GaussianRelease,

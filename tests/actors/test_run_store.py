@@ -64,7 +64,7 @@ SOUND = {None, (RUN, STATES[-2].digest(PLAN_DIGEST)), (RUN, LAST.digest(PLAN_DIG
 
 
 @given(cut=st.integers(0, 1 << 20))
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=70, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_file_that_is_cut_anywhere_gives_a_kept_state_or_nothing(cut: int, kept: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.run").write_bytes(kept[: cut % len(kept)])
     assert loaded(store_at(tmp_path)) in SOUND
@@ -93,7 +93,7 @@ def test_a_file_that_gives_no_state_says_why(kept: bytes, tmp_path: Path) -> Non
 
 
 @given(place=st.integers(0, 1 << 20), damage=st.integers(1, 255))
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=70, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_file_with_a_damaged_byte_gives_a_kept_state(
     place: int, damage: int, kept: bytes, tmp_path: Path
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_file_with_a_damaged_byte_gives_a_kept_state(
 
 
 @given(written=st.integers(0, 1 << 20))
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_process_that_is_killed_while_it_writes_leaves_the_state_before(written: int, tmp_path: Path) -> None:
     path = tmp_path / "a.run"
     path.unlink(missing_ok=True)

@@ -99,7 +99,7 @@ def test_a_length_above_the_capacity_is_our_own_mistake() -> None:
         run(scenario())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, CAPACITY), st.booleans()), max_size=12))
 def test_whatever_is_cancelled_everything_taken_is_given_back_and_never_exceeds_the_capacity(
     uploads: list[tuple[int, bool]],

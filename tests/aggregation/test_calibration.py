@@ -150,7 +150,7 @@ def test_scores_of_0_and_1_have_probabilities_too() -> None:
 records = st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans(), st.integers(0, 3)), min_size=2, max_size=60)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(records)
 def test_calibration_keeps_the_order_and_the_mean_and_no_site_counts(
     given_records: list[tuple[float, bool, int]],

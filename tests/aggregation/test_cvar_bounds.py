@@ -66,7 +66,7 @@ def test_a_hand_worked_interval() -> None:
     assert bound.lower <= 5.5 / 3 <= bound.upper  # the truth is (3 + 1.3 + 1.2) / 3
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=150)
 @given(losses_lists, specs, sizes, st.integers(1, 4))
 def test_the_truth_is_inside_every_interval(
     losses: list[float], spec: HistogramSpec, size: float, sites: int
@@ -77,7 +77,7 @@ def test_the_truth_is_inside_every_interval(
     assert bound.lower <= cvar(np.array(losses), size) <= bound.upper
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, specs, sizes, st.lists(st.integers(1, 64)))
 def test_the_truth_is_inside_the_interval_of_joined_bins_too(
     losses: list[float], spec: HistogramSpec, size: float, joints: list[int]
@@ -106,7 +106,7 @@ def certain(losses: list[float], spec: HistogramSpec, fewest: int, size: float) 
     return narrow, wide
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(losses_lists, specs, sizes, st.integers(1, 40))
 def test_the_truth_is_inside_the_narrower_interval_that_cores_of_joined_bins_prove(
     losses: list[float], spec: HistogramSpec, size: float, fewest: int
@@ -132,7 +132,7 @@ def test_a_histogram_that_no_losses_have_is_refused() -> None:
         histogram_bounds(np.array([0.0, 1.0]), np.array([2.0, 1.0]), np.array([2.5, 1.0]), [0.5])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, specs, st.integers(1, 4))
 def test_the_error_of_all_sums_together_is_bounded(losses: list[float], spec: HistogramSpec, sites: int) -> None:
     whole = block(losses, spec, sites)
@@ -141,7 +141,7 @@ def test_the_error_of_all_sums_together_is_bounded(losses: list[float], spec: Hi
     assert abs(sum(map(Fraction, sums.tolist())) - exact) <= Fraction(total_sum_error(counts, sums))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, specs, sizes, st.floats(0, 1), st.integers(1, 4))
 def test_the_true_objective_is_inside_its_interval(
     losses: list[float], spec: HistogramSpec, size: float, tradeoff: float, sites: int
@@ -153,7 +153,7 @@ def test_the_true_objective_is_inside_its_interval(
     assert bound.lower <= rcvar(np.array(losses), size, tradeoff) <= bound.upper
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(st.lists(st.floats(0, 1.87), min_size=1, max_size=60), st.integers(1, 64), sizes)
 def test_below_the_range_the_width_is_at_most_the_bins_width_times_the_boundary_bins_share(
     losses: list[float], bins: int, size: float
@@ -219,7 +219,7 @@ def test_a_summary_by_hand() -> None:
     assert math.isnan(everybody.disparity)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, specs, st.integers(1, 4))
 def test_accuracy_is_exact_and_the_mean_is_inside_its_interval(
     losses: list[float], spec: HistogramSpec, sites: int
@@ -234,7 +234,7 @@ def test_accuracy_is_exact_and_the_mean_is_inside_its_interval(
     assert summary.accuracy == (np.array(losses) < 0.7).mean()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.floats(0, 1.999), min_size=1, max_size=40), st.integers(1, 64), sizes)
 def test_the_quantile_is_within_a_bin_of_an_optimal_threshold(losses: list[float], bins: int, size: float) -> None:
     spec = HistogramSpec(bins, 2.0)

@@ -111,7 +111,7 @@ def test_everything_but_the_number_of_records_carries_noise_or_is_not_released()
     assert many[1] == 1.0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.integers(0, 40), min_size=3, max_size=3),
     st.floats(0.0, 30.0),

@@ -53,7 +53,7 @@ def plan(table: dict[str, object] | None = None, standardize: str = "secure") ->
     )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(
     values=st.lists(st.floats(-1e6, 1e6) | st.just(float("nan")), min_size=1, max_size=30),
     cuts=st.lists(st.integers(0, 30), max_size=3),
@@ -129,7 +129,7 @@ def test_a_range_fits_its_unit(least: float, width: float) -> None:
     assert np.frexp(unit)[0] == 0.5
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 2**32), st.sampled_from([1e-9, 1.0, 1e9]), st.integers(2, 8))
 def test_masks_change_the_scaling_by_less_than_their_rounding(seed: int, size: float, sites: int) -> None:
     source = np.random.default_rng(seed)

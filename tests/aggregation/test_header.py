@@ -72,7 +72,7 @@ def test_a_field_that_does_not_exist_is_not_filled() -> None:
         LAYOUT.built(weights=1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 40),
     st.sampled_from([2, 3, 64, 65]),

@@ -51,7 +51,7 @@ def test_a_site_without_records_adds_zeros() -> None:
     assert not block([]).any()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(st.lists(losses_lists, min_size=1, max_size=5), st.integers(1, 40), st.floats(0.01, 6))
 def test_blocks_of_sites_add_up_to_the_block_of_their_union(
     sites: list[list[float]], bins: int, loss_range: float
@@ -65,7 +65,7 @@ def test_blocks_of_sites_add_up_to_the_block_of_their_union(
     assert total == pytest.approx(union, rel=300 * 2.0**-53)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, st.integers(1, 40), st.floats(1e-3, 6))
 def test_every_rounded_loss_is_in_the_bin_between_whose_edges_it_lies(
     losses: list[float], bins: int, loss_range: float
@@ -80,7 +80,7 @@ def test_every_rounded_loss_is_in_the_bin_between_whose_edges_it_lies(
     assert found[0] == len(losses) == found[3 : 3 + bins + 1].sum()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.floats(0, 1e6)), st.integers(1, 300), st.floats(1e-3, 40))
 def test_a_rounded_loss_is_as_near_as_its_bounds_say_and_has_one_of_few_values(
     losses: list[float], bins: int, loss_range: float

@@ -47,7 +47,7 @@ def summed(headers: list[list[float]], members: int) -> np.ndarray:
     return plain_totals(opened, PARTS).header
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(st.lists(st.tuples(st.integers(0, 2**40), REALS, REALS), min_size=2, max_size=8), st.integers(8, 200))
 def test_counts_are_exact_and_reals_lose_less_than_a_step_a_site(
     sites: list[tuple[int, float, float]], members: int

@@ -84,7 +84,7 @@ def test_a_file_cut_at_any_byte_is_refused(model_file: Path, tmp_path: Path) -> 
             load(cut)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_a_file_with_a_flipped_bit_is_refused_or_keeps_every_value(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

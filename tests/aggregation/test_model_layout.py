@@ -33,7 +33,7 @@ def test_the_digest_is_the_documented_bytes() -> None:
     assert TWO.digest == hashlib.sha256(b"".join(len(f).to_bytes(8, "big") + f for f in fields)).digest()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(layouts(), st.randoms(use_true_random=False))
 def test_a_round_trip_changes_nothing_and_the_order_of_declaration_does_not_matter(
     layout: Layout, random: Random
@@ -45,7 +45,7 @@ def test_a_round_trip_changes_nothing_and_the_order_of_declaration_does_not_matt
     assert np.array_equal(layout.flatten(layout.unflatten(vector)), vector)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(layouts(), layouts())
 def test_different_layouts_have_different_digests(left: Layout, right: Layout) -> None:
     assert (left == right) == (left.digest == right.digest)

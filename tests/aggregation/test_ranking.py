@@ -128,7 +128,7 @@ def federations(draw: st.DrawFn) -> list[tuple[Scores, NDArray[np.int64]]]:
 
 
 @given(federations())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_the_truth_is_inside_whatever_the_ties_and_the_sites(
     sites: list[tuple[Scores, NDArray[np.int64]]],
 ) -> None:

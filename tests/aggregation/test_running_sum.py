@@ -49,7 +49,7 @@ def test_the_order_of_arrival_does_not_matter(values: list[int], order: list[int
 
 
 @given(st.integers(0, 100))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_every_wrong_length_is_refused_and_adds_nothing(length: int) -> None:
     total = PlainSum(spec())
     total.add(upload([1, 2], [3, 4, 5]))

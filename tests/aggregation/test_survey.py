@@ -92,7 +92,7 @@ VALUES = st.lists(NUMBERS, min_size=1, max_size=60)
 
 
 @given(VALUES, st.sampled_from([0.25, 0.5, 0.75, 1.0]))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_a_quantile_is_within_the_bound_of_the_pooled_one(values: list[float], share: float) -> None:
     grid = ColumnGrid()
     half = len(values) // 2

@@ -28,7 +28,7 @@ from tests.attacks.harness import Lies, refused
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, signing_key, terms_of, unit_update
 from tests.secagg.shares import share_digest
 
-CHEAP = settings(deadline=None, max_examples=40)
+CHEAP = settings(deadline=None, max_examples=25)
 PRIME = 2**255 - 19
 LOW_ORDER = (
     0,

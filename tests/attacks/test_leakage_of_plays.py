@@ -8,7 +8,7 @@ import pytest
 
 from tests.attacks.leakage_of_plays import LeakingPlay, isolated
 
-PLAYS = 40
+PLAYS = 15
 
 
 def run(members: int, colluders: int, fewest: int, *, reopened: int) -> tuple[list[str], Counter[str]]:

@@ -108,7 +108,7 @@ def test_a_record_outlives_its_bytes_and_a_damaged_one_is_refused() -> None:
         RoundRecord.decode(record.encode()[:-1])
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_however_often_and_for_whomever_a_round_is_opened_again_nobody_is_in_two_open_sums(
     data: st.DataObject,

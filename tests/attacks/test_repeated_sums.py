@@ -98,7 +98,7 @@ def test_a_site_that_is_killed_still_knows_what_it_answered() -> None:
     assert refusal.value.check is Check.REUSED_UPDATE
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_whatever_is_asked_a_site_is_never_in_two_different_open_sums(data: st.DataObject) -> None:
     """Everything an aggregator can do with four sites and one evaluation: cohorts, thresholds, who is heard.
@@ -238,7 +238,7 @@ def test_an_evaluation_is_opened_for_other_sites_only_as_often_as_the_policy_all
     assert refusal.value.check is Check.COHORT
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_no_site_ever_helps_to_open_one_sum_for_two_sets(data: st.DataObject) -> None:
     """The oracle reads answers: over a whole play, every site's answers to one sum name one set of sites."""

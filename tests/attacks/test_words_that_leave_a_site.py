@@ -156,7 +156,7 @@ QUERY = QueryStep(1, ())
 SEED = [SignedSeed(Secret(bytes(31)), negative=False)]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     count=st.integers(1, 12),
     values=st.lists(st.floats(-1e300, 1e300), min_size=24, max_size=24),

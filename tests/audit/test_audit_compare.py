@@ -37,7 +37,7 @@ def test_what_arrived_as_it_was_sent_agrees_in_any_order(tmp_path: Path) -> None
     sent=st.lists(st.binary(max_size=3), max_size=8),
     arrived=st.lists(st.binary(max_size=3), min_size=1, max_size=8),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_equal_messages_are_counted_and_not_taken_for_one(
     tmp_path_factory: pytest.TempPathFactory, sent: list[bytes], arrived: list[bytes]
 ) -> None:

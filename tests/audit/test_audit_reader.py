@@ -113,7 +113,7 @@ def test_a_changed_record_is_refused_at_the_first_entry_that_is_wrong(
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_byte_of_a_record_can_be_another_one(whole: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(whole) - 1))
     other = data.draw(st.integers(0, 255).filter(lambda value: value != whole[place]))
@@ -166,7 +166,7 @@ def test_an_empty_file_is_nobodys_record() -> None:
 
 
 @given(raw=st.binary(min_size=12), what=st.sampled_from(MessageKind), number=st.integers(0, 2**31))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_an_entry_tells_length_and_digest_of_a_message_and_nothing_of_its_content(
     tmp_path_factory: pytest.TempPathFactory, raw: bytes, what: MessageKind, number: int
 ) -> None:
@@ -194,7 +194,7 @@ def test_an_entry_tells_length_and_digest_of_a_message_and_nothing_of_its_conten
     ),
     place=st.integers(0, 15),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_whatever_stands_in_a_file_there_is_one_kind_of_refusal(
     whole: bytes, junk: list[bytes], place: int
 ) -> None:

@@ -144,7 +144,7 @@ def test_all_faults_are_told_together() -> None:
         check_figures(edited(two))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.floats(0.0, 9.0), min_size=1, max_size=60), st.integers(1, 30), st.floats(1e-6, 0.5))
 def test_whatever_was_issued_passes(losses: list[float], fewest: int, delta: float) -> None:
     terms = IssueTerms("test", (0.01, 0.5, 1.0), delta=delta, fewest=fewest)

@@ -95,7 +95,7 @@ def test_a_range_of_losses_is_proven_or_refused_in_words(loss_range: float, meth
 
 
 @given(st.floats(), st.floats(), st.floats(), st.integers(1, 10**18), st.sampled_from(METHODS))
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_any_numbers_together_are_proven_or_refused_in_words(
     delta: float, size: float, loss_range: float, fewest: int, method: str
 ) -> None:

@@ -46,7 +46,7 @@ def test_a_value_by_hand(counts: tuple[int, ...], size: float, tradeoff: float, 
     assert best_constant_risk(counts, size, tradeoff) == pytest.approx(expected, rel=1e-14, abs=1e-15)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=12)
 @given(counts=COUNTS, size=st.floats(0.05, 1.0), tradeoff=st.floats(0.0, 1.0))
 def test_a_convex_solver_over_the_records_finds_no_better_one(
     counts: list[int], size: float, tradeoff: float
@@ -64,7 +64,7 @@ def test_a_convex_solver_over_the_records_finds_no_better_one(
     assert best_constant_risk(counts, size, tradeoff) == pytest.approx(solved.value, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(
     counts=COUNTS,
     size=st.floats(0.01, 1.0),

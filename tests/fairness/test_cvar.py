@@ -77,7 +77,7 @@ def test_a_size_that_means_a_whole_number_of_records_is_that_number() -> None:
     assert tail_count(7, 1.0) == 7.0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(losses_lists, sizes)
 def test_cvar_is_the_optimum_of_the_dual_linear_program(losses: list[float], size: float) -> None:
     values = np.array(losses)
@@ -85,13 +85,13 @@ def test_cvar_is_the_optimum_of_the_dual_linear_program(losses: list[float], siz
     assert cvar(values, size) == pytest.approx(by_linear_program(values, size), rel=1e-6, abs=1e-7)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, sizes)
 def test_cvar_is_the_exact_fractional_mean(losses: list[float], size: float) -> None:
     assert cvar(np.array(losses), size) == pytest.approx(float(by_fractions(losses, size)), rel=1e-14)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, sizes)
 def test_cvar_is_the_minimum_of_the_variational_form(losses: list[float], size: float) -> None:
     values = np.array(losses)
@@ -107,7 +107,7 @@ def test_cvar_is_the_minimum_of_the_variational_form(losses: list[float], size: 
         assert variational(values, size, c) == pytest.approx(found, abs=slack)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(ties, sizes)
 def test_the_threshold_interval_is_exactly_the_set_of_minimisers(losses: list[float], size: float) -> None:
     values = np.array(losses)
@@ -130,7 +130,7 @@ def test_threshold_intervals_by_hand() -> None:
     assert threshold_interval(np.array([2.0, 2.0, 2.0, 1.0]), 0.5) == (2.0, 2.0)  # an atom
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, sizes)
 def test_worst_and_best_add_up_to_everybody(losses: list[float], size: float) -> None:
     values = np.array(losses)
@@ -143,7 +143,7 @@ def test_worst_and_best_add_up_to_everybody(losses: list[float], size: float) ->
 
 
 @pytest.mark.thorough
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, sizes, st.randoms(use_true_random=False))
 def test_no_group_of_the_size_or_larger_has_a_mean_above_cvar(
     losses: list[float], size: float, random: Random
@@ -158,7 +158,7 @@ def test_no_group_of_the_size_or_larger_has_a_mean_above_cvar(
         assert np.sort(values)[-smallest:].mean() == pytest.approx(bound, rel=1e-13)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(losses_lists, sizes, sizes)
 def test_cvar_falls_with_the_group_size_from_the_maximum_to_the_mean(
     losses: list[float], one: float, other: float
@@ -171,7 +171,7 @@ def test_cvar_falls_with_the_group_size_from_the_maximum_to_the_mean(
     assert cvar(values, small) <= values.max() * (1 + 1e-15)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(losses_lists, sizes, st.floats(0, 1), st.floats(0, 1))
 def test_rcvar_goes_from_cvar_to_the_mean_as_the_tradeoff_grows(
     losses: list[float], size: float, one: float, other: float

@@ -80,7 +80,7 @@ def test_a_hand_worked_binomial_bound() -> None:
     assert bound == pytest.approx((min(0.1, body) + min(tail, body)) / 0.1, rel=1e-8)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, st.integers(1, 40), st.floats(0.1, 4.0), st.floats(0.01, 1.0), deltas)
 def test_the_binned_dkw_bound_is_never_below_the_unbinned_one(
     losses: list[float], bins: int, loss_range: float, size: float, delta: float
@@ -93,7 +93,7 @@ def test_the_binned_dkw_bound_is_never_below_the_unbinned_one(
     assert bound <= unbinned + loss_range / bins + 1e-12
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, st.integers(1, 40), st.floats(0.1, 4.0), deltas, st.sampled_from(METHODS))
 def test_bounds_fall_with_the_group_size_and_lie_between_the_sample_and_the_range(
     losses: list[float], bins: int, loss_range: float, delta: float, method: Method
@@ -105,7 +105,7 @@ def test_bounds_fall_with_the_group_size_and_lie_between_the_sample_and_the_rang
         assert cvar(np.minimum(values, loss_range), size) * (1 - 1e-12) <= bound <= loss_range
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, st.integers(1, 40), st.floats(0.1, 4.0), st.integers(1, 80), deltas, st.sampled_from(METHODS))
 def test_joining_bins_keeps_records_and_sums_and_never_lowers_a_bound(
     losses: list[float], bins: int, loss_range: float, fewest: int, delta: float, method: Method
@@ -141,7 +141,7 @@ def test_joined_bins_are_not_joined_again() -> None:
         join_small_bins(held, 3)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(losses_lists, st.integers(1, 40), st.floats(0.1, 4.0), st.integers(1, 80))
 def test_fewer_losses_than_told_lie_on_either_side_of_every_core(
     losses: list[float], bins: int, loss_range: float, fewest: int
@@ -183,7 +183,7 @@ def test_three_outliers_of_three_thousand_do_not_void_the_bound_of_the_worst_ten
     assert bound(with_outliers(3, 6.0), 10) <= bound(with_outliers(9, 6.0), 1) + RANGE / 256
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(st.integers(1, 9), st.floats(0.0, 9.0), st.integers(0, 9), st.floats(0.02, 1.0), st.sampled_from(METHODS))
 def test_outliers_lift_the_bound_by_no_more_than_few_losses_of_the_whole_range_or_the_mean_of_their_bin(
     outliers: int, value: float, low: int, size: float, method: Method
@@ -222,7 +222,7 @@ def test_bounds_with_outliers_in_joined_bins_hold_in_as_many_redraws_as_promised
     assert failed <= binom.isf(1e-6, REDRAWS, delta)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0])), min_size=1, max_size=9), st.data())
 def test_the_binomial_bound_holds_for_records_with_chances_of_their_own(
     chances: list[float], data: st.DataObject

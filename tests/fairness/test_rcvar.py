@@ -73,7 +73,7 @@ def test_the_gradient_by_finite_differences_agrees() -> None:
     assert torch.autograd.gradcheck(given_objective.per_sample, (losses, tensor(0.9).requires_grad_()))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(losses_lists, sizes, tradeoffs, st.floats(0, 20), st.sampled_from(ROWS), st.floats(1e-3, 2))
 def test_the_smoothed_objective_lies_above_the_exact_one_by_at_most_its_bias(
     losses: list[float], size: float, tradeoff: float, threshold: float, name: str, gamma: float
@@ -87,7 +87,7 @@ def test_the_smoothed_objective_lies_above_the_exact_one_by_at_most_its_bias(
     assert (smooth <= exact + bias * (1 + 1e-14) + slack).all()
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(losses_lists, sizes, tradeoffs, st.floats(0, 20), st.sampled_from(ROWS))
 def test_weights_stay_between_the_tradeoff_and_that_of_a_certain_member(
     losses: list[float], size: float, tradeoff: float, c: float, name: str
@@ -99,7 +99,7 @@ def test_weights_stay_between_the_tradeoff_and_that_of_a_certain_member(
         assert (weights <= top * (1 + 1e-15)).all()
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(losses_lists, sizes, tradeoffs)
 def test_at_an_optimal_threshold_the_exact_objective_is_the_empirical_rcvar(
     losses: list[float], size: float, tradeoff: float

@@ -20,7 +20,7 @@ def test_a_point_by_hand() -> None:
     assert project_on_simplex(np.array([1.0, 0.6, -0.2])).tolist() == pytest.approx([0.7, 0.3, 0.0], abs=1e-15)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(
     point=st.lists(NUMBERS, min_size=1, max_size=5), ends=st.lists(st.floats(0.0, 3.0), min_size=10, max_size=10)
 )
@@ -33,7 +33,7 @@ def test_it_is_the_nearest_of_all_sets_of_ends(point: list[float], ends: list[fl
     np.testing.assert_allclose(found, project(np.array(point), low, high, total), rtol=0, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(point=st.lists(NUMBERS, min_size=1, max_size=200), floor=st.floats(0.0, 0.9), share=st.floats(0.0, 1.0))
 def test_no_other_point_of_the_box_lies_in_the_direction_of_the_projected_one(
     point: list[float], floor: float, share: float

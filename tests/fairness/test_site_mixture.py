@@ -41,7 +41,7 @@ def test_a_site_without_known_records_has_no_ratio() -> None:
 parts = st.lists(st.lists(st.floats(0.0, 4.0), min_size=1, max_size=8), min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(parts, st.data(), st.floats(0.02, 1.0))
 def test_a_smaller_group_of_the_records_bounds_every_group_of_the_weighted_sites(
     sites: list[list[float]], data: st.DataObject, size: float

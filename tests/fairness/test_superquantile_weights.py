@@ -30,7 +30,7 @@ def test_those_who_tie_share_what_is_left_in_proportion_to_their_masses() -> Non
     assert weights.tolist() == pytest.approx([1 / 6, 1 / 3, 0.5], abs=1e-14)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(losses=LOSSES, share=SHARES, seed=st.integers(0, 99))
 def test_no_allowed_weights_do_worse(losses: list[float], share: float, seed: int) -> None:
     values, masses = np.array(losses), np.random.default_rng(seed).dirichlet(np.ones(len(losses))) + 1e-3
@@ -45,7 +45,7 @@ def test_no_allowed_weights_do_worse(losses: list[float], share: float, seed: in
     assert weights @ values == pytest.approx(-best.fun, abs=1e-6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(losses=LOSSES, share=SHARES)
 def test_records_picked_by_the_cvar_adversary_have_the_worst_group_risk(losses: list[float], share: float) -> None:
     values = np.array(losses)
@@ -53,7 +53,7 @@ def test_records_picked_by_the_cvar_adversary_have_the_worst_group_risk(losses: 
     assert found == pytest.approx(cvar(values, max(share, 1.0 / len(values))) if len(losses) > 1 else losses[0])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(losses=LOSSES, share=SHARES)
 @example(losses=[0.0, 1.697713782006105, 2.484731963589165], share=0.5)  # the second lies on the threshold
 @example(losses=[0.0, 3.4465247034336423e-168], share=0.75)  # squares are lost to underflow

@@ -33,7 +33,7 @@ assumptions = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(assumptions)
 def test_the_lipschitz_constant_is_the_largest_gradient_norm_over_all_slopes(given_: Assumptions) -> None:
     rho, eps, steepest = given_.worst_group_size, given_.tradeoff, given_.lipschitz
@@ -115,7 +115,7 @@ def test_the_hessian_formula_of_the_test_is_that_of_autograd() -> None:
     assert torch.allclose(hessian, expected, rtol=1e-12, atol=1e-14)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(assumptions, st.floats(0.01, 2))
 def test_smoothness_constants_are_ordered_and_meet_at_tradeoff_one(given_: Assumptions, gamma: float) -> None:
     assert model_smoothness(given_, gamma) <= joint_smoothness(given_, gamma)
@@ -225,7 +225,7 @@ def test_no_algorithm_keeps_the_printed_excess_risk_and_the_corrected_one_holds(
         assert excess_risk_of_a_coin(n) <= excess_risk(coin, records=n, rounds=1000 * n).bound
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(assumptions, st.integers(1, 5000), st.integers(1, 5000))
 def test_the_corrected_excess_risk_minimises_the_bound_it_comes_from(
     given_: Assumptions, n: int, rounds: int
@@ -284,7 +284,7 @@ def linear_stability(n: int, batch: int, rounds: int, eta: float, *, last: bool)
     return drift * (rounds if last else sum(range(rounds)) / rounds)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(2, 7), st.data(), st.integers(3, 50), st.floats(0.01, 2.0))
 def test_a_linear_loss_is_as_stable_as_the_corrected_bound_says_and_not_as_the_paper_says(
     n: int, data: st.DataObject, rounds: int, eta: float
@@ -329,7 +329,7 @@ def pairs_of_a_run(
     return [*found, pair]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.floats(-1, 1), min_size=2, max_size=3),
     st.floats(-1, 1),
@@ -372,7 +372,7 @@ def worst_of_bpf(losses: np.ndarray, size: float, floor: float) -> float:
     return -solution.fun
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(0, 10)), min_size=1, max_size=25),
     st.floats(0.02, 1.0),
@@ -400,7 +400,7 @@ def test_bpf_by_hand_has_no_additional_term() -> None:
     assert rcvar(losses, worst_group_size, 0.25) != pytest.approx(bpf, rel=1e-3)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(st.floats(1e-3, 1.0), st.floats(0.0, 0.999))
 def test_the_two_maps_are_inverse_to_each_other(worst_group_size: float, tradeoff: float) -> None:
     size, floor = bpf_of_rcvar(worst_group_size, tradeoff)

@@ -113,7 +113,7 @@ def test_a_list_of_another_authority_is_not_installed(lead: Path, site: Path, tm
         install_bundle(site, Bundle(None, None, empty_list(authority(), NOW)), NOW)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(end=st.integers(0, len(COMPLETE) - 2))
 def test_a_bundle_that_was_cut_off_is_refused(tmp_path_factory: pytest.TempPathFactory, end: int) -> None:
     path = tmp_path_factory.getbasetemp() / "cut.pem"
@@ -123,7 +123,7 @@ def test_a_bundle_that_was_cut_off_is_refused(tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.filterwarnings("ignore:Parsed a serial number")  # a flipped sign bit; refused by the signature
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(part=st.integers(0, 2), place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_a_bundle_with_one_signed_byte_changed_is_refused(
     tmp_path_factory: pytest.TempPathFactory, part: int, place: float, flip: int

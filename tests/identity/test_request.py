@@ -69,7 +69,7 @@ def test_another_key_or_name_or_federation_has_another_fingerprint() -> None:
     assert len({parse_request(raw).fingerprint for raw in requests}) == len(requests)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(place=st.integers(0, len(RAW) - 1), flip=st.integers(1, 255))
 def test_a_damaged_request_is_refused_or_unchanged_in_meaning(place: int, flip: int) -> None:
     damaged = bytearray(RAW)
@@ -82,7 +82,7 @@ def test_a_damaged_request_is_refused_or_unchanged_in_meaning(place: int, flip: 
     assert request.fingerprint == parse_request(RAW).fingerprint
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(end=st.integers(0, len(RAW) - 3))
 def test_a_truncated_request_is_refused(end: int) -> None:
     with pytest.raises(IdentityError):

@@ -66,7 +66,7 @@ def test_a_binding_is_good_for_one_key_certificate_federation_and_member(change:
         verify(**change)  # type: ignore[arg-type]  # each case names one parameter
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(bit=st.integers(0, 511))
 def test_a_binding_with_one_bit_changed_is_refused(bit: int) -> None:
     damaged = bytearray(BINDING)
@@ -81,7 +81,7 @@ def test_a_binding_of_another_length_is_refused(length: int) -> None:
         verify(bytes(length))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(first=FIELDS, second=FIELDS)
 @example(first=[b"clinic", b"a"], second=[b"clin", b"ica"])
 @example(first=[b"", b"a"], second=[b"a", b""])

@@ -112,7 +112,7 @@ def test_a_signature_for_another_purpose_does_not_verify() -> None:
 
 @given(st.integers(0, len(APPROVAL) - 1), st.integers(1, 255))
 @example(APPROVAL.index(b"==") - 1, 2)  # Bits that the decoder of base64 does not look at.
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 def test_every_changed_byte_is_refused(index: int, difference: int) -> None:
     raw = bytearray(APPROVAL)
     raw[index] ^= difference
@@ -120,6 +120,6 @@ def test_every_changed_byte_is_refused(index: int, difference: int) -> None:
 
 
 @given(st.integers(0, len(APPROVAL) - 1))
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 def test_every_truncation_is_refused(length: int) -> None:
     refusal(APPROVAL[:length])

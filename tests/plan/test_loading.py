@@ -609,7 +609,7 @@ def test_every_float_that_python_writes_is_read_back(value: float) -> None:
 
 
 @given(st.text(max_size=60))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 def test_any_text_is_a_mapping_or_a_plan_error(text: str) -> None:
     try:
         document = parse_document(text, Path("plan.yaml"))

@@ -287,7 +287,7 @@ def check_everything(plan: Plan) -> None:
 
 
 @given(plans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_run_its_sites_its_words_and_its_price_follow_one_schedule(plan: Plan) -> None:
     check_everything(plan)
 

@@ -94,7 +94,7 @@ questions = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(st.sampled_from([PLAIN, MASKED, MASKED_SOME, NOISED]), policies, st.lists(questions, max_size=25))
 def test_rows_of_a_table_decide_as_sets_in_memory_do(
     plan: Plan, policy: SitePolicy, asked: list[AggregationRequest]

@@ -68,7 +68,7 @@ def test_a_record_can_move_every_entry_by_one_cell_more_and_that_is_what_is_paid
     assert float((whole_cells(edge + tiny, grid) - whole_cells(edge - tiny, grid)).norm()) == math.sqrt(entries)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.sampled_from([24, 53]),
     st.integers(1, 128),

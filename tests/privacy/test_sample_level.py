@@ -107,7 +107,7 @@ def test_without_a_threshold_every_record_weighs_the_same_and_the_threshold_rest
     assert moved[-1] == 0.0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.floats(0.02, 1.0),
     st.floats(0.0, 1.0),

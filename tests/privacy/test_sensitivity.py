@@ -60,7 +60,7 @@ def moved(given_objective: Objective, loss: float, threshold: float, gradient: f
     return math.hypot(weight * gradient, scale * float(given_objective.threshold_gradient(losses, threshold)))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(
     sizes,
     tradeoffs,
@@ -80,7 +80,7 @@ def test_no_record_moves_a_step_by_more(
     assert moved(given_objective, loss, threshold, share * clip, scale) <= bound
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.floats(0.01, 0.99), st.floats(0.0, 0.99), positive, positive)
 def test_an_adversary_who_searches_for_the_worst_loss_finds_exactly_the_bound(
     size: float, tradeoff: float, clip: float, scale: float

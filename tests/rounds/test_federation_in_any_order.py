@@ -192,6 +192,6 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 AnyOrder.TestCase.settings = settings(
-    deadline=None, max_examples=150, stateful_step_count=70, suppress_health_check=[HealthCheck.too_slow]
+    deadline=None, max_examples=50, stateful_step_count=70, suppress_health_check=[HealthCheck.too_slow]
 )
 test_a_federation_survives_any_order_of_events = pytest.mark.slow(AnyOrder.TestCase)

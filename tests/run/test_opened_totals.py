@@ -66,7 +66,7 @@ def test_a_sum_that_is_cut_anywhere_or_has_a_byte_too_many_is_refused(
             decode_totals(damaged, request_.spec)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=150)
 @given(st.sampled_from(SUMS), st.data())
 def test_a_damaged_byte_gives_a_sum_of_the_same_shape_or_one_kind_of_error(
     due: tuple[TrainingRun, SumRequest, Totals], data: st.DataObject
@@ -87,7 +87,7 @@ def test_a_damaged_byte_gives_a_sum_of_the_same_shape_or_one_kind_of_error(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("due", ONE_OF_EACH, ids=[request.purpose.value for _, request, _ in ONE_OF_EACH])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1.0, 0.5, 1e300])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 1e300])
 def test_numbers_that_no_sum_has_move_the_state_or_are_refused_and_never_break_a_site(
     due: tuple[TrainingRun, SumRequest, Totals], value: float
 ) -> None:
@@ -100,7 +100,7 @@ def test_numbers_that_no_sum_has_move_the_state_or_are_refused_and_never_break_a
             waiting.rules.step(waiting.state, found.totals, found.members).state.digest(STATE)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=200), st.booleans())
 def test_random_bytes_are_refused_in_words(raw: bytes, framed: bool) -> None:
     with pytest.raises(RemoteProtocolError):

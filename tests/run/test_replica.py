@@ -276,7 +276,7 @@ def test_a_site_without_a_memory_believes_no_state_to_be_its_own() -> None:
     assert copy.state is copy.training_run.initial
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_a_damaged_state_is_refused_in_words_or_offered_and_never_taken(data: st.DataObject) -> None:
     pair = missed()

@@ -144,7 +144,7 @@ def sha256(raw: bytes) -> bytes:
     return hashlib.sha256(raw).digest()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(st.sampled_from(range(8)), st.sets(st.sampled_from([field.name for field in dataclasses.fields(RunState)])))
 def test_the_digest_is_that_of_all_parts_written_one_after_the_other(place: int, names: set[str]) -> None:
     found = some_states()

@@ -550,7 +550,7 @@ def test_the_training_run_owns_its_model() -> None:
     assert not vector.any()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     output=st.sampled_from(["last", "average", "tail", "best"]),
     standardize=st.sampled_from(["none", "secure"]),

@@ -31,7 +31,7 @@ def xored(first: bytes, second: bytes) -> bytes:
 
 
 @given(SHARES, SHARES)
-@settings(max_examples=200)
+@settings(max_examples=70)
 def test_two_contents_under_one_key_do_not_show_their_difference(first: bytes, second: bytes) -> None:
     envelopes = [seal(KEY, TRANSCRIPT, 1, 2, share) for share in (first, second)]
     assert (envelopes[0] == envelopes[1]) == (first == second)
@@ -79,7 +79,7 @@ def test_an_envelope_that_was_altered_cut_or_is_for_somebody_else_does_not_open(
 
 
 @given(st.binary(min_size=31, max_size=31), st.binary(min_size=31, max_size=31))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_a_pair_mask_is_read_with_the_own_mask_of_this_round_and_pair_alone(own: bytes, pair: bytes) -> None:
     wrapped = wrap_pair_masks(Secret(own), TRANSCRIPT, 1, {2: pair, 7: pair})
     assert wrap_pair_masks(Secret(own), TRANSCRIPT, 1, {7: wrapped[7]}) == {7: pair}

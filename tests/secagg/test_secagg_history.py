@@ -160,7 +160,7 @@ def test_a_first_upload_that_dies_at_any_step_is_repeated_without_an_operator(ca
     assert lies.sites[1].session is not None
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_a_history_agrees_with_a_plain_dictionary_through_settlings_and_restarts(data: st.DataObject) -> None:
     table: dict[bytes, bytes] = {}

@@ -104,7 +104,7 @@ def test_a_message_cut_off_anywhere_or_padded_is_refused(raw: bytes) -> None:
         assert refused.value.check is Check.ENCODING
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(st.sampled_from(BYTES), st.data())
 def test_a_damaged_message_is_refused_or_is_another_valid_one(raw: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(raw) - 1))
@@ -119,7 +119,7 @@ def test_a_damaged_message_is_refused_or_is_another_valid_one(raw: bytes, data: 
         assert message.encode() == bytes(damaged)  # one value, one encoding
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(st.sampled_from(list(Kind)), st.binary(max_size=300))
 def test_random_bytes_of_every_type_are_refused_or_canonical(kind: Kind, tail: bytes) -> None:
     raw = bytes([2, kind]) + tail
@@ -188,7 +188,7 @@ def test_a_clip_that_is_not_finite_is_refused(value: float) -> None:
         RoundStart.decode(raw)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.sampled_from(list(Kind)), st.binary(max_size=200), st.integers(0, 2))
 def test_rubbish_changes_no_site_and_no_aggregator(kind: Kind, tail: bytes, stage: int) -> None:
     lies = [Lies, Lies.in_session, Lies.after_uploads][stage](3)

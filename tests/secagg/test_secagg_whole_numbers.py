@@ -20,7 +20,7 @@ from tests.secagg.federation_in_memory import Wire, shape_of, terms_of
 UNIT = 0.25
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=40),
     st.sampled_from([32, 24, 20, 16]),

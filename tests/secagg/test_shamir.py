@@ -31,7 +31,7 @@ def test_the_line_through_the_secret_is_worked_by_hand() -> None:
     assert int.from_bytes(combine([2, PRIME - 1], shares[:2]), "big") == 7
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(sharings(), st.randoms())
 def test_any_threshold_many_shares_give_the_secret(sharing: tuple[bytes, list[int], int], choice: object) -> None:
     secret, points, threshold = sharing

@@ -23,7 +23,7 @@ from tests.simulation import slow_algorithms as slow
 
 torch.set_num_threads(1)
 
-ROUNDS, RATE, ADVERSARY_RATE = 500, 0.5, 0.3
+ROUNDS, RATE, ADVERSARY_RATE = 250, 0.5, 0.3
 THIRDS = slow.thirds()
 SOLVED = 1e-6
 """The solver's values are that near the optima, by its own duality gap and by another solution of two of them."""

@@ -37,7 +37,7 @@ def test_two_records_on_either_side_of_the_threshold() -> None:
     assert 1.0 - float(coefficients.sum()) == pytest.approx(0.0, abs=1e-7)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     losses=st.lists(st.floats(0.0, 12.0), min_size=1, max_size=40),
     threshold=st.floats(0.0, 6.0),

@@ -56,7 +56,7 @@ def test_a_batch_of_all_records_is_an_answer_to_all_losses(name: str) -> None:
     np.testing.assert_allclose(found, slow.dro(ROUNDS, 0.5, EXPECTED[name])[-1], rtol=0, atol=1e-10)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.floats(0, 10), min_size=1, max_size=10),
     st.floats(0.05, 1.0),

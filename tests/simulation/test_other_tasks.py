@@ -128,13 +128,13 @@ def test_a_linear_model_of_ordered_classes_comes_down_to_proportional_odds(works
     """An independent likelihood, minimised by SciPy over slopes and borders as they are."""
     training = {
         "algorithm": "fedavg",
-        "rounds": 1500,
-        "learning_rate": 0.7,
+        "rounds": 400,
+        "learning_rate": 2.5,
         "batch_size": "full",
         "output": "last",
     }
     plan = plan_of(
-        "ordinal", {"test_fraction": 0.0, "standardize": "none"}, training=training, evaluation={"every": 1500}
+        "ordinal", {"test_fraction": 0.0, "standardize": "none"}, training=training, evaluation={"every": 400}
     )
     with pytest.raises(PlanError, match="cannot be vectorised"):
         simulate(plan, workspace, engine="vectorised")

@@ -47,7 +47,7 @@ def test_records_that_tie_share_whatever_their_order() -> None:
     assert answer([2.0, 1.0, 1.0, 0.0], 0.5) == pytest.approx([0.5, 0.25, 0.25, 0.0])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=70)
 @given(LOSSES, SHARES, FLOORS)
 def test_the_answer_is_the_optimum_of_the_programme_and_the_objective_of_fedsrcvar(
     losses: list[float], share: float, floor: float

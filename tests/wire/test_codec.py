@@ -155,7 +155,7 @@ def test_every_class_of_frame_is_among_the_examples() -> None:
 
 
 @given(anything)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_a_frame_comes_back_as_it_went(case: tuple[Codec, frames.Frame]) -> None:
     (encode, decode), frame = case
     assert decode(encode(frame)) == frame
@@ -246,7 +246,7 @@ without_text = st.one_of(
 
 
 @given(without_text, st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_a_frame_has_one_encoding(case: tuple[Codec, frames.Frame], data: st.DataObject) -> None:
     """A byte that is changed is refused, or is another frame; no other bytes are this frame."""
     (encode, decode), frame = case
@@ -336,7 +336,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 @given(st.sampled_from(CODECS), st.binary(max_size=400))
 @example(COLLABORATOR, b"\x0a" * 400)
 @example(AGGREGATOR, struct.pack("<Q", 2**64 - 1) * 8)
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=150)
 def test_random_bytes_give_a_frame_or_one_kind_of_error(way: Codec, raw: bytes) -> None:
     encode, decode = way
     try:
@@ -347,7 +347,7 @@ def test_random_bytes_give_a_frame_or_one_kind_of_error(way: Codec, raw: bytes) 
 
 
 @given(anything, st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_damaged_frames_give_a_frame_or_one_kind_of_error(
     case: tuple[Codec, frames.Frame], data: st.DataObject
 ) -> None:

@@ -124,7 +124,7 @@ STEPS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     counts=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any),
     classes=st.integers(2, 4),
