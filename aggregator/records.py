@@ -37,7 +37,6 @@ from fedfair.aggregation.cvar_bounds import SplitSummary
 from fedfair.aggregation.evaluation_file import EvaluationRecord, to_text
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import ParticipantId
 from fedfair.process.log_lines import log_line
 from fedfair.results.costs import SumCost
@@ -251,7 +250,7 @@ class RunRecords:
     def is_entry_due(self, progress: Progress) -> bool:
         """Return whether the journal is to be written after this sum."""
         overdue = time.monotonic() - self._entered > LARGE_MODEL_SECONDS
-        changed = progress.evaluation is not None or not sum_kind(progress.purpose).is_about_model
+        changed = progress.evaluation is not None or not progress.purpose.statistic.is_about_model
         return self.is_small or self._every_sum or overdue or changed
 
     def write(
@@ -342,7 +341,7 @@ class RunRecords:
             line["slowest"] = pace.slowest[0]
         if pace.left_behind:
             line["left_behind"] = list(pace.left_behind)
-        if sum_kind(progress.purpose).is_about_model:
+        if progress.purpose.statistic.is_about_model:
             # Before the losses are known there is no threshold yet, only what stands in its place.
             line["threshold"] = progress.threshold
         if clipping is not None:

@@ -30,7 +30,6 @@ from aggregator.notices import (
 )
 from aggregator.observer import Measure
 from fedfair.aggregation.cvar_bounds import SplitSummary
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.process.events import event_name
 from fedfair.results.costs import SumCost
 from fedfair.rounds.stragglers import SumPace
@@ -130,7 +129,7 @@ def _progressed(status: RunStatus, progress: Progress, now: datetime) -> RunStat
         size = status.worst_group_size
         splits = {name: _figures(split, size) for name, split in progress.evaluation.splits.items()}
         status = evaluated(status, PooledEvaluation(int(progress.evaluation.round), splits))
-    if sum_kind(progress.purpose).is_round:
+    if progress.purpose.statistic.is_round:
         return round_ended(status, int(progress.round), now)
     return status
 

@@ -35,7 +35,6 @@ from collaborator.refusal_limit import RefusalLimit
 from collaborator.standing import NoStanding, Standing
 from collaborator.withdrawal import refusals_of, send_withdrawal, told_of
 from collaborator.worker import Worker
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import (
     AbortedError,
     ApprovalError,
@@ -384,7 +383,7 @@ class SiteDriver:
             self._observer.noticed(notice)
 
     def _tell_of_evaluation(self) -> None:
-        kind = None if self._asked is None else sum_kind(self._asked.purpose)
+        kind = None if self._asked is None else self._asked.purpose.statistic
         if self._asked is not None and kind is not None and kind.is_evaluation and not kind.has_query:
             self._observer.noticed(EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))
 

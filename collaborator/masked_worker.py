@@ -31,7 +31,6 @@ from fedfair.aggregation.masked_encoding import HeaderParts
 from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import (
     LocalProtocolError,
     PrivacyError,
@@ -388,7 +387,7 @@ class MaskedWorker:
         """
         draws = self._task.draws(request.purpose, request.round, attempt)
         request = replace(request, attempt=attempt)
-        if self._memory is not None and sum_kind(request.purpose).is_round:
+        if self._memory is not None and request.purpose.statistic.is_round:
             return self._remembering(request, self._memory, draws)
         update = self._update(request)
         if update is None:
@@ -420,7 +419,7 @@ class MaskedWorker:
 
     def _update(self, request: SumRequest) -> Update | None:
         model, number, attempt = self._follower.replica.state.model, request.round, request.attempt
-        kind = sum_kind(request.purpose)
+        kind = request.purpose.statistic
         if kind.is_round and self._noised:
             numbers = self._task.noised_numbers(model, number, attempt)
             self.standing.fault = self._task.last_fault

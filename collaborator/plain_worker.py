@@ -18,7 +18,6 @@ from collaborator.worker import Rule, WorkerStanding, hold_nothing
 from fedfair.aggregation.contribution import Contribution, encode
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.spec import SumSpec
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError, RemoteProtocolError, StateError, TrainingError
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
@@ -194,7 +193,7 @@ class PlainWorker:
     def _contribution(self, request: SumRequest) -> Contribution:
         """Return what this site adds; what its memory becomes by it is on the disk before."""
         model, memory = self._follower.replica.state.model, self._memory
-        if memory is None or not sum_kind(request.purpose).is_round:
+        if memory is None or not request.purpose.statistic.is_round:
             return self._task.contribution(request, model)
         remembered = memory.correction(request, model, self._task.training_weight)
         contribution = self._task.contribution(request, model, remembered)

@@ -25,7 +25,7 @@ from collaborator.site_history import SiteHistory, history_file
 from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
-from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
+from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.files import permission_warning
@@ -463,7 +463,7 @@ def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
     `check_policy` has made sure that the plan is no weaker than the policy.
     """
     fewest = quorum(plan)
-    rounds = frozenset(purpose.value for purpose in Purpose if sum_kind(purpose).is_round)
+    rounds = frozenset(purpose.value for purpose in Purpose if purpose.statistic.is_round)
     return SecaggPolicy(
         least_members=max(least_collaborators(plan, policy), fewest, 2),
         greatest_clip=clip_ceiling(plan)[1],

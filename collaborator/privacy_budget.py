@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from collaborator.ledger import Ledger
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError
 from fedfair.plan.derived import earlier_plans
 from fedfair.plan.schema import Plan
@@ -23,7 +22,7 @@ from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.budget import Budget, Limit, largest, remaining
 from fedfair.privacy.entries import LedgerEntry, Origin, Written
 from fedfair.privacy.planned_releases import planned_releases, training_release
-from fedfair.privacy.releases import GaussianRelease, ReleasePurpose, Unprotected
+from fedfair.privacy.releases import GaussianRelease, Unprotected
 from fedfair.statistics.table import Purpose
 
 _LOOK = "`fedfair privacy show` tells where it went"
@@ -65,7 +64,7 @@ class PrivacyBudget:
         self._ledger = ledger
         self._origin = holder.origin
         self._clock = clock
-        self._unprotected: set[ReleasePurpose] = set()
+        self._unprotected: set[str] = set()
         entries = ledger.look()
         self._limits = limits_of(holder, entries)
         self.forecast = forecast(holder, entries)
@@ -92,7 +91,7 @@ class PrivacyBudget:
         Raises:
             PrivacyError: it has a budget, or it cannot be written; it must not add anything.
         """
-        release = sum_kind(purpose).release
+        release = purpose.statistic.release
         if release not in self._unprotected:
             # One line for a run says all that will ever be said of it.
             self.record(Unprotected(release))

@@ -13,7 +13,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fedfair.aggregation.round_subject import scaling_digest
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
@@ -69,7 +68,7 @@ class SiteHistory:
         Raises:
             FedfairError: the history cannot be read or written.
         """
-        if sum_kind(request.purpose).is_round:
+        if request.purpose.statistic.is_round:
             return None
         with self._table() as table:
             judged = EarlierSums(table, *self._about).judge(request)
@@ -90,7 +89,7 @@ class SiteHistory:
         Raises:
             FedfairError: the history cannot be read or written.
         """
-        if sum_kind(purpose).is_round:
+        if purpose.statistic.is_round:
             return
         with self._table() as table:
             rules = EarlierSums(table, *self._about)

@@ -21,7 +21,6 @@ from collaborator.notices import (
     SumDeclined,
 )
 from collaborator.observer import AnswerCost, Measure
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import AGGREGATOR
 from fedfair.process.events import event_name
 from fedfair.watching.run_status import (
@@ -106,6 +105,6 @@ def _answered(status: RunStatus, cost: AnswerCost, now: datetime) -> RunStatus:
     status = counted(status, "sum_seconds", purpose, by=cost.seconds)
     status = counted(status, "received_bytes", purpose, by=cost.bytes_received)
     status = counted(status, "sent_bytes", purpose, by=cost.bytes_sent)
-    if sum_kind(cost.purpose).is_round:
+    if cost.purpose.statistic.is_round:
         return round_ended(status, cost.round, now)
     return status

@@ -30,7 +30,7 @@ from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.sum_kinds import planned_kinds, sum_kind
+from fedfair.aggregation.sum_kinds import planned_purposes, sum_kind
 from fedfair.plan.derived import is_masked, protects_records
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
@@ -53,13 +53,14 @@ def sum_shapes(plan: Plan, layout: Layout, schema: FeatureSchema) -> dict[str, S
         return {Purpose.TRAINING.value: replace(noised.shape(), checked=checked)}
     shapes = {}
     for purpose, parts in header_parts(plan, schema).items():
-        kind, counts, reals = sum_kind(purpose), int(parts.counts.sum()), int(parts.reals.sum())
+        largest = sum_kind(purpose).largest_real(plan, schema)
+        counts, reals = int(parts.counts.sum()), int(parts.reals.sum())
         runs = (
             HeaderRun(counts, MAX_COUNT, whole=True),
-            HeaderRun(reals, float(kind.largest_real(plan, schema)), whole=False),
+            HeaderRun(reals, float(largest), whole=False),
             HeaderRun(reals, MAX_REST, whole=False),
         )
-        body = (layout.dimension,) if kind.is_round else ()
+        body = (layout.dimension,) if purpose.statistic.is_round else ()
         shapes[purpose.value] = SumShape(tuple(run for run in runs if run.length), body, checked=checked)
     return shapes
 
@@ -90,7 +91,8 @@ class HeaderParts:
 def header_parts(plan: Plan, schema: FeatureSchema) -> dict[Purpose, HeaderParts]:
     """Return the parts of the header of every sum of a run."""
     noised = protects_records(plan)
-    return {kind.purpose: _parts(kind.header(plan, schema), noised) for kind in planned_kinds(plan)}
+    planned = planned_purposes(plan)
+    return {purpose: _parts(sum_kind(purpose).header(plan, schema), noised) for purpose in planned}
 
 
 def _parts(layout: Header, noised: bool) -> HeaderParts:

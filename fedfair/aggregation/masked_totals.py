@@ -14,7 +14,7 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.secagg.opened_sum import OpenedSum
-from fedfair.statistics.table import Purpose
+from fedfair.statistics.table import purpose_named
 
 
 class MaskedTotals:
@@ -34,4 +34,4 @@ class MaskedTotals:
         """Return the totals of an opened sum, whose body is theirs from now on."""
         if self._noised is not None:
             return self._noised.totals(opened.body, opened.contributors)
-        return replace(plain_totals(opened, self._parts[Purpose(opened.purpose)]), used_up=True)
+        return replace(plain_totals(opened, self._parts[purpose_named(opened.purpose)]), used_up=True)

@@ -1,6 +1,6 @@
 """The survey before round 1: what everybody's training records look like, column by column, from one sum.
 
-Decides the layout of the header, which totals records can have, and what a total says. Of a numeric column that is
+Decides the layout of the header, and what a total says. Of a numeric column that is
 how many values are there, their mean, spread and quartiles; of a categorical one, how many records have each
 declared value, another one or none. It is also how many records each class has. Everything follows from the plan
 and the schema, so that a length tells nothing. The bins and their bound are `survey_grid.py`'s. Numpy only.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.feature_moments import unit_of, units_of
-from fedfair.aggregation.header import NO_RECORDS, Bits, Everything, Field, Header, Number, one_of
+from fedfair.aggregation.header import Bits, Everything, Field, Header, Number, one_of
 from fedfair.aggregation.survey_grid import ColumnGrid, quantile
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.plan.csv_table import CsvData
@@ -28,9 +28,6 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 MAX_SOLVED = 3
 """Of so many values a column's mean, spread and number of values tell how often each occurs."""
-
-_ROUNDING = 1e-9
-"""By how much a square of a sum may exceed its bound, relative to it: far more than adding a million rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +144,6 @@ def survey_layout(plan: Plan, schema: FeatureSchema) -> SurveyLayout:
 def _classes(schema: FeatureSchema) -> int:
     """Return how many classes are counted: none where a record's answer is no class."""
     return 0 if schema.targets else schema.classes
-
-
-def survey_header(plan: Plan, schema: FeatureSchema) -> Header:
-    """Return the fields of a contribution to a plan's survey."""
-    return survey_layout(plan, schema).header
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,35 +283,6 @@ def summarised(header: NDArray[np.float64], layout: SurveyLayout) -> SurveySumma
     )
 
 
-def check_survey(header: NDArray[np.float64], layout: SurveyLayout) -> None:
-    """Refuse a total that no records have.
-
-    Raises:
-        RemoteProtocolError: a count is none, bins do not add up to the values, or squares are too small.
-    """
-    found = layout.header.read(header)
-    records = float(found["records"])
-    if not records > 0:
-        raise _impossible(f"{records:g} training records ({NO_RECORDS})", "look at the plan's filters")
-    whole = layout.header.counts(noised=False)
-    counts = header[whole]
-    if (counts < 0).any() or (counts != np.floor(counts)).any():
-        raise _impossible(f"the count {counts[(counts < 0) | (counts != np.floor(counts))][0]:g}")
-    if layout.classes and found["labels"].sum() != records:
-        raise _impossible(f"{found['labels'].sum():g} labels of {records:g} records")
-    for place, (column, bins) in enumerate(zip(layout.numeric, layout.bins_of(found["bins"]), strict=True)):
-        present = float(found["present"][place])
-        if present > records or bins.sum() != present:
-            raise _impossible(f"{present:g} values of {column.name}, {bins.sum():g} in bins, {records:g} records")
-        total, squares = float(found["sums"][place]), float(found["squares"][place])
-        if total * total > present * squares * (1 + _ROUNDING) + _ROUNDING:
-            raise _impossible(f"the sum {total:g} and the sum of squares {squares:g} of {column.name}")
-    held = zip(layout.categories, layout.values_of(found["values"]), found["unknown"], strict=True)
-    for category, values, unknown in held:
-        if values.sum() != records or unknown > records:
-            raise _impossible(f"{values.sum():g} values of {category.name} in {records:g} records")
-
-
 def without(total: NDArray[np.float64], own: NDArray[np.float64], layout: SurveyLayout) -> NDArray[np.float64]:
     """Return the survey of everybody but one site, which takes its own part out.
 
@@ -343,10 +306,6 @@ def without(total: NDArray[np.float64], own: NDArray[np.float64], layout: Survey
         found[name] = np.where(found["present"] > 0, found[name], 0.0)
     found["squares"] = np.maximum(found["squares"], 0.0)
     return others
-
-
-def _impossible(what: str, remedy: str = "compare the versions of fedfair at the sites") -> RemoteProtocolError:
-    return RemoteProtocolError(f"the survey is of {what}, which no records have", remedy)
 
 
 def _numeric(

@@ -6,31 +6,30 @@ what leaves a site. Whether the numbers are wise is another question, see `fedfa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator
 
-from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
+from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.derived import (
     carries_scaling,
-    evaluates_exactly,
     is_masked,
     is_unevaluated,
     needs_everybody,
     predicts_classes,
-    protects_records,
     quorum,
     returned_output,
     scales_by_ranges,
     sums_columns,
-    surveys,
     target_is_unscaled,
 )
 from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
-from fedfair.plan.losses import CROSS_ENTROPY, Answers, loss_in_words, predicts_number
+from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words, predicts_number
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import LinearModel, MlpModel, Plan, ResnetModel
 from fedfair.plan.sources import CsvSource
+from fedfair.statistics.table import IN_A_RUN
 
 _PROTECTION = {
     "malicious": "sums are masked; holds against an aggregator that lies",
@@ -64,7 +63,7 @@ def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
         ("protection", _protection(plan)),
         *_privacy(plan),
         ("code of its own", ", ".join(plan.task.references) or "none"),
-        ("leaves a site", "; ".join(_egress(plan))),
+        ("leaves a site", "; ".join(_leaves(plan))),
     )
 
 
@@ -228,62 +227,9 @@ def _privacy(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "differential privacy", words
 
 
-_WEIGHTED_CHANGE = "the weighted change of model and threshold"
-_ROUND_EGRESS: Mapping[AlgorithmName, str] = {
-    "qffl": "the weighted change of the model times a power of its loss, and the weighted curvature of that power",
-    "localbpf": "the weighted change of the model and its weighted own threshold",
-    "fedminmax": f"{_WEIGHTED_CHANGE}; in rounds in which the adversary looks, how many records of each group it "
-    "has and the sum of their losses",
-}
-"""The words for what a site sends in a round of an algorithm that does not send the weighted change alone."""
-
-
-_FIGURES: Mapping[Answers, str] = {
-    "number": "the sums of squared and absolute errors, of the targets and of their squares",
-    "labels": "of each label how many records are found, falsely found and missed",
-    "time": "of each interval how many are at risk, how many events there are, and how many the model expects",
-    "pixels": "the shares of correct pixels, and of each class those in common and in either mask",
-}
-"""The words for what a site sums beside its losses, by what a record's answer is."""
-
-
-def _egress(plan: Plan) -> Iterator[str]:
-    if surveys(plan):
-        yield (
-            "once, a survey of each column: how many values are missing, of each category and in each bin of a "
-            "grid, the sum of the values and of their squares; and how many records each class has"
-        )
-    if sums_columns(plan):
-        number = " and a number to predict" if predicts_number(plan.task.loss) else ""
-        yield f"once, how many values each numeric column{number} has, their sum and their sum of squares"
-    facts = ALGORITHMS[plan.training.algorithm]
-    if not facts.deployed:
-        yield f"in simulation only, each round: {facts.reveals}"
-        return
-    if is_unevaluated(plan):
-        yield "each round, its clipped change of model and threshold, in whole numbers with its share of noise"
-        return
-    yield f"each round, its weight and {_ROUND_EGRESS.get(plan.training.algorithm, _WEIGHTED_CHANGE)}"
-    if plan.training.control_variates:
-        yield "in its first round, its weight again: how much of a sum control variates count for the first time"
-    yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
-    if evaluates_exactly(plan):
-        yield (
-            "at the end, FOR EACH GROUP SIZE, THE LOSS OF ONE PERSON in single precision, of whichever site: 31 "
-            "bits, from which a plan that was made for it reads that person's record"
-        )
-    if plan.task.loss.answers in _FIGURES and not protects_records(plan):
-        yield f"each evaluation, by split, {_FIGURES[plan.task.loss.answers]}"
-    if plan.evaluation.scores:
-        yield (
-            "each evaluation, by split and class, two histograms of the probabilities that the model gives: of "
-            "the records of the class, and of the others"
-        )
-    if plan.evaluation.site_means:
-        yield (
-            "each evaluation, UNDER THE SITE'S OWN NAME, its number of records, mean loss and accuracy in "
-            f"each split of {plan.evaluation.min_group} or more: the aggregator sees them and publishes the last"
-        )
+def _leaves(plan: Plan) -> Iterator[str]:
+    made = schedule_of(plan).purposes
+    return itertools.chain.from_iterable(purpose.statistic.leaves(plan) for purpose in IN_A_RUN if purpose in made)
 
 
 def percent(share: float) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -188,19 +188,8 @@ PositiveInt = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 GroupSize = Annotated[float, Field(gt=0, le=1)]
 Device = Literal["auto", "cpu", "cuda", "mps"]
-Disclosure = Literal[
-    "update-sums",
-    "loss-sums",
-    "loss-quantiles",
-    "feature-sums",
-    "score-sums",
-    "survey-sums",
-    "group-losses",
-    "site-losses",
-    "site-updates",
-    "records",
-]
-"""Kinds of what a plan makes known; `disclosures.py` says what each means."""
+Disclosure: TypeAlias = str
+"""A kind of what a plan makes known, such as loss-sums; `policy.disclosures` says what each means."""
 
 BatchSize = Annotated[
     Annotated[PositiveInt, Tag(NUMBER)] | Annotated[Literal["full"], Tag(WORD)], Discriminator(number_or_word)

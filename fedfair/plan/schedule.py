@@ -19,28 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedfair.plan.derived import (
-    evaluates_beginning,
-    evaluates_exactly,
-    first_averaged_round,
-    is_unevaluated,
-    returns_mean,
-    sums_columns,
-    surveys,
-)
+from fedfair.plan.derived import evaluates_beginning, first_averaged_round, returns_mean
 from fedfair.plan.schema import Plan
-from fedfair.statistics.table import Purpose
-
-EXACT_STEPS = 4
-"""Sums of one exact evaluation, all about one model."""
-
-_IN_A_ROUND = (
-    Purpose.SURVEY,
-    Purpose.STANDARDISATION,
-    Purpose.TRAINING,
-    Purpose.EVALUATION,
-    Purpose.EXACT_EVALUATION,
-)
+from fedfair.statistics.statistic import When
+from fedfair.statistics.table import IN_A_RUN, Purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,36 +47,29 @@ class Schedule:
     Attributes:
         rounds: how many training rounds there are.
         every: rounds between two evaluations, at least 1.
-        standardises: whether the run begins with the sums of the numeric columns.
-        evaluates: whether there are evaluations at all.
         averages: whether the output model is a mean.
         averaged_from: rounds done before the first model of that mean was broadcast.
-        exact: whether the output model is evaluated exactly.
-        surveys: whether the run begins with a description of every column.
+        purposes: why the run sums anything, in the order of `Purpose`.
         evaluates_first: whether the model before round 1 is evaluated.
     """
 
     rounds: int
     every: int
-    standardises: bool
-    evaluates: bool
     averages: bool
     averaged_from: int
-    exact: bool
-    surveys: bool = False
+    purposes: tuple[Purpose, ...]
     evaluates_first: bool = True
 
     @property
-    def purposes(self) -> tuple[Purpose, ...]:
-        """Return why the run sums anything, in the order of `Purpose`."""
-        made = {
-            Purpose.TRAINING: True,
-            Purpose.EVALUATION: self.evaluates,
-            Purpose.STANDARDISATION: self.standardises,
-            Purpose.EXACT_EVALUATION: self.exact,
-            Purpose.SURVEY: self.surveys,
-        }
-        return tuple(purpose for purpose in Purpose if made[purpose])
+    def evaluates(self) -> bool:
+        """Return whether there are evaluations at all."""
+        return any(purpose.statistic.when is When.EVERY for purpose in self.purposes)
+
+    def at(self, *moments: When) -> tuple[Purpose, ...]:
+        """Return what the run sums at these moments, in its order."""
+        return tuple(
+            purpose for purpose in IN_A_RUN if purpose in self.purposes and purpose.statistic.when in moments
+        )
 
     def evaluates_after(self, rounds_done: int) -> bool:
         """Return whether the model that so many rounds lead to is evaluated."""
@@ -116,18 +91,18 @@ class Schedule:
                 counts as one.
             rounds_done: from 0; with `TRAINING`, the round itself, from 1.
         """
-        match purpose:
-            case Purpose.TRAINING:
+        if purpose not in self.purposes:
+            return 0
+        match purpose.statistic.when:
+            case When.FIRST | When.SCALING:
+                return int(rounds_done == 0)
+            case When.ROUND:
                 return int(1 <= rounds_done <= self.rounds)
-            case Purpose.SURVEY:
-                return int(self.surveys and rounds_done == 0)
-            case Purpose.STANDARDISATION:
-                return int(self.standardises and rounds_done == 0)
-            case Purpose.EVALUATION:
+            case When.EVERY:
                 own = self.evaluates_output and rounds_done == self.rounds
                 return int(self.evaluates_after(rounds_done)) + int(own)
-            case Purpose.EXACT_EVALUATION:
-                return int(self.exact and rounds_done == self.rounds)
+            case When.LAST:
+                return int(rounds_done == self.rounds)
 
     def total(self, purpose: Purpose, rounds_done: int | None = None) -> int:
         """Return about how many models there are sums up to and with so many rounds; None for the whole run."""
@@ -137,35 +112,11 @@ class Schedule:
     def sums(self) -> Iterator[DueSum]:
         """Yield in order every sum of a run in which none is lost, omitted or repeated."""
         for done in range(self.rounds + 1):
-            for purpose in _IN_A_ROUND:
-                steps = range(1, EXACT_STEPS + 1) if purpose is Purpose.EXACT_EVALUATION else (0,)
+            for purpose in IN_A_RUN:
+                steps = purpose.statistic.steps
+                numbers = range(1, steps + 1) if steps > 1 else (0,)
                 for _ in range(self.models(purpose, done)):
-                    yield from (DueSum(purpose, done, step) for step in steps)
-
-    def key(self, purpose: Purpose) -> str:
-        """Return the key of the plan that decides when sums of a purpose are due."""
-        match purpose:
-            case Purpose.TRAINING:
-                return "training.rounds"
-            case Purpose.SURVEY:
-                return "task.survey"
-            case Purpose.STANDARDISATION:
-                return "task.standardize"
-            case Purpose.EVALUATION | Purpose.EXACT_EVALUATION:
-                return "evaluation.every"
-
-    def in_words(self, purpose: Purpose) -> str:
-        """Return when sums of a purpose are due."""
-        match purpose:
-            case Purpose.TRAINING:
-                return f"in rounds 1 to {self.rounds}"
-            case Purpose.SURVEY | Purpose.STANDARDISATION:
-                return "before round 1"
-            case Purpose.EVALUATION:
-                first = "before round 1, " if self.evaluates_first else ""
-                return f"{first}after every {self.every} rounds and after round {self.rounds}"
-            case Purpose.EXACT_EVALUATION:
-                return "after the last round"
+                    yield from (DueSum(purpose, done, step) for step in numbers)
 
 
 def schedule_of(plan: Plan, numeric_columns: int | None = None) -> Schedule:
@@ -179,11 +130,8 @@ def schedule_of(plan: Plan, numeric_columns: int | None = None) -> Schedule:
     return Schedule(
         rounds=plan.training.rounds,
         every=plan.evaluation.every,
-        standardises=sums_columns(plan, numeric_columns),
-        evaluates=not is_unevaluated(plan),
         averages=returns_mean(plan),
         averaged_from=first_averaged_round(plan),
-        exact=evaluates_exactly(plan),
-        surveys=surveys(plan),
+        purposes=tuple(purpose for purpose in Purpose if purpose.statistic.made(plan, numeric_columns)),
         evaluates_first=evaluates_beginning(plan),
     )

@@ -16,17 +16,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedfair.aggregation.sum_kinds import sum_kind
-from fedfair.aggregation.survey import survey_layout
-from fedfair.plan.derived import is_noised, sums_columns, surveys
+from fedfair.plan.derived import is_noised
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.losses import predicts_number
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
-from fedfair.plan.sources import CsvSource
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, text_row
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import Term
+from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 
 TERM = "earlier_cohort"
@@ -102,9 +101,8 @@ class EarlierSums:
     def term(self) -> Term | None:
         """Return the broken term of the policy about the columns of the plan; None where it is kept."""
         plan = self._plan
-        names = self._surveyed() if surveys(plan) else []
-        names += self._standardised() if sums_columns(plan, len(self._schema.numeric)) else []
-        subjects = [_column(name) for name in names]
+        made = schedule_of(plan, len(self._schema.numeric)).at(When.FIRST, When.SCALING)
+        subjects = [_column(name) for purpose in made for name in sum_kind(purpose).columns(plan, self._schema)]
         asked = self._plan.federation.collaborators
         clash = self._clash(subjects, asked)
         if clash is None:
@@ -127,11 +125,9 @@ class EarlierSums:
             model: SHA-256 of the model's vector.
             scaling: digest of the scaling of its features.
         """
-        kind = sum_kind(purpose)
-        if kind.is_evaluation:
+        if purpose.statistic.is_evaluation:
             return (Subject(key("model over", model.hex(), scaling.hex()), "an evaluation of this model"),)
-        names = {Purpose.SURVEY: self._surveyed, Purpose.STANDARDISATION: self._standardised}
-        return () if kind.is_round else tuple(_column(name) for name in names[purpose]())
+        return tuple(map(_column, sum_kind(purpose).columns(self._plan, self._schema)))
 
     def opened(self, subjects: Iterable[Subject], sites: Sequence[str]) -> Rows:
         """Return the rows that remember that things were opened over a set of sites; none where they are known."""
@@ -144,24 +140,6 @@ class EarlierSums:
             if entry not in _entries(known):
                 rows += ((subject.key, known + entry),)
         return (text_row(place, text), *rows) if rows else ()
-
-    def _surveyed(self) -> list[str]:
-        """Return the names of the columns of the plan's survey."""
-        layout = survey_layout(self._plan, self._schema)
-        return [column.name for column in layout.numeric] + [column.name for column in layout.categories]
-
-    def _standardised(self) -> list[str]:
-        """Return the names of the columns that are standardised, the target among them."""
-        schema = self._schema
-        features = [schema.names[place] if schema.names else f"feature {place}" for place in schema.numeric]
-        return [*features, *self._targets()]
-
-    def _targets(self) -> list[str]:
-        """Return the name of the target that is standardised; none where records have no number to predict."""
-        if not predicts_number(self._plan.task.loss):
-            return []
-        data = self._plan.task.data
-        return [data.csv.target or "the target" if isinstance(data, CsvSource) else "the target"]
 
     def _clash(self, subjects: Iterable[Subject], asked: Sequence[str]) -> _Clash | None:
         """Return the first thing that was opened over other sites under another plan."""

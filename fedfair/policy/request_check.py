@@ -6,7 +6,6 @@ every request, because it may ask for what it never announced. What counts how o
 
 from __future__ import annotations
 
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
@@ -29,7 +28,7 @@ class RequestCheck:
 
     def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str, records: int) -> None:
         self._planned = schedule_of(plan, len(schema.numeric)).purposes
-        self._disclosed = {purpose: sum_kind(purpose).discloses(plan) for purpose in self._planned}
+        self._disclosed = {purpose: purpose.statistic.discloses(plan) for purpose in self._planned}
         self._policy = policy
         self._name = name
         self._too_fine = next((term for term in bins_terms(plan, policy, records) if not term.kept), None)
@@ -42,7 +41,7 @@ class RequestCheck:
             words = f"the plan that {self._name} approved has no sums for {purpose.value}"
             return Refusal(words, "purposes", purpose.value, planned)
         words = f"the policy of {self._name} does not allow sums for {purpose.value}"
-        word = sum_kind(purpose).policy_word
+        word = purpose.statistic.policy_word
         if word not in policy.purposes:
             return Refusal(words, "purposes", word, ", ".join(policy.purposes))
         kinds = self._disclosed[purpose]
@@ -50,7 +49,7 @@ class RequestCheck:
             known = ", ".join(kinds)
             return Refusal(f"{words}, which reveal {known}", "reveals", known, ", ".join(policy.reveals))
         fine = self._too_fine
-        if fine is not None and sum_kind(purpose).is_evaluation:
+        if fine is not None and purpose.statistic.is_evaluation:
             words = f"the policy of {self._name} allows no evaluation that tells losses apart so finely"
             return Refusal(f"{words}: {fine.fault}", fine.key, fine.asked, fine.allowed)
         if policy.max_rounds is not None and request.round > policy.max_rounds:

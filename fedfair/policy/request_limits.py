@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-from fedfair.aggregation.sum_kinds import SumKind, sum_kind
 from fedfair.plan.derived import is_masked, is_noised, needs_everybody
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, number_row, text_row
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.site_config import SitePolicy
-from fedfair.statistics.table import Purpose
+from fedfair.statistics.statistic import Statistic
+from fedfair.statistics.table import Purpose, purpose_named
 
 FIRST_ATTEMPT = 1
 
@@ -231,8 +231,8 @@ class RequestLimits:
         return Refusal(reason, term, asked, f"at most {most}")
 
 
-def _kind(asked: AnsweredRequest) -> SumKind:
-    return sum_kind(Purpose(asked.purpose))
+def _kind(asked: AnsweredRequest) -> Statistic:
+    return purpose_named(asked.purpose).statistic
 
 
 def _answered(request: AggregationRequest) -> AnsweredRequest:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -18,7 +18,6 @@ from fedfair.plan.fields import (
     SEED,
     Device,
     Digest,
-    Disclosure,
     Fault,
     Items,
     ParticipantName,
@@ -33,12 +32,20 @@ from fedfair.plan.fields import (
 )
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import read_document
+from fedfair.policy.disclosures import MEANING
 from fedfair.policy.proxy import ENVIRONMENT, NONE, parse_proxy
 from fedfair.policy.site_format import FormatSection
 from fedfair.policy.site_sql import SqlSection
+from fedfair.statistics.table import Purpose
 
-Purpose = Literal["training", "evaluation", "standardisation"]
-RepeatablePurpose = Literal["training", "evaluation", "standardisation", "survey"]
+if TYPE_CHECKING:  # what the table of statistics lists is known when the module is loaded, and no sooner
+    AllowedPurpose: TypeAlias = str
+    RepeatablePurpose: TypeAlias = str
+    Revealed: TypeAlias = str
+else:
+    AllowedPurpose = Literal[tuple(dict.fromkeys(purpose.statistic.policy_word for purpose in Purpose))]
+    RepeatablePurpose = Literal[tuple(purpose.value for purpose in Purpose if not purpose.statistic.has_query)]
+    Revealed = Literal[tuple(MEANING)]
 
 
 class SiteData(Section):
@@ -130,7 +137,7 @@ class SitePolicy(Section):
     algorithms: Items[AlgorithmName] | None = Field(
         default=None, min_length=1, description="training algorithms that this site takes part in; null for any"
     )
-    reveals: Items[Disclosure] = Field(
+    reveals: Items[Revealed] = Field(
         default=("update-sums", "loss-sums", "feature-sums"),
         min_length=1,
         description="what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, "
@@ -237,7 +244,7 @@ class SitePolicy(Section):
         default=(),
         description="purposes whose unchanged update may be masked a second time after a sum that was lost",
     )
-    purposes: Items[Purpose] = Field(
+    purposes: Items[AllowedPurpose] = Field(
         default=("training", "evaluation", "standardisation"),
         min_length=1,
         description="sums that this site takes part in: training, evaluation, standardisation (any sum over its "

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fedfair.aggregation.sum_kinds import sum_kind, sum_kinds
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import clip_ceiling, is_masked, is_unevaluated, protects_records, quorum, resists_lies
 from fedfair.plan.description import TRAP_WEIGHTS
@@ -21,6 +20,7 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.policy.disclosures import of_evaluation, of_run
 from fedfair.policy.site_config import SitePolicy
+from fedfair.statistics.table import Purpose
 
 CODE_TERMS = frozenset({"module_code", "allow_module_code"})
 """The terms about code: where one is broken, nothing of the plan may be made, not even its digest."""
@@ -281,8 +281,10 @@ def _purposes(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
 
 def _needed(asked: AskedTerms) -> Iterable[str]:
     if asked.evaluation_only:
-        return dict.fromkeys(kind.policy_word for kind in sum_kinds() if kind.is_evaluation)
-    return dict.fromkeys(sum_kind(purpose).policy_word for purpose in schedule_of(asked.plan).purposes)
+        return dict.fromkeys(
+            one.policy_word for one in (purpose.statistic for purpose in Purpose) if one.is_evaluation
+        )
+    return dict.fromkeys(purpose.statistic.policy_word for purpose in schedule_of(asked.plan).purposes)
 
 
 def _revelations(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:

@@ -14,7 +14,6 @@ from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan, TrainingSection
 from fedfair.privacy.releases import GaussianRelease
-from fedfair.statistics.table import Purpose
 
 
 def sample_level_of(plan: Plan) -> SampleLevelSection:
@@ -50,15 +49,14 @@ def planned_releases(plan: Plan, count: int, rounds: int | None = None) -> tuple
         rounds: up to and with which round, from 0 on; None for the whole run.
     """
     asked, schedule = sample_level_of(plan), schedule_of(plan)
-    trained, evaluated, standardised = (
-        schedule.total(purpose, rounds)
-        for purpose in (Purpose.TRAINING, Purpose.EVALUATION, Purpose.STANDARDISATION)
-    )
-    releases = [GaussianRelease("evaluation", asked.evaluation_noise_multiplier, 1.0, evaluated)]
-    if count and trained:
-        one_round = training_release(plan, count)
-        releases.insert(0, replace(one_round, steps=one_round.steps * trained))
-    if count and standardised:
-        noise = asked.standardisation_noise_multiplier
-        releases.append(GaussianRelease("standardisation", noise, 1.0, standardised))
+    releases = []
+    for purpose in schedule.purposes:
+        row, made = purpose.statistic, schedule.total(purpose, rounds)
+        if not made or not (count or row.is_evaluation):
+            continue
+        if row.is_round:
+            one_round = training_release(plan, count)
+            releases.append(replace(one_round, steps=one_round.steps * made))
+        elif row.noise is not None:
+            releases.append(GaussianRelease(row.release, row.noise(asked), 1.0, made))
     return tuple(releases)

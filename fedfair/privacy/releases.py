@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
 from fedfair.errors import PrivacyError
+from fedfair.statistics.table import Purpose
 
-ReleasePurpose = Literal["training", "standardisation", "evaluation", "survey"]
+RELEASED_FOR = frozenset(purpose.statistic.release for purpose in Purpose)
+"""The words of a ledger for what is released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class GaussianRelease:
         clip: largest norm of one record's gradient that counted in full, positive; None where nothing is clipped.
     """
 
-    purpose: ReleasePurpose
+    purpose: str
     noise_multiplier: float
     sampling_rate: float
     steps: int
@@ -36,7 +38,7 @@ class GaussianRelease:
 
     def __post_init__(self) -> None:
         sound = (
-            self.purpose in get_args(ReleasePurpose)
+            self.purpose in RELEASED_FOR
             and math.isfinite(self.noise_multiplier)
             and self.noise_multiplier > 0.0
             and 0.0 < self.sampling_rate <= 1.0
@@ -63,7 +65,7 @@ class SkellamRelease:
         count: how many such sums, at least 1.
     """
 
-    purpose: ReleasePurpose
+    purpose: str
     delta_1: float
     delta_2: float
     mu: float
@@ -72,7 +74,7 @@ class SkellamRelease:
     def __post_init__(self) -> None:
         sizes = (self.delta_1, self.delta_2, self.mu)
         sound = (
-            self.purpose in get_args(ReleasePurpose)
+            self.purpose in RELEASED_FOR
             and all(math.isfinite(size) and size > 0.0 for size in sizes)
             and self.delta_2 <= self.delta_1
             and self.count >= 1
@@ -93,7 +95,7 @@ class Unprotected:
         purpose: what they were released for.
     """
 
-    purpose: ReleasePurpose
+    purpose: str
 
 
 Release: TypeAlias = GaussianRelease | SkellamRelease

@@ -13,6 +13,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 
 from fedfair.errors import PrivacyError
 from fedfair.privacy.releases import GaussianRelease, combined
+from fedfair.statistics.table import Purpose
 
 STATISTICAL = "statistical PRNG"
 """The source of noise: a generator that statistics cannot tell from chance, but cryptography may."""
@@ -22,12 +23,7 @@ ZERO_OUT = "zero-out: replaced by one that contributes nothing; how many records
 
 _UPWARDS = Context(prec=4, rounding=ROUND_CEILING)
 
-_COVERS = {
-    "training": "training updates",
-    "evaluation": "evaluation sums",
-    "standardisation": "standardisation sums",
-    "survey": "survey sums",
-}
+_COVERS = {purpose.statistic.release: purpose.statistic.covers for purpose in Purpose}
 
 
 @dataclass(frozen=True, slots=True)

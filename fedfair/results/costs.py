@@ -15,7 +15,7 @@ from enum import Enum
 
 from fedfair.aggregation.masked_encoding import sum_shapes
 from fedfair.aggregation.model_layout import Layout
-from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
+from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.plan.derived import is_masked
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
@@ -87,7 +87,7 @@ def rounds_summary(costs: Sequence[SumCost]) -> RoundSeconds | None:
 
     `curve` has at most `MAX_POINTS` points: the last round of a block of rounds, and the median of its seconds.
     """
-    rounds = [cost for cost in costs if sum_kind(cost.purpose).is_round]
+    rounds = [cost for cost in costs if cost.purpose.statistic.is_round]
     if not rounds:
         return None
     seconds = sorted(cost.seconds for cost in rounds)
@@ -108,7 +108,7 @@ def traffic_summary(costs: Sequence[SumCost], basis: Basis) -> Traffic | None:
     `per_round` is what one collaborator sent and received for each training round, with its share of all the other
     sums of the run.
     """
-    rounds = sum(sum_kind(cost.purpose).is_round for cost in costs)
+    rounds = sum(cost.purpose.statistic.is_round for cost in costs)
     if not rounds or not any(cost.bytes_up for cost in costs):
         return None
     return Traffic(

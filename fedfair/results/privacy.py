@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedfair.aggregation.distributed_dp import DistributedDp, collaborator_level_of
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import PrivacyError
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import quorum, resists_lies, rounds_before
@@ -114,7 +113,7 @@ def deployed_privacy(
         if rounds_before(plan):
             # Of the rounds of an earlier run, no more is known than that the quorum was in them.
             fewest = min(fewest, quorum(plan))
-        complete = all(sum_kind(cost.purpose).is_round for cost in costs)
+        complete = all(cost.purpose.statistic.is_round for cost in costs)
         words = _collaborator_words(plan, noised, "", sums, fewest, complete=complete)
         return PrivacyWords(sample_level=None, collaborator_level=words)
     asked = plan.privacy.sample_level

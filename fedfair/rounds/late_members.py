@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.plan.derived import is_masked, quorum
 from fedfair.rounds.events import CancelDeadline, CaughtUp, DeadlineKind, LeftBehind, SetDeadline, Unawaited
 from fedfair.rounds.membership import Presence
@@ -110,4 +109,4 @@ class LateMembers:
 
     def _is_opened_for_all(self, sum_round: SumRound) -> bool:
         """Return whether a sum is opened for its whole cohort or for nobody."""
-        return self._is_masked and not sum_kind(sum_round.request.purpose).is_round
+        return self._is_masked and not sum_round.request.purpose.statistic.is_round

@@ -14,7 +14,6 @@ from fedfair.aggregation.masked_encoding import clips_of, sum_shapes
 from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.round_subject import round_subject
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import quorum
 from fedfair.rounds.sum_round import OutgoingMessage
@@ -177,7 +176,7 @@ class SecaggSession:
         clips = clips_of(purpose, clip, self._shapes)
         # A retry of a training sum draws fresh batches. What a site adds to any other sum is always the same, so
         # that may leave it again only if it is certain that no other sum with it was opened.
-        unanimous = not sum_kind(purpose).is_round
+        unanimous = not purpose.statistic.is_round
         return self.server.start_round(purpose.value, subject, clips, cohort, unanimous=unanimous)
 
     @property

@@ -45,7 +45,7 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
-from fedfair.aggregation.survey import SurveySummary, check_survey, summarised, survey_layout
+from fedfair.aggregation.survey import SurveySummary, summarised, survey_layout
 from fedfair.aggregation.target_scaling import loss_unit, scaled_columns, summed_units
 from fedfair.aggregation.training_sum import IterateMean, check_mean, round_sum, training_layout
 from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError
@@ -216,12 +216,12 @@ class RunRules:
         schedule, done, numeric = self._schedule, state.rounds_done, len(self._schema.numeric)
         at_end, asks = done == schedule.rounds, self._is_query(state.query)
         stages = {
-            Stage.SURVEY: schedule.surveys and done == 0,
-            Stage.STANDARDISATION: schedule.standardises and done == 0,
+            Stage.SURVEY: Purpose.SURVEY in schedule.purposes and done == 0,
+            Stage.STANDARDISATION: Purpose.STANDARDISATION in schedule.purposes and done == 0,
             Stage.EVALUATION: schedule.evaluates_after(done),
             Stage.TRAINING: done < schedule.rounds,
             Stage.OUTPUT_EVALUATION: schedule.evaluates and at_end and state.mean is not None,
-            Stage.EXACT_EVALUATION: schedule.exact and at_end and asks,
+            Stage.EXACT_EVALUATION: Purpose.EXACT_EVALUATION in schedule.purposes and at_end and asks,
             Stage.FINISHED: at_end,
         }
         columns = scaled_columns(self._plan.task.loss, numeric)
@@ -234,7 +234,10 @@ class RunRules:
             and stages[state.stage]
             and (state.query is None or state.stage is Stage.EXACT_EVALUATION)
             and (scaling is None or is_scaled)
-            and is_scaled == (self._is_scaled and not (schedule.standardises and state.stage in _UNSCALED))
+            and is_scaled
+            == (
+                self._is_scaled and not (Purpose.STANDARDISATION in schedule.purposes and state.stage in _UNSCALED)
+            )
             and self._may_have(state.survey, state.stage)
             and self._optimizer.may_have(state.moments)
             and all(kept is None or kept.header.shape == (length,) for kept in sums)
@@ -286,10 +289,10 @@ class RunRules:
         if state.stage is Stage.FINISHED:
             return None
         purpose = PURPOSE_OF[state.stage]
-        number = RoundNumber(state.rounds_done + sum_kind(purpose).is_round)
+        number = RoundNumber(state.rounds_done + purpose.statistic.is_round)
         step = None if state.query is None else state.query.step
         asked = SumRequest(purpose, number, 1, self._specs[purpose], step)
-        if not sum_kind(purpose).is_round:
+        if not purpose.statistic.is_round:
             return asked
         unit = loss_unit(self._plan.task.loss, state.scaling)
         return replace(asked, variates=state.variates, groups=state.groups, loss_unit=unit)
@@ -323,7 +326,7 @@ class RunRules:
         elif state.stage is Stage.EXACT_EVALUATION:
             after, evaluation = self._queried(state, totals, members)
         elif state.stage is Stage.SURVEY:
-            check_survey(totals.header, self._survey)
+            sum_kind(request.purpose).check(totals.header, self._plan, self._schema)
             after = replace(state, survey=OpenedSurvey(totals.header, tuple(sorted(members))))
         else:
             after = with_scaling(self._plan, state, scaling_from_sums(totals.header, self._units))
@@ -562,7 +565,7 @@ class RunRules:
 
     def _ended(self, state: RunState) -> RunState:
         """Go on with the exact evaluation, where the plan asks for one; otherwise finish."""
-        if not self._schedule.exact or state.query_fault:
+        if Purpose.EXACT_EVALUATION not in self._schedule.purposes or state.query_fault:
             return replace(state, stage=Stage.FINISHED)
         query = ExactQuery.of(self.evaluator.group_sizes)
         return replace(state, stage=Stage.EXACT_EVALUATION, query=query)
@@ -579,11 +582,15 @@ class RunRules:
 
     def _first(self) -> Stage:
         """Return the stage of the first sum."""
-        return Stage.SURVEY if self._schedule.surveys else self._first_after_survey()
+        return Stage.SURVEY if Purpose.SURVEY in self._schedule.purposes else self._first_after_survey()
 
     def _first_after_survey(self) -> Stage:
         """Return what comes after a survey, or where there is none."""
-        return Stage.STANDARDISATION if self._schedule.standardises else self._first_with_model()
+        return (
+            Stage.STANDARDISATION
+            if Purpose.STANDARDISATION in self._schedule.purposes
+            else self._first_with_model()
+        )
 
     def _first_with_model(self) -> Stage:
         """Return the first stage that has a model: what comes after a standardisation, or where there is none."""

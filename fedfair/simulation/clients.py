@@ -21,7 +21,6 @@ from fedfair.aggregation.distributed_dp import DistributedDp
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import PlainSum, Totals
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -185,10 +184,10 @@ class LoopClients:
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody, of bytes as they would have travelled; see `Clients.totals`."""
-        if self._noised is not None and sum_kind(request.purpose).is_round:
+        if self._noised is not None and request.purpose.statistic.is_round:
             numbers = self.noised_numbers(request, model)
             return self._noised.opened_totals(numbers, len(self._tasks), model.vector.dtype)
-        if clip is not None and sum_kind(request.purpose).is_round:
+        if clip is not None and request.purpose.statistic.is_round:
             return self._clipped_totals(request, model, clip)
         total = PlainSum(request.spec)
         for task in self._tasks:
@@ -204,12 +203,12 @@ class LoopClients:
 
     def _remembered(self, task: TrainingClient, request: SumRequest, model: GlobalModel) -> Remembered | None:
         """Return what a member's steps need of earlier rounds; None where they need nothing."""
-        if self._memories is None or not sum_kind(request.purpose).is_round:
+        if self._memories is None or not request.purpose.statistic.is_round:
             return None
         return self._memories[task.participant].correction(request, model, task.training_weight)
 
     def _note(self, task: TrainingClient, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
-        if self._memories is not None and sum_kind(request.purpose).is_round:
+        if self._memories is not None and request.purpose.statistic.is_round:
             self._memories[task.participant].adding_in_the_clear(request, model, addend)
 
     def _clipped_totals(self, request: SumRequest, model: GlobalModel, clip: float) -> Totals:

@@ -22,7 +22,6 @@ from fedfair.aggregation.evaluation_file import EvaluationRecord
 from fedfair.aggregation.evaluation_record import evaluation_record
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.survey import survey_layout
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.record_losses import SiteLosses
@@ -285,14 +284,14 @@ def play(
     if training_run.scaling is not None:
         cohort.apply_scaling(training_run.scaling)
     while (request := training_run.next_sum()) is not None:
-        if algorithm is not None and sum_kind(request.purpose).is_round:
+        if algorithm is not None and request.purpose.statistic.is_round:
             progress = training_run.apply_model(
                 algorithm.round(cohort, training_run.model, request.round), len(cohort.names)
             )
         else:
             totals = cohort.totals(request, training_run.model, training_run.state.clip if clips else None)
             progress = training_run.apply_aggregate(totals, cohort.names)
-        if training_run.scaling is not None and not sum_kind(request.purpose).is_about_model:
+        if training_run.scaling is not None and not request.purpose.statistic.is_about_model:
             cohort.apply_scaling(training_run.scaling)
         if on_progress is not None:
             on_progress(progress)

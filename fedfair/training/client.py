@@ -27,7 +27,6 @@ from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
 from fedfair.aggregation.score_histogram import bounded_scores
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.target_scaling import AS_IT_IS, summed_units, target_scaling
 from fedfair.aggregation.training_sum import training_layout
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -198,7 +197,7 @@ class TrainingClient:
             round_number: the round.
             attempt: which attempt at the sum, from 1, by this site's own count.
         """
-        training = sum_kind(purpose).is_round
+        training = purpose.statistic.is_round
         protection = self._protection
         words: tuple[int, ...] = ()
         if protection is not None and (training or protects_records(self._plan)):

@@ -55,16 +55,9 @@ _BROADCAST_KINDS = {
     BroadcastKind.STATE: pb.BroadcastStart.KIND_STATE,
     BroadcastKind.TOTALS: pb.BroadcastStart.KIND_TOTALS,
 }
-_PURPOSES = {
-    Purpose.TRAINING: pb.SumStart.PURPOSE_TRAINING,
-    Purpose.EVALUATION: pb.SumStart.PURPOSE_EVALUATION,
-    Purpose.STANDARDISATION: pb.SumStart.PURPOSE_STANDARDISATION,
-    Purpose.EXACT_EVALUATION: pb.SumStart.PURPOSE_EXACT_EVALUATION,
-    Purpose.SURVEY: pb.SumStart.PURPOSE_SURVEY,
-}
 _REASON_OF = {pb.Abstain.Reason.Value(f"REASON_{reason.name}"): reason for reason in RefusalReason}
 _BROADCAST_KIND_OF = {number: kind for kind, number in _BROADCAST_KINDS.items()}
-_PURPOSE_OF = {number: purpose for purpose, number in _PURPOSES.items()}
+_PURPOSE_OF = {pb.SumStart.Purpose.Value(f"PURPOSE_{purpose.name}"): purpose for purpose in Purpose}
 
 
 # ------------------------------------------------------------------ collaborator -> aggregator
@@ -241,7 +234,7 @@ def _broadcast_start(message: pb.BroadcastStart) -> BroadcastStart:
 def _sum_message(frame: SumStart) -> pb.SumStart:
     return pb.SumStart(
         sum_number=frame.sum_number,
-        purpose=_PURPOSES[frame.purpose],
+        purpose=f"PURPOSE_{frame.purpose.name}",
         round=frame.round,
         attempt=frame.attempt,
         state=frame.state,

@@ -17,7 +17,6 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import SumNumber
 from fedfair.policy.refusal_reasons import ACCUSING, RefusalReason
@@ -195,9 +194,8 @@ class SumStart:
     deadline_seconds: int
 
     def __post_init__(self) -> None:
-        kind = sum_kind(self.purpose)
         _within(self, "sum_number", self.sum_number, 1, MAX_SUM_NUMBER)
-        _within(self, "round", self.round, int(kind.is_round), MAX_ROUND)
+        _within(self, "round", self.round, int(self.purpose.statistic.is_round), MAX_ROUND)
         _within(self, "attempt", self.attempt, 1, MAX_ATTEMPT)
         _exactly(self, "state", self.state, DIGEST_BYTES)
         _within(self, "deadline_seconds", self.deadline_seconds, 1, MAX_SECONDS)

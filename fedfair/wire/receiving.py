@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.secagg.checks import SecaggError
@@ -206,7 +205,7 @@ class Receiver:
                 f"{start.purpose.value} sum of round {start.round} follows round {self._last_round} "
                 f"of {self._shapes.rounds}"
             )
-        if self._evaluation_only and not sum_kind(start.purpose).is_evaluation:
+        if self._evaluation_only and not start.purpose.statistic.is_evaluation:
             raise RemoteProtocolError(
                 f"a {start.purpose.value} sum was asked for in a run that was announced as an evaluation only"
             )

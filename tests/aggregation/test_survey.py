@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from fedfair.aggregation.survey import (
     SurveyedRecords,
     SurveyLayout,
-    check_survey,
     summarised,
     survey_counts,
     survey_layout,
@@ -23,6 +22,7 @@ from fedfair.aggregation.survey import (
 from fedfair.aggregation.survey_grid import LEAST_POWER, RANGE_BINS, RELATIVE_BOUND, ColumnGrid, quantile
 from fedfair.errors import RemoteProtocolError
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.statistics.survey.header import check_survey
 from tests import plans
 
 TABLE = {

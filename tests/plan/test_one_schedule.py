@@ -20,7 +20,6 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.score_histogram import score_group, score_sums
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.plan.derived import (
     PrivacyLevel,
     is_noised,
@@ -31,7 +30,7 @@ from fedfair.plan.derived import (
 )
 from fedfair.plan.description import summary
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.schedule import EXACT_STEPS, DueSum, Schedule, schedule_of
+from fedfair.plan.schedule import DueSum, Schedule, schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
@@ -191,7 +190,7 @@ def asked_for(plan: Plan) -> list[DueSum]:
         step = 0 if request.query is None else request.query.number
         asked.append(DueSum(request.purpose, int(request.round), step))
         # An exact evaluation is about the records of the histogram before it.
-        scale = 1.0 if sum_kind(request.purpose).is_evaluation else 1.0 + 0.01 * len(asked)
+        scale = 1.0 if request.purpose.statistic.is_evaluation else 1.0 + 0.01 * len(asked)
         training_run.apply_aggregate(answer(request, plan, schema, scale))
     return asked
 
@@ -240,7 +239,7 @@ def check_site(plan: Plan, schedule: Schedule) -> None:
 
     That it is asked for no other sum is `check_run`'s: a site asks its own state what is due, by the same rules.
     """
-    site = Site(plan, tuple(dict.fromkeys(sum_kind(purpose).policy_word for purpose in schedule.purposes)))
+    site = Site(plan, tuple(dict.fromkeys(purpose.statistic.policy_word for purpose in schedule.purposes)))
     model = 0
     for due in schedule.sums():
         # Each evaluation is about a model of its own, and so is the whole of an exact one.
@@ -252,8 +251,8 @@ def check_words(plan: Plan, schedule: Schedule) -> None:
     """Terms and disclosures name the kinds of the schedule's sums, each once, and no other."""
     held = list(terms(AskedTerms(plan, b"\0" * 32), SitePolicy()))
     words = [term.asked for term in held if term.key == "purposes"]
-    assert Counter(words) == Counter({sum_kind(purpose).policy_word: 1 for purpose in schedule.purposes})
-    kinds = {kind for purpose in schedule.purposes for kind in sum_kind(purpose).discloses(plan)}
+    assert Counter(words) == Counter({purpose.statistic.policy_word: 1 for purpose in schedule.purposes})
+    kinds = {kind for purpose in schedule.purposes for kind in purpose.statistic.discloses(plan)}
     assert set(of_run(plan)) == kinds
     assert {term.asked for term in held if term.key == "reveals"} == kinds
     said = dict(summary(plan))
@@ -324,9 +323,9 @@ def test_the_plan_and_its_schema_agree_on_numeric_columns(source: str) -> None:
 def test_where_only_the_data_can_tell_a_simulation_goes_by_them() -> None:
     plan = plan_of("vectors of a function")
     unstated = plan.model_copy(update={"task": plan.task.model_copy(update={"input_shape": None})})
-    assert schedule_of(unstated).standardises
-    assert schedule_of(unstated, 4).standardises
-    assert not schedule_of(unstated, 0).standardises
+    assert Purpose.STANDARDISATION in schedule_of(unstated).purposes
+    assert Purpose.STANDARDISATION in schedule_of(unstated, 4).purposes
+    assert Purpose.STANDARDISATION not in schedule_of(unstated, 0).purposes
 
 
 @pytest.mark.parametrize(("output", "rounds", "every"), [("average", 1, 1), ("tail", 2, 1), ("tail", 2, 3)])
@@ -335,4 +334,4 @@ def test_a_mean_of_one_model_is_evaluated_once(output: str, rounds: int, every: 
 
 
 def test_the_steps_of_an_exact_evaluation_are_those_of_its_query() -> None:
-    assert EXACT_STEPS == radix_select.STEPS
+    assert Purpose.EXACT_EVALUATION.statistic.steps == radix_select.STEPS

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.fairness.simplex import Vector
 from fedfair.ids import ParticipantId, RoundNumber
@@ -79,7 +78,7 @@ class PooledClients:
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return a training sum over the pooled records, and any other over the collaborators."""
-        asked = self._pooled if sum_kind(request.purpose).is_round else self._sites
+        asked = self._pooled if request.purpose.statistic.is_round else self._sites
         return asked.totals(request, model, clip)
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:

@@ -24,7 +24,6 @@ from fedfair.aggregation.distributed_dp import DistributedDp
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.target_scaling import loss_unit
 from fedfair.errors import AbortedError, TrainingError
 from fedfair.fairness.record_losses import SiteLosses
@@ -122,7 +121,7 @@ class DealtClients:
         if all(answer.losses is not None for answer in answers.values()):
             self._last = self._unpacked({worker: answer.losses for worker, answer in answers.items()})
         total = whole_sum(self._dealing.blocks, parts, added)
-        if self._noised is not None and sum_kind(request.purpose).is_round:
+        if self._noised is not None and request.purpose.statistic.is_round:
             # Whole numbers, which may be added in any order.
             return self._noised.opened_totals(total.body.astype(np.int64), total.contributors, model.vector.dtype)
         if not (np.isfinite(total.header).all() and np.isfinite(total.body).all()):

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.errors import FedfairError, PlanError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -188,14 +187,14 @@ class Share:
         """Return this share's part of a sum; see `Clients.totals`."""
         summed = functools.partial(self._block_sum, request=request, model=model, clip=clip)
         nodes = {node: node_sum(node, summed, added) for node in own_nodes(self._dealing.blocks, self._mine)}
-        kind, cohorts = sum_kind(request.purpose), self._blocks.values()
+        kind, cohorts = request.purpose.statistic, self._blocks.values()
         told = kind.is_evaluation and not kind.has_query
         return PartialSums(nodes, self._packed(cohort.last_losses for cohort in cohorts) if told else None)
 
     def _block_sum(self, block: int, request: SumRequest, model: GlobalModel, clip: float | None) -> Totals:
         """Return the totals of a block; of noised whole numbers they have no header, and are not yet opened."""
         cohort = self._blocks[block]
-        if self._noised and sum_kind(request.purpose).is_round and isinstance(cohort, LoopClients):
+        if self._noised and request.purpose.statistic.is_round and isinstance(cohort, LoopClients):
             # Whole numbers, exactly; only the sum over everybody is taken modulo the ring and opened.
             return Totals(
                 np.zeros(0), cast(NDArray[Any], cohort.noised_numbers(request, model)), len(cohort.names)

@@ -28,7 +28,6 @@ from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.target_scaling import of_features, target_scaling
 from fedfair.aggregation.training_sum import training_layout
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -147,7 +146,7 @@ class VectorisedClients:
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody, computed without anybody's addend; see `Clients.totals`."""
-        if sum_kind(request.purpose).is_round:
+        if request.purpose.statistic.is_round:
             return self._training_totals(request, model, None if clip is None else ChangeClipping(clip))
         computed: Mapping[Purpose, Callable[[], NDArray[np.float64]]] = {
             Purpose.EVALUATION: lambda: self._evaluation_header(model),

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.target_scaling import of_features, target_scaling
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -105,7 +104,7 @@ class PrivateClients:
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody; that of a round's changes without anybody's addend."""
-        if not sum_kind(request.purpose).is_round:
+        if not request.purpose.statistic.is_round:
             return self._loop.totals(request, model)
         with training_faults(), plain_arithmetic():
             return self._training_totals(request, model, None if clip is None else ChangeClipping(clip))

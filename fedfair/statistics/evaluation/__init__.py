@@ -1,0 +1,1 @@
+"""Evaluation: losses, histograms, scores and metrics of a model, by split."""

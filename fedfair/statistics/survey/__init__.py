@@ -1,0 +1,1 @@
+"""Survey: what the training records of everybody look like, column by column."""

@@ -1,0 +1,1 @@
+"""Training: the weighted changes of model and threshold of one round."""
