@@ -339,15 +339,11 @@ def test_the_top_level_holds_only_what_the_architecture_names() -> None:
     assert top <= allowed
 
 
-DECIDES_BY_PURPOSE = {"fedfair/plan/schedule.py"}
-"""The modules that say when sums of a purpose are due."""
-
-
 def _is_a_purpose(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Purpose"
 
 
-def test_nothing_but_the_schedule_and_the_table_of_sums_decides_by_the_purpose_of_a_sum() -> None:
+def test_nothing_decides_by_the_purpose_of_a_sum() -> None:
     deciding = set()
     for place, node in _nodes():
         compared: list[ast.AST] = []
@@ -357,8 +353,8 @@ def test_nothing_but_the_schedule_and_the_table_of_sums_decides_by_the_purpose_o
             compared = [node.value]
         if any(_is_a_purpose(part) for one in compared for part in ast.walk(one)):
             deciding.add((place, node.lineno))
-    # `sum_kinds` tells by columns what a module may decide by.
-    assert {one for one in deciding if one[0] not in DECIDES_BY_PURPOSE} == set()
+    # The table of statistics tells by columns what a module may decide by.
+    assert deciding == set()
 
 
 def test_tests_import_what_they_share_by_its_whole_name() -> None:

@@ -74,6 +74,7 @@ from fedfair.run.progress import PURPOSE_OF, Progress, Stage
 from fedfair.run.state import RunState
 from fedfair.run.threshold_bound import highest_threshold
 from fedfair.run.which_model import WhichModel
+from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 from fedfair.store.long_vectors import IN_MEMORY, VectorRoom
 
@@ -216,12 +217,12 @@ class RunRules:
         schedule, done, numeric = self._schedule, state.rounds_done, len(self._schema.numeric)
         at_end, asks = done == schedule.rounds, self._is_query(state.query)
         stages = {
-            Stage.SURVEY: Purpose.SURVEY in schedule.purposes and done == 0,
-            Stage.STANDARDISATION: Purpose.STANDARDISATION in schedule.purposes and done == 0,
+            Stage.SURVEY: schedule.at(When.FIRST) and done == 0,
+            Stage.STANDARDISATION: schedule.at(When.SCALING) and done == 0,
             Stage.EVALUATION: schedule.evaluates_after(done),
             Stage.TRAINING: done < schedule.rounds,
             Stage.OUTPUT_EVALUATION: schedule.evaluates and at_end and state.mean is not None,
-            Stage.EXACT_EVALUATION: Purpose.EXACT_EVALUATION in schedule.purposes and at_end and asks,
+            Stage.EXACT_EVALUATION: schedule.at(When.LAST) and at_end and asks,
             Stage.FINISHED: at_end,
         }
         columns = scaled_columns(self._plan.task.loss, numeric)
@@ -231,13 +232,10 @@ class RunRules:
         is_scaled = scaling is not None and scaling.mean.shape == scaling.scale.shape == (columns,)
         return (
             0 <= done <= schedule.rounds
-            and stages[state.stage]
+            and bool(stages[state.stage])
             and (state.query is None or state.stage is Stage.EXACT_EVALUATION)
             and (scaling is None or is_scaled)
-            and is_scaled
-            == (
-                self._is_scaled and not (Purpose.STANDARDISATION in schedule.purposes and state.stage in _UNSCALED)
-            )
+            and is_scaled == (self._is_scaled and not (schedule.at(When.SCALING) and state.stage in _UNSCALED))
             and self._may_have(state.survey, state.stage)
             and self._optimizer.may_have(state.moments)
             and all(kept is None or kept.header.shape == (length,) for kept in sums)
@@ -565,7 +563,7 @@ class RunRules:
 
     def _ended(self, state: RunState) -> RunState:
         """Go on with the exact evaluation, where the plan asks for one; otherwise finish."""
-        if Purpose.EXACT_EVALUATION not in self._schedule.purposes or state.query_fault:
+        if not self._schedule.at(When.LAST) or state.query_fault:
             return replace(state, stage=Stage.FINISHED)
         query = ExactQuery.of(self.evaluator.group_sizes)
         return replace(state, stage=Stage.EXACT_EVALUATION, query=query)
@@ -582,15 +580,11 @@ class RunRules:
 
     def _first(self) -> Stage:
         """Return the stage of the first sum."""
-        return Stage.SURVEY if Purpose.SURVEY in self._schedule.purposes else self._first_after_survey()
+        return Stage.SURVEY if self._schedule.at(When.FIRST) else self._first_after_survey()
 
     def _first_after_survey(self) -> Stage:
         """Return what comes after a survey, or where there is none."""
-        return (
-            Stage.STANDARDISATION
-            if Purpose.STANDARDISATION in self._schedule.purposes
-            else self._first_with_model()
-        )
+        return Stage.STANDARDISATION if self._schedule.at(When.SCALING) else self._first_with_model()
 
     def _first_with_model(self) -> Stage:
         """Return the first stage that has a model: what comes after a standardisation, or where there is none."""

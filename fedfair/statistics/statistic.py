@@ -1,7 +1,7 @@
 """The columns of the table of statistics: what plan, policy, ledger and wire have to know of each.
 
 A room of `fedfair.statistics` fills them in `section.py`. The numbers of a contribution are `header.py`'s of the
-same room (`aggregation.sum_kinds.SumKind`), what a site adds is `site.py`'s. No torch.
+same room (`aggregation.sum_kinds.SumKind`). No torch.
 """
 
 from __future__ import annotations
