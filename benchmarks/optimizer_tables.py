@@ -25,7 +25,7 @@ from scipy.optimize import minimize
 from sklearn import datasets
 
 from fedfair.plan.schema import Plan
-from fedfair.studies.reproduction.tables import ACS_INCOME, ADULT, HEART
+from fedfair.studies.reproduction.studies import table_of
 from fedfair.tables.source import load_federation
 
 Array = NDArray[np.float64]
@@ -172,13 +172,16 @@ TABLES: Mapping[str, Callable[[str, Path], Table]] = {
     "digits-by-class": lambda name, _: _from_arrays(
         name, *datasets.load_digits(return_X_y=True), sites=5, by_class=True
     ),
-    "heart": lambda name, root: _published(name, {"csv": HEART}, HOSPITALS, root / "heart"),
-    "adult": lambda name, root: _published(name, {"csv": ADULT}, RACES, root / "adult"),
+    "heart": lambda name, root: _published(name, {"csv": table_of("heart")}, HOSPITALS, root / "heart"),
+    "adult": lambda name, root: _published(name, {"csv": table_of("adult")}, RACES, root / "adult"),
     "eicu": lambda name, root: _published(
         name, {"eicu": {"folder": ".", "collaborator": "region"}}, REGIONS, root / "eicu_demo"
     ),
     "acs-income": lambda name, root: _published(
-        name, {"csv": {**ACS_INCOME, "rows": {"STATE": [*map(str.upper, STATES)]}}}, STATES, root / "acs_income"
+        name,
+        {"csv": {**table_of("acs-income"), "rows": {"STATE": [*map(str.upper, STATES)]}}},
+        STATES,
+        root / "acs_income",
     ),
     "wine": lambda name, _: _from_arrays(name, *datasets.load_wine(return_X_y=True), sites=3),
     "noisy": lambda name, _: _noisy(name),

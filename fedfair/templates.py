@@ -42,3 +42,9 @@ def filled(package: str, name: str, **values: object) -> str:
         values: by the names that the template uses.
     """
     return environment(package).get_template(name).render(values)
+
+
+def sentences(package: str, name: str, **values: object) -> tuple[str, ...]:
+    """Return the lines of a document that are not empty; arguments as of `filled`."""
+    lines = filled(package, name, **values).splitlines()
+    return tuple(line.strip() for line in lines if line.strip())

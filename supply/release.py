@@ -22,7 +22,7 @@ from supply.pins import DISTRIBUTION, ROOT
 
 PACKAGES = ("fedfair", "aggregator", "collaborator")
 DEMO = PurePosixPath("examples", "secagg_demo")
-DATA_ENDINGS = (".py", ".pyi", ".typed", ".html", ".css", ".js", ".jinja", ".svg")
+DATA_ENDINGS = (".py", ".pyi", ".typed", ".html", ".css", ".js", ".jinja", ".yaml", ".svg")
 """What a wheel may hold beside its metadata."""
 OF_AN_SDIST = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "fedfair/version.py", "fedfair/py.typed")
 SECRET = re.compile(rb"PRIVATE KEY-----\s+[A-Za-z0-9+/=\s]{40}")

@@ -19,7 +19,7 @@ from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.simulation.simulate import SimulationOutcome, simulate, simulate_sites
-from fedfair.studies.reproduction.tables import HEART
+from fedfair.studies.reproduction.studies import table_of
 from tests import bc10
 from tests.conftest import REPOSITORY
 
@@ -77,7 +77,7 @@ def test_four_hospitals_end_at_their_optimum(
     tables = importlib.import_module("optimizer_tables")
     held = tables.table("heart", data_root, tmp_path)
     lower = tables.optimum(held, rho, TRADEOFF, tmp_path).lower
-    plan = least_plan([*HOSPITALS], rho, data={"csv": HEART}, standardize="secure")
+    plan = least_plan([*HOSPITALS], rho, data={"csv": table_of("heart")}, standardize="secure")
     found = objective(simulate(plan, data_root / "heart").losses, rho)
     assert lower <= found <= 1.01 * lower
     assert found <= math.log(2) * (1.0 + ROUNDING)

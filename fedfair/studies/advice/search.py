@@ -98,40 +98,25 @@ def advise_sites(
 ) -> AdviceDocument:
     """Return advice from records that are in memory already; otherwise as `advise`."""
     began = time.perf_counter()
-    if plan.task.loss != CROSS_ENTROPY:
-        raise PlanError(
-            f"task.loss: is {plan.task.loss.name}, and advice on the group size compares with guessing a class",
-            "look at group sizes with fedfair sweep",
-        )
-    every = pooled_records(sites)
-    solved = isinstance(plan.task.model, LinearModel)
-    if solved and grid.rounds is not None:
-        raise PlanError("the plan's model is linear and is solved without rounds", "omit --rounds")
-    rounds = None if solved else grid.rounds or plan.training.rounds
-    used = sampled(every, _most_records(every), plan.training.seed) if solved else every
-    family: ModelFamily = (
-        SolvedLinearModels(used, SOLVED_FOLDS, plan.training.seed)
-        if rounds is None
-        else TrainedModels(plan, sites, root, TRAINED_FOLDS, rounds)
-    )
+    family, every, used, rounds = _family(plan, sites, root, grid)
+    solved = rounds is None
     guess = uniform_classifier_loss(every.schema.classes)
     settings = _settings(plan, grid, solved=solved)
     sizes = tuple(sorted({size for size, _ in settings}))
     halvings = 0 if solved else HALVINGS
-    total = family.folds * (len(settings) + 1) + halvings
+    ahead = family.folds * (len(settings) + 1)
 
     def fitted(done: int) -> None:
         if on_fit is not None:
-            on_fit(done, total)
+            on_fit(done, ahead + halvings)
 
     plain, others = fit_all(family, settings, fitted)
-    ahead = family.folds * (len(settings) + 1)
     limits = (
         linear_limits(used)
         if solved
         else trained_limits(family, [plain, *others], guess, halvings, lambda done: fitted(ahead + done))
     )
-    fitted(total)
+    fitted(ahead + halvings)
     base = advised_model(plain, plain, sizes)
     models = tuple(advised_model(one, plain, sizes) for one in others)
     counts = np.bincount(every.labels, minlength=every.schema.classes)
@@ -162,6 +147,25 @@ def advise_sites(
     )
     words = {"sentences": advice_sentences(advice), "notes": advice_notes(advice, plan)}
     return advice.model_copy(update=words)
+
+
+def _family(
+    plan: Plan, sites: Mapping[ParticipantId, Splits], root: Path, grid: AdviceGrid
+) -> tuple[ModelFamily, Dataset, Dataset, int | None]:
+    """Return what is fitted, all records, those of them that are used, and the rounds; None where it is solved."""
+    if plan.task.loss != CROSS_ENTROPY:
+        raise PlanError(
+            f"task.loss: is {plan.task.loss.name}, and advice on the group size compares with guessing a class",
+            "look at group sizes with fedfair sweep",
+        )
+    every, seed = pooled_records(sites), plan.training.seed
+    if not isinstance(plan.task.model, LinearModel):
+        rounds = grid.rounds or plan.training.rounds
+        return TrainedModels(plan, sites, root, TRAINED_FOLDS, rounds), every, every, rounds
+    if grid.rounds is not None:
+        raise PlanError("the plan's model is linear and is solved without rounds", "omit --rounds")
+    used = sampled(every, _most_records(every), seed)
+    return SolvedLinearModels(used, SOLVED_FOLDS, seed), every, used, None
 
 
 def fit_all(

@@ -13,6 +13,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
+
+import yaml
+from pydantic import TypeAdapter
 
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
@@ -152,66 +156,12 @@ def _stable_rate(smoothed: str, setting: Variation) -> float:
 OURS = "fedsrcvar-zang"
 """The method that the paper's claims are held against: its smoothing has a far smaller bias than the paper's."""
 
-METHODS: Mapping[str, Method] = {
-    method.name: method
-    for method in (
-        Method(
-            OURS,
-            "FedSRCVaR (Zang)",
-            "fedsrcvar",
-            ChosenBy.OBJECTIVE,
-            smoothed="zang",
-            knows_group_size=True,
-            has_tradeoff=True,
-        ),
-        Method(
-            "fedsrcvar",
-            "FedSRCVaR (soft ReLU, the paper's)",
-            "fedsrcvar",
-            ChosenBy.OBJECTIVE,
-            smoothed="softplus",
-            knows_group_size=True,
-            has_tradeoff=True,
-        ),
-        Method("fedavg", "FedAvg", "fedavg", ChosenBy.MEAN, by_epochs=True),
-        Method("afl", "AFL", "afl", ChosenBy.WORST_COLLABORATOR, adversary_steps=True),
-        Method(
-            "fedminmax",
-            "FedMinMax (told the groups)",
-            "fedminmax",
-            ChosenBy.WORST_GROUP,
-            knows_groups=True,
-            adversary_steps=True,
-        ),
-        Method("erm", "ERM (central)", "erm", ChosenBy.MEAN, pooled=True),
-        Method(
-            "dro",
-            "DRO (central)",
-            "dro",
-            ChosenBy.OBJECTIVE,
-            knows_group_size=True,
-            answers_batches=True,
-            pooled=True,
-        ),
-        Method(
-            "bpf",
-            "BPF (central)",
-            "bpf",
-            ChosenBy.OBJECTIVE,
-            knows_group_size=True,
-            has_tradeoff=True,
-            answers_batches=True,
-            pooled=True,
-        ),
-        Method(
-            "localbpf",
-            "FedSRCVaR, a threshold for each collaborator",
-            "localbpf",
-            ChosenBy.OBJECTIVE,
-            smoothed="zang",
-            knows_group_size=True,
-            has_tradeoff=True,
-        ),
-    )
-}
+
+def _methods() -> dict[str, Method]:
+    text = files("fedfair.studies.reproduction").joinpath("methods.yaml").read_text(encoding="utf-8")
+    rows = TypeAdapter(tuple[Method, ...]).validate_python(yaml.safe_load(text))
+    return {method.name: method for method in rows}
+
+
+METHODS: Mapping[str, Method] = _methods()
 """By name, in the order of the legend."""
