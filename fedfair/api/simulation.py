@@ -30,6 +30,7 @@ from fedfair.plan.sources import CsvSource
 from fedfair.prediction.loaded_model import SavedModel
 from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
+from fedfair.run.initial_model import StatedWeights
 from fedfair.run.saved_model import DescribedModel, ModelOrigin, TrainedModel, save_model, without_noise
 from fedfair.run.training_run import Progress
 from fedfair.simulation.backend import Engine, RayCluster
@@ -62,6 +63,20 @@ class SimulatedFederation:
         plan: by which it ran.
         result: the same figures as in the file `result.json`: risks by split and group size, the verdict, the
             costs.
+
+    Example:
+        >>> import numpy, fedfair
+        >>> draw = numpy.random.default_rng(0)
+        >>> def clinic(records):
+        ...     features = draw.normal(size=(records, 3))
+        ...     return features, (features[:, 0] + 0.1 * draw.normal(size=records) > 0).astype(int)
+        >>> sites = {"clinic-a": clinic(80), "clinic-b": clinic(50)}
+        >>> outcome = fedfair.simulate(sites, objective={"worst_group_size": 0.2}, training={"rounds": 50})
+        >>> outcome.result.verdict.state
+        'fine'
+        >>> risks = outcome.evaluate(*clinic(200), group_sizes=[0.2])
+        >>> risks.by_group_size[0.2].worst > risks.mean
+        True
     """
 
     plan: Plan
@@ -221,47 +236,10 @@ def simulate(
         PlanError: the plan or a section breaks a rule; the message tells all faults.
         DataError: records are missing, or are no numbers of one shape; the message names the site.
         TrainingError: training left the finite numbers.
-
-    Example:
-        >>> import numpy, fedfair
-        >>> draw = numpy.random.default_rng(0)
-        >>> def clinic(records):
-        ...     features = draw.normal(size=(records, 3))
-        ...     return features, (features[:, 0] + 0.1 * draw.normal(size=records) > 0).astype(int)
-        >>> sites = {"clinic-a": clinic(80), "clinic-b": clinic(50)}
-        >>> outcome = fedfair.simulate(sites, objective={"worst_group_size": 0.2}, training={"rounds": 50})
-        >>> outcome.result.verdict.state
-        'fine'
-        >>> risks = outcome.evaluate(*clinic(200), group_sizes=[0.2])
-        >>> risks.by_group_size[0.2].worst > risks.mean
-        True
     """
-    if isinstance(source, Mapping):
-        planned = None if plan is None else _read(plan)
-        made = federation_of(source, planned, sections)
-        root = _root(made.plan, workspace)
-    else:
-        if plan is not None or sections:
-            given = "plan" if plan is not None else next(iter(sections))
-            raise PlanError(
-                f"{given} is given beside a plan, which states everything itself",
-                "write it into plan.yaml, or give another plan: values = plan.model_dump(mode='json'), change "
-                "them, and fedfair.simulate(fedfair.Plan.model_validate(values))",
-            )
-        read = _read(source)
-        root = _root(read, workspace)
-        sites = load_federation(read, root)
-        made = ArrayFederation(read, sites, _coding(read, sites))
+    made, root = _federation(source, plan, workspace, sections)
+    made, held = _begun(made, root, initial_model)
     cluster = RayCluster(address, workers)
-    held = None
-    if initial_model is not None:
-        if made.plan.training.initial is not None:
-            raise PlanError(
-                "initial_model is given, and the plan names initial weights itself",
-                "omit initial_model, or remove plan.initial.yaml beside the plan",
-            )
-        begun = begin_with(made.plan, made.schema, root, Path(initial_model))
-        made, held = replace(made, plan=begun.plan), begun.held
     done = simulate_sites(
         made.plan, made.sites, root, engine=engine, cluster=cluster, on_progress=on_progress, initial=held
     )
@@ -272,6 +250,41 @@ def simulate(
         remedy = "the verdict says what to change; training.output: last returns what training ends with"
         warnings.warn(f"this is {returned.words}; {remedy}", UntrainedModelWarning, stacklevel=2)
     return SimulatedFederation(made.plan, done.result, done, made, root)
+
+
+def _federation(
+    source: object, plan: object, workspace: str | os.PathLike[str] | None, sections: Mapping[str, Any]
+) -> tuple[ArrayFederation, Path]:
+    """Return the plan with everybody's records, and the folder that its paths start from."""
+    if isinstance(source, Mapping):
+        made = federation_of(source, None if plan is None else _read(plan), sections)
+        return made, _root(made.plan, workspace)
+    if plan is not None or sections:
+        given = "plan" if plan is not None else next(iter(sections))
+        raise PlanError(
+            f"{given} is given beside a plan, which states everything itself",
+            "write it into plan.yaml, or give another plan: values = plan.model_dump(mode='json'), change "
+            "them, and fedfair.simulate(fedfair.Plan.model_validate(values))",
+        )
+    read = _read(source)
+    root = _root(read, workspace)
+    sites = load_federation(read, root)
+    return ArrayFederation(read, sites, _coding(read, sites)), root
+
+
+def _begun(
+    made: ArrayFederation, root: Path, initial_model: str | os.PathLike[str] | None
+) -> tuple[ArrayFederation, StatedWeights | None]:
+    """Return the federation whose run begins with the weights of a file, where one is given, and these."""
+    if initial_model is None:
+        return made, None
+    if made.plan.training.initial is not None:
+        raise PlanError(
+            "initial_model is given, and the plan names initial weights itself",
+            "omit initial_model, or remove plan.initial.yaml beside the plan",
+        )
+    begun = begin_with(made.plan, made.schema, root, Path(initial_model))
+    return replace(made, plan=begun.plan), begun.held
 
 
 def _read(plan: object) -> Plan:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedfair.aggregation.evaluation_file import EvaluationRecord, Split
+from fedfair.aggregation.evaluation_file import EvaluationRecord, Split, SplitSums
 from fedfair.certificate.document import FORMAT, MAX_STATEMENTS, Certificate, Histogram, Population, Training
 from fedfair.certificate.proof import mean_loss, nearest_statement, statements
 from fedfair.certificate.verdict import certified_verdict, guess_of, published_outcomes
@@ -101,14 +101,7 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
             replaced losses, which prove nothing.
         RemoteProtocolError: no losses whatsoever have these sums.
     """
-    if record.replaced:
-        raise CertificateError(
-            f"{record.replaced} losses of this evaluation were not finite or too large, and were replaced: its "
-            "sums prove nothing about the model",
-            "lower training.learning_rate, or look for extreme values in the data of the sites, and run it again",
-        )
-    record.block(terms.split)
-    sums = record.splits[terms.split]
+    sums = _proving_sums(record, terms.split)
     planned = LossHistogram.planned(record.bins, record.loss_range, sums.counts, sums.sums)
     fewest = max(terms.fewest, plan.evaluation.min_group)
     published = join_small_bins(planned, fewest)
@@ -144,17 +137,33 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         loss_range=record.loss_range,
         population=population,
         statements=proven,
-        histogram=Histogram(
-            bins=published.bins,
-            fewest=fewest,
-            starts=published.starts,
-            counts=published.counts,
-            sums=published.sums,
-            cores=published.cores,
-        ),
+        histogram=_histogram(published, fewest),
         outcomes=outcomes,
         verdict=certified_verdict(nearest_statement(proven, objective.worst_group_size), floor, outcomes),
         signature=None,
+    )
+
+
+def _proving_sums(record: EvaluationRecord, split: Split) -> SplitSums:
+    """Return the sums of a split; refuse those in which losses were replaced."""
+    if record.replaced:
+        raise CertificateError(
+            f"{record.replaced} losses of this evaluation were not finite or too large, and were replaced: its "
+            "sums prove nothing about the model",
+            "lower training.learning_rate, or look for extreme values in the data of the sites, and run it again",
+        )
+    record.block(split)
+    return record.splits[split]
+
+
+def _histogram(published: LossHistogram, fewest: int) -> Histogram:
+    return Histogram(
+        bins=published.bins,
+        fewest=fewest,
+        starts=published.starts,
+        counts=published.counts,
+        sums=published.sums,
+        cores=published.cores,
     )
 
 

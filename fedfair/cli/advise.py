@@ -19,7 +19,9 @@ from fedfair.process.terminal import console, error_console
 from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
+    from fedfair.plan.schema import Plan
     from fedfair.studies.advice.document import AdviceDocument
+    from fedfair.studies.advice.search import AdviceGrid
 
 PLAN_PLACE = Path("plan/plan.yaml")
 SCHEMA = Path("schema")
@@ -79,19 +81,24 @@ def advise_command(
     if folder is not None:
         _check_folder(folder)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
-    from collaborator.own_data import own_site, own_splits
-    from fedfair.studies.advice.search import AdviceGrid, advise, advise_sites
+    from fedfair.studies.advice.search import AdviceGrid
 
-    grid = AdviceGrid(grid_sizes, grid_tradeoffs, rounds)
-    with FitsBar(quiet=quiet) as bar:
-        if config is None:
-            advice = advise(plan, workspace_of(place), grid, bar.fitted)
-        else:
-            site = own_site(None, config, place)
-            advice = advise_sites(plan, {site.participant: own_splits(site)}, site.code, grid, bar.fitted)
+    advice = _advice(plan, place, config, AdviceGrid(grid_sizes, grid_tradeoffs, rounds), quiet=quiet)
     if folder is not None:
         write_advice(advice, folder)
     _show(advice, folder, as_json=as_json)
+
+
+def _advice(plan: Plan, place: Path, config: Path | None, grid: AdviceGrid, *, quiet: bool) -> AdviceDocument:
+    """Return the advice from the plan's data, or from those of one site."""
+    from collaborator.own_data import own_site, own_splits
+    from fedfair.studies.advice.search import advise, advise_sites
+
+    with FitsBar(quiet=quiet) as bar:
+        if config is None:
+            return advise(plan, workspace_of(place), grid, bar.fitted)
+        site = own_site(None, config, place)
+        return advise_sites(plan, {site.participant: own_splits(site)}, site.code, grid, bar.fitted)
 
 
 class FitsBar:

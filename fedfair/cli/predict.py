@@ -20,6 +20,7 @@ from fedfair.process.terminal import error_console
 
 if TYPE_CHECKING:
     from fedfair.prediction.loaded_model import SavedModel
+    from fedfair.prediction.raw_rows import RawRows
 
 STANDARD = "-"
 
@@ -60,13 +61,7 @@ def predict_command(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
 ) -> None:
     """Predict records with a saved model. Its file is enough; no plan is needed."""
-    from fedfair.prediction.prediction_file import (
-        answer_text,
-        check_prediction_place,
-        prediction_columns,
-        prediction_text,
-        write_predictions,
-    )
+    from fedfair.prediction.prediction_file import check_prediction_place
 
     fills = dict(_fill(words) for words in fill)
     form = own_form(config, written)
@@ -79,28 +74,44 @@ def predict_command(
     model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
     shown = str(output) == STANDARD
     calibrated = _is_calibrated(model, scores=scores)
-    columns = prediction_columns(model.classes) if model.has_classes else model.answer_columns
     if not shown:
-        check_prediction_place(output, keep, columns, replace=replace)
+        check_prediction_place(output, keep, _columns(model), replace=replace)
     raw = model.raw if form is None else model.raw.written(form.section, form.key)
     rows = read_input(data, raw, keep, ignores_unknown=ignore_unknown)
-    if model.has_classes:
-        found, places = model.judged(rows)
-        chances = model.probabilities(found) if calibrated else found
-        text = prediction_text(chances, places, model.classes, rows.kept)
-    else:
-        text = answer_text(columns, model.answers(rows), rows.kept)
-    if shown:
-        sys.stdout.write(printable(text, keep="\n") if sys.stdout.isatty() else text)
-    else:
-        write_predictions(output, text)
+    _write(_text(model, rows, calibrated=calibrated), None if shown else output)
     for fault in faults_of_model(model_file, model.plan_digest):
         error_console.print(Text(f"warning: {fault}", style="yellow"), soft_wrap=True)
-    if quiet:
-        return
-    _say(model, rows.notes, scores=scores)
-    if not shown:
-        error_console.print(Text(f"{len(rows.features)} records predicted: {output}"), soft_wrap=True)
+    if not quiet:
+        _say(model, rows.notes, scores=scores)
+        if not shown:
+            error_console.print(Text(f"{len(rows.features)} records predicted: {output}"), soft_wrap=True)
+
+
+def _columns(model: SavedModel) -> tuple[str, ...]:
+    """Return the names of the columns that are written."""
+    from fedfair.prediction.prediction_file import prediction_columns
+
+    return prediction_columns(model.classes) if model.has_classes else model.answer_columns
+
+
+def _text(model: SavedModel, rows: RawRows, *, calibrated: bool) -> str:
+    """Return the predictions of records as CSV."""
+    from fedfair.prediction.prediction_file import answer_text, prediction_text
+
+    if not model.has_classes:
+        return answer_text(_columns(model), model.answers(rows), rows.kept)
+    found, places = model.judged(rows)
+    return prediction_text(model.probabilities(found) if calibrated else found, places, model.classes, rows.kept)
+
+
+def _write(text: str, output: Path | None) -> None:
+    """Write predictions to a file; None is standard output."""
+    from fedfair.prediction.prediction_file import write_predictions
+
+    if output is not None:
+        write_predictions(output, text)
+    else:
+        sys.stdout.write(printable(text, keep="\n") if sys.stdout.isatty() else text)
 
 
 def _is_calibrated(model: SavedModel, *, scores: bool) -> bool:

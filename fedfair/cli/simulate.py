@@ -15,7 +15,14 @@ from fedfair.cli.progress import RoundsBar
 from fedfair.cli.simulation_watch import SimulationWatch
 from fedfair.errors import DataError, PlanError
 from fedfair.plan.loading import load_plan
-from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
+from fedfair.process.event_log import (
+    JsonLog,
+    LogChoice,
+    LogFormat,
+    LogFormatOption,
+    LogLevelOption,
+    json_log,
+)
 from fedfair.process.events import LogLevel
 from fedfair.process.terminal import console, error_console
 from fedfair.report.sentences import promised_privacy
@@ -84,15 +91,23 @@ def simulate_command(
         )
     for words in (*seen.ended(outcome.result), *_survey_words(outcome)):
         error_console.print(Text(words, style="yellow"), soft_wrap=True)
-    _write(outcome, output, model_file)
-    if save_folder is not None:
-        _save(outcome, save_folder)
+    _write(outcome, output, model_file, save_folder)
     if as_json:
         sys.stdout.write(to_text(outcome.result))
     elif log is None and not quiet:
-        console.print(by_group_size(outcome.result))
-        for sentence in (*promised_privacy(outcome.result), *reassurance(outcome.result)):
-            console.print(Text(sentence), soft_wrap=True)
+        _show(outcome)
+    _doubt(outcome, log, choice)
+
+
+def _show(outcome: SimulationOutcome) -> None:
+    """Print the table of the result, and what it promises."""
+    console.print(by_group_size(outcome.result))
+    for sentence in (*promised_privacy(outcome.result), *reassurance(outcome.result)):
+        console.print(Text(sentence), soft_wrap=True)
+
+
+def _doubt(outcome: SimulationOutcome, log: JsonLog | None, choice: LogChoice) -> None:
+    """Say what is probably not meant."""
     for doubt in result_warnings(outcome.result):
         if log is not None:
             log.doubt("result_doubted", doubt)
@@ -115,11 +130,15 @@ def _cluster(engine: Engine, workers: int | None, address: str | None) -> RayClu
     return RayCluster(address, workers)
 
 
-def _write(outcome: SimulationOutcome, output: Path | None, model_file: Path | None) -> None:
+def _write(
+    outcome: SimulationOutcome, output: Path | None, model_file: Path | None, save_folder: Path | None
+) -> None:
     if output is not None:
         write_whole(output, to_text(outcome.result))
     if model_file is not None:
         _save_model(outcome, model_file)
+    if save_folder is not None:
+        _save(outcome, save_folder)
 
 
 def _save(outcome: SimulationOutcome, folder: Path) -> None:

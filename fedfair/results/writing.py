@@ -156,32 +156,15 @@ def simulated_result(
         family: as `verdict_words.Known`; None where nobody can tell.
         engine: which engine computed it; None where a saved model was evaluated.
     """
-    stated, sizes = plan.objective, reported_group_sizes(plan)
+    stated = plan.objective
     pooled = {split: _pooled(losses.values(), split) for split in SPLITS}
     train = pooled["train"]
     if train is None:
         raise LocalProtocolError("a result needs training losses")
     value = float(rcvar(train.values, stated.worst_group_size, stated.tradeoff))
     objective = ObjectiveFigures(rcvar=value, smoothed=_smoothed(run), split="train")
-    fewest = plan.evaluation.min_group
     splits = {
-        name: None
-        if split is None
-        else _scored(
-            _told(
-                _exact_split(
-                    summarise_losses(split.values, split.correct, sizes),
-                    fewest,
-                    _exact_matrix(split, classes) if name in run.confusion else None,
-                ),
-                _exact_metrics(plan, split, classes),
-                int(np.count_nonzero(split.values >= planned_loss_range(plan, classes))),
-                fewest,
-            ),
-            run.rankings.get(name, ()),
-            fewest,
-            exact_aucs(split),
-        ).model_copy(update=_hedged(run, name))
+        name: None if split is None else _known_split(plan, run, name, split, classes)
         for name, split in pooled.items()
     }
     collaborators: Sites = {name: site_risk(own_means(site), 0) for name, site in losses.items()}
@@ -198,6 +181,23 @@ def simulated_result(
         {"collaborators": collaborators} if engine is None else {"collaborators": collaborators, "engine": engine}
     )
     return _result(frame, objective, splits, counts).model_copy(update=told)
+
+
+def _known_split(plan: Plan, run: RunResult, name: str, split: Losses, classes: int) -> SplitRisk:
+    """Return the risks of a split of which every record is known."""
+    fewest = plan.evaluation.min_group
+    risk = _told(
+        _exact_split(
+            summarise_losses(split.values, split.correct, reported_group_sizes(plan)),
+            fewest,
+            _exact_matrix(split, classes) if name in run.confusion else None,
+        ),
+        _exact_metrics(plan, split, classes),
+        int(np.count_nonzero(split.values >= planned_loss_range(plan, classes))),
+        fewest,
+    )
+    scored = _scored(risk, run.rankings.get(name, ()), fewest, exact_aucs(split))
+    return scored.model_copy(update=_hedged(run, name))
 
 
 def deployed_result(

@@ -152,37 +152,20 @@ def _simulated(
     if centralised:
         everything = {POOLED: Splits(pool(splits.train for splits in sites.values()))}
         cohort = PooledClients(cohort, everybody.cohort(plan, everything))
-    exact = dict[int, Evaluation]()
     algorithm = algorithm_of(plan, sites)
-    traffic, costs = ComputedTraffic(plan, binding.layout, schema), list[SumCost]()
-    sum_began = 0.0
-
-    def note(progress: Progress) -> None:
-        nonlocal sum_began
-        cost = traffic.cost(progress, time.perf_counter() - sum_began)
-        # What a round of these moves is no single sum, and is not known here.
-        summed = algorithm is None and not centralised
-        costs.append(cost if summed else replace(cost, bytes_up=0, bytes_down=0))
-        if progress.evaluation is not None:
-            # An output model that is a mean is evaluated last, with the round of the last model before it.
-            known = exact_evaluation(progress.evaluation, cohort.last_losses)
-            exact.setdefault(known.round, known)
-            progress = replace(progress, evaluation=known)
-        if on_progress is not None:
-            on_progress(progress)
-        sum_began = time.perf_counter()
-
-    sum_began = start = time.perf_counter()
-    play(training_run, cohort, algorithm, note, clips=clips_in_simulation(plan))
+    summed = algorithm is None and not centralised
+    sums = _SumWatch(ComputedTraffic(plan, binding.layout, schema), cohort, on_progress, summed=summed)
+    start = sums.began
+    play(training_run, cohort, algorithm, sums.note, clips=clips_in_simulation(plan))
     judged, held = training_run, cohort.last_losses
     if is_unevaluated(plan):
         judged, held = _judged(everybody, training_run)
-        exact[judged.history[-1].round] = exact_evaluation(judged.history[-1], held)
+        sums.exact[judged.history[-1].round] = exact_evaluation(judged.history[-1], held)
     elif training_run.state.final is not None:
         held = cohort.losses(training_run.model)
     came_to = judged.result()
     # Of an earlier run that goes on here, no losses are known: what its sums proved stands.
-    history = tuple(exact.get(past.round, past) for past in judged.history)
+    history = tuple(sums.exact.get(past.round, past) for past in judged.history)
     losses = dict(zip(cohort.names, held, strict=True))
     result = simulated_result(
         plan,
@@ -197,7 +180,7 @@ def _simulated(
         losses,
         classes=schema.classes,
         seconds=time.perf_counter() - start,
-        costs=costs,
+        costs=sums.costs,
         privacy=simulated_privacy(plan, everybody.logs, distributed_dp(plan, binding.layout.dimension)),
         family=None if _unread(sites, losses, schema) else partial(family_facts, plan, sites),
         engine=everybody.engine_word,
@@ -216,6 +199,38 @@ def _simulated(
     return SimulationOutcome(
         result, training_run.model, binding.layout, record, scaling, losses, origin, *files, faults
     )
+
+
+class _SumWatch:
+    """Keeps what every sum of a simulation cost, and the exact figures of each evaluation.
+
+    Args:
+        traffic: computes the bytes of a sum.
+        clients: hold the losses of the last evaluation.
+        on_progress: told of every sum, with exact figures.
+        summed: whether a round is a single sum; else what it moves is not known here.
+    """
+
+    def __init__(
+        self, traffic: ComputedTraffic, clients: Clients, on_progress: OnProgress | None, *, summed: bool
+    ) -> None:
+        self._traffic, self._clients, self._on_progress, self._summed = traffic, clients, on_progress, summed
+        self.costs: list[SumCost] = []
+        self.exact: dict[int, Evaluation] = {}
+        self.began = time.perf_counter()
+
+    def note(self, progress: Progress) -> None:
+        """Take a sum that is over; the next one begins when it was told of."""
+        cost = self._traffic.cost(progress, time.perf_counter() - self.began)
+        self.costs.append(cost if self._summed else replace(cost, bytes_up=0, bytes_down=0))
+        if progress.evaluation is not None:
+            # An output model that is a mean is evaluated last, with the round of the last model before it.
+            known = exact_evaluation(progress.evaluation, self._clients.last_losses)
+            self.exact.setdefault(known.round, known)
+            progress = replace(progress, evaluation=known)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        self.began = time.perf_counter()
 
 
 def _survey_faults(

@@ -127,12 +127,7 @@ def begin_with(
     """
     model = flat_model(plan, schema, torch.device("cpu"), workspace)
     imported = import_weights(source, model, describe_model(plan, schema), allowed)
-    if imported.fine_tuned_at:
-        raise DataError(
-            f"{source} was fine-tuned at {imported.fine_tuned_at}: it tells of that site's records, and every "
-            "site would get it",
-            "give a model of the federation",
-        )
+    _check_origin(source, imported, scales=standardises(plan, len(schema.numeric)))
     same_sites = imported.sites == sites_digest(plan.federation.collaborators)
     if (
         new_threshold
@@ -141,17 +136,6 @@ def begin_with(
     ):
         imported = without_threshold(imported)
     scaling = imported.scaling
-    scales = standardises(plan, len(schema.numeric))
-    if scaling is not None and not scales:
-        raise DataError(
-            f"{source} scales its features by the means and deviations of its own run, and the plan does not",
-            "set task.standardize: secure; the scaling of the file is then kept, and no sum is made of columns",
-        )
-    if imported.is_described and scales and scaling is None:
-        raise DataError(
-            f"{source} does not say how its features were scaled, and the plan standardises them",
-            "give a model that was saved after the standardisation; save/init.safetensors is from before it",
-        )
     section = InitialSection(
         weights=format_digest(vector_digest(imported.vector)),
         threshold=imported.threshold,
@@ -162,6 +146,30 @@ def begin_with(
     training = plan.training.model_copy(update={"initial": section})
     held = StatedWeights(model.layout, imported.vector, Carried(scaling))
     return BegunPlan(plan.model_copy(update={"training": training}), held, imported)
+
+
+def _check_origin(source: Path, imported: ImportedWeights, *, scales: bool) -> None:
+    """Refuse weights that tell of one site, or whose features are scaled in another way than the plan's.
+
+    Raises:
+        DataError: they do, or they are.
+    """
+    if imported.fine_tuned_at:
+        raise DataError(
+            f"{source} was fine-tuned at {imported.fine_tuned_at}: it tells of that site's records, and every "
+            "site would get it",
+            "give a model of the federation",
+        )
+    if imported.scaling is not None and not scales:
+        raise DataError(
+            f"{source} scales its features by the means and deviations of its own run, and the plan does not",
+            "set task.standardize: secure; the scaling of the file is then kept, and no sum is made of columns",
+        )
+    if imported.is_described and scales and imported.scaling is None:
+        raise DataError(
+            f"{source} does not say how its features were scaled, and the plan standardises them",
+            "give a model that was saved after the standardisation; save/init.safetensors is from before it",
+        )
 
 
 def _check_begins(plan: Plan, section: InitialSection) -> None:
