@@ -33,7 +33,7 @@ def environment(package: str) -> Environment:
     )
 
 
-def filled(package: str, name: str, **values: object) -> str:
+def filled(package: str, name: str, /, **values: object) -> str:
     """Return the document that a template becomes.
 
     Args:
@@ -44,7 +44,7 @@ def filled(package: str, name: str, **values: object) -> str:
     return environment(package).get_template(name).render(values)
 
 
-def sentences(package: str, name: str, **values: object) -> tuple[str, ...]:
+def sentences(package: str, name: str, /, **values: object) -> tuple[str, ...]:
     """Return the lines of a document that are not empty; arguments as of `filled`."""
     lines = filled(package, name, **values).splitlines()
     return tuple(line.strip() for line in lines if line.strip())

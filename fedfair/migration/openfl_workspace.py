@@ -30,7 +30,7 @@ from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import parse_document, read_text
 from fedfair.templates import filled
 from fedfair.workspace.create import FOLDERS, PLAN_FILE
-from fedfair.workspace.templates import GITIGNORE, collaborator_text
+from fedfair.workspace.templates import collaborator_text, gitignore_text
 
 PLAN, COLLABORATORS, DATA = "plan/plan.yaml", "plan/cols.yaml", "plan/data.yaml"
 REPORT = "MIGRATION.md"
@@ -88,7 +88,7 @@ def migrate(folder: Path, federation: str | None, defaults: Path | None) -> Migr
         str(PLAN_FILE): text,
         f"src/{module}_model.py": filled(_HERE, "model.py.jinja", module=module),
         f"src/{module}_loader.py": filled(_HERE, "loader.py.jinja", module=module),
-        ".gitignore": GITIGNORE,
+        ".gitignore": gitignore_text(),
         REPORT: as_markdown(origin, findings),
     }
     for site in sites.names:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from fedfair.errors import PlanError
 from fedfair.workspace.templates import (
-    GITIGNORE,
     TWO_CLINICS,
     Members,
     check_members,
     collaborator_text,
+    gitignore_text,
     plan_text,
 )
 
@@ -52,7 +52,7 @@ def create_workspace(
     files = {
         PLAN_FILE: plan_text(federation, template, members, task),
         Path("collaborator.yaml"): collaborator_text(members.collaborators[0]),
-        Path(".gitignore"): GITIGNORE,
+        Path(".gitignore"): gitignore_text(),
     }
     for name in FOLDERS:
         (folder / name).mkdir(parents=True, exist_ok=True)

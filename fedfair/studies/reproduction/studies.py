@@ -16,15 +16,10 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from fedfair.plan import dataset_presets
+from fedfair.plan.dataset_presets import PRESETS
 from fedfair.studies.reproduction.methods import METHODS
 from fedfair.studies.reproduction.study import Figure, Repeats, Size, Study, Values
 
-_PRESETS = {
-    "heart": dataset_presets.HEART,
-    "adult": dataset_presets.ADULT,
-    "acs-income": dataset_presets.ACS_INCOME,
-}
 _PERSONS = "psam_p06.csv"
 """Name of a file of the American Community Survey, for the message where there is none at all."""
 
@@ -95,7 +90,7 @@ class _StudyRow(BaseModel):
     def source(self, folder: Path) -> dict[str, object]:
         """Return the section of its data source; a pattern in place of a file's name means the first such file."""
         source = dict(next(iter(self.data.values())))
-        source = {**_PRESETS.get(str(source.pop("preset", None)), {}), **source}
+        source = {**PRESETS.get(str(source.pop("preset", None)), {}), **source}
         pattern = str(source.get("train", ""))
         if "*" in pattern:
             source["train"] = min((path.name for path in folder.glob(pattern)), default=_PERSONS)
