@@ -1,1 +1,4 @@
-"""Describes what is summed over sites: the shape of every statistic, and what its total means. No torch."""
+"""Describes what is summed over sites: the shape of every statistic, and what its total means. No torch.
+
+No public names.
+"""

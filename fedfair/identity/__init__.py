@@ -1,1 +1,4 @@
-"""Identifies participants: certificate authority, requests, the roster of pinned keys, mutual TLS settings."""
+"""Identifies participants: certificate authority, requests, the roster of pinned keys, mutual TLS settings.
+
+No public names.
+"""

@@ -1,1 +1,4 @@
-"""Other systems' workspaces, read as text and turned into fedfair's files; nothing of theirs is ever run."""
+"""Other systems' workspaces, read as text and turned into fedfair's files; nothing of theirs is ever run.
+
+No public names.
+"""

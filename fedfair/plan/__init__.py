@@ -1,1 +1,1 @@
-"""Everything a consortium agrees on: the plan file, its digest and each site's approval."""
+"""Everything a consortium agrees on: the plan file, its digest and each site's approval. No public names."""

@@ -1,1 +1,1 @@
-"""Pages and tables of a run's result, for people."""
+"""Pages and tables of a run's result, for people. No public names."""

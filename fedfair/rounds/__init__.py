@@ -1,1 +1,4 @@
-"""The rounds of a federation as state machines: events in, effects out; no socket, no clock, no thread."""
+"""The rounds of a federation as state machines: events in, effects out; no socket, no clock, no thread.
+
+No public names.
+"""

@@ -8,4 +8,6 @@ an argument; no socket, no clock, no file.
 Where to look: `participant` is what a site drives, `server` what the aggregator drives; `params` says what is
 guaranteed; `session`, `round_start` and `client` hold the phases of a site; `recovery` opens a sum; `shape` says
 what is summed; `effects` what to do next; `checks` names every refusal.
+
+No public names.
 """

@@ -1,1 +1,4 @@
-"""A whole federation in one process, and the algorithms that the deployed ones are compared with."""
+"""A whole federation in one process, and the algorithms that the deployed ones are compared with.
+
+No public names.
+"""

@@ -1,1 +1,4 @@
-"""Keeps files that outlive a process: whole files, tables, long vectors, rotated logs and locks."""
+"""Keeps files that outlive a process: whole files, tables, long vectors, rotated logs and locks.
+
+No public names.
+"""

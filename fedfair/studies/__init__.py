@@ -1,1 +1,1 @@
-"""Many runs at once: sweeps over settings, and the paper's experiments again."""
+"""Many runs at once: sweeps over settings, and the paper's experiments again. No public names."""

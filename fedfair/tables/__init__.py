@@ -1,1 +1,1 @@
-"""Reads records, one file per source, and deals them out to collaborators."""
+"""Reads records, one file per source, and deals them out to collaborators. No public names."""

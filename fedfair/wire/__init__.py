@@ -1,1 +1,4 @@
-"""Bytes on the wire: frames, chunks and their limits. Everything from a peer is validated here, once."""
+"""Bytes on the wire: frames, chunks and their limits. Everything from a peer is validated here, once.
+
+No public names.
+"""

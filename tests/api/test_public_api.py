@@ -44,6 +44,19 @@ def test_the_public_names_are_frozen() -> None:
     assert dir(fedfair) == PUBLIC
 
 
+def test_every_package_says_whether_it_has_public_names() -> None:
+    roots = [REPOSITORY / name for name in ("fedfair", "aggregator", "collaborator")]
+    packages = [folder / "__init__.py" for root in roots for folder in (root, *root.iterdir())]
+    said = {
+        str(path.parent.relative_to(REPOSITORY)): ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        for path in packages
+        if path.exists()
+    }
+    assert "the public Python API" in (said.pop("fedfair") or "")
+    # A package inside one of these is as private as that is.
+    assert [name for name, words in said.items() if "No public names." not in (words or "")] == []
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_name_is_there_and_says_what_it_is(name: str) -> None:
     found = getattr(fedfair, name)
