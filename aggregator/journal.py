@@ -57,8 +57,6 @@ from fedfair.store.lock import HeldError, ProcessLock, runs_already
 from fedfair.store.vector_files import VectorFiles, no_step
 
 FORMAT = "fedfair/journal/7"
-WITHOUT_FILES = "fedfair/journal/6"
-"""The form before: every vector is in the database. It is read, and becomes the present form."""
 
 OWNER_ONLY = 0o600
 PIECE_BYTES = 1 << 20
@@ -193,7 +191,7 @@ class Journal:
                 seal(connection, "run")
             row = connection.execute("SELECT format, plan_digest, run_id, block FROM run").fetchone()
             found_format, found_digest, run_id, earlier = row or (FORMAT, plan_digest, "", 0)
-            is_readable = found_format in {FORMAT, WITHOUT_FILES}
+            is_readable = found_format == FORMAT
             if is_readable:
                 check_row(connection, path, "run")
             if is_readable and found_digest != plan_digest and not _has_begun(connection):
@@ -201,7 +199,7 @@ class Journal:
                 found_digest, run_id = plan_digest, new_run_id
             if is_readable and found_digest == plan_digest:
                 block = first_block(now_seconds, SumNumber(earlier))
-                connection.execute("UPDATE run SET block = ?, format = ?", (block, FORMAT))
+                connection.execute("UPDATE run SET block = ?", (block,))
                 seal(connection, "run")
                 connection.execute("COMMIT")
                 journal = cls(path, connection, lock, run_id, block, long)
@@ -216,7 +214,7 @@ class Journal:
         connection.close()
         if not is_readable:
             raise StateError(
-                format_fault(str(found_format), f"{FORMAT} and {WITHOUT_FILES}", str(path)),
+                format_fault(str(found_format), FORMAT, str(path)),
                 "finish that run with the version that began it, or start with --fresh to discard it",
             )
         raise StateError(
@@ -423,10 +421,9 @@ class Journal:
         self._check_newest_costs()
         self.departures()
         self.late_sites()
-        # A journal without a count of evaluations is one of an earlier version, with all of them in its words.
-        state, told, *counted = json.loads(words)
-        if counted and counted[0]:
-            state = {**state, "history": self._evaluations(counted[0])}
+        state, told, evaluations = json.loads(words)
+        if evaluations:
+            state = {**state, "history": self._evaluations(evaluations)}
         opened = _opened_of(told, found)
         return JournalEntry(RunSnapshot(state, found), seconds, opened=opened)
 

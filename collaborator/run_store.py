@@ -41,26 +41,9 @@ written, the words of the state, and the vectors. The digest is the SHA-256 of t
 with the SHA-256 of each vector in its place: those are known already.
 """
 
-_MODEL_HEAD = struct.Struct("<16s32s4Q")
-"""Of the version before: with the place of the model's vector, whose SHA-256 alone is in its place."""
-
-_EARLIER_HEAD = struct.Struct("<16s32sQQ")
-"""Of an earlier version: without the place of the model's vector. The digest is that of the bytes as they are."""
-
 _MARK = b"fedfair run 4\n\0\0"
-_MODEL_HASHED_ALONE = b"fedfair run 3\n\0\0"
-"""The mark of the version before, with the head of that version."""
-
-_HASHED_WHOLE = b"fedfair run 2\n\0\0"
-"""The mark of an earlier version, with the earlier head."""
-
-_WITHOUT_FILE = b"fedfair run 1\n\0\0"
-"""The mark of the version before that, whose states have their whole history in them."""
-
 _FAMILY = b"fedfair run "
 """With what every mark begins, those of versions to come included."""
-
-_KNOWN_MARKS = frozenset({_MARK, _MODEL_HASHED_ALONE, _HASHED_WHOLE, _WITHOUT_FILE})
 
 _RUN_ID_BYTES = 32
 _MIN_PLACE_BYTES = 1 << 14
@@ -110,8 +93,6 @@ class RunStore:
 
     def _unpacked(self, place: _Place, initial: RunState) -> tuple[str, RunState]:
         run_id = bytes(place.body[:_RUN_ID_BYTES]).decode("ascii")
-        if not place.has_file:
-            return run_id, unpack_state(place.body[_RUN_ID_BYTES:], initial)
         start = _RUN_ID_BYTES + Written.BYTES
         written = Written.unpack(place.body[_RUN_ID_BYTES:start])
         return run_id, self._history.completed(unpack_state(place.body[start:], initial), written)
@@ -124,7 +105,7 @@ class RunStore:
             marks = [file.read(len(_MARK))]
             file.seek(self._path.stat().st_size // 2)
             marks.append(file.read(len(_MARK)))
-        is_other = any(mark.startswith(_FAMILY) and mark not in _KNOWN_MARKS for mark in marks)
+        is_other = any(mark.startswith(_FAMILY) and mark != _MARK for mark in marks)
         return StateUnread(self._path, "another version of fedfair wrote it" if is_other else "it is damaged")
 
     def keep(self, run_id: str, state: RunState) -> None:
@@ -274,45 +255,27 @@ class _Place:
     Attributes:
         number: how many states were kept before it.
         body: its bytes.
-        has_file: whether its older evaluations are in a file of their own.
     """
 
     number: int
     body: memoryview
-    has_file: bool
 
 
 def _sound_place(raw: memoryview) -> _Place | None:
     """Return what half of the file holds; None where it holds nothing whole."""
     if len(raw) < _HEAD.size:
         return None
-    mark, digest = bytes(raw[: len(_MARK)]), raw[len(_MARK) : len(_MARK) + hashlib.sha256().digest_size]
-    alone: list[int] = []  # the lengths of the vectors whose SHA-256 is in their place
-    padding = 0
-    if mark in {_HASHED_WHOLE, _WITHOUT_FILE}:
-        _, _, number, length = _EARLIER_HEAD.unpack_from(raw)
-        counts, start, head = struct.pack("<2Q", number, length), 0, _EARLIER_HEAD.size
-    elif mark == _MODEL_HASHED_ALONE:
-        _, _, number, length, start, size = _MODEL_HEAD.unpack_from(raw)
-        counts, alone, head = struct.pack("<4Q", number, length, start, size), [size], _MODEL_HEAD.size
-    elif mark == _MARK:
-        _, _, number, length, padding, start, vectors = _HEAD.unpack_from(raw)
-        counts, head = struct.pack("<5Q", number, length, padding, start, vectors), _HEAD.size
-        if start > len(raw) or 8 * vectors + padding > start:
-            return None
-        alone = list(struct.unpack_from(f"<{vectors}Q", raw, head))
-        padding += 8 * vectors
-    else:
+    mark, digest, number, length, padding, start, count = _HEAD.unpack_from(raw)
+    if mark != _MARK or start > len(raw) or 8 * count + padding > start:
         return None
-    body = raw[head : head + length]
-    if len(body) != length or start + sum(alone) > length:
+    sizes = struct.unpack_from(f"<{count}Q", raw, _HEAD.size)
+    body = raw[_HEAD.size : _HEAD.size + length]
+    if len(body) != length or start + sum(sizes) > length:
         return None
-    found = hashlib.sha256(counts)
+    found = hashlib.sha256(struct.pack("<5Q", number, length, padding, start, count))
     found.update(body[:start])
-    for size in alone:
+    for size in sizes:
         found.update(hashlib.sha256(body[start : start + size]).digest())
         start += size
     found.update(body[start:])
-    if found.digest() != digest:
-        return None
-    return _Place(number, body[padding:], has_file=mark != _WITHOUT_FILE)
+    return _Place(number, body[8 * count + padding :]) if found.digest() == digest else None

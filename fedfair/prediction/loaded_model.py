@@ -306,16 +306,6 @@ def load_model(
     return SavedModel(described, _module(own), fills)
 
 
-def model_of(described: DescribedModel, workspace: Path | None = None) -> SavedModel:
-    """Return a model that was never in a file, such as a simulation's output.
-
-    Args:
-        described: what its file would say.
-        workspace: the folder of the plan, for a model of own code.
-    """
-    return SavedModel(described, _module(OwnCode(Path("the model"), described, workspace)))
-
-
 def _module(own: OwnCode) -> FlatModel:
     """Return the model of a file: the architecture that it names, with its weights."""
     path, described = own.path, own.described

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.journal import LARGE_BYTES, WITHOUT_FILES, Journal, JournalEntry, LongVectors, forget
-from aggregator.journal_rows import seal
+from aggregator.journal import LARGE_BYTES, Journal, JournalEntry, LongVectors, forget
 from fedfair.errors import FedfairError
 from tests.actors.journal_crashes import DIGEST, LARGE, NOW, RUN, entry
 
@@ -128,17 +127,6 @@ def test_a_changed_file_is_found_before_the_run_goes_on(path: Path, harm: str) -
     assert str(file) in refusal.value.message
     assert "backup" in refusal.value.remedy
     assert "--fresh" in refusal.value.remedy
-
-
-def test_a_journal_of_the_form_before_is_continued(path: Path) -> None:
-    with closing(begun(path)) as journal:
-        journal.record(JournalEntry(replace(entry(1).training_run, vectors={"model": np.arange(5.0)}), 1.0))
-        journal._connection.execute("UPDATE run SET format = ?", (WITHOUT_FILES,))
-        seal(journal._connection, "run")
-    assert np.array_equal(read(path).training_run.vectors["model"], np.arange(5.0))
-    with closing(opened(path)) as journal:
-        journal.record(entry(2))
-    assert is_entry(read(path), 2)
 
 
 def test_an_entry_that_cannot_be_written_leaves_the_one_before_and_its_files(path: Path) -> None:

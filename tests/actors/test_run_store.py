@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
-import struct
 from pathlib import Path
 
 import pytest
@@ -119,27 +117,6 @@ def test_a_process_that_is_killed_while_it_writes_leaves_the_state_before(writte
     stop = changed[0] + written % (changed[-1] - changed[0])
     path.write_bytes(after[:stop] + before[stop:])
     assert loaded(store_at(tmp_path)) == (RUN, STATES[-2].digest(PLAN_DIGEST))
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_a_file_of_an_earlier_version_is_read(version: int, tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    store.keep(RUN, LAST)
-    path = tmp_path / "a.run"
-    raw = path.read_bytes()
-    _, _, number, length, padding, start, vectors = struct.unpack_from("<16s32s5Q", raw)
-    (model_bytes, *_) = struct.unpack_from(f"<{vectors}Q", raw, 88)
-    lead = 8 * vectors + padding
-    body, start = raw[88 + lead : 88 + length], start - lead
-    counts, hashed = struct.pack("<2Q", number, len(body)), body
-    if version == 3:
-        counts += struct.pack("<2Q", start, model_bytes)
-        model = body[start : start + model_bytes]
-        hashed = body[:start] + hashlib.sha256(model).digest() + body[start + model_bytes :]
-    mark = f"fedfair run {version}\n".encode().ljust(16, b"\0")
-    earlier = mark + hashlib.sha256(counts + hashed).digest() + counts + body
-    path.write_bytes(earlier.ljust(len(raw) // 2, b"\0") + bytes(len(raw) // 2))
-    assert loaded(store_at(tmp_path)) == (RUN, LAST.digest(PLAN_DIGEST))
 
 
 def test_a_vector_that_is_in_its_place_already_is_not_written_again(tmp_path: Path) -> None:

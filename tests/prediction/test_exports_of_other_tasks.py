@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fedfair.prediction.export import ExportFormat, export_model
-from fedfair.prediction.loaded_model import SavedModel, model_of
-from fedfair.run.saved_model import DescribedModel, TrainedModel
+from fedfair.prediction.loaded_model import SavedModel, load_model
+from fedfair.run.saved_model import TrainedModel, save_model
 from fedfair.simulation.simulate import simulate
 from tests.simulation.other_tasks import TASKS, plan_of, write_table
 
@@ -23,7 +23,9 @@ def model_for(name: str, folder: Path, scale: float) -> SavedModel:
     outcome = simulate(plan_of(name, training={"precision": "fp32", "rounds": 2}), folder)
     scaled = replace(outcome.model, vector=outcome.model.vector * scale)
     saved = TrainedModel(scaled, 2, outcome.origin.plan_digest, None)
-    return model_of(DescribedModel(outcome.layout, saved, outcome.origin))
+    path = folder / "scaled.safetensors"
+    save_model(path, outcome.layout, saved, outcome.origin)
+    return load_model(path)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.*deprecated:DeprecationWarning")

@@ -12,8 +12,8 @@ import torch
 from fedfair.errors import DataError, PlanError, TrainingError
 from fedfair.plan.schema import Plan
 from fedfair.prediction.export import ExportFormat, export_model
-from fedfair.prediction.loaded_model import SavedModel, model_of
-from fedfair.run.saved_model import DescribedModel, TrainedModel
+from fedfair.prediction.loaded_model import SavedModel, load_model
+from fedfair.run.saved_model import save_model
 from fedfair.simulation.simulate import SimulationOutcome, simulate
 from tests.plans import NAMES, parsed
 
@@ -64,9 +64,10 @@ def mean_before_and_after(outcome: SimulationOutcome) -> tuple[float, float]:
     return outcome.result.history[0].train.mean, outcome.result.trained.mean
 
 
-def saved_model(outcome: SimulationOutcome) -> SavedModel:
-    saved = TrainedModel(outcome.model, 150, outcome.origin.plan_digest, None)
-    return model_of(DescribedModel(outcome.layout, saved, outcome.origin))
+def saved_model(outcome: SimulationOutcome, workspace: Path) -> SavedModel:
+    path = workspace / "saved.safetensors"
+    save_model(path, outcome.layout, outcome.saved, outcome.origin)
+    return load_model(path)
 
 
 def test_a_loss_of_own_code_is_trained_by_the_loop_and_named_with_its_code(workspace: Path) -> None:
@@ -109,7 +110,7 @@ def test_masks_of_pixels_are_learnt_by_the_mean_over_a_records_pixels(workspace:
     assert metrics["pixel_accuracy"] > 0.7
     assert isinstance(metrics["overlap"], tuple)
     assert len(metrics["overlap"]) == 2
-    model = saved_model(outcome)
+    model = saved_model(outcome, workspace)
     masks = model.predict(np.random.default_rng(1).random((3, 1, 4, 4)).astype(np.float32))
     assert masks.shape == (3, 4, 4)
     assert set(np.unique(masks)) <= {0, 1}
@@ -120,7 +121,8 @@ def test_masks_of_pixels_are_learnt_by_the_mean_over_a_records_pixels(workspace:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.*deprecated:DeprecationWarning")
 def test_a_model_of_masks_is_exported_with_the_outputs_of_every_class(workspace: Path) -> None:
-    model = saved_model(simulate(plan_for(data="own_task:masks", loss="segmentation", classes=2), workspace))
+    outcome = simulate(plan_for(data="own_task:masks", loss="segmentation", classes=2), workspace)
+    model = saved_model(outcome, workspace)
     forms: tuple[ExportFormat, ...] = ("onnx", "torchscript", "state-dict")
     exported = {form: export_model(model, form) for form in forms}
     assert max(each.difference for each in exported.values()) <= 1e-5
