@@ -5,7 +5,7 @@ Decides the words and the rounding; where they stand is `run_page.py`'s business
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedfair.plan.algorithms import ALGORITHMS
@@ -15,6 +15,7 @@ from fedfair.report.tables import NAMES, SPLIT_WORDS
 from fedfair.results.document import ResultDocument
 from fedfair.results.loss_text import loss_text
 from fedfair.results.risks import PastRisk
+from fedfair.templates import sentences
 
 NOT_RECORDED = "not recorded: the result was made by an older version"
 
@@ -86,20 +87,39 @@ def before_training(document: ResultDocument) -> PastRisk | None:
     return document.past(first) if first is not None and first.round == 0 else None
 
 
+def _said(part: str, document: ResultDocument, **values: object) -> tuple[str, ...]:
+    """Return the sentences of one part about a result."""
+    return sentences(
+        "fedfair.report",
+        "sentences.txt.jinja",
+        part=part,
+        document=document,
+        loss=loss,
+        duration=duration,
+        bytes=byte_count,
+        not_recorded=NOT_RECORDED,
+        **values,
+    )
+
+
+def _beside(others: Sequence[Reported], risk_of: Callable[[Reported], float | None]) -> str:
+    """Return a loss of other results, in brackets."""
+    compared = [f"{other.label}: {loss(risk_of(other))}" for other in others[:_MAX_OTHERS]]
+    return f" ({'; '.join(compared)})" if compared else ""
+
+
 def headline(shown: Reported, others: Sequence[Reported]) -> str:
     """Return what happened to the worst-off, in one sentence."""
     size = shown.document.worst_group_size
-    now = _worst(shown, size)
     past = before_training(shown.document)
-    before = None if past is None else shown.document.past_worst(past, size)
-    change = "is not told, because they are too few people" if now is None else f"is {loss(now)}"
-    if now is not None and before is not None:
-        change = f"{'fell' if now < before else 'rose'} from {loss(before)} before training to {loss(now)}"
-    if now == before and now is not None:
-        change = f"stayed at {loss(now)}"
-    compared = [f"{other.label}: {loss(_worst(other, size))}" for other in others[:_MAX_OTHERS]]
-    beside = f" ({'; '.join(compared)})" if compared else ""
-    return f"In the worst-off {part(size)} of the people, whoever they are, the mean loss {change}{beside}."
+    return _said(
+        "headline",
+        shown.document,
+        people=part(size),
+        now=_worst(shown, size),
+        before=None if past is None else shown.document.past_worst(past, size),
+        beside=_beside(others, lambda other: _worst(other, size)),
+    )[0]
 
 
 def _worst(reported: Reported, size: float) -> float | None:
@@ -110,57 +130,24 @@ def _worst(reported: Reported, size: float) -> float | None:
 def second_line(shown: Reported, others: Sequence[Reported]) -> str:
     """Return how everybody together fares, who they are, and what trained the model."""
     split, risk = shown.document.shown
-    compared = [f"{other.label}: {loss(other.document.shown[1].mean)}" for other in others[:_MAX_OTHERS]]
-    beside = f" ({'; '.join(compared)})" if compared else ""
-    algorithm, rounds = algorithm_name(shown.document), shown.document.rounds
-    right = "" if risk.accuracy is None else f", and {risk.accuracy:.1%} of the predictions are right"
-    trained = f"The model was trained by {algorithm} in {rounds} rounds."
-    if shown.document.model is not None:
-        trained = (
-            f"The run trained by {algorithm} for {rounds} rounds, and its result is {shown.document.model.words}."
-        )
-    return f"Over all of the {risk.n} {SPLIT_WORDS[split]} it is {loss(risk.mean)}{beside}{right}. {trained}"
+    return _said(
+        "second",
+        shown.document,
+        risk=risk,
+        whom=SPLIT_WORDS[split],
+        algorithm=algorithm_name(shown.document),
+        beside=_beside(others, lambda other: other.document.shown[1].mean),
+    )[0]
 
 
 def about_the_loss(document: ResultDocument) -> str:
     """Return what the loss of a result is, and what guessing costs where that has a meaning."""
-    plan, floor = document.plan, document.uniform_floor
-    if floor is not None and (plan is None or plan.loss is None):
-        return nats(floor)
-    words = "loss" if plan is None or plan.loss is None else plan.loss
-    guess = "" if floor is None else f" Guessing costs everybody {loss_text(floor)}."
-    return f"A loss says how wrong a prediction is: here it is the {words}, and 0 is best.{guess}"
-
-
-def nats(floor: float) -> str:
-    """Return what a loss is."""
-    return (
-        "A loss says how wrong a prediction is, in nats. If the model gave a probability p to the outcome that "
-        "came true, the loss is ln(1/p): 0 for certainty, 0.105 for 90 %, 0.693 for 50 %, 2.303 for 10 %, and "
-        "without limit towards 0 %. Guessing, which gives every outcome the same probability, costs everybody "
-        f"{loss_text(floor)}."
-    )
+    return _said("loss", document)[0]
 
 
 def setting_sentence(document: ResultDocument) -> str:
     """Return where the figures come from."""
-    match document.setting:
-        case "simulation":
-            return "This was a simulation: one machine held everybody's records, and every figure is exact."
-        case "deployment":
-            noised = bool(document.privacy.promises())
-            how = (
-                "sums that carry noise: they are estimates. No interval around them is proven; those that are "
-                "shown hold with 95 % under the noise."
-                if noised
-                else "sums; each comes with an interval that is proven to hold the truth."
-            )
-            return (
-                "This was a run of separate processes: nobody but its owner saw a record or a loss. Figures are "
-                f"computed from {how}"
-            )
-        case None:
-            return "Whether this was a simulation or a deployed run is not recorded."
+    return _said("setting", document)[0]
 
 
 def departures(document: ResultDocument) -> Iterator[str]:
@@ -176,33 +163,15 @@ def late_sites(document: ResultDocument) -> Iterator[str]:
         yield f"Sums went on without {late.collaborator} {times}; it took up to {late.longest_seconds:.1f} s."
 
 
-def protection_sentences(document: ResultDocument) -> Iterator[str]:
-    """Yield what hid each site's contribution, from whom."""
-    protection = document.secure_aggregation
-    if protection is None:
-        yield f"Secure aggregation: {NOT_RECORDED}."
-        return
-    promised = f"{protection.guarantee[:1].upper()}{protection.guarantee[1:]}."
-    if protection.masked:
-        yield f"Sums were masked (mode {protection.mode}): what a site sent looked like noise to the aggregator."
-        yield promised
-        return
-    if document.setting == "simulation":
-        yield "In this simulation nothing travelled, so nothing was masked."
-        yield f"What its plan promises of a deployment: {protection.guarantee}."
-        return
-    yield f"WARNING: sums were not masked. {promised}"
+def protection_sentences(document: ResultDocument) -> tuple[str, ...]:
+    """Return what hid each site's contribution, from whom."""
+    return _said("protection", document)
 
 
-def reveal_sentences(document: ResultDocument) -> Iterator[str]:
-    """Yield what the algorithm makes known in a round, whatever masks its sums."""
+def reveal_sentences(document: ResultDocument) -> tuple[str, ...]:
+    """Return what the algorithm makes known in a round, whatever masks its sums."""
     known = next((facts for name, facts in ALGORITHMS.items() if name == document.algorithm), None)
-    if known is None:
-        return
-    when = "Before the first round" if known.centralised else "In each round"
-    yield f"{when} {known.title} must reveal {known.reveals}."
-    if not known.deployed:
-        yield f"It runs in simulation only; of this, masked sums could carry {known.masked}."
+    return _said("reveals", document, known=known)
 
 
 def privacy_sentences(document: ResultDocument) -> Iterator[str]:
@@ -223,46 +192,14 @@ def promised_privacy(document: ResultDocument) -> Iterator[str]:
         yield f"Differential privacy {_LEVELS.get(level, level)}: {words}"
 
 
-def time_sentences(document: ResultDocument) -> Iterator[str]:
-    """Yield how long the run and its rounds took."""
-    timing = document.timing
-    if timing is None:
-        yield f"Time: {NOT_RECORDED}."
-        return
-    rounds = timing.rounds
-    yield f"The run took {duration(timing.seconds)}."
-    if rounds is None:
-        yield f"The seconds of each round: {NOT_RECORDED}."
-        return
-    yield (
-        f"Of {rounds.count} training rounds, half took at most {duration(rounds.median)}, nine in ten at most "
-        f"{duration(rounds.p90)}, the longest {duration(rounds.longest)}."
-    )
+def time_sentences(document: ResultDocument) -> tuple[str, ...]:
+    """Return how long the run and its rounds took."""
+    return _said("time", document)
 
 
-def traffic_sentences(document: ResultDocument) -> Iterator[str]:
-    """Yield how much travelled."""
-    traffic = document.traffic
-    if traffic is None:
-        yield (
-            f"Bytes: {NOT_RECORDED}."
-            if document.timing is None or document.timing.rounds is None
-            else ("Bytes: not known for this algorithm.")
-        )
-        return
-    each = traffic.per_round
-    yield (
-        f"For each training round a collaborator received {byte_count(each.bytes_down)} and sent "
-        f"{byte_count(each.bytes_up)}, with its share of evaluations and everything else; all together the "
-        f"aggregator sent {byte_count(traffic.bytes_down)} and received {byte_count(traffic.bytes_up)}."
-    )
-    if traffic.basis == "measured":
-        yield "These are the bytes that the aggregator counted, without what gRPC and TLS wrap around them."
-    else:
-        yield (
-            "These bytes are computed from the plan: what a deployment moves when nobody drops out, without what "
-            "sets masks up and takes them away, and without what gRPC and TLS add."
-        )
+def traffic_sentences(document: ResultDocument) -> tuple[str, ...]:
+    """Return how much travelled."""
+    return _said("traffic", document)
 
 
 def duration(seconds: float) -> str:
@@ -285,29 +222,8 @@ def byte_count(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def limits(results: Sequence[Reported]) -> Iterator[str]:
-    """Yield what the page does not show."""
-    document = results[0].document
-    beside = "" if document.shown[1].accuracy is None else ", not about accuracy"
-    yield (
-        f"It is about a loss{beside} and not about harm: a group can have a small loss and still be "
-        "harmed by the mistakes that are left."
-    )
-    yield (
-        "It names no group. The worst group of a size is whoever fares worst, so every group of that size "
-        "fares at least as well; a smaller group can fare worse."
-    )
-    if document.test is None:
-        yield "It is about the people that the model was trained on; how new people fare is not shown."
-    else:
-        yield (
-            "It is about people that had no part in training, as long as nobody chose the model or its settings "
-            "by looking at them. If they do not represent those whom the model will serve, it says nothing about "
-            "these."
-        )
-    yield "It trusts the sites to have reported sums of their own losses as they are."
-    if any(other.document.setting == "simulation" for other in results):
-        yield "Seconds of a simulation are those of one machine that computes for everybody, without a network."
-    counts = {(other.document.shown[0], other.document.shown[1].n) for other in results}
-    if len(counts) > 1:
-        yield "The results are not about the same people, so they cannot be compared."
+def limits(results: Sequence[Reported]) -> tuple[str, ...]:
+    """Return what the page does not show."""
+    simulated = any(other.document.setting == "simulation" for other in results)
+    differ = len({(other.document.shown[0], other.document.shown[1].n) for other in results}) > 1
+    return _said("limits", results[0].document, simulated=simulated, differ=differ)
