@@ -21,7 +21,7 @@ from fedfair.plan.known_groups import names_groups
 from fedfair.plan.public_keys import UNPINNED_REMEDY, parse_public_key
 from fedfair.plan.schema import Plan
 from fedfair.secagg.graph_terms import ALL, AUTO, VANISHING, GraphTerms, bits, graph_terms
-from fedfair.secagg.message_costs import set_up_bytes, site_bytes, vote_bytes
+from fedfair.secagg.message_costs import keys_needed, set_up_bytes, site_bytes, vote_bytes
 from fedfair.secagg.params import (
     MAX_MEMBERS,
     Mode,
@@ -55,7 +55,7 @@ def protection_mode(plan: Plan) -> Mode:
 
 
 SET_UP_MILLISECONDS = 0.4
-"""Of a site's processor for each other site, to set up a session: two signatures, an agreement, a sealed seed.
+"""Of a site's processor for each key that it checks in a set-up: two signatures, an agreement, a sealed seed.
 An estimate: the sum of what these operations take one by one on one core of a server."""
 
 
@@ -115,12 +115,13 @@ def masking_cost(plan: Plan) -> str:
     check_protection(plan)
     count = len(plan.federation.collaborators)
     graph = graph_of(plan)
-    set_up = set_up_bytes(count, suite_of(plan), graph)
+    colluders = plan.secure_aggregation.colluders
+    set_up, keys = set_up_bytes(count, suite_of(plan), graph, colluders), keys_needed(count, graph, colluders)
     near = "" if graph is None else f"; {_graph_in_words(graph, count)}"
     return (
         f"at most {MAX_MEMBERS} sites can add under masks; with {count}, a site sends "
         f"{_size(site_bytes(count, graph))} a round beyond its vector, and to set up a session the aggregator "
-        f"carries {_size(set_up)} and a site computes for some {max(1, round(SET_UP_MILLISECONDS * count)):,} ms"
+        f"carries {_size(set_up)} and a site computes for some {max(1, round(SET_UP_MILLISECONDS * keys)):,} ms"
         f"{near}"
     )
 

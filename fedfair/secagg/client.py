@@ -26,6 +26,7 @@ from fedfair.secagg.keys import Secret, confirmation_tag
 from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.secagg.messages import Pairs
 from fedfair.secagg.params import Mode, least_survivors
+from fedfair.secagg.round_graph import Neighbourhood
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     PairMasks,
@@ -46,23 +47,6 @@ from fedfair.secagg.transcript import digest, u16
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbourhood:
-    """The part of a sparse graph that one site needs in one round.
-
-    Attributes:
-        peers: its neighbours in the cohort, increasing.
-        shares: T: how many of itself and its neighbours must survive, and open a mask.
-        committee: who votes on the survivors.
-        votes: how many of the committee must agree.
-    """
-
-    peers: tuple[int, ...]
-    shares: int
-    committee: tuple[int, ...]
-    votes: int
-
-
-@dataclass(frozen=True, slots=True)
 class RoundContext:
     """The public facts of one round, as this site sees it.
 
@@ -76,7 +60,7 @@ class RoundContext:
         computed: 32 bytes, equal for sums of which this site opens no two for different sites.
         settled: `set_digest` of the only set that may be opened, because this sum was opened for it before; empty
             where any large enough part of the cohort may.
-        graph: our neighbourhood in a sparse graph; None where everybody shares masks with everybody.
+        near: our part of the graph of masks.
     """
 
     site: SessionSite
@@ -87,31 +71,17 @@ class RoundContext:
     transcript: bytes
     computed: bytes
     settled: bytes
-    graph: Neighbourhood | None = None
-
-    @property
-    def peers(self) -> tuple[int, ...]:
-        """Return with whom of the cohort we share masks, increasing."""
-        if self.graph is not None:
-            return self.graph.peers
-        return tuple(member for member in self.cohort if member != self.site.member)
+    near: Neighbourhood
 
     @property
     def holders(self) -> tuple[int, ...]:
         """Return who holds a share of our own mask, increasing; we do."""
-        return tuple(sorted((*self.peers, self.site.member)))
+        return tuple(sorted((*self.near.peers, self.site.member)))
 
     @property
     def shares_needed(self) -> int:
         """Return how many shares open our own mask."""
-        if self.graph is None:
-            return self.threshold
-        return len(self.holders) if self.unanimous else self.graph.shares
-
-    @property
-    def votes_on_all(self) -> bool:
-        """Return whether the whole cohort, too, is opened only where enough have voted for it."""
-        return self.graph is not None and self.mode is Mode.MALICIOUS and not self.unanimous
+        return len(self.holders) if self.unanimous else self.near.shares
 
     @property
     def unanimous(self) -> bool:
@@ -151,10 +121,9 @@ class RoundContext:
             "a set of survivors without this site, which uploaded",
         )
         self.check_opened(survivors)
-        if self.graph is not None:
-            near = len(set(self.holders) & set(survivors))
-            words = f"{near} survivors among this site and its neighbours, at least {self.graph.shares} must be"
-            require(near >= self.graph.shares, Check.SURVIVORS, words)
+        near, least = len(set(self.holders) & set(survivors)), self.near.shares
+        words = f"{near} survivors among this site and those with whom it shares masks, at least {least} must be"
+        require(near >= least, Check.SURVIVORS, words)
         require(
             self.settled in (b"", set_digest(survivors)),
             Check.COHORT,
@@ -167,13 +136,10 @@ class RoundContext:
         Raises:
             SecaggError: VOTES or SIGNATURE.
         """
-        needed = self.threshold if self.graph is None else self.graph.votes
-        words = f"{len(votes)} consistency signatures for a set of survivors; {needed} are needed"
-        require(len(votes) >= needed, Check.VOTES, words)
-        voters = set(survivors) if self.graph is None else set(survivors).intersection(self.graph.committee)
-        strangers = {voter for voter, _ in votes} - voters
-        who = "no survivors" if self.graph is None else "no survivors of the committee"
-        words = f"consistency signatures of the members {sorted(strangers)}, who are {who}"
+        words = f"{len(votes)} consistency signatures for a set of survivors; {self.near.votes} are needed"
+        require(len(votes) >= self.near.votes, Check.VOTES, words)
+        strangers = {voter for voter, _ in votes} - set(survivors).intersection(self.near.committee)
+        words = f"consistency signatures of the members {sorted(strangers)}, who are no survivors of the committee"
         require(not strangers, Check.VOTES, words)
         for voter, signature in votes:
             fields = consistency_fields(self.transcript, survivors, voter)
@@ -187,8 +153,9 @@ class RoundContext:
         """
         site, trusting = self.site, self.mode is Mode.SEMI_HONEST
         require(not trusting, Check.OUT_OF_ORDER, "a semi-honest session has no consistency check")
-        voting = self.graph is None or site.member in self.graph.committee
-        require(voting, Check.OUT_OF_ORDER, "a request for a vote of a site that is not in the committee")
+        require(
+            site.member in self.near.committee, Check.OUT_OF_ORDER, "a request for a vote of a site that has none"
+        )
         fields = consistency_fields(self.transcript, survivors, site.member)
         signature = sign(site.signing_key, "vote", *fields)
         return ConsistencyCheck(self.transcript, site.member, survivors, signature).encode()
@@ -345,7 +312,7 @@ class Uploaded:
         context.check_survivors(message.survivors)
         whole = message.survivors == context.cohort
         require(not whole, Check.SURVIVORS, "a request for the masks with nobody")
-        dropped = [member for member in context.peers if member not in message.survivors]
+        dropped = [member for member in context.near.peers if member not in message.survivors]
         if masks is None:
             words = "this site no longer has the masks that it uses with others in this round"
             raise SecaggError(Check.SESSION, words, "the sum continues without this site")
@@ -361,7 +328,7 @@ class Uploaded:
         """
         message, context = Survivors.decode(raw), self.context
         context.check_transcript(message.transcript)
-        whole = context.votes_on_all and message.survivors == context.cohort
+        whole = context.near.votes_on_all and message.survivors == context.cohort
         words = "a set of survivors for which this site has not handed over masks"
         require(whole, Check.OUT_OF_ORDER, words)
         context.check_survivors(message.survivors)
@@ -383,7 +350,7 @@ class Uploaded:
             Check.VOTES,
             "a request to open a part of the cohort for which this site has not voted",
         )
-        if context.votes_on_all:
+        if context.near.votes_on_all:
             context.check_votes(message.survivors, message.votes)
         else:
             require(not message.votes, Check.VOTES, "consistency signatures where none are due")
@@ -393,7 +360,7 @@ class Uploaded:
         context, site = self.context, self.context.site
         survivors = message.survivors
         envelopes = dict(message.envelopes)
-        expected = set(survivors).intersection(context.peers)
+        expected = set(survivors).intersection(context.near.peers)
         require(envelopes.keys() == expected, Check.ENVELOPE, "not exactly one envelope from every survivor")
         shares = tuple(
             (
@@ -472,7 +439,7 @@ class MasksWrapped:
         message, context = UnmaskRequest.decode(raw), self.context
         context.check_transcript(message.transcript)
         self._check_same(message.survivors)
-        if context.votes_on_all:
+        if context.near.votes_on_all:
             context.check_votes(message.survivors, message.votes)
             return self.uploaded._opened(message)  # noqa: SLF001  # one answer, three ways to earn it
         require(

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.params import MAX_MEMBERS
+from fedfair.secagg.transcript import DIGEST_BYTES
 
 _INDEX_AND_LENGTH = struct.Struct(">HI")
 
@@ -79,6 +80,10 @@ class MessageWriter:
             part for index, value in pairs for part in (_INDEX_AND_LENGTH.pack(index, len(value)), value)
         ]
         return self
+
+    def digests(self, values: Sequence[bytes]) -> MessageWriter:
+        """Append digests of 32 bytes each."""
+        return self.number(len(values), 2).fixed(b"".join(values))
 
     def done(self) -> bytes:
         """Return the message."""
@@ -169,6 +174,10 @@ class MessageReader:
         self._increasing([index for index, _ in pairs])
         return pairs
 
+    def digests(self) -> tuple[bytes, ...]:
+        """Return digests of 32 bytes each, at most MAX_MEMBERS of them."""
+        return tuple(self.fixed(DIGEST_BYTES) for _ in range(self._count()))
+
     def _of_one_length(self, count: int, greatest: int) -> tuple[tuple[int, bytes], ...] | None:
         """Return pairs whose bytes are all as long as the first; None where they are not, or something is amiss.
 
@@ -184,11 +193,6 @@ class MessageReader:
             return None
         self._at = end
         return tuple([(index, value) for index, _, value in rows])
-
-    @property
-    def is_at_end(self) -> bool:
-        """Return whether nothing is left."""
-        return self._at == len(self._raw)
 
     def end(self) -> None:
         """Refuse anything that is left.

@@ -23,13 +23,14 @@ from dataclasses import dataclass
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.acceptance import AwaitedSum
-from fedfair.secagg.client import Neighbourhood, RoundContext, SharesRevealed, Uploaded
+from fedfair.secagg.client import RoundContext, SharesRevealed, Uploaded
 from fedfair.secagg.codec import MessageReader, MessageWriter
 from fedfair.secagg.history import History, SettledRows
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.params import Mode
 from fedfair.secagg.pieces import vector_digest
+from fedfair.secagg.round_graph import Neighbourhood
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.sealing import open_masks
 from fedfair.secagg.session import SessionSite
@@ -163,9 +164,9 @@ def upload_fields(uploaded: Uploaded, awaited: AwaitedSum, request: bytes, messa
     writer.sized(uploaded.own_share.reveal()).fixed(uploaded.fingerprint)
     writer.sized(awaited.start.encode()).sized(b"" if awaited.key is None else awaited.key.reveal())
     writer.fixed(request).sized(message).sized(masks)
-    if (graph := context.graph) is not None:
-        writer.members(graph.peers).number(graph.shares, 2).members(graph.committee).number(graph.votes, 2)
-    return writer.done()
+    near = context.near
+    writer.members(near.peers).number(near.shares, 2).members(near.committee).number(near.votes, 2)
+    return writer.number(near.votes_on_all, 1).done()
 
 
 def read_upload(site: SessionSite, fields: bytes, masks_key: bytes) -> tuple[Uploaded, AwaitedSum, bytes, bytes]:
@@ -181,17 +182,15 @@ def read_upload(site: SessionSite, fields: bytes, masks_key: bytes) -> tuple[Upl
     colluders, cohort, threshold = reader.number(2), reader.members(), reader.number(2)
     digests = (reader.fixed(DIGEST_BYTES), reader.fixed(DIGEST_BYTES), reader.sized(DIGEST_BYTES))
     receiving = {peer: Secret(key) for peer, key in reader.by_member(ENVELOPE_KEY_BYTES)}
-    # Earlier versions wrote the shares of every mask that hides the vector; the share of the own mask comes first.
-    own_share = Secret(reader.sized(SHARE_BYTES * len(cohort))[:SHARE_BYTES])
+    own_share = Secret(reader.sized(SHARE_BYTES))
     fingerprint = reader.fixed(DIGEST_BYTES)
     start, key = RoundStart.decode(reader.sized(MAX_MESSAGE_BYTES)), reader.sized(CHECK_KEY_BYTES)
     request, message = reader.fixed(DIGEST_BYTES), reader.sized(MAX_MESSAGE_BYTES)
-    sealed = b"" if reader.is_at_end else reader.sized(MAX_MESSAGE_BYTES)
-    graph = None
-    if not reader.is_at_end:
-        graph = Neighbourhood(reader.members(), reader.number(2), reader.members(), reader.number(2))
+    sealed = reader.sized(MAX_MESSAGE_BYTES)
+    peers, shares, committee, votes = reader.members(), reader.number(2), reader.members(), reader.number(2)
+    near = Neighbourhood(peers, shares, committee, votes, reader.flag())
     reader.end()
-    context = RoundContext(site, mode, colluders, cohort, threshold, *digests, graph)
+    context = RoundContext(site, mode, colluders, cohort, threshold, *digests, near)
     masks = open_masks(masks_key, context.transcript, sealed)
     awaited = AwaitedSum(context, start, Secret(key) if key else None)
     return Uploaded(context, receiving, own_share, fingerprint, masks), awaited, request, message

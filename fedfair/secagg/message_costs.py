@@ -2,7 +2,7 @@
 
 The figures are those of the layouts of `setup_messages` and `round_messages`; a test compares them with what
 travels. Where everybody shares a mask with everybody, what one site sends grows as the number of sites, and what
-the aggregator carries as its square. In a sparse graph neither does in a round, but for one bit a site.
+the aggregator carries as its square. In a sparse graph neither does, in rounds or set-ups, but for one bit a site.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from fedfair.secagg.check_seed import SEALED_SEED_BYTES
 from fedfair.secagg.graph_terms import GraphTerms
 from fedfair.secagg.keys import KEM_CIPHERTEXT_BYTES, TAG_BYTES, public_key_bytes
 from fedfair.secagg.params import Suite
-from fedfair.secagg.ring import DEALERS
 from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES
+from fedfair.secagg.session_graph import DEALERS, HONEST_DRAWERS
 from fedfair.secagg.setup_messages import NONCE_BYTES
 from fedfair.secagg.shamir import SHARE_BYTES
 from fedfair.secagg.signing import SIGNATURE_BYTES
@@ -23,33 +23,48 @@ _ENTRY = _MEMBER + _LENGTH
 _PROPOSAL = _BEGIN + 1 + 1 + 2 + 2 + 1 + 8 + 1 + 2 + 3 * DIGEST_BYTES + NONCE_BYTES
 
 
-def set_up_bytes(members: int, suite: Suite, graph: GraphTerms | None = None) -> int:
+def keys_needed(members: int, graph: GraphTerms | None = None, colluders: int = 0) -> int:
+    """Return how many key advertisements a member checks in a set-up, its own among them.
+
+    Args:
+        members: of the session.
+        graph: the sparse graph, for which this is the most; None for the complete one.
+        colluders: n_C.
+    """
+    if graph is None:
+        return members
+    voting = max(graph.committee, DEALERS)
+    return min(members, 1 + graph.neighbours + voting + colluders + HONEST_DRAWERS)
+
+
+def set_up_bytes(members: int, suite: Suite, graph: GraphTerms | None = None, colluders: int = 0) -> int:
     """Return how many bytes the aggregator carries, in and out, to set up a session of so many members.
 
     Args:
         members: of the session.
         suite: how pairs agree on keys.
         graph: the sparse graph, for which this is the most; None for the complete one.
+        colluders: n_C.
     """
-    others = members - 1
-    key = _LENGTH + public_key_bytes(suite)
-    advert = _BEGIN + _MEMBER + key + NONCE_BYTES + 2 * DIGEST_BYTES + SIGNATURE_BYTES
-    adverts = _BEGIN + _COUNT + members * (_ENTRY + advert)
+    others, known = members - 1, keys_needed(members, graph, colluders)
+    chained, dealers, drawing = others, 0, 0
+    if graph is not None:
+        chained, dealers = graph.neighbours, min(DEALERS, members)
+        drawing = min(members, colluders + HONEST_DRAWERS)
+    advert = (
+        _BEGIN + _MEMBER + _LENGTH + public_key_bytes(suite) + NONCE_BYTES + 2 * DIGEST_BYTES + SIGNATURE_BYTES
+    )
     head = _BEGIN + _MEMBER + 2 * DIGEST_BYTES + _COUNT + SIGNATURE_BYTES
     sealed = _ENTRY + SEALED_SEED_BYTES
-    frame = _BEGIN + DIGEST_BYTES + _COUNT
-    if graph is None:
-        confirm = head + others * sealed
-        confirms = frame + members * (_ENTRY + head) + others * sealed
-        total, chained = members * (_PROPOSAL + advert + adverts + confirm + confirms), others
-    else:
-        chained = graph.neighbours
-        reveals = frame + members * (_ENTRY + NONCE_BYTES)
-        reveal = _BEGIN + _MEMBER + DIGEST_BYTES + NONCE_BYTES
-        confirm = head + chained * sealed
-        confirms = frame + (chained + DEALERS) * (_ENTRY + head + sealed)
-        total = members * (_PROPOSAL + advert + adverts + reveal + reveals + confirm + confirms)
-        total += DEALERS * (others - chained) * sealed
+    adverts = _BEGIN + _set(members) + 3 * _COUNT + known * (_ENTRY + advert) + _proof(members, known)
+    adverts += drawing * (_ENTRY + NONCE_BYTES + SIGNATURE_BYTES)
+    confirm = head + chained * sealed
+    confirms = _BEGIN + DIGEST_BYTES + _COUNT + min(members, chained + dealers) * (_ENTRY + head + sealed)
+    total = members * (_PROPOSAL + advert + adverts + confirm + confirms)
+    # Whoever deals seals its seed for everybody, and needs everybody's key.
+    total += dealers * ((others - chained) * sealed + (members - known) * (_ENTRY + advert))
+    reveal = _BEGIN + _MEMBER + DIGEST_BYTES + NONCE_BYTES + SIGNATURE_BYTES
+    total += drawing * (_BEGIN + _set(members) + _COUNT + _proof(members, 1) + reveal)
     # A pair of a hybrid session has one ML-KEM ciphertext: it comes, and it goes.
     return total + (KEM_CIPHERTEXT_BYTES * members * chained if suite is Suite.X25519_MLKEM768 else 0)
 
@@ -76,3 +91,10 @@ def vote_bytes(members: int) -> int:
 
 def _set(members: int) -> int:
     return _COUNT + members // 8 + 1
+
+
+def _proof(members: int, shown: int) -> int:
+    """Return the most bytes of the digests of those parts of a tree in which nobody is shown."""
+    if shown >= members:
+        return 0
+    return DIGEST_BYTES * shown * ((members - 1).bit_length() - shown.bit_length() + 1)

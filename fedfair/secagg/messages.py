@@ -37,7 +37,7 @@ class Kind(enum.IntEnum):
     PAIR_MASKS_REQUEST = 13
     PAIR_MASKS = 14
     REVEAL = 15
-    REVEALS = 16
+    MEMBER_LIST = 16
 
 
 Pairs = tuple[tuple[int, bytes], ...]

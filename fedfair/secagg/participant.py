@@ -125,7 +125,7 @@ class Participant:
         if request in self._sent:
             return [self._sent[request]]
         match kind:
-            case Kind.PROPOSAL | Kind.KEY_ADVERTISEMENTS | Kind.REVEALS | Kind.CONFIRMS:
+            case Kind.PROPOSAL | Kind.MEMBER_LIST | Kind.KEY_ADVERTISEMENTS | Kind.CONFIRMS:
                 return self._set_up(kind, raw, request, subject.state_digest)
             case Kind.ROUND_START:
                 return self._enter(raw, request, subject, computed or subject.request_digest)
@@ -212,15 +212,16 @@ class Participant:
                 settled = self._settle()
                 begun = ReplaceLog((history_record(self._history),))
                 return [*settled, begun, self._reply(request, message)]
-            case Kind.KEY_ADVERTISEMENTS, Advertised() as phase:
-                agreed, message = phase.agree(raw)
-                written = self._note_drawing() if isinstance(agreed, Drawing) else []
-                self._setup, other = agreed, agreed.other_state
+            case Kind.MEMBER_LIST, Advertised() as phase:
+                drawing, message = phase.reveal(raw)
+                written = self._note_drawing()
+                self._setup = drawing
+                return [*written, self._reply(request, message)]
+            case Kind.KEY_ADVERTISEMENTS, (Advertised() | Drawing()) as phase:
+                self._setup, message = phase.agree(raw)
+                other = self._setup.other_state
                 vouched: list[SiteEffect] = [StateVouched(other)] if other != NO_STATE else []
-                return [*written, *vouched, self._reply(request, message)]
-            case Kind.REVEALS, Drawing() as phase:
-                self._setup, message = phase.draw(raw)
-                return [self._reply(request, message)]
+                return [*vouched, self._reply(request, message)]
             case Kind.CONFIRMS, Agreed() as phase:
                 self._session = phase.enter(raw, self._history)
                 self._setup = Joining(self._site)

@@ -28,8 +28,7 @@ from fedfair.secagg.masking import MaskedSum, MaskedVector, SignedSeed
 from fedfair.secagg.member_table import MemberTable
 from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
 from fedfair.secagg.params import SessionTerms
-from fedfair.secagg.ring import Ring
-from fedfair.secagg.round_graph import RoundGraph
+from fedfair.secagg.round_graph import Contributors, RoundGraph
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     OpenedMessage,
@@ -42,6 +41,7 @@ from fedfair.secagg.round_messages import (
 )
 from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES, share_digests, wrap_pair_masks
+from fedfair.secagg.session_graph import SessionGraph
 from fedfair.secagg.shamir import SHARE_BYTES, combine, lagrange_at_zero
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.signing import Roster
@@ -91,7 +91,7 @@ class RoundState:
         terms: of the session.
         start: the round start that was sent.
         shape: of every contribution.
-        ring: the sparse graph of the session; None for the complete one.
+        graph: of the session.
         spare: memory of an earlier round of this shape, to be written over; None where there is none.
 
     Attributes:
@@ -110,20 +110,18 @@ class RoundState:
         terms: SessionTerms,
         start: RoundStart,
         shape: SumShape,
-        ring: Ring | None = None,
+        graph: SessionGraph,
         spare: NDArray[np.uint32] | None = None,
     ) -> None:
         self.start = start
-        self.graph = RoundGraph(start, terms, ring)
+        self.graph = RoundGraph(start, terms.mode, graph)
         self.transcript = round_transcript(start, shape.digest())
         self.uploads: dict[int, UploadHead] = {}
         self._tags = MemberTable(self.graph.holders, TAG_BYTES)
         self._envelopes = MemberTable(self.graph.holders, ENVELOPE_BYTES)
         self._promised = MemberTable(self.graph.holders, SHARE_DIGEST_BYTES)
         self._wrapped: dict[int, dict[int, bytes]] = {}
-        self._added: set[int] = set()
-        self._survivors: tuple[int, ...] | None = None  # as `_added`, until that changes
-        self._near: dict[int, tuple[int, ...]] = {}  # likewise
+        self._added = Contributors(self.graph)
         self._right: Counter[int] = Counter()  # how many right shares there are of whose mask
         self._enough: set[int] = set()  # of whose masks there are enough
         self._contradictions: set[Pair] = set()
@@ -149,26 +147,7 @@ class RoundState:
     @property
     def survivors(self) -> tuple[int, ...]:
         """Return whose upload is in the running sum, in order of the roster."""
-        if self._survivors is None:
-            self._survivors = tuple(sorted(self._added))
-        return self._survivors
-
-    def near(self, member: int) -> tuple[int, ...]:
-        """Return who survives of a member and those with whom it shares masks, increasing."""
-        if not self.graph.is_sparse:
-            return self.survivors
-        if member not in self._near:
-            self._near[member] = tuple(other for other in self.graph.holders(member) if other in self._added)
-        return self._near[member]
-
-    def _survivors_change(self) -> None:
-        self._survivors = None
-        self._near.clear()
-
-    @property
-    def dropped(self) -> tuple[int, ...]:
-        """Return whose of the cohort is not."""
-        return tuple(member for member in self.start.cohort if member not in self._added)
+        return self._added.ordered
 
     @property
     def contradictions(self) -> tuple[Pair, ...]:
@@ -206,7 +185,6 @@ class RoundState:
         else:
             self._sum.add(vector, upload.vector_digest)
             self._added.add(sender)
-            self._survivors_change()
         self._contradictions |= {(min(sender, peer), max(sender, peer)) for peer in opposed}
         self.uploads[sender] = head
         self._tags.put(sender, upload.tags)
@@ -226,12 +204,11 @@ class RoundState:
         for member in members:
             del self.uploads[member]
         self._contradictions.clear()
-        if not self._added <= self.uploads.keys():
+        if not self._added.members <= self.uploads.keys():
             self._sum.clear()
             self._added.clear()
             self._wrapped.clear()
-            self._survivors_change()
-        lacking = sorted(self.uploads.keys() - self._added)
+        lacking = sorted(self.uploads.keys() - self._added.members)
         self._once_more = {member: self.uploads.pop(member) for member in lacking}
         return tuple(lacking)
 
@@ -241,17 +218,15 @@ class RoundState:
         Args:
             without: who is left out in any case.
         """
-        if not self.graph.is_sparse:
-            return ()
         present = {*self.uploads} - {*without}
         found = self.graph.lonely(present)
         return tuple(sorted(found))
 
     def _check_form(self, sender: int, upload: Upload) -> None:
-        name, holders = self._roster.name(sender), list(self.graph.holders(sender))
+        name, holders = self._roster.name(sender), self.graph.holders(sender)
         peers = self.graph.peers(sender)
         expected = ((upload.tags, peers), (upload.envelopes, peers), (upload.share_digests, holders))
-        everyone = all([member for member, _ in pairs] == whom for pairs, whom in expected)
+        everyone = all(tuple(member for member, _ in pairs) == whom for pairs, whom in expected)
         require(everyone, Check.ENVELOPE, f"{name} did not seal shares for exactly its cohort")
         for what, pairs, length in (
             ("an envelope", upload.envelopes, ENVELOPE_BYTES),
@@ -267,8 +242,8 @@ class RoundState:
             SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT or SURVIVORS; nothing changed.
         """
         message, name = PairMasks.decode(raw), self._roster.name(sender)
-        self._check_author(sender, message.member, message.transcript, self._added)
-        missing = [peer for peer in self.graph.peers(sender) if peer not in self._added]
+        self._check_author(sender, message.member, message.transcript, self._added.members)
+        missing = self._added.missing_near(sender)
         same = message.survivors == self.survivors and [gone for gone, _ in message.masks] == missing
         require(same, Check.SURVIVORS, f"{name} handed over its masks with others than those who are missing")
         self._wrapped[sender] = dict(message.masks)
@@ -276,14 +251,13 @@ class RoundState:
     @property
     def without_pair_masks(self) -> tuple[int, ...]:
         """Return which survivors have not handed over their masks with those who are missing."""
-        return (
-            tuple(sorted(self._added - self._wrapped.keys())) if len(self._added) < len(self.start.cohort) else ()
-        )
+        whole = self._added.members == self.graph.cohort
+        return () if whole else tuple(sorted(self._added.members - self._wrapped.keys()))
 
     @property
     def voters(self) -> tuple[int, ...]:
         """Return whose votes on the survivors are asked."""
-        return tuple(member for member in self.graph.voters if member in self._added)
+        return tuple(member for member in self.graph.voters if member in self._added.members)
 
     def add_vote(self, sender: int, raw: bytes) -> None:
         """Check one vote.
@@ -305,9 +279,9 @@ class RoundState:
             SecaggError: ENCODING, MEMBERSHIP, TRANSCRIPT or SHARE.
         """
         answer = UnmaskShares.decode(raw)
-        self._check_author(sender, answer.member, answer.transcript, self._added)
+        self._check_author(sender, answer.member, answer.transcript, self._added.members)
         about = tuple(member for member, _ in answer.shares)
-        same = answer.survivors == self.survivors and about == self.near(sender)
+        same = answer.survivors == self.survivors and about == self._added.near(sender)
         require(same, Check.SHARE, f"{self._roster.name(sender)} answered for another set")
         right_length = all(len(share) == SHARE_BYTES for _, share in answer.shares)
         require(
@@ -331,7 +305,7 @@ class RoundState:
         Raises:
             SecaggError: MEMBERSHIP: `owner` has sealed nothing for `holder` in this sum.
         """
-        sealed = holder != owner and {holder, owner} <= self._added and owner in self.graph.holders(holder)
+        sealed = holder != owner and {holder, owner} <= self._added.members and owner in self.graph.holders(holder)
         words = f"member {holder} accuses member {owner}, who has sealed nothing for it in this sum"
         require(sealed, Check.MEMBERSHIP, words)
         self._unopened.add((holder, owner))
@@ -344,7 +318,7 @@ class RoundState:
     @property
     def opens(self) -> bool:
         """Return whether there are enough right shares of every mask."""
-        return len(self._enough) == len(self._added)
+        return len(self._enough) == len(self._added.members)
 
     def is_hopeless(self, missing: set[int], lost: Collection[int]) -> bool:
         """Return whether there are too few right shares of a mask, even if everybody who is missing answers.
@@ -353,20 +327,20 @@ class RoundState:
             missing: who may still answer.
             lost: who may just have failed to; since the last question nobody else has.
         """
-        if not self.graph.is_sparse:
-            return self.fewest_shares + len(missing) < self.start.threshold
-        owners = {owner for member in lost for owner in self.near(member)} - self._enough
+        owners = {owner for member in lost for owner in self._added.near(member)} - self._enough
         needed = self.graph.shares_needed
-        return any(self._right[one] + len(missing.intersection(self.near(one))) < needed(one) for one in owners)
+        return any(
+            self._right[one] + len(missing.intersection(self._added.near(one))) < needed(one) for one in owners
+        )
 
     def holders(self, owner: int) -> list[int]:
         """Return whose answers have the shares that a survivor promised, in order of the roster."""
-        answered = (holder for holder in self.near(owner) if holder in self.answers)
+        answered = (holder for holder in self._added.near(owner) if holder in self.answers)
         return [holder for holder in answered if (holder, owner) not in self._wrong]
 
     def request_for(self, member: int, *, with_votes: bool) -> UnmaskRequest:
         """Return the request to open the survivors' masks, with the envelopes for one of them."""
-        others = [sender for sender in self.near(member) if sender != member]
+        others = [sender for sender in self._added.near(member) if sender != member]
         envelopes = tuple((sender, self._envelopes.get(sender, member)) for sender in others)
         # As many as a site needs: each takes one verification.
         votes = tuple(sorted(self.votes.items())[: self.graph.votes_needed]) if with_votes else ()
@@ -412,7 +386,7 @@ class RoundState:
         return found
 
     def _share_of(self, owner: int, holder: int) -> bytes:
-        place = bisect_left(self.near(holder), owner)
+        place = bisect_left(self._added.near(holder), owner)
         return self.answers[holder][SHARE_BYTES * place : SHARE_BYTES * (place + 1)]
 
     def _weights(self, responders: tuple[int, ...]) -> list[int]:

@@ -14,8 +14,8 @@ from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.codec import MessageReader, MessageWriter
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Pairs
-from fedfair.secagg.ring import Ring
 from fedfair.secagg.round_messages import RoundStart
+from fedfair.secagg.session_graph import SessionGraph
 from fedfair.secagg.signing import SIGNATURE_BYTES
 
 
@@ -25,26 +25,25 @@ class RoundRecord:
 
     Attributes:
         members: everybody in the session.
+        graph: of the session.
         start: the round start that was sent.
         survivors: who had uploaded when the uploads were closed; empty before.
         votes: the votes that were collected for them; empty before, and where none are due.
         uploaded: for whom masks with the others were asked; empty before, and where nobody was missing.
-        ring: the sparse graph of the session; None for the complete one.
     """
 
     members: tuple[int, ...]
+    graph: SessionGraph
     start: RoundStart
     survivors: tuple[int, ...] = ()
     votes: Pairs = ()
     uploaded: tuple[int, ...] = ()
-    ring: Ring | None = None
 
     def encode(self) -> bytes:
         """Return the bytes to keep."""
         writer = MessageWriter().members(self.members).sized(self.start.encode())
         writer.members(self.survivors).by_member(self.votes).members(self.uploaded)
-        if self.ring is not None:
-            self.ring.write(writer)
+        self.graph.write(writer)
         return writer.done()
 
     @classmethod
@@ -58,10 +57,9 @@ class RoundRecord:
             reader = MessageReader(raw, "record of a round")
             members, start = reader.members(), RoundStart.decode(reader.sized(MAX_MESSAGE_BYTES))
             survivors, votes = reader.members(), reader.by_member(SIGNATURE_BYTES)
-            # Records of earlier versions end here.
-            uploaded = () if reader.is_at_end else reader.members()
-            ring = None if reader.is_at_end else Ring.read(reader, start.session_id)
-            record = cls(members, start, survivors, votes, uploaded, ring)
+            uploaded = reader.members()
+            graph = SessionGraph.read(reader, start.session_id)
+            record = cls(members, graph, start, survivors, votes, uploaded)
             reader.end()
         except SecaggError as error:
             raise LocalProtocolError(f"the record of an interrupted round is damaged: {error.message}") from error

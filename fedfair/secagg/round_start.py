@@ -7,10 +7,11 @@ is in `client`.
 from __future__ import annotations
 
 from fedfair.secagg.checks import Check, require
-from fedfair.secagg.client import Contributing, Neighbourhood, RoundContext
+from fedfair.secagg.client import Contributing, RoundContext
 from fedfair.secagg.history import set_digest
 from fedfair.secagg.opened_sum import body_code
 from fedfair.secagg.params import threshold
+from fedfair.secagg.round_graph import Neighbourhood, RoundGraph
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import MAX_JUMP, ROUNDS_PER_SESSION, Session
 from fedfair.secagg.sum_check import round_key
@@ -32,7 +33,8 @@ def enter_round(session: Session, raw: bytes, subject: RoundSubject, computed: b
     """
     start, site = RoundStart.decode(raw), session.site
     _check_order(session, start)
-    _check_terms(session, start, subject)
+    near = RoundGraph(start, session.terms.mode, session.graph).neighbourhood(site.member)
+    _check_terms(session, start, subject, near)
     settled = _settled(session, start, computed)
     shape = site.shapes[start.purpose]
     code = body_code(session.terms, start, shape)
@@ -50,9 +52,9 @@ def enter_round(session: Session, raw: bytes, subject: RoundSubject, computed: b
         transcript,
         computed,
         settled,
-        _neighbourhood(session, start.cohort),
+        near,
     )
-    peers = context.peers
+    peers = near.peers
     return Contributing(
         context,
         start,
@@ -64,27 +66,14 @@ def enter_round(session: Session, raw: bytes, subject: RoundSubject, computed: b
     )
 
 
-def _neighbourhood(session: Session, cohort: tuple[int, ...]) -> Neighbourhood | None:
-    """Return our part of the sparse graph; None for the complete one."""
-    ring = session.ring
-    if ring is None:
-        return None
-    asked = set(cohort)
-    peers = tuple(member for member in ring.neighbours(session.site.member) if member in asked)
-    return Neighbourhood(peers, ring.terms.shares, ring.committee, ring.terms.votes)
-
-
 def _strangers(session: Session, cohort: tuple[int, ...]) -> set[int]:
     """Return who of a cohort is not in the session, as far as we can know.
 
-    Of those who are not our neighbours we know only that they have a place in the ring. Their neighbours see
+    Of those who are not our neighbours we know only that they have a place in the graph. Their neighbours see
     whether they have confirmed, and no sum is open in which the honest ones among these have no part.
     """
-    ring = session.ring
-    if ring is None:
-        return set(cohort) - set(session.members)
-    near = set(ring.neighbours(session.site.member)) - set(session.members)
-    return {member for member in cohort if member not in ring.members or member in near}
+    near = set(session.graph.neighbours(session.site.member)) - set(session.members)
+    return {member for member in cohort if member not in session.graph or member in near}
 
 
 def round_transcript(start: RoundStart, shape_digest: bytes) -> bytes:
@@ -116,15 +105,12 @@ def _check_order(session: Session, start: RoundStart) -> None:
     )
 
 
-def _check_terms(session: Session, start: RoundStart, subject: RoundSubject) -> None:
+def _check_terms(session: Session, start: RoundStart, subject: RoundSubject, near: Neighbourhood) -> None:
     site, terms, cohort = session.site, session.terms, start.cohort
     require(start.purpose in site.shapes, Check.POLICY, f"this site takes no part in a {start.purpose!r} sum")
     require(site.member in cohort, Check.MEMBERSHIP, "a cohort without this site")
     strangers = _strangers(session, cohort)
     require(not strangers, Check.MEMBERSHIP, f"a cohort with {sorted(strangers)}, who did not confirm the session")
-    if (near := _neighbourhood(session, cohort)) is not None:
-        words = f"a cohort with {len(near.peers)} neighbours of this site, at least {near.shares - 1} are needed"
-        require(len(near.peers) + 1 >= near.shares, Check.MEMBERSHIP, words)
     site.policy.check_cohort(len(cohort), terms.colluders)
     expected = threshold(terms.mode, len(cohort), terms.colluders)
     require(
@@ -132,6 +118,8 @@ def _check_terms(session: Session, start: RoundStart, subject: RoundSubject) -> 
         Check.THRESHOLD,
         f"threshold {start.threshold} for a cohort of {len(cohort)}, expected {expected}, or everybody",
     )
+    words = f"a cohort with {len(near.peers)} neighbours of this site, at least {near.shares - 1} are needed"
+    require(len(near.peers) + 1 >= near.shares, Check.MEMBERSHIP, words)
     require(
         start.subject.request_digest == subject.request_digest,
         Check.REQUEST,

@@ -36,11 +36,11 @@ from fedfair.secagg.messages import VERSION, Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SessionPlan, least_survivors, threshold
 from fedfair.secagg.recovery import Announcement, KeepBody, RoundState
-from fedfair.secagg.ring import Ring
 from fedfair.secagg.round_messages import PairMasksRequest, RoundStart, Survivors
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server_setup import SetUp
 from fedfair.secagg.server_state import EXPECTED, OF_A_ROUND, Closed, ServerState
+from fedfair.secagg.session_graph import SessionGraph
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, check_shapes
 from fedfair.secagg.signing import Roster
@@ -90,7 +90,9 @@ class Server:
         self._closed: Closed | None = None  # the last round, where it came to its answers
         self._set_up = SetUp(roster, plan, shapes, randomness)
         self._session_id = b""
-        self._ring: Ring | None = None  # of the session that is ready, or of a round that is opened again
+        self._graph = SessionGraph(
+            (), None, b""
+        )  # of the session that is ready, or of a round that is opened again
         self._round_state: RoundState | None = None
         self._spares: dict[int, NDArray[np.uint32]] = {}  # memory of earlier rounds, by the length of the body
         self._disputes = Disputes(len(roster))
@@ -129,8 +131,10 @@ class Server:
 
         Where a sum is opened for the whole cohort or for nobody, it is lost then, but the others can repeat it.
         """
-        if self.state in (ServerState.ADVERTS, ServerState.REVEALS, ServerState.CONFIRMS):
-            return len(self._received) >= max(self._terms.colluders + 2, self._quorum)
+        if self.state in (ServerState.ADVERTS, ServerState.CONFIRMS):
+            return len(self._received) >= self._least_members
+        if self.state is ServerState.REVEALS:
+            return len(self._set_up.without_silent) >= self._least_members
         if self.state in (ServerState.UPLOADS, ServerState.PAIR_MASKS):
             settled = self._is_reopened and self._known_record.survivors
             present = len(self._current.uploads)
@@ -154,7 +158,7 @@ class Server:
 
     def without_neighbours(self, cohort: Iterable[int]) -> frozenset[int]:
         """Return who of a cohort can share no mask in it, because too few of its neighbours are in it."""
-        return frozenset() if self._ring is None else frozenset(self._ring.lonely(frozenset(cohort)))
+        return frozenset(self._graph.lonely(frozenset(cohort)))
 
     def start_round(
         self,
@@ -185,7 +189,7 @@ class Server:
         least = threshold(self._terms.mode, len(chosen), self._terms.colluders)
         needed = len(chosen) if unanimous else least
         start = RoundStart(self._session_id, self.round + 1, purpose, chosen, needed, subject, clips)
-        record = RoundRecord(self.members, start, ring=self._ring)
+        record = RoundRecord(self.members, self._graph, start)
         self._record, self._is_reopened, self._announcement = record, False, None
         self._round_state = self._round(start)
         self.round += 1
@@ -206,7 +210,7 @@ class Server:
         start = record.start
         if start.purpose not in self._shapes:
             raise LocalProtocolError(f"the record of a {start.purpose} sum, which this plan does not have")
-        self._ring = record.ring
+        self._graph = record.graph
         self._round_state = self._round(start)
         self._record, self._is_reopened, self._announcement = record, True, None
         self.members, self.round, self._session_id = record.members, start.round, start.session_id
@@ -343,7 +347,7 @@ class Server:
         self._forget_round()
         shape = self._shapes[start.purpose]
         spare = self._spares.pop(shape.body_length, None)
-        return RoundState(self._roster, self._terms, start, shape, self._ring, spare)
+        return RoundState(self._roster, self._terms, start, shape, self._graph, spare)
 
     def _forget_round(self) -> None:
         """End a round; keep its memory for the next one of the same length."""
@@ -356,9 +360,9 @@ class Server:
             case Kind.KEY_ADVERTISEMENT:
                 self._set_up.take_advert(sender, raw)
             case Kind.REVEAL:
-                self._set_up.take_reveal(sender, raw, self._session_id)
+                self._set_up.take_reveal(sender, raw)
             case Kind.CONFIRM:
-                self._set_up.take_confirm(sender, raw, self._session_id)
+                self._set_up.take_confirm(sender, raw)
             case Kind.UPLOAD:
                 self._current.add_upload(sender, raw, vector)
             case Kind.PAIR_MASKS:
@@ -395,34 +399,42 @@ class Server:
         return closing[self.state]()
 
     def _close_adverts(self) -> list[ServerEffect]:
-        if failed := self._too_few("brought keys"):
+        if failed := self._too_few(len(self._received), "brought keys"):
             return failed
-        self._session_id, adverts = self._set_up.adverts()
-        following = ServerState.REVEALS if self._set_up.draws else ServerState.CONFIRMS
-        return self._ask(following, dict.fromkeys(sorted(self._received), adverts))
+        drawing = self._set_up.name_session()
+        self._session_id = self._set_up.session_id
+        return self._ask(ServerState.REVEALS, drawing) if drawing else self._ask_to_confirm()
 
     def _close_reveals(self) -> list[ServerEffect]:
-        if failed := self._too_few("revealed what the graph depends on"):
+        if self._set_up.is_drawn:
+            return self._ask_to_confirm()
+        others = self._set_up.without_silent
+        if failed := self._too_few(len(others), "are left without those who did not reveal a nonce of the graph"):
             return failed
-        if self._set_up.lacks_nonces:
-            # Nobody may leave once it could know the order, so the others begin again, with other nonces.
-            return self._ask(ServerState.ADVERTS, dict.fromkeys(sorted(self._received), self._set_up.propose()))
-        self._session_id, reveals = self._set_up.draw(self._session_id)
-        return self._ask(ServerState.CONFIRMS, dict.fromkeys(sorted(self._received), reveals))
+        # Nobody may leave once it could know the order, so the others begin again, with other nonces.
+        return self._ask(ServerState.ADVERTS, dict.fromkeys(others, self._set_up.propose()))
+
+    def _ask_to_confirm(self) -> list[ServerEffect]:
+        adverts = self._set_up.adverts()
+        self._session_id = self._set_up.session_id
+        return self._ask(ServerState.CONFIRMS, adverts)
 
     def _close_confirms(self) -> list[ServerEffect]:
-        if failed := self._too_few("confirmed the session"):
+        if failed := self._too_few(len(self._received), "confirmed the session"):
             return failed
-        messages = self._set_up.confirms(self._session_id)
-        self.members, self._ring = tuple(messages), self._set_up.ring
+        messages = self._set_up.confirms()
+        self.members, self._graph = tuple(messages), self._set_up.drawn
         effects = self._ask(ServerState.READY, messages)
         return [*effects, SessionReady(self._session_id, self.members)]
 
-    def _too_few(self, what: str) -> list[ServerEffect]:
-        least = max(self._terms.colluders + 2, self._quorum)
-        if len(self._received) >= least:
+    @property
+    def _least_members(self) -> int:
+        return max(self._terms.colluders + 2, self._quorum)
+
+    def _too_few(self, members: int, what: str) -> list[ServerEffect]:
+        if members >= self._least_members:
             return []
-        reason = f"{len(self._received)} members {what}, at least {least} are needed"
+        reason = f"{members} members {what}, at least {self._least_members} are needed"
         self._rest(ServerState.IDLE)
         return [SessionFailed(reason)]
 
@@ -485,8 +497,9 @@ class Server:
 
     @property
     def _opening(self) -> tuple[int, ...]:
-        """Return who is asked to open a set that was voted on: who has voted; in a sparse graph all survivors."""
-        return self._current.survivors if self._current.graph.is_sparse else tuple(sorted(self._current.votes))
+        """Return who is asked to open a set that was voted on: all survivors, where only a committee votes."""
+        current = self._current
+        return current.survivors if current.graph.votes_on_all else tuple(sorted(current.votes))
 
     def _close_votes(self) -> list[ServerEffect]:
         votes, needed = self._current.votes, self._current.graph.votes_needed
@@ -522,7 +535,7 @@ class Server:
         wrong, unopened = round_state.wrong_shares, round_state.unopened
         needed = min(map(round_state.graph.shares_needed, round_state.survivors))
         words = f"{len(round_state.answers)} answers, {needed} are needed"
-        if round_state.graph.is_sparse:
+        if not round_state.graph.is_complete:
             words = f"{round_state.fewest_shares} shares of a mask, {needed} are needed"
         if not wrong and not unopened:
             return self._abort(words, reopens=True)

@@ -7,23 +7,24 @@ known at once and does not make the others refuse. Decides no order of events; t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.keys import check_public_key
+from fedfair.secagg.member_tree import MemberTree, leaf
 from fedfair.secagg.params import SessionPlan
-from fedfair.secagg.ring import Ring, drawn_session, ring_commitment
 from fedfair.secagg.session import check_key_is_new, ciphertext_bytes
+from fedfair.secagg.session_graph import SessionGraph, drawers, drawn_session, nonce_commitment
 from fedfair.secagg.setup_messages import (
     NONCE_BYTES,
     Confirm,
     Confirms,
     KeyAdvertisement,
     KeyAdvertisements,
+    MemberList,
     Proposal,
     Reveal,
-    Reveals,
 )
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, layout_digest
@@ -45,7 +46,8 @@ class SetUp:
 
     Attributes:
         proposal: the last one; empty before the first.
-        ring: the sparse graph, once it is drawn; None for the complete one.
+        session_id: of what was advertised, and once a sparse graph is drawn, of the session with it.
+        graph: who shares masks with whom, once that is known.
     """
 
     def __init__(
@@ -60,8 +62,11 @@ class SetUp:
         self._adverts: dict[int, tuple[bytes, KeyAdvertisement]] = {}
         self._confirms: dict[int, Confirm] = {}
         self._owners: dict[bytes, int] = {}
-        self._nonces: dict[int, bytes] = {}
-        self.ring: Ring | None = None
+        self._reveals: dict[int, Reveal] = {}
+        self._drawing: tuple[int, ...] = ()
+        self._tree: MemberTree | None = None
+        self.session_id = b""
+        self.graph: SessionGraph | None = None
 
     def propose(self) -> bytes:
         """Return a new proposal; what came to answer the one before is forgotten."""
@@ -70,8 +75,8 @@ class SetUp:
         self.proposal = Proposal(
             self._plan.terms, self._plan.digest, self._roster.digest, self._layout, nonce
         ).encode()
-        self._adverts, self._confirms, self._owners, self._nonces = {}, {}, {}, {}
-        self.ring = None
+        self._adverts, self._confirms, self._owners, self._reveals = {}, {}, {}, {}
+        self._tree = self.graph = None
         return self.proposal
 
     def take_advert(self, sender: int, raw: bytes) -> None:
@@ -88,47 +93,70 @@ class SetUp:
         self._adverts[sender] = raw, advert
         self._owners[advert.agreement_key] = sender
 
-    def take_reveal(self, sender: int, raw: bytes, session_id: bytes) -> None:
+    def name_session(self) -> dict[int, bytes]:
+        """End the advertising; return what those are told who draw the graph, nobody for a complete one."""
+        adverts, terms = self._adverts, self._plan.terms
+        self._tree = tree = MemberTree({one: leaf(one, known.advertised) for one, (_, known) in adverts.items()})
+        self.session_id = session_identity(self.proposal, tree.members, tree.root)
+        if terms.graph(len(adverts)) is None:
+            self.graph = SessionGraph(tree.members, None, self.session_id)
+            self._drawing = ()
+        else:
+            self._drawing = drawers(tree.members, self.session_id, terms.colluders)
+        return {one: MemberList(tree.members, tree.proof((one,))).encode() for one in self._drawing}
+
+    def take_reveal(self, sender: int, raw: bytes) -> None:
         """Check and keep what a member reveals.
 
         Raises:
-            SecaggError: ENCODING, MEMBERSHIP, SESSION or GRAPH; nothing changed.
+            SecaggError: ENCODING, MEMBERSHIP, SESSION, SIGNATURE or GRAPH; nothing changed.
         """
         reveal, name = Reveal.decode(raw), self._roster.name(sender)
         require(reveal.member == sender, Check.MEMBERSHIP, f"member {sender} reveals a nonce as {reveal.member}")
-        require(reveal.session_id == session_id, Check.SESSION, f"member {sender} is in another session")
+        require(reveal.session_id == self.session_id, Check.SESSION, f"member {sender} is in another session")
         promised = self._adverts[sender][1].nonce
-        kept = ring_commitment(reveal.nonce, self.proposal, sender) == promised
+        kept = nonce_commitment(reveal.nonce, self.proposal, sender) == promised
         require(kept, Check.GRAPH, f"{name} reveals another nonce than it promised")
-        self._nonces[sender] = reveal.nonce
+        self._roster.verify(sender, reveal.signature, "reveal", *reveal.signed_fields())
+        self._reveals[sender] = reveal
 
     @property
-    def draws(self) -> bool:
-        """Return whether everybody who has advertised keys draws a sparse graph before it confirms."""
-        return self._plan.terms.graph(len(self._adverts)) is not None
+    def without_silent(self) -> tuple[int, ...]:
+        """Return who has advertised keys, without those who did not reveal a nonce that is due, increasing."""
+        return tuple(sorted(self._adverts.keys() - (set(self._drawing) - self._reveals.keys())))
 
     @property
-    def lacks_nonces(self) -> bool:
-        """Return whether somebody who has advertised keys has not revealed its nonce."""
-        return self._adverts.keys() != self._nonces.keys()
+    def is_drawn(self) -> bool:
+        """Return whether everybody who draws the graph has revealed its nonce."""
+        return self._reveals.keys() == set(self._drawing)
 
-    def draw(self, session_id: bytes) -> tuple[bytes, bytes]:
-        """Return the name of the session with its graph, and the message with every nonce.
-
-        Args:
-            session_id: of what was advertised.
+    def adverts(self) -> dict[int, bytes]:
+        """Return for everybody who has advertised keys the message with those that it needs; draw a sparse graph.
 
         Raises:
-            LocalProtocolError: there is nothing to draw.
+            LocalProtocolError: the session has no name yet, or somebody has not revealed its nonce.
         """
-        graph = self._plan.terms.graph(len(self._adverts))
-        if graph is None or self.lacks_nonces:
+        if self._tree is None or not self.is_drawn:
             raise LocalProtocolError("a graph is drawn before everybody has revealed its nonce")
-        drawn = drawn_session(session_id, self._nonces)
-        self.ring = Ring(self._adverts, graph, drawn)
-        return drawn, Reveals(session_id, tuple(sorted(self._nonces.items()))).encode()
+        members, nonces = (
+            self._tree.members,
+            tuple((one, self._reveals[one].signed_nonce) for one in self._drawing),
+        )
+        if self.graph is None:
+            drawn = drawn_session(self.session_id, {one: told.nonce for one, told in self._reveals.items()})
+            self.session_id = drawn
+            self.graph = SessionGraph(members, self._plan.terms.graph(len(members)), drawn)
+        known: dict[tuple[int, ...], bytes] = {}  # in a complete graph one message for all
 
-    def take_confirm(self, sender: int, raw: bytes, session_id: bytes) -> None:
+        def told(needed: tuple[int, ...]) -> bytes:
+            if needed not in known and self._tree is not None:
+                adverts = tuple((one, self._adverts[one][0]) for one in needed)
+                known[needed] = KeyAdvertisements(members, adverts, self._tree.proof(needed), nonces).encode()
+            return known[needed]
+
+        return {member: told(self.graph.known_to(member, self._drawing)) for member in members}
+
+    def take_confirm(self, sender: int, raw: bytes) -> None:
         """Check and keep a confirm.
 
         Raises:
@@ -136,40 +164,32 @@ class SetUp:
         """
         confirm, name = Confirm.decode(raw), self._roster.name(sender)
         require(confirm.member == sender, Check.MEMBERSHIP, f"member {sender} confirms as {confirm.member}")
-        require(confirm.session_id == session_id, Check.SESSION, f"member {sender} is in another session")
+        require(confirm.session_id == self.session_id, Check.SESSION, f"member {sender} is in another session")
         self._roster.verify(sender, confirm.signature, "confirm", *confirm.signed_fields())
-        suite = self._plan.terms.suite
-        ring = self.ring
-        others = sorted(self._adverts.keys() - {sender}) if ring is None else ring.receivers(sender)
-        due = {member: ciphertext_bytes(suite, sender, member, ring) for member in others}
+        suite, graph = self._plan.terms.suite, self.drawn
+        due = {member: ciphertext_bytes(suite, sender, member, graph) for member in graph.receivers(sender)}
         confirm.check_sealed(due, name)
         self._confirms[sender] = confirm
 
-    def adverts(self) -> tuple[bytes, bytes]:
-        """Return the name of the session, and the message with every key advertisement."""
-        ordered = sorted(self._adverts.items())
-        session_id = session_identity(
-            self.proposal, ((member, known.advertised) for member, (_, known) in ordered)
-        )
-        return session_id, KeyAdvertisements(tuple((member, raw) for member, (raw, _) in ordered)).encode()
-
-    def confirms(self, session_id: bytes) -> dict[int, bytes]:
+    def confirms(self) -> dict[int, bytes]:
         """Return for everybody who confirmed the message with the confirms, each as that member needs it."""
-        forwarding = [(member, confirm.forwarding()) for member, confirm in sorted(self._confirms.items())]
-        if self.ring is None:
-            return {
-                receiver: Confirms(
-                    session_id, tuple((member, forwarded(receiver)) for member, forwarded in forwarding)
-                ).encode()
-                for receiver, _ in forwarding
-            }
-        known, found = dict(forwarding), {}
-        for receiver in known:
-            senders = (member for member in self.ring.senders(receiver) if member in known)
-            found[receiver] = Confirms(
-                session_id, tuple((member, known[member](receiver)) for member in senders)
-            ).encode()
-        return found
+        known = {member: confirm.forwarding() for member, confirm in sorted(self._confirms.items())}
+        return {receiver: self._confirms_for(receiver, known) for receiver in known}
+
+    def _confirms_for(self, receiver: int, known: Mapping[int, Callable[[int], bytes]]) -> bytes:
+        senders = [member for member in self.drawn.senders(receiver) if member in known]
+        return Confirms(self.session_id, tuple((member, known[member](receiver)) for member in senders)).encode()
+
+    @property
+    def drawn(self) -> SessionGraph:
+        """Return who shares masks with whom.
+
+        Raises:
+            LocalProtocolError: it is not known yet.
+        """
+        if self.graph is None:
+            raise LocalProtocolError("who shares masks with whom is not known yet")
+        return self.graph
 
     def _check_author(self, sender: int, advert: KeyAdvertisement) -> None:
         """Check whose key advertisement it is, and that it answers this proposal, not an older one."""

@@ -4,7 +4,8 @@ Phases are objects: `Joining` -> `Advertised` [-> `Drawing`] -> `Agreed` -> `Ses
 everything first, then returns the next phase with the bytes to send; a refused message changes nothing, and the
 later phase of a message simply has no method for an earlier one. Leaves rounds to `client`. Stops swapped keys
 (pinned signatures), replayed key advertisements (nonces and confirms), invented members (roster) and weak terms
-(policy).
+(policy). A site sees the keys that it needs, which it computes itself, and the one digest of everybody's
+(`member_tree`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fedfair.secagg.check_seed import (
 )
 from fedfair.secagg.checks import Check, require
 from fedfair.secagg.fixedpoint import check_header
-from fedfair.secagg.graph_terms import ALL, AUTO, COMPLETE_MEMBERS, GraphTerms
+from fedfair.secagg.graph_terms import ALL, AUTO, COMPLETE_MEMBERS
 from fedfair.secagg.history import History
 from fedfair.secagg.keys import (
     KEM_CIPHERTEXT_BYTES,
@@ -38,17 +39,18 @@ from fedfair.secagg.keys import (
     encapsulate,
     pair_chain,
 )
+from fedfair.secagg.member_tree import leaf, root_of
 from fedfair.secagg.params import SecaggPolicy, SessionPlan, SessionTerms, Suite
-from fedfair.secagg.ring import Ring, drawn_session, ring_commitment
+from fedfair.secagg.session_graph import SessionGraph, drawers, drawn_session, nonce_commitment
 from fedfair.secagg.setup_messages import (
     NONCE_BYTES,
     Confirm,
     Confirms,
     KeyAdvertisement,
     KeyAdvertisements,
+    MemberList,
     Proposal,
     Reveal,
-    Reveals,
     sealed_digest,
 )
 from fedfair.secagg.shamir import Randomness
@@ -130,7 +132,7 @@ class Joining:
         nonce, seed = randomness(NONCE_BYTES), Secret(randomness(SEED_BYTES))
         promised = seed_commitment(seed, raw, site.member)
         draws = may_draw(proposal.terms, len(site.roster))
-        told = ring_commitment(nonce, raw, site.member) if draws else nonce
+        told = nonce_commitment(nonce, raw, site.member) if draws else nonce
         unsigned = KeyAdvertisement(site.member, key.public, told, promised, state_digest, b"")
         signature = sign(site.signing_key, "advert", *unsigned.signed_fields(raw))
         advert = replace(unsigned, signature=signature).encode()
@@ -155,50 +157,102 @@ class Advertised:
     advert: bytes
     nonce: bytes = field(default=b"", repr=False)
 
-    def agree(self, raw: bytes) -> tuple[Agreed | Drawing, bytes]:
-        """Check everybody's key advertisement; return the next phase, and our confirm or what we reveal.
+    def reveal(self, raw: bytes) -> tuple[Drawing, bytes]:
+        """Check that our own advertisement is among everybody's; return the next phase and our nonce, signed.
 
         Raises:
-            SecaggError: ENCODING, MEMBERSHIP, SIGNATURE, OWN_ADVERT, KEY or POLICY.
+            SecaggError: ENCODING, MEMBERSHIP, OWN_ADVERT, POLICY or GRAPH.
         """
-        site = self.site
-        adverts = self._checked(KeyAdvertisements.decode(raw))
-        session_id = session_identity(
-            self.proposal, ((member, advert.advertised) for member, advert in adverts.items())
-        )
-        states = {member: advert.state_digest for member, advert in adverts.items()}
-        vouched = vouched_state(states, self.terms)
-        other = vouched if vouched not in (NO_STATE, states[site.member]) else NO_STATE
-        graph = self.terms.graph(len(adverts))
-        if graph is None:
-            return self.confirmed(adverts, session_id, other, None)
-        return Drawing(self, session_id, adverts, graph, other), Reveal(
-            site.member, session_id, self.nonce
-        ).encode()
+        message, site = MemberList.decode(raw), self.site
+        own = KeyAdvertisement.decode(self.advert)
+        session_id = self._named(message.members, {site.member: own}, message.proof)
+        drawing = self.terms.graph(len(message.members)) is not None
+        drawing = drawing and site.member in drawers(message.members, session_id, self.terms.colluders)
+        require(drawing, Check.GRAPH, "a request for the nonce of a site that is not drawn to reveal it")
+        unsigned = Reveal(site.member, session_id, self.nonce, b"")
+        signature = sign(site.signing_key, "reveal", *unsigned.signed_fields())
+        return Drawing(self, session_id), replace(unsigned, signature=signature).encode()
 
-    def confirmed(
-        self, adverts: Mapping[int, KeyAdvertisement], session_id: bytes, other: bytes, ring: Ring | None
-    ) -> tuple[Agreed, bytes]:
+    def agree(self, raw: bytes) -> tuple[Agreed, bytes]:
+        """Check the key advertisements that we need, and the graph; return the next phase and our confirm.
+
+        Raises:
+            SecaggError: ENCODING, MEMBERSHIP, SIGNATURE, OWN_ADVERT, KEY, POLICY, SESSION or GRAPH.
+        """
+        return self.agreed(raw, revealed=b"")
+
+    def agreed(self, raw: bytes, revealed: bytes) -> tuple[Agreed, bytes]:
         """Return the next phase and our confirm.
 
         Args:
-            adverts: of everybody, checked.
-            session_id: of the session; with a sparse graph, after the draw.
-            other: the state that others vouch for and this site does not hold; NO_STATE for none.
-            ring: the graph; None for the complete one.
+            raw: the message with the key advertisements.
+            revealed: the session for which we have revealed our nonce; empty for none.
+
+        Raises:
+            SecaggError: as `agree`.
         """
-        site = self.site
-        everybody = tuple(member for member in adverts if member != site.member)
-        receivers = everybody if ring is None else ring.receivers(site.member)
-        known = everybody if ring is None else sorted({*receivers, *ring.senders(site.member)})
-        near = set(everybody if ring is None else ring.neighbours(site.member))
+        message, site = KeyAdvertisements.decode(raw), self.site
+        adverts = self._checked(message)
+        session_id = self._named(message.members, adverts, message.proof)
+        graph, session_id = self._graph(message, adverts, session_id, revealed)
+        vouched = vouched_state(
+            {one: adverts[one].state_digest for one in graph.committee}, self.terms, graph.terms
+        )
+        other = vouched if vouched not in (NO_STATE, adverts[site.member].state_digest) else NO_STATE
+        near, receivers = set(graph.neighbours(site.member)), graph.receivers(site.member)
+        known = sorted({*receivers, *graph.senders(site.member)})
         peers = {member: self._peer(adverts[member], chained=member in near) for member in known}
         ciphertexts = tuple((member, self._sealed(session_id, member, peers[member])) for member in receivers)
         unsigned = Confirm(site.member, session_id, sealed_digest(ciphertexts), ciphertexts, b"")
         signature = sign(site.signing_key, "confirm", *unsigned.signed_fields())
         confirm = replace(unsigned, signature=signature).encode()
-        agreed = Agreed(site, self.terms, self.proposal, session_id, self.key, self.seed, peers, other, ring)
+        agreed = Agreed(site, self.terms, self.proposal, session_id, self.key, self.seed, peers, other, graph)
         return agreed, confirm
+
+    def _named(
+        self, members: tuple[int, ...], adverts: Mapping[int, KeyAdvertisement], proof: tuple[bytes, ...]
+    ) -> bytes:
+        """Return the name of the session in which these members have advertised keys, some of them these."""
+        site = self.site
+        words = "our own key advertisement was changed or omitted on its way"
+        require(site.member in members, Check.OWN_ADVERT, words)
+        for member in members:
+            site.roster.check_pinned(member)
+        strangers = sorted(adverts.keys() - set(members))
+        require(not strangers, Check.MEMBERSHIP, f"key advertisements of {strangers}, who are no members")
+        site.policy.check_cohort(len(members), self.terms.colluders)
+        leaves = {member: leaf(member, advert.advertised) for member, advert in adverts.items()}
+        return session_identity(self.proposal, members, root_of(members, leaves, proof))
+
+    def _graph(
+        self,
+        message: KeyAdvertisements,
+        adverts: Mapping[int, KeyAdvertisement],
+        session_id: bytes,
+        revealed: bytes,
+    ) -> tuple[SessionGraph, bytes]:
+        """Return the graph of a session, drawn by nonces that are as promised, and the session's name with it."""
+        site, members = self.site, message.members
+        terms = self.terms.graph(len(members))
+        drawing = () if terms is None else drawers(members, session_id, self.terms.colluders)
+        due = session_id if site.member in drawing else b""
+        words = "a graph of another session than the one for which this site has revealed its nonce, or without it"
+        require(revealed == due, Check.SESSION, words)
+        found = tuple(member for member, _ in message.nonces)
+        words = f"a graph drawn by the members {list(found)}, due are {list(drawing)}"
+        require(found == drawing and adverts.keys() >= set(drawing), Check.GRAPH, words)
+        told = [Reveal.told(member, session_id, nonce) for member, nonce in message.nonces]
+        for one in told:
+            kept = nonce_commitment(one.nonce, self.proposal, one.member) == adverts[one.member].nonce
+            name = site.roster.name(one.member)
+            require(kept, Check.GRAPH, f"{name} reveals another nonce than it promised")
+            site.roster.verify(one.member, one.signature, "reveal", *one.signed_fields())
+        drawn = drawn_session(session_id, {one.member: one.nonce for one in told}) if told else session_id
+        graph = SessionGraph(members, terms, drawn)
+        needed = graph.known_to(site.member, drawing)
+        words = f"key advertisements of the members {sorted(adverts)}, this site needs those of {list(needed)}"
+        require(tuple(adverts) == needed, Check.GRAPH, words)
+        return graph, drawn
 
     def _sealed(self, session_id: bytes, member: int, peer: UnconfirmedMember) -> bytes:
         pair = (self.site.member, member)
@@ -229,7 +283,6 @@ class Advertised:
             check_key_is_new(advert, owners, site.roster)
             adverts[index] = advert
             owners[advert.agreement_key] = index
-        site.policy.check_cohort(len(adverts), self.terms.colluders)
         return adverts
 
     def _peer(self, advert: KeyAdvertisement, *, chained: bool) -> UnconfirmedMember:
@@ -241,36 +294,18 @@ class Advertised:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Everybody's keys are known and our nonce is revealed; the order of the ring is not known yet."""
+    """Our nonce is revealed, for one session; the order of its members is not known yet."""
 
     advertised: Advertised
     session_id: bytes
-    adverts: Mapping[int, KeyAdvertisement]
-    graph: GraphTerms
-    other_state: bytes
 
-    def draw(self, raw: bytes) -> tuple[Agreed, bytes]:
-        """Check everybody's nonce against its promise; return the next phase and our confirm.
+    def agree(self, raw: bytes) -> tuple[Agreed, bytes]:
+        """Check the key advertisements that we need, and the graph; return the next phase and our confirm.
 
         Raises:
-            SecaggError: ENCODING, SESSION or GRAPH.
+            SecaggError: as `Advertised.agree`.
         """
-        message, before = Reveals.decode(raw), self.advertised
-        require(message.session_id == self.session_id, Check.SESSION, "nonces of another session")
-        nonces, roster = dict(message.nonces), before.site.roster
-        lacking = sorted(self.adverts.keys() ^ nonces.keys())
-        require(
-            not lacking,
-            Check.GRAPH,
-            f"the nonces of a graph without, or with, the members {lacking}",
-            "whoever has advertised keys must reveal its nonce, or the set-up begins again without it",
-        )
-        for member, advert in self.adverts.items():
-            kept = ring_commitment(nonces[member], before.proposal, member) == advert.nonce
-            require(kept, Check.GRAPH, f"{roster.name(member)} reveals another nonce than it promised")
-        session_id = drawn_session(self.session_id, nonces)
-        ring = Ring(self.adverts, self.graph, session_id)
-        return before.confirmed(self.adverts, session_id, self.other_state, ring)
+        return self.advertised.agreed(raw, revealed=self.session_id)
 
     def erase(self) -> None:
         """Forget every secret of the set-up."""
@@ -297,9 +332,9 @@ def check_key_is_new(advert: KeyAdvertisement, owners: Mapping[bytes, int], rost
     )
 
 
-def ciphertext_bytes(suite: Suite, sender: int, receiver: int, ring: Ring | None = None) -> int:
+def ciphertext_bytes(suite: Suite, sender: int, receiver: int, graph: SessionGraph) -> int:
     """Return the length of what a confirm carries for one other member: the check seed, and the ML-KEM secret."""
-    chained = ring is None or receiver in ring.neighbours(sender)
+    chained = receiver in graph.neighbours(sender)
     kem = KEM_CIPHERTEXT_BYTES if chained and suite is Suite.X25519_MLKEM768 and sender < receiver else 0
     return kem + SEALED_SEED_BYTES
 
@@ -330,10 +365,10 @@ class Agreed:
     seed: Secret
     peers: Mapping[int, UnconfirmedMember] = field(repr=False)
     other_state: bytes
-    ring: Ring | None = None
+    graph: SessionGraph
 
     def enter(self, raw: bytes, history: History) -> Session:
-        """Check the confirms of the others; return the session with all who confirmed. Our own is passed over.
+        """Check the confirms of the others; return the session with all who confirmed.
 
         Args:
             raw: the message.
@@ -344,24 +379,22 @@ class Agreed:
         """
         message, site = Confirms.decode(raw), self.site
         require(message.session_id == self.session_id, Check.SESSION, "confirms of another session")
-        confirmed = {index: self._checked(index, raw) for index, raw in message.confirms if index != site.member}
-        if self.ring is None:
+        confirmed = {index: self._checked(index, raw) for index, raw in message.confirms}
+        if self.graph.terms is None:  # In a sparse graph each round's cohort is checked, here only some are seen.
             site.policy.check_cohort(len(confirmed) + 1, self.terms.colluders)
         seeds = {index: self._seed(index, confirm) for index, confirm in confirmed.items()}
         check_key = session_key(self._dealt({**seeds, site.member: self.seed}), self.session_id)
-        near = confirmed.keys() if self.ring is None else set(self.ring.neighbours(site.member))
+        near = self.graph.neighbours(site.member)
         chains = {index: self._chain(index, one) for index, one in confirmed.items() if index in near}
         for seed in seeds.values():
             seed.erase()
         self.erase()
-        return Session(site, self.terms, self.session_id, chains, check_key, history, self.ring)
+        return Session(site, self.terms, self.session_id, chains, check_key, history, self.graph)
 
     def _dealt(self, seeds: Mapping[int, Secret]) -> Mapping[int, Secret]:
-        """Return the seeds that G is made of: everybody's, in a sparse graph those of the dealers."""
-        if self.ring is None:
-            return seeds
-        dealt = {member: seeds[member] for member in self.ring.dealers if member in seeds}
-        dealers = ", ".join(map(self.site.roster.name, self.ring.dealers))
+        """Return the seeds that G is made of: those of the dealers, in a complete graph everybody's."""
+        dealt = {member: seeds[member] for member in self.graph.dealers if member in seeds}
+        dealers = ", ".join(map(self.site.roster.name, self.graph.dealers))
         require(bool(dealt), Check.CONFIRM, f"none of {dealers}, who deal the check seeds, has confirmed")
         return dealt
 
@@ -385,7 +418,7 @@ class Agreed:
         )
         self.site.roster.verify(index, confirm.signature, "confirm", *confirm.signed_fields())
         ciphertext = confirm.ciphertext_for(self.site.member)
-        due = ciphertext_bytes(self.terms.suite, index, self.site.member, self.ring)
+        due = ciphertext_bytes(self.terms.suite, index, self.site.member, self.graph)
         require(
             len(ciphertext) == due, Check.CONFIRM, f"{self.site.roster.name(index)} sealed no key for this site"
         )
@@ -412,7 +445,7 @@ class Agreed:
 
 @dataclass(slots=True)
 class Session:
-    """Keys with everybody who confirmed.
+    """Keys with everybody who confirmed of those with whom this site shares masks.
 
     Attributes:
         site: our own side.
@@ -421,7 +454,7 @@ class Session:
         chains: one for each confirmed peer.
         check_key: G, which everybody who confirmed has and the aggregator has not.
         history: what the site remembers beyond this session.
-        ring: the sparse graph; None for the complete one.
+        graph: who shares masks with whom.
         last_round: the number of the last round entered; 0 before the first.
         rounds: how many rounds were entered.
     """
@@ -432,7 +465,7 @@ class Session:
     chains: dict[int, Chain] = field(repr=False)
     check_key: Secret
     history: History
-    ring: Ring | None = None
+    graph: SessionGraph
     last_round: int = 0
     rounds: int = 0
 

@@ -70,7 +70,7 @@ class KeyAdvertisement:
     """Member to all: my public key for this proposal, signed with my pinned key.
 
     With it come a commitment to my check seed and the digest of the state of the run that I hold. Where sessions
-    may have a sparse graph, `nonce` is the commitment to another one, which follows in `Reveal`.
+    may have a sparse graph, `nonce` is the commitment to another one, which follows in `Reveal` if I am drawn.
     """
 
     member: int
@@ -82,7 +82,7 @@ class KeyAdvertisement:
 
     @property
     def advertised(self) -> tuple[bytes, ...]:
-        """Return what the name of the session is bound to."""
+        """Return what the digest of all members, and so the name of the session, is bound to."""
         return (self.public_key, self.nonce, self.seed_commitment, self.state_digest)
 
     @property
@@ -117,67 +117,95 @@ class KeyAdvertisement:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyAdvertisements:
-    """Aggregator to all: every key advertisement, byte for byte, by roster index."""
+class MemberList:
+    """Aggregator to whoever draws the order of a sparse graph: these have advertised keys, you among them.
 
-    adverts: Pairs
+    `proof` goes with this member's own advertisement, and gives the digest of everybody's (`member_tree`).
+    """
+
+    members: tuple[int, ...]
+    proof: tuple[bytes, ...]
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        return begin(Kind.KEY_ADVERTISEMENTS).by_member(self.adverts).done()
+        return begin(Kind.MEMBER_LIST).member_set(self.members).digests(self.proof).done()
 
     @classmethod
-    def decode(cls, raw: bytes) -> KeyAdvertisements:
+    def decode(cls, raw: bytes) -> MemberList:
         """Return the message, or refuse it."""
-        reader = open_message(raw, Kind.KEY_ADVERTISEMENTS)
-        message = cls(reader.by_member(MAX_PUBLIC_KEY_BYTES + 256))
+        reader = open_message(raw, Kind.MEMBER_LIST)
+        message = cls(reader.member_set(), reader.digests())
         reader.end()
         return message
 
 
 @dataclass(frozen=True, slots=True)
 class Reveal:
-    """Member to aggregator: I know everybody's keys of this session; here is the nonce that I have promised."""
+    """Member to aggregator: no key can be advertised in this session any more; here is the nonce that I promised.
+
+    Each member signs this for one session of a set-up.
+    """
 
     member: int
     session_id: bytes
     nonce: bytes
+    signature: bytes
+
+    @property
+    def signed_nonce(self) -> bytes:
+        """Return what everybody is told of it."""
+        return self.nonce + self.signature
+
+    def signed_fields(self) -> tuple[bytes, ...]:
+        """Return what the signature covers."""
+        return (self.session_id, u16(self.member), self.nonce)
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
         writer = begin(Kind.REVEAL).number(self.member, 2).fixed(self.session_id)
-        return writer.fixed(self.nonce).done()
+        return writer.fixed(self.nonce).fixed(self.signature).done()
 
     @classmethod
     def decode(cls, raw: bytes) -> Reveal:
         """Return the message, or refuse it."""
         reader = open_message(raw, Kind.REVEAL)
-        message = cls(reader.number(2), reader.fixed(DIGEST_BYTES), reader.fixed(NONCE_BYTES))
+        head = reader.number(2), reader.fixed(DIGEST_BYTES)
+        message = cls(*head, reader.fixed(NONCE_BYTES), reader.fixed(SIGNATURE_BYTES))
         reader.end()
         return message
 
+    @classmethod
+    def told(cls, member: int, session_id: bytes, signed_nonce: bytes) -> Reveal:
+        """Return what a member has revealed in a session, from the nonce and the signature that travel further."""
+        return cls(member, session_id, signed_nonce[:NONCE_BYTES], signed_nonce[NONCE_BYTES:])
+
 
 @dataclass(frozen=True, slots=True)
-class Reveals:
-    """Aggregator to all: the nonces of everybody who has advertised keys; their digest orders the members.
+class KeyAdvertisements:
+    """Aggregator to one member: who has advertised keys, and the advertisements that this member needs.
 
-    They need no signature: each was promised in a signed advertisement, and who does not take part in a session
-    does not confirm it.
+    They travel byte for byte. With `proof` they give the digest of everybody's (`member_tree`), which all members
+    of a session have in common. In a sparse graph `nonces` are those that its order was drawn with, each followed
+    by its owner's signature; in a complete one there is none, and everybody's advertisements are here.
     """
 
-    session_id: bytes
-    nonces: Pairs
+    members: tuple[int, ...]
+    adverts: Pairs
+    proof: tuple[bytes, ...] = ()
+    nonces: Pairs = ()
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
-        return begin(Kind.REVEALS).fixed(self.session_id).by_member(self.nonces).done()
+        writer = begin(Kind.KEY_ADVERTISEMENTS).member_set(self.members).by_member(self.adverts)
+        return writer.digests(self.proof).by_member(self.nonces).done()
 
     @classmethod
-    def decode(cls, raw: bytes) -> Reveals:
+    def decode(cls, raw: bytes) -> KeyAdvertisements:
         """Return the message, or refuse it."""
-        reader = open_message(raw, Kind.REVEALS)
-        message = cls(reader.fixed(DIGEST_BYTES), reader.by_member(NONCE_BYTES))
-        if any(len(nonce) != NONCE_BYTES for _, nonce in message.nonces):
+        reader = open_message(raw, Kind.KEY_ADVERTISEMENTS)
+        head = reader.member_set(), reader.by_member(MAX_PUBLIC_KEY_BYTES + 256)
+        message = cls(*head, reader.digests(), reader.by_member(NONCE_BYTES + SIGNATURE_BYTES))
+        if any(len(nonce) != NONCE_BYTES + SIGNATURE_BYTES for _, nonce in message.nonces):
             raise reader.refuse("a nonce of the wrong length")
         reader.end()
         return message

@@ -66,15 +66,15 @@ def indices(members: Iterable[int]) -> bytes:
     return struct.pack(f">{len(ordered)}H", *ordered)
 
 
-def session_identity(proposal: bytes, adverts: Iterable[tuple[int, tuple[bytes, ...]]]) -> bytes:
-    """Return session_id (32 bytes): the proposal and what every member has advertised.
+def session_identity(proposal: bytes, members: Iterable[int], root: bytes) -> bytes:
+    """Return session_id (32 bytes): the proposal, who has answered it, and what they have advertised.
 
     Args:
         proposal: the proposal as it was received.
-        adverts: roster index and advertised fields of every member; the order does not matter.
+        members: roster indices, increasing.
+        root: of the tree over what each of them has advertised, 32 bytes (`member_tree`).
     """
-    fields = [part for index, advertised in sorted(adverts) for part in (u16(index), *advertised)]
-    return digest("session", proposal, *fields)
+    return digest("session", proposal, indices(members), root)
 
 
 @dataclass(frozen=True, slots=True)

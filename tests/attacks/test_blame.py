@@ -204,7 +204,7 @@ def test_a_site_that_is_shown_a_bad_key_names_its_signer() -> None:
         assert isinstance(send, Send)
         adverts[effect.member] = send.message
     low = with_key(bytes(32), lambda: lies.server._set_up.proposal)(Send(adverts[4])).message
-    bundle = KeyAdvertisements(tuple(sorted({**adverts, 4: low}.items()))).encode()
+    bundle = KeyAdvertisements(lies.roster.indices, tuple(sorted({**adverts, 4: low}.items()))).encode()
     with pytest.raises(SecaggError, match="clinic-4 advertises a public key of low order"):
         lies.sites[1].receive(bundle, MODEL)
     assert refused(lies.sites[1], bundle) is Check.KEY

@@ -272,7 +272,7 @@ class Held:
     def transcript(self) -> bytes:
         """Return T_r, as a site that holds this computes it."""
         proposal = Proposal(self.terms, self.plan_digest, bytes(32), bytes(32), bytes(32)).encode()
-        session = session_identity(proposal, [(1, (bytes(32),))])
+        session = session_identity(proposal, (1,), bytes(32))
         subject = round_subject(self.state.digest(self.plan_digest), self.request)
         start = RoundStart(session, 1, self.request.purpose.value, self.cohort, self.needed, subject, self.clips)
         return round_transcript(start, self.shape)

@@ -49,7 +49,7 @@ def _adverts(lies: Lies) -> tuple[bytes, dict[int, bytes]]:
 
 
 def _bundle(adverts: dict[int, bytes]) -> bytes:
-    return KeyAdvertisements(tuple(sorted(adverts.items()))).encode()
+    return KeyAdvertisements(tuple(sorted(adverts)), tuple(sorted(adverts.items()))).encode()
 
 
 # ---------------------------------------------------------------- swapped keys

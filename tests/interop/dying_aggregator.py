@@ -17,7 +17,7 @@ from fedfair.process.terminal import run_app
 from fedfair.rounds.events import Effect, Event, MessageArrived, SendMessage
 from fedfair.rounds.federation import Federation
 from fedfair.secagg.messages import kind_of
-from fedfair.secagg.server import EXPECTED
+from fedfair.secagg.server_state import EXPECTED
 
 
 def die() -> None:

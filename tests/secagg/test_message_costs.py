@@ -48,9 +48,9 @@ def test_messages_of_a_sparse_graph_take_the_bytes_that_are_promised(suite: Suit
     terms = replace(terms_of(members, suite=suite), neighbours=6)
     wire = Counted(members, terms, {"training": shape_of(members)}, dtype=np.float32)
     wire.set_up()
-    # Who deals and is a neighbour is counted twice in the promise.
+    # Who deals, votes or draws and is a neighbour is counted twice in the promise.
     most = set_up_bytes(members, suite, graph)
-    assert 0.9 * most < wire.carried <= most
+    assert 0.8 * most < wire.carried <= most
     wire.sent = 0
     assert wire.round({m: unit_update(m, members) for m in wire.roster.indices}) is not None
     votes = (2, Kind.CONSISTENCY_CHECK) in wire.trace
@@ -60,7 +60,7 @@ def test_messages_of_a_sparse_graph_take_the_bytes_that_are_promised(suite: Suit
 def test_what_a_site_of_a_sparse_graph_sends_hardly_grows() -> None:
     sent = [site_bytes(members, graph_terms(members, 0)) for members in (200, 500, 1000)]
     assert sent == [4_128, 4_933, 5_508]
-    assert set_up_bytes(1000, Suite.X25519, graph_terms(1000, 0)) < 0.6 * set_up_bytes(1000, Suite.X25519)
+    assert set_up_bytes(1000, Suite.X25519, graph_terms(1000, 0)) < 0.2 * set_up_bytes(1000, Suite.X25519)
 
 
 def test_what_the_aggregator_carries_in_a_complete_graph_grows_as_the_square_of_the_sites() -> None:

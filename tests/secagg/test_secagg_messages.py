@@ -30,9 +30,9 @@ from fedfair.secagg.setup_messages import (
     Confirms,
     KeyAdvertisement,
     KeyAdvertisements,
+    MemberList,
     Proposal,
     Reveal,
-    Reveals,
 )
 from fedfair.secagg.transcript import RoundSubject, digest, digest_by_member, u16
 from tests.attacks.harness import Lies
@@ -44,7 +44,7 @@ DECODERS = {
     Kind.KEY_ADVERTISEMENT: KeyAdvertisement.decode,
     Kind.KEY_ADVERTISEMENTS: KeyAdvertisements.decode,
     Kind.REVEAL: Reveal.decode,
-    Kind.REVEALS: Reveals.decode,
+    Kind.MEMBER_LIST: MemberList.decode,
     Kind.CONFIRM: Confirm.decode,
     Kind.CONFIRMS: Confirms.decode,
     Kind.ROUND_START: RoundStart.decode,
@@ -62,9 +62,9 @@ EXAMPLES = [
         SessionTerms(Mode.MALICIOUS, Suite.X25519_MLKEM768, 1, 4, 24, 1 << 40, check_sums=False), *[DIGEST] * 4
     ),
     KeyAdvertisement(7, b"k" * 32, DIGEST, DIGEST, DIGEST, SIGNATURE),
-    KeyAdvertisements(((1, b"one"), (2, b"two"))),
-    Reveal(3, DIGEST, DIGEST),
-    Reveals(DIGEST, ((1, DIGEST), (7, DIGEST))),
+    MemberList((1, 2, 200), (DIGEST, b"e" * 32)),
+    Reveal(3, DIGEST, DIGEST, SIGNATURE),
+    KeyAdvertisements((1, 2, 7), ((1, b"one"), (2, b"two")), (DIGEST,), ((1, DIGEST + SIGNATURE),)),
     Confirm(3, DIGEST, DIGEST, ((2, b"c" * 48), (4, b"c" * 1136)), SIGNATURE),
     Confirms(DIGEST, ((1, b"one"),)),
     RoundStart(DIGEST, 1 << 40, "training", (1, 2, 200), 2, RoundSubject(DIGEST, b"s" * 32), (0.5, 1e-9)),
@@ -296,7 +296,7 @@ def test_pairs_of_one_length_are_read_as_if_one_by_one(
                 quick.by_member(2)
         else:
             assert quick.by_member(2) == expected
-            assert quick.is_at_end == slow.is_at_end
+            assert quick._at == slow._at
 
 
 @given(st.lists(st.tuples(st.integers(0, 65535), st.binary(max_size=40)), max_size=6))

@@ -16,10 +16,10 @@ from fedfair.secagg.effects import RoundAborted, SendTo, SessionReady
 from fedfair.secagg.graph_terms import GraphTerms, graph_terms, more_than
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import Mode, Suite
-from fedfair.secagg.ring import Ring, drawn_session
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server import Server
 from fedfair.secagg.server_state import ServerState
+from fedfair.secagg.session_graph import HONEST_DRAWERS, SessionGraph, drawn_session
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
 
 MEMBERS, NEIGHBOURS = 14, 6
@@ -33,14 +33,26 @@ def sparse_wire(
     terms = replace(terms_of(members, colluders, **options), neighbours=neighbours)  # type: ignore[arg-type]
     wire = Wire(members, terms, {"training": shape_of(members), "evaluation": shape_of(members)}, dtype=np.float32)
     wire.set_up()
-    assert ring_of(wire).terms.neighbours == neighbours
+    assert numbers_of(wire).neighbours == neighbours
     return wire
 
 
-def ring_of(wire: Wire) -> Ring:
-    ring = wire.server._set_up.ring
+def ring_of(wire: Wire) -> SessionGraph:
+    ring = wire.server._set_up.graph
     assert ring is not None
     return ring
+
+
+def numbers_of(wire: Wire) -> GraphTerms:
+    terms = ring_of(wire).terms
+    assert terms is not None
+    return terms
+
+
+def set_up_again_and_again(wire: Wire) -> None:
+    """Set up so many sessions that somebody is drawn a third time."""
+    for _ in wire.roster.indices:
+        wire.set_up()
 
 
 def updates_of(wire: Wire) -> dict[int, object]:
@@ -160,24 +172,38 @@ def test_another_aggregator_opens_the_same_round_again_from_its_record(missing: 
 
 def test_whoever_does_not_reveal_ends_the_attempt_and_the_others_draw_again() -> None:
     wire = Wire(MEMBERS, replace(terms_of(MEMBERS), neighbours=NEIGHBOURS), {"training": shape_of(MEMBERS)})
-    wire.silent = {(5, Kind.REVEAL)}
+    revealing: list[int] = []
+    take_reveal = wire.server._set_up.take_reveal
+
+    def noted(sender: int, raw: bytes) -> None:
+        revealing.append(sender)
+        take_reveal(sender, raw)
+
+    wire.server._set_up.take_reveal = noted  # type: ignore[method-assign]
+    wire.silent = {(member, Kind.REVEAL) for member in wire.roster.indices}
     wire.deliver(wire.server.open_session(wire.roster.indices))
     assert wire.server.state is ServerState.REVEALS
-    before = wire.server.session_id
+    first = wire.server.awaited
+    assert len(first) == HONEST_DRAWERS
+    before, (kept_back, *others) = wire.server.session_id, first
+    wire.silent = set()
+    for member in others:
+        wire.deliver(wire.server.returned(member))
     wire.deliver(wire.server.deadline())
     assert wire.server.state is ServerState.READY
     assert wire.server.session_id != before
-    assert set(wire.server.members) == set(wire.roster.indices) - {5}
-    assert 5 not in ring_of(wire).members
-    drawn = {wire.sites[m]._history.drawn_graphs for m in wire.server.members}
-    assert drawn == {2}
+    assert set(wire.server.members) == set(wire.roster.indices) - {kept_back}
+    assert kept_back not in ring_of(wire)
+    again = set(revealing[len(others) :])
+    for member in wire.server.members:
+        assert wire.sites[member]._history.drawn_graphs == (member in others) + (member in again)
 
 
 def test_every_order_is_as_likely() -> None:
     # 24 orders of four members in 2400 draws: each 100 times, with a standard deviation below ten.
     terms = GraphTerms(2, 2, 1, 1, graph_terms(12, 0, 6).secrecy, graph_terms(12, 0, 6).loss)  # type: ignore[union-attr]
     orders = Counter(
-        Ring((1, 2, 3, 4), terms, drawn_session(bytes(32), {1: number.to_bytes(32)}))._order
+        SessionGraph((1, 2, 3, 4), terms, drawn_session(bytes(32), {1: number.to_bytes(32)}))._order
         for number in range(2400)
     )
     assert len(orders) == math.factorial(4)
@@ -190,7 +216,7 @@ def test_an_aggregator_that_tries_again_and_again_gains_no_more_than_the_bound_a
     terms = GraphTerms(8, 8, 5, 3, more_than(0, 2, 1, 1), more_than(0, 2, 1, 1))
     draw, bad = random.Random(1), 0  # noqa: S311 - which nonces
     for _ in range(tries):
-        ring = Ring(range(1, members + 1), terms, drawn_session(bytes(32), {1: draw.randbytes(32)}))
+        ring = SessionGraph(range(1, members + 1), terms, drawn_session(bytes(32), {1: draw.randbytes(32)}))
         counts = (sum(one <= colluders for one in ring.neighbours(m)) for m in range(colluders + 1, members + 1))
         bad += max(counts) > near
     bound = (members - colluders) * more_than(near, members - 1, colluders, 8)
@@ -201,12 +227,14 @@ def test_an_aggregator_that_tries_again_and_again_gains_no_more_than_the_bound_a
 def test_a_site_helps_to_draw_so_many_graphs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     wire = sparse_wire()
     monkeypatch.setattr("fedfair.secagg.participant.MAX_DRAWN_GRAPHS", 2)
-    wire.set_up()
     with pytest.raises(SecaggError) as refused:
-        wire.set_up()
+        set_up_again_and_again(wire)
     assert refused.value.check is Check.GRAPH
-    wire.restart(1)
-    assert wire.sites[1]._history.drawn_graphs == 2
+    drawn = {member: site._history.drawn_graphs for member, site in wire.sites.items()}
+    assert max(drawn.values()) == 2
+    for member, graphs in drawn.items():
+        wire.restart(member)
+        assert wire.sites[member]._history.drawn_graphs == graphs
 
 
 def test_a_set_up_ends_in_a_complete_graph_where_too_few_come() -> None:
@@ -215,5 +243,5 @@ def test_a_set_up_ends_in_a_complete_graph_where_too_few_come() -> None:
     wire.deliver(effects)
     assert [one for one in effects if isinstance(one, SendTo)]
     assert wire.server.state is ServerState.READY
-    assert wire.server._set_up.ring is None
+    assert ring_of(wire).terms is None
     assert not [one for one in effects if isinstance(one, SessionReady)]

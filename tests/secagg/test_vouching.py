@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
 from fedfair.secagg.check_seed import check_seed, open_seed, seal_seed, seed_commitment
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.effects import Send, SendTo, StateVouched
+from fedfair.secagg.effects import Send, SendTo, SiteEffect, StateVouched
+from fedfair.secagg.graph_terms import graph_terms
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Mode
@@ -32,13 +34,13 @@ def test_t_signatures_vouch_and_one_less_does_not(members: int, colluders: int, 
     terms = terms_of(members, colluders, mode=mode)
     for signed in range(members + 1):
         states = {m: ONE if m <= signed else bytes([m]) * 32 for m in range(1, members + 1)}
-        assert vouched_state(states, terms) == (ONE if signed >= needed else NO_STATE)
+        assert vouched_state(states, terms, None) == (ONE if signed >= needed else NO_STATE)
 
 
 def test_no_state_and_two_states_vouch_for_nothing() -> None:
-    assert vouched_state(dict.fromkeys(range(1, 6), NO_STATE), terms_of(5)) == NO_STATE
+    assert vouched_state(dict.fromkeys(range(1, 6), NO_STATE), terms_of(5), None) == NO_STATE
     two = {m: ONE if m <= 3 else OTHER for m in range(1, 7)}
-    assert vouched_state(two, terms_of(6, mode=Mode.SEMI_HONEST)) == NO_STATE
+    assert vouched_state(two, terms_of(6, mode=Mode.SEMI_HONEST), None) == NO_STATE
 
 
 def test_a_site_hears_of_another_state_before_its_confirm_and_can_decline() -> None:
@@ -88,3 +90,28 @@ def test_a_check_seed_is_sealed_for_one_member_of_one_session() -> None:
         with pytest.raises(SecaggError) as refused:
             check_seed(found, about, sender, promised)
         assert refused.value.check is Check.CONFIRM
+
+
+def test_the_committee_of_a_sparse_graph_vouches_with_as_many_as_decide_who_has_survived() -> None:
+    graph = graph_terms(200, 4)
+    assert graph is not None
+    for signed in range(graph.committee + 1):
+        states = {m: ONE if m <= signed else bytes([m]) * 32 for m in range(1, graph.committee + 1)}
+        assert vouched_state(states, terms_of(200, 4), graph) == (ONE if signed >= graph.votes else NO_STATE)
+
+
+def test_a_site_of_a_sparse_graph_hears_of_another_state_from_the_committee() -> None:
+    wire = Wire(14, replace(terms_of(14), neighbours=6), {"training": shape_of(2)})
+    heard: dict[int, list[StateVouched]] = {}
+    hand_over = wire.hand_over
+
+    def behind(member: int, message: bytes) -> list[SiteEffect]:
+        wire.model = RoundSubject(OTHER, MODEL.request_digest) if member == 4 else MODEL
+        effects = hand_over(member, message)
+        heard.setdefault(member, []).extend(one for one in effects if isinstance(one, StateVouched))
+        return effects
+
+    wire.hand_over = behind  # type: ignore[method-assign]
+    wire.set_up()
+    assert heard.pop(4) == [StateVouched(MODEL.state_digest)]
+    assert not any(heard.values())

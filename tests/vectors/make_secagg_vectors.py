@@ -211,7 +211,9 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
         + sign(i, "advert", about, u16(i), *advertised[i])
         for i in members
     }  # fmt: skip
-    session = h("session", proposal, *(part for i in members for part in (u16(i), *advertised[i])))
+    leaves = [h("member", u16(i), *advertised[i]) for i in members]
+    root = h("members", leaves[0], h("members", leaves[1], leaves[2]))  # of three, two are on the right
+    session = h("session", proposal, b"".join(map(u16, members)), root)
     confirms = {}
     for i in members:
         peers = [j for j in members if j != i]
