@@ -25,6 +25,8 @@ from pathlib import Path
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from tests.secagg.federation_in_memory import arrived_of
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fedfair.secagg.effects import Send, ServerEffect, SiteEffect
@@ -204,7 +206,7 @@ def opening(members: int, colluders: int, length: int, dropped: int, repeat: int
         body = np.zeros(length, np.float32)
         wire.updates = {m: Update(np.array([m / 8]), body, 1) for m in range(1, members + 1)}
         effects = wire.server.start_round("training", MODEL, (1.0,), wire.updates)
-        round_state = wire.server._round_state  # noqa: SLF001  # to time one step of a whole round
+        round_state = arrived_of(wire.server)  # to time one step of a whole round
         if round_state is None:
             raise SystemExit("no round")
         round_state.open = partial(_timed, times, round_state.open)  # type: ignore[method-assign]

@@ -226,7 +226,7 @@ def chart(found: Mapping[int, Mapping[str, Any]]) -> str:
         axes = ChartAxis("sites", log=True), ChartAxis(words, log=True)
         charts.append(Chart(*axes, series, (), f"The aggregator: {words}"))
     title = "What masked rounds take at the aggregator, by the number of sites"
-    words = "Both axes are logarithmic. Beyond 128 sites a round grows as their number, the set-up as its square."
+    words = "Both axes are logarithmic. Beyond 128 sites a round and the set-up grow as their number."
     return standalone(draw(charts, "masked-rounds", title, words, columns=2))
 
 

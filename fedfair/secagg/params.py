@@ -16,8 +16,7 @@ from fedfair.secagg.checks import Check, require
 from fedfair.secagg.graph_terms import AUTO, GraphTerms, graph_terms
 
 MAX_MEMBERS = 1000
-"""A set-up tells everybody everybody's keys, so it grows as the square of the members. Rounds of large sessions do
-not (`graph_terms`)."""
+"""As many were tried, in rounds and in set-ups (`benchmarks/secagg_scale.py`)."""
 
 RING_BITS = (32, 24, 20, 16)
 

@@ -1,7 +1,7 @@
 """The aggregator's side of a session's set-up: what it proposes, what arrived, and what goes to whom.
 
 Every key advertisement and every confirm is checked before it is forwarded, so a member that sends nonsense is
-known at once and does not make the others refuse. Decides no order of events; that is `server`.
+known at once and does not make the others refuse. Decides no order of events; those are `set_up_phases`.
 """
 
 from __future__ import annotations
@@ -43,16 +43,24 @@ class SetUp:
         plan: what every session is for, and its terms.
         shapes: the shape of the sum of every purpose.
         randomness: source of nonces.
+        quorum: fewest members of a session, where the consortium wants more than the protocol.
 
     Attributes:
+        least: fewest members of a session.
         proposal: the last one; empty before the first.
         session_id: of what was advertised, and once a sparse graph is drawn, of the session with it.
         graph: who shares masks with whom, once that is known.
     """
 
     def __init__(
-        self, roster: Roster, plan: SessionPlan, shapes: Mapping[str, SumShape], randomness: Randomness
+        self,
+        roster: Roster,
+        plan: SessionPlan,
+        shapes: Mapping[str, SumShape],
+        randomness: Randomness,
+        quorum: int = 0,
     ) -> None:
+        self.least = max(plan.terms.colluders + 2, quorum)
         self._roster = roster
         self._plan = plan
         self._layout = layout_digest(shapes)

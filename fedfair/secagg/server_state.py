@@ -1,14 +1,22 @@
-"""Where the aggregator's side of the protocol stands, what it takes there, and what stays of a closed round."""
+"""Where the aggregator's side of the protocol stands, what it takes there, and what stays of a closed round.
+
+Phases are objects: those of a set-up are in `set_up_phases`, those of a round in `round_phases`. What a phase may
+not do, it has no method for. `server` leads from one to the next.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
+from fedfair.secagg.checks import Check, require
 from fedfair.secagg.disputes import Pair
+from fedfair.secagg.effects import ServerEffect
+from fedfair.secagg.masking import MaskedVector
 from fedfair.secagg.messages import Kind
+from fedfair.secagg.session_graph import SessionGraph
 
 
 class ServerState(enum.Enum):
@@ -57,3 +65,103 @@ class Closed:
     owing: set[int]
     unopened: set[Pair]
     peers: Callable[[int], Collection[int]]
+
+    def accuse(self, holder: int, owner: int) -> None:
+        """Note that a member could not open what a survivor had sealed for it.
+
+        Raises:
+            SecaggError: LATE: no answer of `holder` was outstanding; MEMBERSHIP: `owner` is no other survivor of
+                the round that had sealed something for it. Nothing changed.
+        """
+        due = holder in self.owing
+        require(due, Check.LATE, f"member {holder} accuses member {owner} when no answer is due")
+        sealed = holder != owner and {holder, owner} <= set(self.survivors) and owner in self.peers(holder)
+        words = f"member {holder} accuses member {owner}, who had sealed nothing for it"
+        require(sealed, Check.MEMBERSHIP, words)
+        self.owing.discard(holder)
+        self.unopened.add((holder, owner))
+
+
+NOTHING_CLOSED: Final = Closed((), set(), set(), lambda _: ())
+"""In place of a round after its answers, where there is none; nobody owes an answer in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgreedSession:
+    """A session that is set up.
+
+    Attributes:
+        session_id: 32 bytes; empty before the first.
+        members: everybody who confirmed it.
+        graph: who shares masks with whom.
+    """
+
+    session_id: bytes
+    members: tuple[int, ...]
+    graph: SessionGraph
+
+
+NO_SESSION: Final = AgreedSession(b"", (), SessionGraph((), None, b""))
+
+
+class Phase(Protocol):
+    """One question of the aggregator, and what becomes of the answers."""
+
+    @property
+    def state(self) -> ServerState:
+        """Return what it waits for."""
+
+    @property
+    def asked(self) -> Mapping[int, bytes]:
+        """Return the request to each member that is asked."""
+
+    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:
+        """Check and keep one answer; return what to tell of it.
+
+        Raises:
+            SecaggError: it is refused; nothing changed.
+        """
+
+    def suffices(self, received: Collection[int]) -> bool:
+        """Return whether the phase can close with these answers alone."""
+
+    def is_over(self, missing: set[int], lost: Collection[int]) -> bool:
+        """Return whether nothing more is to come that could matter.
+
+        Args:
+            missing: who may still answer.
+            lost: who may just have failed to send a right answer.
+        """
+
+    def close(self, received: Collection[int]) -> Move:
+        """Return what follows from what these have answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """Nothing is asked: there is no session, or it waits for its next round.
+
+    Attributes:
+        state: IDLE or READY.
+        asked: the last message of a set-up, which goes again to a member that returns; nobody answers it.
+        agreed: the session that was just set up; None where it is the one before.
+    """
+
+    state: ServerState
+    asked: Mapping[int, bytes] = field(default_factory=dict)
+    agreed: AgreedSession | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The step from one phase to the next.
+
+    Attributes:
+        following: the next phase.
+        before: what to tell before its question goes out.
+        after: what to tell afterwards.
+    """
+
+    following: Phase | Resting
+    before: tuple[ServerEffect, ...] = ()
+    after: tuple[ServerEffect, ...] = ()

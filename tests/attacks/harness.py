@@ -24,7 +24,7 @@ from fedfair.secagg.participant import Participant
 from fedfair.secagg.recovery import RoundState
 from fedfair.secagg.round_messages import ConsistencyCheck, PairMasksRequest, RoundStart, Survivors, UnmaskRequest
 from fedfair.secagg.transcript import RoundSubject
-from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of, unit_update
+from tests.secagg.federation_in_memory import MODEL, Wire, arrived_of, shape_of, terms_of, unit_update
 
 
 class Lies(Wire):
@@ -78,7 +78,7 @@ class Lies(Wire):
     @property
     def round_state(self) -> RoundState:
         """Return what the aggregator holds of this round."""
-        return self.server._current
+        return arrived_of(self.server)
 
     @property
     def transcript(self) -> bytes:
@@ -88,7 +88,7 @@ class Lies(Wire):
     def start(self, **changes: object) -> bytes:
         """Return the start of the next round, with lies."""
         honest = RoundStart(
-            self.server._session_id, self.server.round + 1, "training", self.roster.indices, self.terms.threshold,
+            self.server.session_id, self.server.round + 1, "training", self.roster.indices, self.terms.threshold,
             MODEL, (1.0,),
         )  # fmt: skip
         return replace(honest, **changes).encode()
@@ -145,7 +145,7 @@ def refused(site: Participant, raw: bytes, model: RoundSubject = MODEL) -> Check
 
 def refused_by_server(lies: Wire, sender: int, send: Send) -> Check:
     """Return the check with which the aggregator refuses a message; it must be as it was."""
-    held = lies.server._round_state
+    held = None if lies.server._summing is None else arrived_of(lies.server)
     before = (lies.server.state, dict(lies.server._received), None if held is None else held._sum.header.copy())
     with pytest.raises(SecaggError) as refusal:
         lies.server.receive(sender, send.message, send.vector)

@@ -29,6 +29,7 @@ from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import SecaggPolicy, least_survivors
 from fedfair.secagg.participant import Participant
+from fedfair.secagg.round_graph import Contributors
 from fedfair.secagg.round_messages import (
     PairMasks,
     PairMasksRequest,
@@ -40,12 +41,12 @@ from fedfair.secagg.round_messages import (
     consistency_fields,
 )
 from fedfair.secagg.round_start import round_transcript
-from fedfair.secagg.server_state import ServerState
+from fedfair.secagg.server_state import Move, Resting, ServerState
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import RoundSubject
 from tests.attacks.leakage import Members, _components
-from tests.secagg.federation_in_memory import Wire, draws_of, shape_of, signing_key, terms_of
+from tests.secagg.federation_in_memory import Wire, arrived_of, draws_of, shape_of, signing_key, terms_of
 
 REQUEST = hashlib.sha256(b"the request").digest()
 STATES = tuple(RoundSubject(hashlib.sha256(b"state %d" % place).digest(), REQUEST) for place in range(2))
@@ -207,7 +208,7 @@ class LeakingPlay(Wire):
         state = max(STATES, key=list(self.held.values()).count)
         clips = (1.0,) * len(self.shapes[self.purpose].groups)
         unanimous = self.purpose == "evaluation" or self.random.random() < 0.2
-        self.server._rest(ServerState.READY)  # it gives up whatever was under way
+        self.server._enter(Move(Resting(ServerState.READY)))  # it gives up whatever was under way
         self.collect(self.server.start_round(self.purpose, state, clips, cohort, unanimous=unanimous))
         self.open()
 
@@ -247,7 +248,7 @@ class LeakingPlay(Wire):
     def note_upload(self, member: int, send: Send) -> None:
         if kind_of(send.message) is not Kind.UPLOAD:
             return
-        upload, state = Upload.decode(send.message), self.server._current
+        upload, state = Upload.decode(send.message), arrived_of(self.server)
         seen = self.rounds.setdefault(upload.transcript, SeenRound(state.start))
         assert upload.transcript == state.transcript
         seen.uploads.add(member)
@@ -268,7 +269,7 @@ class LeakingPlay(Wire):
 
     def open(self) -> None:
         """Ask every site for a vote for one set, or for one of two, and then to open them with all votes."""
-        state = self.server._current
+        state = arrived_of(self.server)
         uploaded, cohort = sorted(state.uploads), state.start.cohort
         if len(uploaded) < self.fewest:
             return
@@ -288,7 +289,7 @@ class LeakingPlay(Wire):
 
     def vote(self, member: int, chosen: tuple[int, ...], votes: dict[tuple[int, ...], dict[int, bytes]]) -> None:
         """Note a site's vote; a colluder signs whatever it is asked."""
-        transcript = self.server._current.transcript
+        transcript = arrived_of(self.server).transcript
         for colluder in self.colluders & set(chosen):
             fields = consistency_fields(transcript, chosen, colluder)
             votes[chosen][colluder] = sign(signing_key(colluder), "vote", *fields)
@@ -301,10 +302,12 @@ class LeakingPlay(Wire):
                 votes.setdefault(chosen, {})
                 self.said(member, PairMasksRequest(transcript, chosen).encode())
             for send in self.said(member, Survivors(transcript, chosen).encode()):
-                found = self.server._current.votes
-                self.server._current._added, kept = set(chosen), self.server._current._added
-                self.server._current.add_vote(member, send.message)
-                self.server._current._added = kept
+                found = arrived_of(self.server).votes
+                kept = arrived_of(self.server)._added
+                arrived_of(self.server)._added = told = Contributors(arrived_of(self.server).graph)
+                told.members.update(chosen)
+                arrived_of(self.server).add_vote(member, send.message)
+                arrived_of(self.server)._added = kept
                 votes[chosen][member] = found.pop(member)
 
     def _contribute(self, member: int) -> list[SiteEffect]:

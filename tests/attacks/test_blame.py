@@ -25,7 +25,7 @@ from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement, KeyAdvertis
 from fedfair.secagg.signing import sign
 from fedfair.secagg.transcript import digest
 from tests.attacks.harness import Lies, refused
-from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, signing_key, terms_of, unit_update
+from tests.secagg.federation_in_memory import MODEL, Wire, arrived_of, shape_of, signing_key, terms_of, unit_update
 from tests.secagg.shares import share_digest
 
 CHEAP = settings(deadline=None, max_examples=25)
@@ -268,10 +268,10 @@ def test_the_aggregator_holds_one_running_sum_however_many_uploads_are_disputed(
     held = [0]
 
     def watched(member: int, send: Send) -> Send:
-        if wire.server._round_state is not None:
-            vectors = [value for value in vars(wire.server._round_state).values() if isinstance(value, MaskedSum)]
+        if wire.server._summing is not None:
+            vectors = [value for value in vars(arrived_of(wire.server)).values() if isinstance(value, MaskedSum)]
             held.append(len(vectors))
-            kept = [bytes(v) for v in vars(wire.server._round_state).values() if isinstance(v, bytes | bytearray)]
+            kept = [bytes(v) for v in vars(arrived_of(wire.server)).values() if isinstance(v, bytes | bytearray)]
             assert all(len(one) <= 32 for one in kept)
         return of_kind(Kind.UPLOAD, (1, 4), wrong_tags(set(range(1, 8))))(member, send)
 

@@ -20,7 +20,7 @@ from fedfair.secagg.sealing import ENVELOPE_BYTES, seal
 from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.shamir import PRIME, SHARE_BYTES
 from tests.attacks.test_blame import LyingWire, of_kind, resigned_upload
-from tests.secagg.federation_in_memory import unit_update
+from tests.secagg.federation_in_memory import arrived_of, unit_update
 
 CHEAP = settings(deadline=None, max_examples=30)
 Sealing = Callable[[Secret, bytes, int, int], bytes]
@@ -212,7 +212,7 @@ def asked_to_open() -> LyingWire:
 def state_of(wire: LyingWire) -> tuple[object, ...]:
     server = wire.server
     noted = {member: server._disputes.contradicting(member) for member in range(1, 6)}
-    return server.state, server.awaited, server._current.unopened, noted
+    return server.state, server.awaited, arrived_of(server).unopened, noted
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_an_accusation_by_who_is_not_asked_this_time_is_late() -> None:
 def test_a_member_accuses_once_in_a_sum_and_not_after_its_answer() -> None:
     wire = asked_to_open()
     wire.silent.clear()
-    wire.deliver([SendTo(3, wire.server._asked[3])])
+    wire.deliver([SendTo(3, wire.server._phase.asked[3])])
     wire.server.accuse(1, 2)
     before = state_of(wire)
     for holder, owner in ((1, 2), (1, 3), (3, 2)):
@@ -249,13 +249,13 @@ def test_a_member_accuses_once_in_a_sum_and_not_after_its_answer() -> None:
             wire.server.accuse(holder, owner)
         assert refusal.value.check is Check.DUPLICATE
     assert state_of(wire) == before
-    assert wire.server._current.unopened == ((1, 2),)
+    assert arrived_of(wire.server).unopened == ((1, 2),)
 
 
 def test_a_refusal_that_others_were_quicker_than_counts_until_the_next_sum_is_over_and_once() -> None:
     wire = asked_to_open()
     wire.silent.clear()
-    wire.deliver([SendTo(member, wire.server._asked[member]) for member in (1, 2, 3)])
+    wire.deliver([SendTo(member, wire.server._phase.asked[member]) for member in (1, 2, 3)])
     assert wire.server.state is ServerState.READY
     for holder, owner, check in ((4, 4, Check.MEMBERSHIP), (4, 5, Check.MEMBERSHIP), (4, 0, Check.MEMBERSHIP)):
         with pytest.raises(SecaggError) as refusal:

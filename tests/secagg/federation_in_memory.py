@@ -35,6 +35,7 @@ from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode, SecaggPolicy, SessionPlan, SessionTerms, Suite, threshold
 from fedfair.secagg.participant import Participant
+from fedfair.secagg.recovery import RoundState
 from fedfair.secagg.server import Server
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shape import HeaderRun, SumShape
@@ -91,6 +92,13 @@ def draws_of(update: Update) -> bytes:
     """Return draws for a made-up update: other ones for other values, as if each came from batches of its own."""
     values = update.header.tobytes() + np.ascontiguousarray(update.body).tobytes()
     return hashlib.sha256(b"%d" % update.weight + values).digest()
+
+
+def arrived_of(server: Server) -> RoundState:
+    """Return what has arrived in the round under way."""
+    summing = server._summing
+    assert summing is not None, "no round is under way"
+    return summing.arrived
 
 
 @dataclass
