@@ -3,15 +3,12 @@
 Every upload is checked and added to the running sum at once, then dropped; what stays is its signed head. A long
 one is added while it arrives (`arriving`), and counts once it has been checked like any other.
 Survivors hand over their masks with the missing, each under its own mask. Own masks are rebuilt from exactly t
-members' shares. Each share is compared with the digest that its owner signed, so
-a wrong one is known when it arrives; each mask is checked against what its owner promised before it is used.
+members' shares (`collected_shares`). Each mask is checked against what its owner promised before it is used.
 Decides no order of events; that is `server`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -21,6 +18,7 @@ from numpy.typing import NDArray
 from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import commitment
+from fedfair.secagg.collected_shares import CollectedShares
 from fedfair.secagg.disputes import Pair
 from fedfair.secagg.fixedpoint import BLOCK_VALUES, packed_blocks, packed_body
 from fedfair.secagg.keys import TAG_BYTES, Secret, confirmation_tag
@@ -40,9 +38,8 @@ from fedfair.secagg.round_messages import (
     consistency_fields,
 )
 from fedfair.secagg.round_start import round_transcript
-from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES, share_digests, wrap_pair_masks
+from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES, wrap_pair_masks
 from fedfair.secagg.session_graph import SessionGraph
-from fedfair.secagg.shamir import SHARE_BYTES, combine, lagrange_at_zero
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.signing import Roster
 
@@ -80,11 +77,7 @@ class UploadHead:
 
 
 class RoundState:
-    """One round as the aggregator sees it.
-
-    Memory: one running sum, and the signed head of each upload. A vector that contradicts an earlier upload is not
-    added; once it is decided who stays, whatever of it is lacking is asked for again, and a site sends the same
-    bytes again.
+    """One round as the aggregator sees it: one running sum, and the signed head of each upload.
 
     Args:
         roster: everybody's pinned keys.
@@ -101,7 +94,7 @@ class RoundState:
         uploads: the head of every upload that came, in the order of arrival, without those that were left out or
             must come once more.
         votes: the signatures of the voters.
-        answers: the shares that came to open the sum, by member in order of those near it who survive.
+        shares: that came to open the sum.
     """
 
     def __init__(
@@ -117,20 +110,15 @@ class RoundState:
         self.graph = RoundGraph(start, terms.mode, graph)
         self.transcript = round_transcript(start, shape.digest())
         self.uploads: dict[int, UploadHead] = {}
+        self._added = Contributors(self.graph)
         self._tags = MemberTable(self.graph.holders, TAG_BYTES)
         self._envelopes = MemberTable(self.graph.holders, ENVELOPE_BYTES)
         self._promised = MemberTable(self.graph.holders, SHARE_DIGEST_BYTES)
+        self.shares = CollectedShares(self.transcript, self._added, self._promised)
         self._wrapped: dict[int, dict[int, bytes]] = {}
-        self._added = Contributors(self.graph)
-        self._right: Counter[int] = Counter()  # how many right shares there are of whose mask
-        self._enough: set[int] = set()  # of whose masks there are enough
         self._contradictions: set[Pair] = set()
         self._once_more: dict[int, UploadHead] = {}
         self.votes: dict[int, bytes] = {}
-        self.answers: dict[int, bytes] = {}
-        self._wrong: set[Pair] = set()
-        self._unopened: set[Pair] = set()
-        self._known_weights: dict[tuple[int, ...], list[int]] = {}
         self._roster = roster
         self._terms = terms
         self._shape = shape
@@ -154,16 +142,6 @@ class RoundState:
         """Return the pairs of uploads whose tags differ: at least one of the two members lies."""
         return tuple(sorted(self._contradictions))
 
-    @property
-    def wrong_shares(self) -> tuple[Pair, ...]:
-        """Return (holder, owner) of every share that is not the one that its owner promised: one of them lies."""
-        return tuple(sorted(self._wrong))
-
-    @property
-    def unopened(self) -> tuple[Pair, ...]:
-        """Return (holder, owner) where a holder says that what the owner sealed for it does not open."""
-        return tuple(sorted(self._unopened))
-
     def add_upload(self, sender: int, raw: bytes, vector: MaskedVector) -> None:
         """Check one upload; add its vector where no earlier upload contradicts it, and forget it.
 
@@ -173,7 +151,7 @@ class RoundState:
         """
         upload = Upload.decode(raw)
         self._check_author(sender, upload.member, upload.transcript, self.graph.cohort)
-        self._check_form(sender, upload)
+        _check_form(upload, self.graph, self._roster.name(sender))
         head = UploadHead(upload.commitment, upload.signed_fields(), upload.signature)
         self._roster.verify(sender, head.signature, "upload", *head.signed)
         same = self._once_more.get(sender, head) == head
@@ -222,19 +200,6 @@ class RoundState:
         found = self.graph.lonely(present)
         return tuple(sorted(found))
 
-    def _check_form(self, sender: int, upload: Upload) -> None:
-        name, holders = self._roster.name(sender), self.graph.holders(sender)
-        peers = self.graph.peers(sender)
-        expected = ((upload.tags, peers), (upload.envelopes, peers), (upload.share_digests, holders))
-        everyone = all(tuple(member for member, _ in pairs) == whom for pairs, whom in expected)
-        require(everyone, Check.ENVELOPE, f"{name} did not seal shares for exactly its cohort")
-        for what, pairs, length in (
-            ("an envelope", upload.envelopes, ENVELOPE_BYTES),
-            ("a digest of a share", upload.share_digests, SHARE_DIGEST_BYTES),
-        ):
-            right_length = all(len(found) == length for _, found in pairs)
-            require(right_length, Check.ENVELOPE, f"{what} of {name} does not have {length} bytes")
-
     def add_pair_masks(self, sender: int, raw: bytes) -> None:
         """Check the masks that a survivor has in common with those who are missing.
 
@@ -280,63 +245,7 @@ class RoundState:
         """
         answer = UnmaskShares.decode(raw)
         self._check_author(sender, answer.member, answer.transcript, self._added.members)
-        about = tuple(member for member, _ in answer.shares)
-        same = answer.survivors == self.survivors and about == self._added.near(sender)
-        require(same, Check.SHARE, f"{self._roster.name(sender)} answered for another set")
-        right_length = all(len(share) == SHARE_BYTES for _, share in answer.shares)
-        require(
-            right_length,
-            Check.SHARE,
-            f"an answer of {self._roster.name(sender)} does not have {SHARE_BYTES} bytes a survivor",
-        )
-        self.answers[sender] = b"".join(share for _, share in answer.shares)
-        given = (((owner, sender), share) for owner, share in answer.shares)
-        for (owner, _), found in share_digests(self.transcript, given):
-            if found == self._promised.get(owner, sender):
-                self._right[owner] += 1
-                if self._right[owner] >= self.graph.shares_needed(owner):
-                    self._enough.add(owner)
-            else:
-                self._wrong.add((sender, owner))
-
-    def add_unopened(self, holder: int, owner: int) -> None:
-        """Note that a survivor answers nothing, because what another one sealed for it does not open.
-
-        Raises:
-            SecaggError: MEMBERSHIP: `owner` has sealed nothing for `holder` in this sum.
-        """
-        sealed = holder != owner and {holder, owner} <= self._added.members and owner in self.graph.holders(holder)
-        words = f"member {holder} accuses member {owner}, who has sealed nothing for it in this sum"
-        require(sealed, Check.MEMBERSHIP, words)
-        self._unopened.add((holder, owner))
-
-    @property
-    def fewest_shares(self) -> int:
-        """Return how many right shares there are of the mask of which there are fewest."""
-        return min((self._right[owner] for owner in self.survivors), default=0)
-
-    @property
-    def opens(self) -> bool:
-        """Return whether there are enough right shares of every mask."""
-        return len(self._enough) == len(self._added.members)
-
-    def is_hopeless(self, missing: set[int], lost: Collection[int]) -> bool:
-        """Return whether there are too few right shares of a mask, even if everybody who is missing answers.
-
-        Args:
-            missing: who may still answer.
-            lost: who may just have failed to; since the last question nobody else has.
-        """
-        owners = {owner for member in lost for owner in self._added.near(member)} - self._enough
-        needed = self.graph.shares_needed
-        return any(
-            self._right[one] + len(missing.intersection(self._added.near(one))) < needed(one) for one in owners
-        )
-
-    def holders(self, owner: int) -> list[int]:
-        """Return whose answers have the shares that a survivor promised, in order of the roster."""
-        answered = (holder for holder in self._added.near(owner) if holder in self.answers)
-        return [holder for holder in answered if (holder, owner) not in self._wrong]
+        self.shares.add(answer, self._roster.name(sender))
 
     def request_for(self, member: int, *, with_votes: bool) -> UnmaskRequest:
         """Return the request to open the survivors' masks, with the envelopes for one of them."""
@@ -378,28 +287,16 @@ class RoundState:
     def _masks(self) -> list[SignedSeed]:
         found = []
         for survivor in self.survivors:
-            responders = self.holders(survivor)[: self.graph.shares_needed(survivor)]
-            weights = self._weights(tuple(responders))
-            own = self._own_seed(survivor, weights, [self._share_of(survivor, member) for member in responders])
+            own = self._own_seed(survivor)
             found.append(SignedSeed(own, False))
             found += self._pair_seeds(survivor, own)
         return found
 
-    def _share_of(self, owner: int, holder: int) -> bytes:
-        place = bisect_left(self._added.near(holder), owner)
-        return self.answers[holder][SHARE_BYTES * place : SHARE_BYTES * (place + 1)]
-
-    def _weights(self, responders: tuple[int, ...]) -> list[int]:
-        # Nearly always the same responders for every survivor.
-        if responders not in self._known_weights:
-            self._known_weights[responders] = lagrange_at_zero(responders)
-        return self._known_weights[responders]
-
-    def _own_seed(self, survivor: int, weights: list[int], shares: list[bytes]) -> Secret:
+    def _own_seed(self, survivor: int) -> Secret:
         """Return b of a survivor; it has signed the digest of every share that is used."""
         name = self._roster.name(survivor)
         try:
-            seed = Secret(combine(weights, shares))
+            seed = Secret(self.shares.combined(survivor))
         except SecaggError as fault:
             words = f"the shares that {name} promised are of no mask: {fault.message}"
             raise SecaggError(fault.check, words, liar=survivor) from fault
@@ -424,3 +321,17 @@ class RoundState:
         require(sender in allowed, Check.MEMBERSHIP, f"member {sender} has no part in this")
         same = transcript == self.transcript
         require(same, Check.TRANSCRIPT, f"member {sender} speaks of another round than {self.start.round}")
+
+
+def _check_form(upload: Upload, graph: RoundGraph, name: str) -> None:
+    """Refuse an upload that does not have one value of the right length for each neighbour of its author."""
+    holders, peers = graph.holders(upload.member), graph.peers(upload.member)
+    expected = ((upload.tags, peers), (upload.envelopes, peers), (upload.share_digests, holders))
+    everyone = all(tuple(member for member, _ in pairs) == whom for pairs, whom in expected)
+    require(everyone, Check.ENVELOPE, f"{name} did not seal shares for exactly its cohort")
+    for what, pairs, length in (
+        ("an envelope", upload.envelopes, ENVELOPE_BYTES),
+        ("a digest of a share", upload.share_digests, SHARE_DIGEST_BYTES),
+    ):
+        right_length = all(len(found) == length for _, found in pairs)
+        require(right_length, Check.ENVELOPE, f"{what} of {name} does not have {length} bytes")

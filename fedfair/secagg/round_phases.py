@@ -9,131 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
-
-import numpy as np
 
 from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import SecaggError
-from fedfair.secagg.disputes import Blame, Disputes
-from fedfair.secagg.effects import RoundAborted, ServerEffect, SumOpened
+from fedfair.secagg.effects import ServerEffect, SumOpened
 from fedfair.secagg.masking import MaskedVector
-from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import Mode
-from fedfair.secagg.recovery import Announcement, KeepBody, RoundState
 from fedfair.secagg.round_messages import PairMasksRequest, Survivors
-from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server_state import Closed, Move, Resting, ServerState
-from fedfair.secagg.signing import Roster
-
-
-@dataclass(slots=True)
-class RoundOutcome:
-    """The part of a round that stays when it is over.
-
-    Attributes:
-        record: what opening it again takes.
-        opened: the sum, until it is taken; None where there is none.
-        announcement: what the cohort is to be told of it; None where there is none.
-    """
-
-    record: RoundRecord
-    opened: OpenedSum | None = None
-    announcement: Announcement | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The way in which a sum is opened.
-
-    Attributes:
-        body_dtype: float32 or float64: width of an opened body.
-        threads: how many threads may take masks away.
-        keep: where its body is kept for those who are to be told of it; None for memory.
-    """
-
-    body_dtype: np.dtype[np.floating]
-    threads: int
-    keep: KeepBody | None
-
-
-@dataclass(frozen=True, slots=True)
-class Summing:
-    """One round under way, in the hands of one phase after the other.
-
-    Attributes:
-        arrived: what arrived.
-        outcome: what stays of it.
-        is_reopened: whether it was interrupted before.
-        least: for how many contributors its sum is opened at least.
-        mode: what the aggregator is trusted with.
-        opening: how its sum is opened.
-        roster: for names.
-        disputes: who contradicts whom.
-        blame: says so.
-    """
-
-    arrived: RoundState
-    outcome: RoundOutcome
-    is_reopened: bool
-    least: int
-    mode: Mode
-    opening: Opening
-    roster: Roster
-    disputes: Disputes
-    blame: Blame
-
-    @property
-    def record(self) -> RoundRecord:
-        """Return what opening the round again takes."""
-        return self.outcome.record
-
-    def note(self, record: RoundRecord) -> None:
-        """Keep how far the round has come."""
-        self.outcome.record = record
-
-    @property
-    def settled(self) -> tuple[int, ...]:
-        """Return the survivors for whom an earlier attempt at this very round may have been answered, if any."""
-        return self.record.survivors if self.is_reopened else ()
-
-    def aborted(
-        self,
-        reason: str,
-        missing: tuple[int, ...] = (),
-        *,
-        reopens: bool = False,
-        survivors: tuple[int, ...] | None = None,
-    ) -> Move:
-        """Return the end of a round that is lost.
-
-        Args:
-            reason: in words.
-            missing: whom the next attempt should go without.
-            reopens: whether the very same round can be opened later.
-            survivors: whose sum some may have helped to open; None for what an earlier attempt asked.
-        """
-        known = self.settled if survivors is None else survivors
-        lost = RoundAborted(self.record.start.round, reason, bool(known), missing, known, reopens)
-        return Move(Resting(ServerState.READY), after=(lost,))
-
-    def voted_on(self) -> Move:
-        """Ask for votes on the survivors, where any are due; otherwise to open their masks."""
-        arrived = self.arrived
-        self.note(replace(self.record, survivors=arrived.survivors))
-        if self.mode is Mode.SEMI_HONEST:
-            return Move(Answering(self, arrived.survivors, with_votes=False))
-        if self.record.votes:
-            arrived.votes |= self.record.votes
-            return self.with_votes()
-        return Move(Voting(self))
-
-    def with_votes(self) -> Move:
-        """Ask to open what was voted on: all survivors, where only a committee votes; otherwise who has voted."""
-        arrived = self.arrived
-        voted = tuple(sorted(arrived.votes))
-        return Move(Answering(self, arrived.survivors if arrived.graph.votes_on_all else voted, with_votes=True))
+from fedfair.secagg.summing import Summing
 
 
 class Uploading:
@@ -164,15 +50,11 @@ class Uploading:
         self.summing.arrived.add_upload(sender, raw, vector)
         return []
 
-    def suffices(self, received: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
+    def suffices(self) -> bool:
         """Return whether enough have contributed."""
         return not self.summing.settled and len(self.summing.arrived.uploads) >= self.summing.least
 
-    def is_over(self, missing: set[int], lost: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
-        """Return whether everybody has."""
-        return not missing
-
-    def close(self, received: Collection[int]) -> Move:  # noqa: ARG002 - as `Phase`
+    def close(self) -> Move:
         """Go on with those who have contributed and whom nobody contradicts, where these are enough."""
         summing, arrived = self.summing, self.summing.arrived
         told, once_more = self._settle()
@@ -200,7 +82,7 @@ class Uploading:
             return summing.aborted(f"{again}, all are needed", reopens=True)
         if survivors == arrived.start.cohort:
             if arrived.graph.votes_on_all:
-                return summing.voted_on()
+                return ask_for_votes(summing)
             summing.note(replace(summing.record, survivors=survivors))
             return Move(Answering(summing, survivors, with_votes=False))
         summing.note(replace(summing.record, uploaded=survivors))
@@ -226,22 +108,18 @@ class HandingOver:
         self.summing.arrived.add_pair_masks(sender, raw)
         return []
 
-    def suffices(self, received: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
+    def suffices(self) -> bool:
         """Return whether enough are left without those who have not handed over theirs."""
         arrived = self.summing.arrived
         present = len(arrived.uploads) - len(arrived.without_pair_masks)
         return not self.summing.settled and present >= self.summing.least
 
-    def is_over(self, missing: set[int], lost: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
-        """Return whether everybody has."""
-        return not missing
-
-    def close(self, received: Collection[int]) -> Move:  # noqa: ARG002 - as `Phase`
+    def close(self) -> Move:
         """Go on to the votes; or begin the sum again without those whose masks are missing."""
         summing, arrived = self.summing, self.summing.arrived
         lacking = arrived.without_pair_masks
         if not lacking:
-            return summing.voted_on()
+            return ask_for_votes(summing)
         lacking += arrived.lonely(lacking)
         present = len(arrived.survivors) - len(lacking)
         needed = len(summing.record.survivors) or summing.least
@@ -273,22 +151,18 @@ class Voting:
         self.summing.arrived.add_vote(sender, raw)
         return []
 
-    def suffices(self, received: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
+    def suffices(self) -> bool:
         """Return whether enough have voted."""
         return len(self.summing.arrived.votes) >= self.summing.arrived.graph.votes_needed
 
-    def is_over(self, missing: set[int], lost: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
-        """Return whether everybody has."""
-        return not missing
-
-    def close(self, received: Collection[int]) -> Move:
+    def close(self) -> Move:
         """Ask to open the sum, where enough have voted."""
         summing = self.summing
         votes, needed = summing.arrived.votes, summing.arrived.graph.votes_needed
-        if not self.suffices(received):
+        if not self.suffices():
             return summing.aborted(f"{len(votes)} votes on the survivors, {needed} are needed", reopens=True)
         summing.note(replace(summing.record, votes=tuple(sorted(votes.items()))))
-        return summing.with_votes()
+        return open_with_votes(summing)
 
 
 class Answering:
@@ -311,32 +185,35 @@ class Answering:
         """Check and keep an answer; tell of shares that are not the promised ones."""
         arrived = self.summing.arrived
         arrived.add_answer(sender, raw)
-        owners = [owner for holder, owner in arrived.wrong_shares if holder == sender]
+        owners = [owner for holder, owner in sorted(arrived.shares.wrong) if holder == sender]
         return self.summing.blame.wrong_shares(sender, owners) if owners else []
 
     def accuse(self, holder: int, owner: int) -> list[ServerEffect]:
         """Note that a survivor answers nothing, because what another one sealed for it does not open."""
-        self.summing.arrived.add_unopened(holder, owner)
+        self.summing.arrived.shares.add_unopened(holder, owner)
         self.summing.disputes.add([(holder, owner)])
-        return self.summing.blame.unopened(holder, owner, self.summing.arrived.unopened)
+        return self.summing.blame.unopened(holder, owner, self.summing.arrived.shares.unopened)
 
-    def suffices(self, received: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
+    def suffices(self) -> bool:
         """Return False: with enough answers the phase is over at once."""
         return False
 
-    def is_over(self, missing: set[int], lost: Collection[int]) -> bool:
-        """Return whether the sum can be opened, or cannot be any more."""
-        arrived = self.summing.arrived
-        if arrived.opens or not missing:
-            return True
-        # What the others still answer tells who lies, so a hopeless round with a dispute waits for them.
-        is_disputed = bool(arrived.wrong_shares or arrived.unopened)
-        return bool(lost) and not is_disputed and arrived.is_hopeless(missing, lost)
+    def is_decided(self, missing: set[int], lost: Collection[int]) -> bool:
+        """Return whether the sum can be opened, or cannot be any more.
 
-    def close(self, received: Collection[int]) -> Move:  # noqa: ARG002 - as `Phase`
+        Args:
+            missing: who may still answer.
+            lost: who may just have failed to send a right answer.
+        """
+        shares = self.summing.arrived.shares
+        # What the others still answer tells who lies, so a hopeless round with a dispute waits for them.
+        is_disputed = bool(shares.wrong or shares.unopened)
+        return shares.suffice or (bool(lost) and not is_disputed and shares.is_hopeless(missing, lost))
+
+    def close(self) -> Move:
         """Open the sum, or say why it cannot be."""
         summing, arrived = self.summing, self.summing.arrived
-        if not arrived.opens:
+        if not arrived.shares.suffice:
             return self._short_of_shares()
         opening = summing.opening
         try:
@@ -353,31 +230,50 @@ class Answering:
 
     def closed(self, received: Collection[int]) -> Closed:
         """Return what is still heard of the round once it is over."""
-        unopened = set(self.summing.arrived.unopened)
+        unopened = self.summing.arrived.shares.unopened
         owing = self.asked.keys() - received - {holder for holder, _ in unopened}
         return Closed(self.summing.arrived.survivors, owing, unopened, self.summing.arrived.graph.holders)
 
     def _short_of_shares(self) -> Move:
         arrived = self.summing.arrived
-        wrong, unopened = arrived.wrong_shares, arrived.unopened
+        wrong, unopened = sorted(arrived.shares.wrong), arrived.shares.unopened
         needed = min(map(arrived.graph.shares_needed, arrived.survivors))
-        words = f"{len(arrived.answers)} answers, {needed} are needed"
+        words = f"{len(arrived.shares.answers)} answers, {needed} are needed"
         if not arrived.graph.is_complete:
-            words = f"{arrived.fewest_shares} shares of a mask, {needed} are needed"
+            words = f"{arrived.shares.fewest} shares of a mask, {needed} are needed"
         if not wrong and not unopened:
             return self._aborted(words, reopens=True)
         if wrong:
             name = self.summing.roster.name(Counter(owner for _, owner in wrong).most_common(1)[0][0])
-            words = f"{arrived.fewest_shares} right shares of {name}'s mask, {needed} are needed"
+            words = f"{arrived.shares.fewest} right shares of {name}'s mask, {needed} are needed"
         pairs = {(min(pair), max(pair)) for pair in (*wrong, *unopened)}
         return self._aborted(words, self.summing.disputes.settle(tuple(arrived.uploads), pairs))
 
     def _aborted(self, reason: str, missing: tuple[int, ...] = (), *, reopens: bool = False) -> Move:
         # An honest member that could not open an envelope answered nothing, and will not be bound by an answer.
-        refusing = {holder for holder, _ in self.summing.arrived.unopened}
+        refusing = {holder for holder, _ in self.summing.arrived.shares.unopened}
         honest = self.asked.keys() - refusing - self.summing.disputes.liars
         survivors = self.summing.arrived.survivors if honest else ()
         return self.summing.aborted(reason, missing, reopens=reopens, survivors=survivors)
 
 
 RoundPhase = Uploading | HandingOver | Voting | Answering
+
+
+def ask_for_votes(summing: Summing) -> Move:
+    """Ask for votes on the survivors, where any are due; otherwise to open their masks."""
+    arrived = summing.arrived
+    summing.note(replace(summing.record, survivors=arrived.survivors))
+    if summing.mode is Mode.SEMI_HONEST:
+        return Move(Answering(summing, arrived.survivors, with_votes=False))
+    if summing.record.votes:
+        arrived.votes |= summing.record.votes
+        return open_with_votes(summing)
+    return Move(Voting(summing))
+
+
+def open_with_votes(summing: Summing) -> Move:
+    """Ask to open what was voted on: all survivors, where only a committee votes; otherwise who has voted."""
+    arrived = summing.arrived
+    voted = tuple(sorted(arrived.votes))
+    return Move(Answering(summing, arrived.survivors if arrived.graph.votes_on_all else voted, with_votes=True))

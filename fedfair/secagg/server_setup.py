@@ -129,6 +129,16 @@ class SetUp:
         self._reveals[sender] = reveal
 
     @property
+    def advertised(self) -> int:
+        """Return how many have advertised keys."""
+        return len(self._adverts)
+
+    @property
+    def confirmed(self) -> int:
+        """Return how many have confirmed the session."""
+        return len(self._confirms)
+
+    @property
     def without_silent(self) -> tuple[int, ...]:
         """Return who has advertised keys, without those who did not reveal a nonce that is due, increasing."""
         return tuple(sorted(self._adverts.keys() - (set(self._drawing) - self._reveals.keys())))

@@ -122,19 +122,11 @@ class Phase(Protocol):
             SecaggError: it is refused; nothing changed.
         """
 
-    def suffices(self, received: Collection[int]) -> bool:
-        """Return whether the phase can close with these answers alone."""
+    def suffices(self) -> bool:
+        """Return whether the phase can close with the answers that have come."""
 
-    def is_over(self, missing: set[int], lost: Collection[int]) -> bool:
-        """Return whether nothing more is to come that could matter.
-
-        Args:
-            missing: who may still answer.
-            lost: who may just have failed to send a right answer.
-        """
-
-    def close(self, received: Collection[int]) -> Move:
-        """Return what follows from what these have answered."""
+    def close(self) -> Move:
+        """Return what follows from the answers that have come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ What arrives is checked in `server_setup`; these decide when a phase is complete
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from fedfair.secagg.effects import ServerEffect, SessionFailed, SessionReady
@@ -33,18 +33,14 @@ class Advertising:
         self._set_up.take_advert(sender, raw)
         return []
 
-    def suffices(self, received: Collection[int]) -> bool:
+    def suffices(self) -> bool:
         """Return whether enough have brought keys."""
-        return len(received) >= self._set_up.least
+        return self._set_up.advertised >= self._set_up.least
 
-    def is_over(self, missing: set[int], lost: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
-        """Return whether everybody has."""
-        return not missing
-
-    def close(self, received: Collection[int]) -> Move:
+    def close(self) -> Move:
         """Name the session; ask for the nonces of a sparse graph, or for confirms."""
-        if not self.suffices(received):
-            return _failed(self._set_up, len(received), "brought keys")
+        if not self.suffices():
+            return _failed(self._set_up, self._set_up.advertised, "brought keys")
         drawing = self._set_up.name_session()
         return Move(Revealing(self._set_up, drawing) if drawing else Confirming(self._set_up))
 
@@ -68,20 +64,16 @@ class Revealing:
         self._set_up.take_reveal(sender, raw)
         return []
 
-    def suffices(self, received: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
+    def suffices(self) -> bool:
         """Return whether enough are left without those who are silent."""
         return len(self._set_up.without_silent) >= self._set_up.least
 
-    def is_over(self, missing: set[int], lost: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
-        """Return whether every nonce is here, or will not come."""
-        return not missing
-
-    def close(self, received: Collection[int]) -> Move:
+    def close(self) -> Move:
         """Draw the graph, and ask for confirms; or begin again, where a nonce is missing."""
         if self._set_up.is_drawn:
             return Move(Confirming(self._set_up))
         others = self._set_up.without_silent
-        if not self.suffices(received):
+        if not self.suffices():
             what = "are left without those who did not reveal a nonce of the graph"
             return _failed(self._set_up, len(others), what)
         # Nobody may leave once it could know the order, so the others begin again, with other nonces.
@@ -106,18 +98,14 @@ class Confirming:
         self._set_up.take_confirm(sender, raw)
         return []
 
-    def suffices(self, received: Collection[int]) -> bool:
+    def suffices(self) -> bool:
         """Return whether enough have confirmed."""
-        return len(received) >= self._set_up.least
+        return self._set_up.confirmed >= self._set_up.least
 
-    def is_over(self, missing: set[int], lost: Collection[int]) -> bool:  # noqa: ARG002 - as `Phase`
-        """Return whether everybody has."""
-        return not missing
-
-    def close(self, received: Collection[int]) -> Move:
+    def close(self) -> Move:
         """Begin the session with those who have confirmed."""
-        if not self.suffices(received):
-            return _failed(self._set_up, len(received), "confirmed the session")
+        if not self.suffices():
+            return _failed(self._set_up, self._set_up.confirmed, "confirmed the session")
         confirms = self._set_up.confirms()
         agreed = AgreedSession(self._set_up.session_id, tuple(confirms), self._set_up.drawn)
         ready = SessionReady(agreed.session_id, agreed.members)

@@ -146,10 +146,14 @@ def refused(site: Participant, raw: bytes, model: RoundSubject = MODEL) -> Check
 def refused_by_server(lies: Wire, sender: int, send: Send) -> Check:
     """Return the check with which the aggregator refuses a message; it must be as it was."""
     held = None if lies.server._summing is None else arrived_of(lies.server)
-    before = (lies.server.state, dict(lies.server._received), None if held is None else held._sum.header.copy())
+    before = (
+        lies.server.state,
+        dict(lies.server._phases.received),
+        None if held is None else held._sum.header.copy(),
+    )
     with pytest.raises(SecaggError) as refusal:
         lies.server.receive(sender, send.message, send.vector)
-    assert before[:2] == (lies.server.state, dict(lies.server._received))
+    assert before[:2] == (lies.server.state, dict(lies.server._phases.received))
     if held is not None:
         np.testing.assert_array_equal(before[2], held._sum.header)
     return refusal.value.check

@@ -208,7 +208,7 @@ class LeakingPlay(Wire):
         state = max(STATES, key=list(self.held.values()).count)
         clips = (1.0,) * len(self.shapes[self.purpose].groups)
         unanimous = self.purpose == "evaluation" or self.random.random() < 0.2
-        self.server._enter(Move(Resting(ServerState.READY)))  # it gives up whatever was under way
+        self.server._phases.enter(Move(Resting(ServerState.READY)))  # it gives up whatever was under way
         self.collect(self.server.start_round(self.purpose, state, clips, cohort, unanimous=unanimous))
         self.open()
 

@@ -553,7 +553,7 @@ def test_votes_of_another_round_or_session_do_not_count() -> None:
     old_request = lies.request(1, chosen, old)
     lies.server.deadline()
     lies.server.deadline()
-    lies.server._enter(Move(Resting(lies.server.state.READY)))
+    lies.server._phases.enter(Move(Resting(lies.server.state.READY)))
     lies.collect(lies.fresh_updates())
     lies.vote_of(1, chosen)
     assert refused(lies.sites[1], lies.request(1, chosen, old)) is Check.SIGNATURE
@@ -608,7 +608,7 @@ def test_truncated_swapped_reflected_and_missing_envelopes_are_refused() -> None
 def test_an_envelope_of_an_earlier_round_does_not_open() -> None:
     lies = Lies.after_uploads()
     old = lies.round_state._envelopes.get(2, 1)
-    lies.server._enter(Move(Resting(lies.server.state.READY)))
+    lies.server._phases.enter(Move(Resting(lies.server.state.READY)))
     lies.collect(lies.fresh_updates())
     honest = dict(UnmaskRequest.decode(lies.request(1, lies.roster.indices)).envelopes)
     raw = lies.request(1, lies.roster.indices, envelopes=tuple(sorted({**honest, 2: old}.items())))
@@ -636,7 +636,7 @@ def test_an_update_of_an_answered_attempt_is_never_contributed_again() -> None:
     lies = Lies.after_uploads()
     update = lies.updates[1]
     lies.answer(1, lies.request(1, lies.roster.indices))
-    lies.server._enter(Move(Resting(lies.server.state.READY)))
+    lies.server._phases.enter(Move(Resting(lies.server.state.READY)))
     lies.sites[1].receive(lies.start(cohort=(1, 2, 3, 4), threshold=3), MODEL)
     before = lies.sites[1].phase
     with pytest.raises(SecaggError) as refusal:
@@ -650,7 +650,7 @@ def test_an_update_whose_sum_others_may_have_opened_is_not_contributed_again() -
     # Members 1, 2 and 3 suffice to open the sum; 4 and 5 are asked nothing, and then for a sum of the two of them.
     lies = Lies.after_uploads()
     update = lies.updates[4]
-    lies.server._enter(Move(Resting(lies.server.state.READY)))
+    lies.server._phases.enter(Move(Resting(lies.server.state.READY)))
     lies.sites[4].receive(lies.start(cohort=(4, 5), threshold=2), MODEL)
     with pytest.raises(SecaggError) as refusal:
         lies.sites[4].contribute(update, draws_of(update))
@@ -663,7 +663,7 @@ def test_a_repeatable_sum_is_repeated_only_while_this_site_has_not_answered(answ
     update = lies.updates[1]
     if answered:
         lies.answer(1, lies.request(1, lies.roster.indices))
-    lies.server._enter(Move(Resting(lies.server.state.READY)))
+    lies.server._phases.enter(Move(Resting(lies.server.state.READY)))
     lies.sites[1].receive(lies.start(), MODEL)
     if not answered:
         lies.sites[1].contribute(update, draws_of(update))

@@ -211,8 +211,8 @@ def asked_to_open() -> LyingWire:
 
 def state_of(wire: LyingWire) -> tuple[object, ...]:
     server = wire.server
-    noted = {member: server._disputes.contradicting(member) for member in range(1, 6)}
-    return server.state, server.awaited, arrived_of(server).unopened, noted
+    noted = {member: server._sums.disputes.contradicting(member) for member in range(1, 6)}
+    return server.state, server.awaited, set(arrived_of(server).shares.unopened), noted
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_member_accuses_once_in_a_sum_and_not_after_its_answer() -> None:
             wire.server.accuse(holder, owner)
         assert refusal.value.check is Check.DUPLICATE
     assert state_of(wire) == before
-    assert arrived_of(wire.server).unopened == ((1, 2),)
+    assert arrived_of(wire.server).shares.unopened == {(1, 2)}
 
 
 def test_a_refusal_that_others_were_quicker_than_counts_until_the_next_sum_is_over_and_once() -> None:
@@ -268,8 +268,8 @@ def test_a_refusal_that_others_were_quicker_than_counts_until_the_next_sum_is_ov
         with pytest.raises(SecaggError) as refusal:
             wire.server.accuse_late(holder, 2)
         assert refusal.value.check is Check.LATE
-    assert wire.server._disputes.contradicting(2) == ()
-    assert wire.server._disputes.contradicting(1) == (4,)
+    assert wire.server._sums.disputes.contradicting(2) == ()
+    assert wire.server._sums.disputes.contradicting(1) == (4,)
 
 
 def test_a_round_that_came_to_no_answers_leaves_nobody_to_accuse() -> None:
