@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.secagg.checks import Check, SecaggError, require
-from fedfair.secagg.client import RoundContext
+from fedfair.secagg.client import ConsistencyChecked, Contributing, RoundContext, RoundPhase, SharesRevealed
+from fedfair.secagg.effects import SumAccepted
 from fedfair.secagg.fixedpoint import unpack_signed
 from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import untagged
@@ -112,3 +113,64 @@ class AwaitedSum:
             f"{len(survivors)} survivors added",
             _WHO_LIED,
         )
+
+
+class Acceptance:
+    """The opened sum of the last round that this site has entered, which it takes once.
+
+    Args:
+        awaited: what is known of it; None before the first round.
+
+    Attributes:
+        accepted: digest of the message with which this site was told; empty before.
+    """
+
+    def __init__(self, awaited: AwaitedSum | None) -> None:
+        self._awaited = awaited
+        self.accepted = b""
+
+    def renew(self, awaited: AwaitedSum | None) -> None:
+        """Forget the sum before, and wait for another one."""
+        if self._awaited is not None:
+            self._awaited.erase()
+        self._awaited, self.accepted = awaited, b""
+
+    @property
+    def due(self) -> AwaitedSum:
+        """Return what is known of the sum.
+
+        Raises:
+            SecaggError: OUT_OF_ORDER: there is none.
+        """
+        if self._awaited is None:
+            raise SecaggError(Check.OUT_OF_ORDER, "an opened sum of a round that this site has not entered")
+        return self._awaited
+
+    def accept(
+        self, raw: bytes, request: bytes, vector: bytes | bytearray | memoryview, phase: RoundPhase | None
+    ) -> SumAccepted:
+        """Take the opened sum; one that was taken before is the same again.
+
+        Whether it moves anything is for its receiver to say: an aggregator may have lost what followed from it.
+
+        Args:
+            raw: the message.
+            request: its digest.
+            vector: the words of the body, packed at ring width.
+            phase: where this site stands in the round; None where it has left it.
+
+        Raises:
+            SecaggError: OUT_OF_ORDER, or as `AwaitedSum.accept`; nothing changed.
+        """
+        early = isinstance(phase, Contributing)
+        require(not early, Check.OUT_OF_ORDER, "a sum is opened while this site still makes its update")
+        decided = phase.survivors if isinstance(phase, ConsistencyChecked | SharesRevealed) else ()
+        due = self.due
+        opened = due.accept(raw, vector, decided)
+        stranger = phase is None and due.context.site.member in opened.survivors
+        words = "a sum with this site among its survivors, which added nothing to it"
+        require(not stranger, Check.SURVIVORS, words)
+        words = "a second, different sum of a round is opened to this site"
+        require(self.accepted in (b"", request), Check.SUM, words)
+        self.accepted = request
+        return SumAccepted(opened, due.start.subject.state_digest)

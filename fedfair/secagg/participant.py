@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
-from fedfair.secagg.acceptance import AwaitedSum
+from fedfair.secagg.acceptance import Acceptance, AwaitedSum
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import (
     ConsistencyChecked,
@@ -33,25 +33,20 @@ from fedfair.secagg.effects import (
     Send,
     SiteEffect,
     StateVouched,
-    SumAccepted,
 )
 from fedfair.secagg.graph_terms import MAX_DRAWN_GRAPHS
-from fedfair.secagg.history import LOGGED_KEY, MASKS_KEY, History, SettledRows
+from fedfair.secagg.history import LOGGED_KEY, MASKS_KEY, SettledRows
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.log import (
     Record,
-    after_answer,
-    entries,
     frame,
     history_record,
-    read_history,
-    read_reply,
-    read_upload,
     reply_fields,
     upload_fields,
 )
 from fedfair.secagg.masking import Update, abstention
 from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.restoring import note_sent, restored
 from fedfair.secagg.round_start import enter_round
 from fedfair.secagg.sealing import seal_masks
 from fedfair.secagg.session import Advertised, Agreed, Drawing, Joining, Session, SessionSite
@@ -79,14 +74,12 @@ class Participant:
         self._randomness = randomness
         self._setup: Joining | Advertised | Drawing | Agreed = Joining(site)
         self._session: Session | None = None
-        self._phase: RoundPhase | None = None
-        self._settled: SettledRows = {} if settled is None else settled
-        self._history = History({}) if log else History.without_log(self._settled)
-        self._start = b""  # digest of the round start under way
-        self._awaited: AwaitedSum | None = None  # the sum of the last round that this site has entered
-        self._accepted = b""  # digest of the message with which it was told
-        self._sent: dict[bytes, Send] = {}
-        self._restore(log)
+        kept = restored(site, log, {} if settled is None else settled)
+        self._history = kept.history
+        self._phase: RoundPhase | None = kept.phase
+        self._start = kept.start  # digest of the round start under way
+        self._acceptance = Acceptance(kept.awaited)
+        self._sent = kept.sent
 
     @property
     def session(self) -> Session | None:
@@ -137,7 +130,7 @@ class Participant:
                 }
                 return asked[kind](raw, request)
             case Kind.OPENED:
-                return self._accept(raw, request, vector)
+                return [self._acceptance.accept(raw, request, vector, self._phase)]
             case _:
                 raise SecaggError(Check.OUT_OF_ORDER, f"a message of type {kind.name} is never for a site")
 
@@ -167,10 +160,10 @@ class Participant:
         settled, before = self._settle(), history_record(self._history)
         key = Secret(self._randomness(ENVELOPE_KEY_BYTES))
         sealed = seal_masks(key, uploaded.context.transcript, uploaded.masks or {})
-        fields = upload_fields(uploaded, self._due, self._start, message, sealed)
+        fields = upload_fields(uploaded, self._acceptance.due, self._start, message, sealed)
         record = frame(Record.UPLOAD, fields, vector, hashed)
         self._phase = uploaded
-        self._note_sent(uploaded)
+        note_sent(self._history, uploaded)
         self._sent[self._start] = Send(message, vector, tuple(hashed))
         # Only once the log is there may the table say so, and before anything that it must hold is sent.
         known = () if self._history.log_is_known else ((LOGGED_KEY, b"\x01"),)
@@ -242,13 +235,6 @@ class Participant:
         self._history.drew_graph()
         return [ReplaceLog((history_record(self._history),))]
 
-    def _note_sent(self, uploaded: Uploaded) -> None:
-        """Remember that an update has left, and for whom its sum may be opened without this site's answer."""
-        context = uploaded.context
-        self._history.sent(uploaded.fingerprint, whole=context.opens_whole)
-        if context.opens_whole and not context.unanimous:
-            self._history.exposed(uploaded.fingerprint, context.cohort)
-
     def _settle(self) -> list[SiteEffect]:
         """Return the writing of what the log need not repeat in every round, where that has become much."""
         return [Remember(self._history.settle())] if self._history.is_due else []
@@ -262,10 +248,9 @@ class Participant:
         session = _known(self._session)
         contributing = enter_round(session, raw, subject, computed)
         self.drop_out()
-        self._forget_awaited()
         self._phase, self._start, self._sent = contributing, request, {}
         start = contributing.start
-        self._awaited = AwaitedSum(contributing.context, start, contributing.check_key)
+        self._acceptance.renew(AwaitedSum(contributing.context, start, contributing.check_key))
         return [Contribute(start.round, start.purpose, start.clips)]
 
     def _wrap(self, raw: bytes, request: bytes) -> list[SiteEffect]:
@@ -275,12 +260,8 @@ class Participant:
                 record = frame(Record.PAIR_MASKS, reply_fields(wrapped.survivors, request, message))
                 self._phase = wrapped
                 return [Log((record,)), self._reply(request, message)]
-            case ConsistencyChecked():
-                raise SecaggError(Check.ONE_VOTE, "a second set of survivors for one round")
-            case SharesRevealed():
-                raise SecaggError(Check.ONE_ANSWER, "a set of survivors for a round that this site has answered")
-            case _:
-                raise SecaggError(Check.OUT_OF_ORDER, "a request for masks before this site has uploaded")
+            case phase:
+                raise out_of_turn(Kind.PAIR_MASKS_REQUEST, phase)
 
     def _vote(self, raw: bytes, request: bytes) -> list[SiteEffect]:
         match self._phase:
@@ -289,12 +270,8 @@ class Participant:
                 record = frame(Record.VOTE, reply_fields(voted.survivors, request, message))
                 self._phase = voted
                 return [Log((record,)), _FORGET_MASKS, self._reply(request, message)]
-            case ConsistencyChecked():
-                raise SecaggError(Check.ONE_VOTE, "a second set of survivors for one round")
-            case SharesRevealed():
-                raise SecaggError(Check.ONE_ANSWER, "a set of survivors for a round that this site has answered")
-            case _:
-                raise SecaggError(Check.OUT_OF_ORDER, "a set of survivors before this site has uploaded")
+            case phase:
+                raise out_of_turn(Kind.SURVIVORS, phase)
 
     def _answer(self, raw: bytes, request: bytes) -> list[SiteEffect]:
         match self._phase:
@@ -305,51 +282,8 @@ class Participant:
                 forgotten = () if isinstance(phase, ConsistencyChecked) else (_FORGET_MASKS,)
                 self._phase = answered
                 return [Log((record,)), *forgotten, self._reply(request, message)]
-            case SharesRevealed():
-                raise SecaggError(Check.ONE_ANSWER, "a second request to open masks of one round")
-            case _:
-                raise SecaggError(Check.OUT_OF_ORDER, "a request to open masks before this site has uploaded")
-
-    def _accept(self, raw: bytes, request: bytes, vector: bytes | bytearray | memoryview) -> list[SiteEffect]:
-        """Take the opened sum of the last round entered; one that was taken before is the same again.
-
-        Whether it moves anything is for its receiver to say: an aggregator may have lost what followed from it.
-        """
-        decided: tuple[int, ...] = ()
-        match self._phase:
-            case Contributing():
-                raise SecaggError(Check.OUT_OF_ORDER, "a sum is opened while this site still makes its update")
-            case ConsistencyChecked() | SharesRevealed() as phase:
-                decided = phase.survivors
-        due = self._due
-        opened = due.accept(raw, vector, decided)
-        stranger = self._phase is None and self._site.member in opened.survivors
-        require(
-            not stranger, Check.SURVIVORS, "a sum with this site among its survivors, which added nothing to it"
-        )
-        require(
-            self._accepted in (b"", request),
-            Check.SUM,
-            "a second, different sum of a round is opened to this site",
-        )
-        self._accepted = request
-        return [SumAccepted(opened, due.start.subject.state_digest)]
-
-    @property
-    def _due(self) -> AwaitedSum:
-        """Return what is known of the sum of the last round that this site has entered.
-
-        Raises:
-            SecaggError: OUT_OF_ORDER: there is none.
-        """
-        if self._awaited is None:
-            raise SecaggError(Check.OUT_OF_ORDER, "an opened sum of a round that this site has not entered")
-        return self._awaited
-
-    def _forget_awaited(self) -> None:
-        if self._awaited is not None:
-            self._awaited.erase()
-        self._awaited, self._accepted = None, b""
+            case phase:
+                raise out_of_turn(Kind.UNMASK_REQUEST, phase)
 
     def _reply(self, request: bytes, message: bytes) -> Send:
         self._sent[request] = Send(message)
@@ -357,50 +291,39 @@ class Participant:
 
     def _leave_session(self) -> None:
         self.drop_out()
-        self._forget_awaited()
+        self._acceptance.renew(None)
         if isinstance(self._setup, Agreed | Advertised | Drawing):
             self._setup.erase()
         if self._session is not None:
             self._session.erase()
         self._session, self._sent = None, {}
 
-    def _restore(self, log: bytes) -> None:
-        for entry in entries(log):
-            match entry.record, self._phase:
-                case Record.HISTORY, _:
-                    self._history = read_history(entry.fields, self._settled)
-                case Record.UPLOAD, _:
-                    key = self._settled.get(MASKS_KEY) or b""
-                    self._phase, self._awaited, self._start, message = read_upload(self._site, entry.fields, key)
-                    self._sent = {self._start: Send(message, entry.vector)}
-                    self._note_sent(self._phase)
-                case Record.PAIR_MASKS, (Uploaded() | MasksWrapped()) as phase:
-                    survivors, request, message = read_reply(entry.fields)
-                    self._phase = MasksWrapped(_uploaded(phase), survivors)
-                    self._reply(request, message)
-                case Record.VOTE, (Uploaded() | MasksWrapped()) as phase:
-                    survivors, request, message = read_reply(entry.fields)
-                    self._phase = ConsistencyChecked(_uploaded(phase), survivors)
-                    self._reply(request, message)
-                case Record.ANSWER, (Uploaded() | MasksWrapped() | ConsistencyChecked()) as phase:
-                    survivors, request, message = read_reply(entry.fields)
-                    uploaded = _uploaded(phase)
-                    self._phase = after_answer(uploaded, survivors)
-                    self._history.answered(uploaded.fingerprint, uploaded.context.computed, survivors)
-                    self._reply(request, message)
-                case _:
-                    raise LocalProtocolError(f"the write-ahead log has a {entry.record.name} out of order")
-
 
 _FORGET_MASKS: Final = Remember(((MASKS_KEY, bytes(ENVELOPE_KEY_BYTES)),))
 """Whoever has the log alone cannot read the masks in it."""
-
-
-def _uploaded(phase: Uploaded | MasksWrapped | ConsistencyChecked) -> Uploaded:
-    return phase if isinstance(phase, Uploaded) else phase.uploaded
 
 
 def _known(session: Session | None) -> Session:
     if session is None:
         raise LocalProtocolError("no session")
     return session
+
+
+_TWICE: Final = {
+    Kind.PAIR_MASKS_REQUEST: ("a request for masks", "a set of survivors for a round that this site has answered"),
+    Kind.SURVIVORS: ("a set of survivors", "a set of survivors for a round that this site has answered"),
+    Kind.UNMASK_REQUEST: ("a request to open masks", "a second request to open masks of one round"),
+}
+"""What a message is, and what it is once this site has answered."""
+
+
+def out_of_turn(kind: Kind, phase: RoundPhase | None) -> SecaggError:
+    """Return the refusal of a message that the present phase of a round does not take, to be raised."""
+    what, again = _TWICE[kind]
+    match phase:
+        case ConsistencyChecked():
+            return SecaggError(Check.ONE_VOTE, "a second set of survivors for one round")
+        case SharesRevealed():
+            return SecaggError(Check.ONE_ANSWER, again)
+        case _:
+            return SecaggError(Check.OUT_OF_ORDER, f"{what} before this site has uploaded")

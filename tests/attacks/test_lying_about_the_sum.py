@@ -71,10 +71,10 @@ class SumLies(Wire):
 
     def refusal(self, member: int, told: Announcement) -> Check:
         """Return with which check a site refuses an opened sum; it must be as it was."""
-        before = (self.sites[member].phase, self.sites[member]._accepted)
+        before = (self.sites[member].phase, self.sites[member]._acceptance.accepted)
         with pytest.raises(SecaggError) as refused:
             self.take(member, told)
-        assert before == (self.sites[member].phase, self.sites[member]._accepted)
+        assert before == (self.sites[member].phase, self.sites[member]._acceptance.accepted)
         return refused.value.check
 
 
