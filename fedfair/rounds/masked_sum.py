@@ -90,7 +90,6 @@ class MaskedSumRound:
         self._protection = protection
         self._subject = subject
         self._members = {protection.index(name): name for name in cohort}
-        self._away: set[int] = set()
         self._out: set[int] = set()
         self._outgoing: list[OutgoingMessage] = []
         self._suspicions: list[Suspicion] = []
@@ -264,11 +263,13 @@ class MaskedSumRound:
             case Step.UPLOAD:
                 raise LocalProtocolError("a masked upload is a message and goes through receive()")
             case Step.LEAVE:
-                return self._after_leaving(index)
+                return MemberStanding.ABSTAINED if index in self._out else MemberStanding.AWAY
+            case Step.RETURN if index in self._out:
+                return MemberStanding.ABSTAINED
             case Step.RETURN:
-                return self._after_returning(index)
+                self._take(self._protection.server.returned(index))
+                return MemberStanding.ASKED
             case Step.LAPSE:
-                self._away.discard(index)
                 self._take(self._protection.server.gone(index))
                 return MemberStanding.LAPSED
             case Step.ABSTAIN | Step.EXPEL:
@@ -279,22 +280,8 @@ class MaskedSumRound:
         """Close the present phase of the protocol with the members that have answered."""
         self._take(self._protection.server.deadline())
 
-    def _after_leaving(self, index: int) -> MemberStanding:
-        if index in self._out:
-            return MemberStanding.ABSTAINED
-        self._away.add(index)
-        return MemberStanding.AWAY
-
-    def _after_returning(self, index: int) -> MemberStanding:
-        self._away.discard(index)
-        if index in self._out:
-            return MemberStanding.ABSTAINED
-        self._take(self._protection.server.returned(index))
-        return MemberStanding.ASKED
-
     def _leave_out(self, index: int) -> None:
         """Go on without a member; its next sum begins with new keys."""
-        self._away.discard(index)
         self._out.add(index)
         self._protection.note_keys(self._protection.name(index), b"")
         self._take(self._protection.server.gone(index))
