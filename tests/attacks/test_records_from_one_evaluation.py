@@ -28,7 +28,6 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import check_policy
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms
-from fedfair.secagg.effects import ServerEffect
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.server import Server
 from fedfair.statistics.table import Purpose
@@ -179,12 +178,12 @@ class WatchingServer(Server):
 
     seen: tuple[OpenedSum, ...] = ()
 
-    def _close_answers(self) -> list[ServerEffect]:
-        start = self._current.start
-        effects = super()._close_answers()
-        if self._opened is not None and start.purpose == "evaluation":
-            self.seen += (self._opened,)
-        return effects
+    def take_sum(self) -> OpenedSum:
+        opened, record = super().take_sum(), self.round_record
+        assert record is not None
+        if record.start.purpose == "evaluation":
+            self.seen += (opened,)
+        return opened
 
 
 def test_what_is_opened_under_masks_is_the_sum_of_rounded_losses_and_tells_nobody(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ from fedfair.policy.plan_check import PolicyError, check_policy
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.effects import ServerEffect
 from fedfair.secagg.fixedpoint import decode_body, packed_body
 from fedfair.secagg.opened_sum import OpenedSum, body_code
 from fedfair.secagg.server import Server
@@ -100,23 +99,23 @@ class RobbingServer(Server):
     claims: NDArray[np.float64] | None = None  # the change of the model that it wants
     seen: tuple[OpenedSum, ...] = ()  # the training sums that it has really opened
 
-    def _close_answers(self) -> list[ServerEffect]:
-        start = self._current.start
-        effects = super()._close_answers()
-        opened, told = self._opened, self._announcement
-        if opened is None or told is None or start.purpose != "training":
-            return effects
-            # The product makes the body into the model, so this aggregator keeps its own copy.
+    def take_sum(self) -> OpenedSum:
+        opened, told, record = super().take_sum(), self.announcement, self.round_record
+        assert record is not None
+        start = record.start
+        if told is None or start.purpose != "training":
+            return opened
+        # The product makes the body into the model, so this aggregator keeps its own copy.
         self.seen += (replace(opened, body=opened.body.copy()),)
         if self.claims is not None:
-            code = body_code(self._terms, start, self._shapes["training"])
+            code = body_code(self._terms, start, self._sums._shapes["training"])
             assert np.abs(self.claims).max() < start.clips[0]
             units = np.rint(opened.weight * self.claims / code.step(start.clips[0])).astype(np.int64)
             words = units.astype(np.int32).view(np.uint32)
-            self._announcement = replace(told, vector=packed_body(words, self._terms.ring_bits))
-            self._opened = replace(opened, body=decode_body(words, code, self._body_dtype))
+            self._outcome.announcement = replace(told, vector=packed_body(words, self._terms.ring_bits))
             self.claims = None
-        return effects
+            return replace(opened, body=decode_body(words, code, self._sums._opening.body_dtype))
+        return opened
 
 
 def robbing_plan(*, check_sums: bool) -> Plan:

@@ -198,10 +198,10 @@ def test_rubbish_changes_no_site_and_no_aggregator(kind: Kind, tail: bytes, stag
         with pytest.raises(SecaggError):
             site.receive(raw, lies.model)
         assert before == (site.phase, site.session, dict(site._sent), site._setup)
-    state = (lies.server.state, dict(lies.server._phase.asked), dict(lies.server._received))
+    state = (lies.server.state, dict(lies.server._phase.asked), dict(lies.server._phases.received))
     with pytest.raises(SecaggError):
         lies.server.receive(1, raw)
-    assert state == (lies.server.state, dict(lies.server._phase.asked), dict(lies.server._received))
+    assert state == (lies.server.state, dict(lies.server._phase.asked), dict(lies.server._phases.received))
 
 
 def test_every_bit_of_every_message_of_a_real_round_matters() -> None:
