@@ -24,7 +24,6 @@ from collaborator.plan_change import state_stem
 from collaborator.request_record import ANSWERED
 from collaborator.run_store import RunStore
 from collaborator.variate_store import VariateStore
-from fedfair.aggregation.control_variates import NEVER, round_of
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import ApprovalError, DataError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
@@ -55,10 +54,11 @@ from fedfair.run.saved_model import TrainedModel, read_saved, sites_digest
 from fedfair.run.state import RunState
 from fedfair.store.long_vectors import IN_MEMORY
 from fedfair.store.table_file import TableFile
+from fedfair.terms.variates.state import NEVER, round_of
 
 if TYPE_CHECKING:
+    from fedfair.terms.variates.site import KeptVariate
     from fedfair.training.binding import PlanBinding
-    from fedfair.training.own_variates import KeptVariate
 
 _SAYS_SAME_SITES = (
     "ask the lead to freeze the plan again with `fedfair plan freeze --from`, or to remove same_sites from "
@@ -271,9 +271,10 @@ def _check_remembered(
     state_folder: Path, participant: ParticipantId, plan: Plan, begun: RunState, dimension: int
 ) -> None:
     """Refuse to begin without what the state counts of this site."""
-    if begun.variates is None:
+    counted = begun.terms.get("variates")
+    if counted is None:
         return
-    number = round_of(begun.variates, plan.federation.collaborators, participant)
+    number = round_of(counted, plan.federation.collaborators, participant)
     length = 0 if keeps_own_thresholds(plan) else dimension
     if number != NEVER and EarlierVariates(state_folder, participant, plan, length, begun).found(number) is None:
         raise StateError(

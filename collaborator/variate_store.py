@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfair.aggregation.control_variates import Variate
 from fedfair.errors import StateError
 from fedfair.ids import RoundNumber
 from fedfair.store.atomic_file import OWNER_ONLY, replace_file
 from fedfair.store.disk import writing
-from fedfair.training.own_variates import KeptVariate, staying_rounds
+from fedfair.terms.variates.site import KeptVariate, staying_rounds
+from fedfair.terms.variates.state import Variate
 
 _MARK = b"fedfair variate\n"
 _DIGEST_BYTES = 32

@@ -17,7 +17,6 @@ from fedfair.plan.derived import (
     published_sites,
     quorum,
 )
-from fedfair.plan.known_groups import names_groups
 from fedfair.plan.public_keys import UNPINNED_REMEDY, parse_public_key
 from fedfair.plan.schema import Plan
 from fedfair.secagg.graph_terms import ALL, AUTO, VANISHING, GraphTerms, bits, graph_terms
@@ -33,6 +32,7 @@ from fedfair.secagg.params import (
     threshold,
 )
 from fedfair.secagg.signing import Member, Roster
+from fedfair.terms.table import shown_by_terms
 
 MIN_PAIR = 2
 """Contributors of a sum from which each of them can take its own part away, and has the other's."""
@@ -176,16 +176,7 @@ def guarantee(plan: Plan) -> str:
             "above 0; two evaluations over different sites show the losses and the number of records of the site "
             "that is left out, unless its policy.evaluation_cohort is same"
         )
-        if plan.training.control_variates:
-            words += (
-                "; training.control_variates: true shows the weight of the sites that a round counts for the "
-                "first time, and so that of a site that joins late and alone"
-            )
-        if names_groups(plan):
-            words += (
-                f"; training.algorithm: {plan.training.algorithm} shows how many records of each group a site "
-                "that is left out has, since only who takes part changes these numbers from round to round"
-            )
+        words += shown_by_terms(plan)
     words += "; " + _check_in_words(plan)
     if fewest == MIN_PAIR:
         words += "; every site sees each opened sum, so where two sites make it, each can read the other's part"

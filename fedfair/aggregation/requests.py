@@ -8,14 +8,14 @@ anything about a site. Bytes and signatures are the wire's business. No torch.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.control_variates import CountedVariates
-from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.loss_histogram import HistogramSpec
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.aggregation.running_sum import Totals
@@ -97,8 +97,7 @@ class SumRequest:
         attempt: 1, or more after a sum that lost its quorum; part of what seeds the local draws.
         spec: the shape of every contribution.
         query: what an exact evaluation asks; None with any other purpose.
-        variates: what the state counts of control variates, in a round that they correct; otherwise None.
-        groups: the weights of groups in the state, in a round whose sum tells of groups; otherwise None.
+        terms: in a round, the states of the plan's terms that sites read, by slot (`terms.table`).
         loss_unit: how many natural units one loss of the local steps has (`target_scaling.py`).
     """
 
@@ -107,8 +106,7 @@ class SumRequest:
     attempt: int
     spec: SumSpec
     query: QueryStep | None = None
-    variates: CountedVariates | None = None
-    groups: GroupWeights | None = None
+    terms: Mapping[str, Any] = field(default_factory=dict, hash=False)
     loss_unit: float = 1.0
 
     @property

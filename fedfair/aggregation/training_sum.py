@@ -7,103 +7,63 @@ that nothing but the result has the size of the model.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.header import NO_RECORDS, Bits, Everything, Field, Header, Number, one_of
+from fedfair.aggregation.header import NO_RECORDS, Bits, Everything, Field, Header, Number
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.errors import RemoteProtocolError
-from fedfair.plan.algorithms import AlgorithmName
-from fedfair.plan.known_groups import group_count
-from fedfair.plan.schema import Plan
 
 BLOCK = 1 << 16
 
-_UPDATE = Everything(
+UPDATE = Everything(
     "as the change of the model beside it, a function of all records of a batch: policy.min_collaborators, "
     "policy.mode, privacy.sample_level"
 )
+"""How much a number tells that is made from all records of a batch."""
 
-_FIELDS = (
-    Field("weight", Number.WEIGHT, lone=Bits(0)),
-    Field("new_weight", Number.COUNT, lone=Bits(0)),
-    Field("threshold", Number.REAL, lone=_UPDATE),
-    Field("curvature", Number.REAL, lone=_UPDATE),
-)
-"""The fields of one number that the header of a training sum may have, in the order of all headers."""
+_WEIGHT = Field("weight", Number.WEIGHT, lone=Bits(0))
+_THRESHOLD = Field("threshold", Number.REAL, lone=UPDATE)
 
 
-@functools.cache
-def layout_with(names: frozenset[str], groups: int = 0) -> Header:
-    """Return the header of the training sums that have these fields.
+def training_header(further: Iterable[Field] = ()) -> Header:
+    """Return the header of training sums: weight, single counts, change of the threshold, the rest.
 
     Args:
-        names: of the fields with one number.
-        groups: of how many groups the sums tell the records and their losses; 0 for no fields of groups.
+        further: the fields that the terms of a plan add.
     """
-    told = Everything("a group may be one record: policy.reveals must name group-losses, policy.algorithms")
-    of_groups = (
-        Field("group_counts", Number.COUNT, (groups,), lone=one_of(max(groups, 1))),
-        Field("group_losses", Number.REAL, (groups,), lone=told),
-    )
-    return Header(*(field for field in _FIELDS if field.name in names), *(of_groups if groups else ()))
+    fields = tuple(further)
+    counts = [each for each in fields if each.number is Number.COUNT and not each.shape]
+    return Header(_WEIGHT, *counts, _THRESHOLD, *(each for each in fields if each not in counts))
 
 
-TRAINING_LAYOUT = layout_with(frozenset({"weight", "threshold"}))
+TRAINING_LAYOUT = training_header()
 """The header of most training sums: a site's weight, and its change of the threshold times that."""
-
-COUNTING_LAYOUT = layout_with(frozenset({"weight", "new_weight", "threshold"}))
-"""The same under control variates: in between, a site's weight again where no sum has counted it before, or 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class RoundSum:
-    """The training sum of one algorithm.
+class Divisor:
+    """The number that divides the summed change of the model.
 
     Attributes:
-        further: the fields of its header beside those of `TRAINING_LAYOUT` and of groups.
-        divisor: the field whose total divides the summed change of the model.
-        divisors: the same in words, for more than one site.
-        remedy: what helps where these do not add up to a positive number.
+        name: of a field of the header.
+        words: for more than one site's.
+        remedy: what helps where the total is no positive number.
     """
 
-    further: frozenset[str] = frozenset()
-    divisor: str = "weight"
-    divisors: str = "weights"
+    name: str = "weight"
+    words: str = "weights"
     remedy: str = "look at the collaborators' sample counts"
 
 
-_WEIGHTED_MEAN = RoundSum()
-_ROUND_SUMS: Mapping[AlgorithmName, RoundSum] = {
-    "qffl": RoundSum(
-        frozenset({"curvature"}), "curvature", "curvatures", "lower training.options.loss_power or learning_rate"
-    ),
-}
-"""The sums that are divided by something else than the weights, or that carry further numbers."""
-
-
-def round_sum(plan: Plan) -> RoundSum:
-    """Return what a plan's training sums carry and are divided by."""
-    return _ROUND_SUMS.get(plan.training.algorithm, _WEIGHTED_MEAN)
-
-
-def training_layout(plan: Plan, classes: int) -> Header:
-    """Return the header of a plan's training sums.
-
-    Args:
-        plan: the plan.
-        classes: how many there are.
-    """
-    counting = {"new_weight"} if plan.training.control_variates else set()
-    names = frozenset({"weight", "threshold"}) | round_sum(plan).further | counting
-    return layout_with(names, group_count(plan, classes))
+WEIGHTS = Divisor()
 
 
 def check_mean(
-    vector: NDArray[np.floating], total: NDArray[np.floating], weight: float, summed: RoundSum = _WEIGHTED_MEAN
+    vector: NDArray[np.floating], total: NDArray[np.floating], weight: float, by: Divisor = WEIGHTS
 ) -> None:
     """Refuse a total whose mean cannot be added to `vector`, and change nothing.
 
@@ -111,16 +71,16 @@ def check_mean(
         vector: float array (d,), the global model.
         total: float array (d,), the weighted sum of the changes.
         weight: the sum of the weights.
-        summed: what takes their place, for words.
+        by: what takes their place, for words.
 
     Raises:
         RemoteProtocolError: the weight is not a positive number, or the new model would not be finite.
     """
     if not (np.isfinite(weight) and weight > 0):
         raise RemoteProtocolError(
-            f"the {summed.divisors} of this round add up to {weight}, which is not a positive number"
+            f"the {by.words} of this round add up to {weight}, which is not a positive number"
             + (f": {NO_RECORDS}" if weight == 0 else ""),
-            summed.remedy,
+            by.remedy,
         )
     if vector.size == 0:
         return

@@ -15,10 +15,10 @@ may be the model before round 1. Where evaluations carry noise nothing is chosen
 An exact evaluation that cannot be finished is given up, and the intervals of the histogram stand: no site answers
 one request about one model twice, so it cannot be begun again.
 
-What is done with the mean of the changes is `aggregation.server_optimizer`'s. Source: Algorithm 1 of the FedSRCVaR
-paper (lines 3 and 11: broadcast, weighted mean, projection of the threshold on [0, B]). The projection is here and
-nowhere else, because projecting at the collaborators would break the equality of one local step with centralised
-descent.
+What is done with the mean of the changes is the business of the plan's terms (`terms.table`). Source: Algorithm 1
+of the FedSRCVaR paper (lines 3 and 11: broadcast, weighted mean, projection of the threshold on [0, B]). The
+projection is here and nowhere else, because projecting at the collaborators would break the equality of one local
+step with centralised descent.
 """
 
 from __future__ import annotations
@@ -30,35 +30,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.clip_rule import ClipRule, clip_rule
-from fedfair.aggregation.control_variates import CountedChange, VariateRule
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation, Evaluator
 from fedfair.aggregation.feature_scaling import scaling_from_sums
-from fedfair.aggregation.group_weights import GroupRule
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.model_layout import Layout
-from fedfair.aggregation.own_thresholds import OwnThresholdRule
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.radix_select import STEPS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.aggregation.sum_kinds import sum_kind, sum_specs
 from fedfair.aggregation.survey import SurveySummary, summarised, survey_layout
 from fedfair.aggregation.target_scaling import loss_unit, scaled_columns, summed_units
-from fedfair.aggregation.training_sum import IterateMean, check_mean, round_sum, training_layout
+from fedfair.aggregation.training_sum import IterateMean, check_mean
 from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import (
     carries_scaling,
-    is_masked,
     is_unevaluated,
     keeps_best,
     keeps_own_thresholds,
     learns_threshold,
     protects_records,
-    sites_remember,
     standardises,
     threshold_limit,
 )
@@ -77,6 +70,8 @@ from fedfair.run.which_model import WhichModel
 from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 from fedfair.store.long_vectors import IN_MEMORY, VectorRoom
+from fedfair.terms.table import PlanTerms, divisor_of, training_layout
+from fedfair.terms.term import Moved, OpenedRound, TermSetting
 
 _UNSCALED = frozenset({Stage.SURVEY, Stage.STANDARDISATION})
 """The stages before any scaling is known."""
@@ -136,14 +131,9 @@ class RunRules:
         self._units = summed_units(plan.task.loss, schema)
         self._specs = sum_specs(plan, layout, schema)
         self.evaluator = Evaluator.from_plan(plan, schema)
-        self._optimizer = ServerOptimizer(plan, layout, room)
-        self._clips: ClipRule | None = clip_rule(plan) if is_masked(plan) else None
-        self._sum, self._header = round_sum(plan), training_layout(plan, schema.classes)
+        self._divisor, self._header = divisor_of(plan), training_layout(plan, schema.classes)
+        self._terms = PlanTerms(TermSetting(plan, layout, schema.classes, room))
         self._survey = survey_layout(plan, schema)
-        self._groups = GroupRule.of_plan(plan, schema.classes)
-        self._variates: VariateRule | OwnThresholdRule | None = None
-        if sites_remember(plan):
-            self._variates = OwnThresholdRule(plan) if keeps_own_thresholds(plan) else VariateRule(plan, layout)
 
     def which(self, state: RunState) -> WhichModel:
         """Return which of the run's models is the global model of a state: at its end, the output model."""
@@ -190,23 +180,18 @@ class RunRules:
             self._first(),
             GlobalModel(np.array(vector, self._layout.dtype), initial_threshold(self._plan, scaling)),
             scaling=scaling,
-            clip=None if self._clips is None else self._clips.first,
-            moments=self._optimizer.first_moments,
-            variates=None if self._variates is None else self._variates.first,
-            groups=None if self._groups is None else self._groups.first,
+            terms=self._terms.first,
             mean=IterateMean(np.zeros(self._layout.dimension)) if self._schedule.averages else None,
         )
 
     def housed(self, state: RunState) -> RunState:
-        """Return the same state with its moments in the room of these rules.
+        """Return the same state with the long vectors of its terms in the room of these rules.
 
         Raises:
             OSError: there is no room.
         """
-        if state.moments is None:
-            return state
-        moments = self._optimizer.housed(state.moments)
-        return state if moments is state.moments else replace(state, moments=moments)
+        terms = self._terms.housed(state.terms)
+        return state if terms is state.terms else replace(state, terms=terms)
 
     def may_be(self, state: RunState) -> bool:
         """Return whether a run of this plan can come to a state, as far as its stage and the shapes of it tell.
@@ -237,10 +222,8 @@ class RunRules:
             and (scaling is None or is_scaled)
             and is_scaled == (self._is_scaled and not (schedule.at(When.SCALING) and state.stage in _UNSCALED))
             and self._may_have(state.survey, state.stage)
-            and self._optimizer.may_have(state.moments)
             and all(kept is None or kept.header.shape == (length,) for kept in sums)
-            and self._may_count(state)
-            and self._may_weigh(state)
+            and self._terms.may_be(state.terms, done)
         )
 
     def _may_have(self, survey: OpenedSurvey | None, stage: Stage) -> bool:
@@ -249,20 +232,6 @@ class RunRules:
         if survey is None:
             return True
         return spec is not None and stage is not Stage.SURVEY and survey.header.shape == (spec.header_length,)
-
-    def _may_count(self, state: RunState) -> bool:
-        """Return whether what is counted of control variates can be."""
-        rule, counted = self._variates, state.variates
-        if rule is None or counted is None:
-            return rule is None and counted is None
-        return rule.may_be(counted, state.rounds_done)
-
-    def _may_weigh(self, state: RunState) -> bool:
-        """Return whether the weights of groups can be."""
-        rule, held = self._groups, state.groups
-        if rule is None or held is None:
-            return rule is None and held is None
-        return rule.may_be(held)
 
     def _is_query(self, query: ExactQuery | None) -> bool:
         """Return whether this is a query of the plan with a step to be asked."""
@@ -293,7 +262,7 @@ class RunRules:
         if not purpose.statistic.is_round:
             return asked
         unit = loss_unit(self._plan.task.loss, state.scaling)
-        return replace(asked, variates=state.variates, groups=state.groups, loss_unit=unit)
+        return replace(asked, terms=self._terms.told(state.terms), loss_unit=unit)
 
     # -------------------------------------------------------------- what an opened sum does
 
@@ -328,8 +297,6 @@ class RunRules:
             after = replace(state, survey=OpenedSurvey(totals.header, tuple(sorted(members))))
         else:
             after = with_scaling(self._plan, state, scaling_from_sums(totals.header, self._units))
-        if self._clips is not None and state.clip is not None:
-            after = replace(after, clip=self._clips.after(state.clip, totals.sizes))
         stepped = self._closed(state, after, request.purpose, totals.contributors, evaluation, is_best=is_best)
         progress = replace(stepped.progress, replaced=totals.replaced, replacing=totals.replacing)
         return Stepped(stepped.state, progress)
@@ -388,32 +355,26 @@ class RunRules:
     def _trained(self, state: RunState, totals: Totals, members: Collection[str]) -> RunState:
         """Step with the mean change sum(w dtheta) / W, sum(w dc) / W; project the threshold on [0, B].
 
-        What takes the place of W is the algorithm's: see `training_sum.RoundSum`.
+        What takes the place of W, and what else becomes of the round, is the terms' of the plan.
         """
         sums = self._header.read(totals.header)
         weight, weighted_change = float(sums["weight"]), float(sums["threshold"])
-        divisor = float(sums[self._sum.divisor])
-        unit = loss_unit(self._plan.task.loss, state.scaling)
-        check_mean(state.model.vector, totals.body, divisor, self._sum)
+        divisor, unit = float(sums[self._divisor.name]), loss_unit(self._plan.task.loss, state.scaling)
+        check_mean(state.model.vector, totals.body, divisor, self._divisor)
         self._check_threshold_sum(state, weighted_change, weight)
-        vector, threshold, moments = self._optimizer.stepped(
-            state.model.vector,
-            state.model.threshold,
-            state.moments,
-            MeanChange(totals.body, weighted_change, divisor, totals.used_up and self._variates is None, unit),
+        opened = OpenedRound(
             RoundNumber(state.rounds_done + 1),
+            totals.body,
+            {name: sums[name] for name in sums.dtype.names or ()},
+            divisor,
+            unit,
+            members,
+            totals.sizes,
+            totals.used_up,
         )
-        self._check_threshold(state, threshold)
-        if self._variates is not None and state.variates is not None:
-            new_weight = float(sums["new_weight"]) if self._training.control_variates else 0.0
-            change = CountedChange(totals.body, weighted_change, weight, new_weight, unit)
-            number = RoundNumber(state.rounds_done + 1)
-            state = replace(state, variates=self._variates.after(state.variates, change, number, members))
-        if self._groups is not None and state.groups is not None:
-            told = np.array(sums["group_counts"]), np.array(sums["group_losses"]) / unit
-            number = RoundNumber(state.rounds_done + 1)
-            state = replace(state, groups=self._groups.after(state.groups, *told, number))
-        return replace(self._after_round(state, vector, threshold), moments=moments)
+        terms, model = self._terms.after(state.terms, opened, Moved(state.model.vector, state.model.threshold))
+        self._check_threshold(state, model.threshold)
+        return replace(self._after_round(state, model.vector, model.threshold), terms=terms)
 
     def _after_round(self, state: RunState, vector: NDArray[np.floating], threshold: float) -> RunState:
         """Return the state after a round; the paper averages theta^1 (the initial one) to theta^T."""

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from fedfair.errors import LocalProtocolError
 from fedfair.run.history_digest import history_digest
 from fedfair.run.state import RunState
-from fedfair.run.state_slots import SLOTS, Slot, Vectors
+from fedfair.run.state_slots import SLOTS
+from fedfair.terms.slot import Slot, Vectors
 
 FIRST_MOMENTS, SECOND_MOMENTS = "moments.first", "moments.second"
 
@@ -42,9 +43,9 @@ def known_sha256(state: RunState) -> dict[str, bytes]:
     """Return the SHA-256 (32 bytes) of the long vectors of a snapshot, by name; a state computes each once."""
     return {
         _full(name, inner): digest
-        for name, slot in SLOTS.items()
-        if getattr(state, name) is not None
-        for inner, digest in slot.known_sha256(getattr(state, name)).items()
+        for name, fact in state.facts.items()
+        if fact is not None
+        for inner, digest in SLOTS[name].known_sha256(fact).items()
     }
 
 
@@ -52,8 +53,8 @@ def snapshot_of(state: RunState) -> RunSnapshot:
     """Return the snapshot of a state."""
     packed: dict[str, object] = {}
     vectors: dict[str, NDArray[np.floating]] = {}
-    for name, slot in SLOTS.items():
-        fact = getattr(state, name)
+    for name, fact in state.facts.items():
+        slot = SLOTS[name]
         packed[name] = None if fact is None else slot.form.dump_python(slot.fields(fact))
         if fact is not None:
             vectors |= {_full(name, inner): vector for inner, vector in slot.vectors(fact).items()}
@@ -79,7 +80,7 @@ def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:
             f"a snapshot at stage {stage!r} with {names} does not fit this training run",
             "it belongs to another plan; start the run again",
         ) from error
-    return RunState(**facts, history_digest=history_digest(facts["history"]))
+    return RunState.of_facts(facts, history_digest(facts["history"]))
 
 
 def _read(slot: Slot[Any, Any], packed: object) -> Any:  # noqa: ANN401 - as the slot has it
@@ -95,7 +96,7 @@ def _read(slot: Slot[Any, Any], packed: object) -> Any:  # noqa: ANN401 - as the
 def _fact(name: str, fields: Any, vectors: Vectors, initial: RunState) -> Any:  # noqa: ANN401 - as the slot has it
     """Return one fact of a state; raises KeyError or ValueError where it does not fit the run."""
     slot = SLOTS[name]
-    if slot.planned and (fields is None) != (getattr(initial, name) is None):
+    if slot.planned and (fields is None) != (initial.facts[name] is None):
         raise ValueError(name)
     if fields is None:
         return None

@@ -9,23 +9,23 @@ Numbers are hashed by their bits, so two machines agree exactly where they hold 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedfair.aggregation.control_variates import CountedVariates
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
-from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
-from fedfair.aggregation.server_optimizer import Moments
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.history_digest import NO_HISTORY
 from fedfair.run.opened_survey import OpenedSurvey
 from fedfair.run.progress import Stage
-from fedfair.run.state_slots import RARE, SLOTS, Slot
+from fedfair.run.state_slots import RARE, SLOTS
 from fedfair.signed_message import labelled_message
+from fedfair.terms.slot import Slot
+from fedfair.terms.table import TERM_SLOTS, TermStates
 
 LABEL = "fedfair/run-state/2"
 
@@ -39,12 +39,7 @@ class RunState:
         model: the global model and its threshold; no array of a state is ever changed.
         rounds_done: training rounds that are behind it.
         scaling: the feature scaling; None where the plan wants none, and before its sum.
-        clip: the largest change of one parameter that the next masked sum takes unclipped; None where nothing is
-            clipped.
-        moments: the memory of the server optimizer; None where it has none.
-        variates: what is counted of control variates, or of thresholds that sites keep to themselves; None where
-            the plan has neither.
-        groups: the adversary's weights of groups; None where the plan's sums tell of none.
+        terms: what the terms of the plan keep, by slot (`terms.table`); nothing for a term that keeps nothing.
         mean: the mean of the iterates; None where the plan keeps none.
         best: the model with the lowest objective so far; None before the first evaluation.
         last: the model of the last round, from which an extended run goes on, where the output model has taken its
@@ -66,10 +61,7 @@ class RunState:
     model: GlobalModel
     rounds_done: RoundNumber = RoundNumber(0)  # noqa: RUF009 - an int
     scaling: FeatureScaling | None = None
-    clip: float | None = None
-    moments: Moments | None = None
-    variates: CountedVariates | None = None
-    groups: GroupWeights | None = None
+    terms: TermStates = field(default_factory=dict)
     mean: IterateMean | None = None
     best: GlobalModel | None = None
     last: GlobalModel | None = None
@@ -89,6 +81,24 @@ class RunState:
         """Return the evaluation of the global model, at the end of training; there must have been one."""
         return self.final or self.history[-1]
 
+    @property
+    def clip(self) -> float | None:
+        """Return the largest change of one parameter that the next masked sum takes whole; None without masks."""
+        clip: float | None = self.terms.get("clip")
+        return clip
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Return every fact of the state by its slot; None where it has none."""
+        return {name: self.terms.get(name) if name in TERM_SLOTS else getattr(self, name) for name in SLOTS}
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any], history_digest: bytes) -> RunState:
+        """Return the state that has these facts; as `facts` gives them."""
+        kept = {name: fact for name, fact in facts.items() if name in TERM_SLOTS and fact is not None}
+        own = {name: fact for name, fact in facts.items() if name not in TERM_SLOTS}
+        return cls(**own, terms=kept, history_digest=history_digest)
+
     def digest(self, plan_digest: bytes) -> bytes:
         """Return 32 bytes that two states share exactly where they are the same state of the same plan.
 
@@ -98,7 +108,8 @@ class RunState:
         return hashlib.sha256(labelled_message(LABEL, self._parts(plan_digest))).digest()
 
     def _parts(self, plan_digest: bytes) -> list[bytes]:
-        told = {name: _digested(slot, getattr(self, name)) for name, slot in SLOTS.items()}
+        facts = self.facts
+        told = {name: _digested(slot, facts[name]) for name, slot in SLOTS.items()}
         told["history"] = self.history_digest
         parts = [told[name] for name in SLOTS if name not in RARE]
         rare = [told[name] for name in RARE]

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.evaluation_file import EvaluationRecord
 from fedfair.aggregation.evaluation_record import evaluation_record
@@ -50,6 +49,7 @@ from fedfair.tables.dataset import Splits
 from fedfair.tables.site_files import SiteFiles
 from fedfair.tables.source import load_federation, own_files
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
+from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.training.binding import bound
 
 HERE = RayCluster()

@@ -7,17 +7,24 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.group_weights import GroupRule
-from fedfair.aggregation.own_thresholds import ToldThreshold
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.ids import RoundNumber
+from fedfair.plan.known_groups import group_count
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.schema import Plan
 from fedfair.tables.dataset import Dataset
-from fedfair.training.group_sums import GroupSums, record_groups
+from fedfair.terms.group_weights.site import GroupSums, record_groups
+from fedfair.terms.group_weights.state import GroupRule
+from fedfair.terms.loss_powers.site import LossPowers
+from fedfair.terms.site_thresholds.state import ToldThreshold
 from fedfair.training.local_change import LocalChange
-from fedfair.training.loss_powers import LossPowers
 from fedfair.training.site_memory import GroupFactors, OwnStart, Remembered
+
+
+def adversary_of(plan: Plan, classes: int) -> GroupRule | None:
+    """Return the adversary of a plan whose sums tell of groups; None where they tell of none."""
+    groups = group_count(plan, classes)
+    return GroupRule(plan, groups) if groups else None
 
 
 class AlgorithmTerms:
@@ -33,7 +40,7 @@ class AlgorithmTerms:
         self._plan = plan
         self._told = ToldThreshold(plan, classes)
         self._powers = LossPowers.of_plan(plan, classes)
-        self._adversary = GroupRule.of_plan(plan, classes)
+        self._adversary = adversary_of(plan, classes)
         self._groups = record_groups(plan, records)
 
     @property

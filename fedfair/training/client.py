@@ -28,7 +28,6 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec, vector_sha256
 from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.target_scaling import AS_IT_IS, summed_units, target_scaling
-from fedfair.aggregation.training_sum import training_layout
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -51,6 +50,9 @@ from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
+from fedfair.terms.drift import Drift
+from fedfair.terms.table import training_layout
+from fedfair.terms.variates.site import Correction
 from fedfair.training.algorithm_terms import AlgorithmTerms
 from fedfair.training.assembly import local_steps, objective_of
 from fedfair.training.batches import batch_indices
@@ -60,10 +62,9 @@ from fedfair.training.dp_statistics import noised_column_sums, noised_evaluation
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan
 from fedfair.training.local_change import LocalChange, weighted
-from fedfair.training.local_sgd import Batch, Drift, LocalSteps
+from fedfair.training.local_sgd import Batch, LocalSteps
 from fedfair.training.model_draws import model_draws
 from fedfair.training.model_faults import training_faults
-from fedfair.training.own_variates import Correction
 from fedfair.training.placed_records import placed_records
 from fedfair.training.site_memory import OwnStart, Remembered
 from fedfair.training.statistics import (

@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.contribution import Contribution
-from fedfair.aggregation.header import Header
-from fedfair.aggregation.training_sum import layout_with
-from fedfair.training.group_sums import GroupSums
+from fedfair.aggregation.header import Field, Header
+from fedfair.aggregation.training_sum import training_header
+from fedfair.terms.group_weights.section import fields_of
+from fedfair.terms.group_weights.site import GroupSums
+from fedfair.terms.loss_powers.section import CURVATURE
+from fedfair.terms.variates.section import NEW_WEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,9 @@ class LocalChange:
     @property
     def layout(self) -> Header:
         """Return the header of the sums that it is added to."""
-        names = {"weight", "threshold"}
-        names |= set() if self.new_weight is None else {"new_weight"}
-        names |= set() if self.curvature is None else {"curvature"}
-        return layout_with(frozenset(names), 0 if self.groups is None else len(self.groups.counts))
+        fields: tuple[Field, ...] = () if self.new_weight is None else (NEW_WEIGHT,)
+        fields += () if self.curvature is None else (CURVATURE,)
+        return training_header(fields + (() if self.groups is None else fields_of(len(self.groups.counts))))
 
     @property
     def header(self) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from fedfair.errors import PlanError, TrainingError
 from fedfair.fairness.weighted_gradient import backward_weighted
 from fedfair.plan.learning_rates import LearningRates
 from fedfair.privacy.batch_parts import ALONE, BatchParts
+from fedfair.terms.drift import Drift
 from fedfair.training.flat_model import FlatModel
 
 
@@ -33,18 +34,6 @@ class Batch(NamedTuple):
     features: Tensor
     labels: Tensor
     weights: Tensor | None = None
-
-
-class Drift(NamedTuple):
-    """The addend of control variates to every gradient of a round.
-
-    Attributes:
-        model: tensor (d,) beside the model, in its width.
-        threshold: scalar tensor.
-    """
-
-    model: Tensor
-    threshold: Tensor
 
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]

@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.contribution import Contribution
-from fedfair.aggregation.control_variates import NEVER, CountedVariates, Variate, round_of
 from fedfair.aggregation.model_layout import Layout
-from fedfair.aggregation.own_thresholds import renewed_threshold
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
 from fedfair.errors import LocalProtocolError, StateError
@@ -25,7 +23,9 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import keeps_own_thresholds
 from fedfair.plan.known_groups import names_groups
 from fedfair.plan.schema import Plan
-from fedfair.training.own_variates import (
+from fedfair.terms.group_weights.state import GroupWeights
+from fedfair.terms.site_thresholds.state import renewed_threshold
+from fedfair.terms.variates.site import (
     NEW_RUN,
     Correction,
     KeptVariate,
@@ -33,6 +33,7 @@ from fedfair.training.own_variates import (
     VariateMemory,
     counted_variates,
 )
+from fedfair.terms.variates.state import NEVER, CountedVariates, Variate, round_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +165,10 @@ class StatedGroups:
     def correction(self, request: SumRequest, model: GlobalModel, weight: int) -> GroupFactors:
         """Return the factors of groups; see `SiteMemory.correction`. Raises LocalProtocolError without any."""
         del model, weight
-        if request.groups is None:
+        held = request.terms.get("groups")
+        if not isinstance(held, GroupWeights):
             raise LocalProtocolError(f"a request for {request.purpose.value} weighs no groups")
-        return GroupFactors(request.groups.factors)
+        return GroupFactors(held.factors)
 
     def adding(
         self,

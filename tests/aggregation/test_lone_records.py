@@ -35,7 +35,7 @@ from fedfair.aggregation.survey import (
     survey_counts,
 )
 from fedfair.aggregation.survey_grid import ColumnGrid
-from fedfair.aggregation.training_sum import layout_with
+from fedfair.aggregation.training_sum import training_header
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import Losses
 from fedfair.fairness.smoothing import SmoothedPlus
@@ -52,7 +52,10 @@ from fedfair.plan.losses import (
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy
 from fedfair.statistics.table import Purpose
-from fedfair.training.group_sums import GroupSums
+from fedfair.terms.group_weights.section import fields_of
+from fedfair.terms.group_weights.site import GroupSums
+from fedfair.terms.loss_powers.section import CURVATURE
+from fedfair.terms.variates.section import NEW_WEIGHT
 from fedfair.training.record_loss import record_loss
 from fedfair.training.statistics import evaluation_header, fill_row
 from tests import plans
@@ -131,7 +134,7 @@ def surveyed(draws: Draws) -> Headers:
         yield survey_counts(SurveyedRecords(row, draws.integers(0, 3, 1), missing), SURVEY)
 
 
-TRAINING = layout_with(frozenset({"weight", "new_weight", "threshold", "curvature"}), GROUPS)
+TRAINING = training_header((NEW_WEIGHT, CURVATURE, *fields_of(GROUPS)))
 
 
 def trained(draws: Draws) -> Headers:

@@ -22,14 +22,11 @@ import pytest
 
 from collaborator import masked_worker, plain_worker, run_follower
 from collaborator.masked_worker import MaskedWorker
-from fedfair.aggregation.control_variates import CountedVariates, Variate
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
-from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject
-from fedfair.aggregation.server_optimizer import Moments
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
@@ -37,18 +34,23 @@ from fedfair.plan.schema import Plan
 from fedfair.run.opened_survey import OpenedSurvey
 from fedfair.run.progress import Stage
 from fedfair.run.state import RunState
+from fedfair.run.state_slots import SLOTS
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import RoundSubject, session_identity
 from fedfair.statistics.table import Purpose
+from fedfair.terms.group_weights.state import GroupWeights
+from fedfair.terms.server_step.state import Moments
+from fedfair.terms.variates.site import Correction
+from fedfair.terms.variates.state import CountedVariates, Variate
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
-from fedfair.training.own_variates import Correction
 from fedfair.training.site_memory import GroupFactors, OwnStart
 from fedfair.wire.frames import SumStart
 from fedfair.wire.receiving import ReceivedRequest
+from tests.held_terms import with_fact
 from tests.plans import small_plan
 
 ENTRANCES = ("summable_change", "noised_numbers", "contribution", "draws")
@@ -114,8 +116,7 @@ HANDED: Mapping[type, Mapping[str, str]] = {
         "attempt": OWN,
         "spec": PLAN,
         "query": REQUEST,
-        "variates": STATE,
-        "groups": STATE,
+        "terms": STATE,
         "loss_unit": STATE,  # Of the scaling of the state and the plan's loss.
     },
     GroupWeights: {"weights": STATE, "counts": STATE},
@@ -279,7 +280,7 @@ class Held:
 
 
 HELD = Held(
-    RunState(Stage.TRAINING, MODEL, RoundNumber(6), SCALING, 1.0),
+    RunState(Stage.TRAINING, MODEL, RoundNumber(6), SCALING, {"clip": 1.0}),
     SumRequest(Purpose.TRAINING, RoundNumber(7), 1, SPEC, QueryStep(2, (1, 2, 3))),
 )
 
@@ -360,7 +361,7 @@ ROUNDS: Mapping[str, object] = {
 
 CHANGES: Mapping[str, Held] = {
     **{
-        f"state.{name} {part}".strip(): replace(HELD, state=replace(HELD.state, **{name: value}))  # type: ignore[arg-type]
+        f"state.{name} {part}".strip(): replace(HELD, state=with_fact(HELD.state, name, value))
         for name, parts in STATES.items()
         for part, value in parts.items()
     },
@@ -389,7 +390,7 @@ def test_no_two_changes_have_one_transcript() -> None:
 
 
 def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> None:
-    assert {one.name for one in fields(RunState)} == {*STATES, BY_ITS_DIGEST}
+    assert {*STATES, BY_ITS_DIGEST} == {*SLOTS, "history_digest"}
     for kind, name in (
         (GlobalModel, "model"),
         (FeatureScaling, "scaling"),
@@ -397,8 +398,8 @@ def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> Non
         (GroupWeights, "groups"),
     ):
         assert {one.name for one in fields(kind)} <= STATES[name].keys()
-    # What a request says of variates, groups and the unit of a loss is the state's, which the transcript holds.
-    of_state = {"variates", "groups", "loss_unit"}
+    # What a request says of terms and of the unit of a loss is the state's, which the transcript holds.
+    of_state = {"terms", "loss_unit"}
     assert {one.name for one in fields(SumRequest)} - {"attempt", "spec", *of_state} <= REQUESTS.keys()
     assert {one.name for one in fields(SessionTerms)} == set(TERMS_CHANGED)
     assert {one.name for one in fields(Held)} == {"state", "request", "terms", *ROUNDS}

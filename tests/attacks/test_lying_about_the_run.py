@@ -60,6 +60,7 @@ from fedfair.wire.frames import NO_SUM, Abstain, Chunk, CollaboratorFrame, Secag
 from fedfair.wire.receiving import ReceivedSum
 from tests.actors.followed_run import ROUNDS, SCHEMA, layout_of, plan_of
 from tests.actors.test_masked_worker import MODEL, OneSite
+from tests.held_terms import holding
 from tests.secagg.federation_in_memory import PLAN
 
 EVERYBODY = (1, 2, 3, 4, 5)
@@ -194,7 +195,7 @@ STATES: Mapping[str, Callable[[RunState], RunState]] = {
     "query": lambda state: replace(
         state, stage=Stage.EXACT_EVALUATION, rounds_done=RoundNumber(ROUNDS), query=ExactQuery.of((0.1, 0.3))
     ),
-    "clip": lambda state: replace(state, clip=2.0),
+    "clip": lambda state: holding(state, clip=2.0),
     "an evaluation that was left out": lambda state: replace(state, left_out=(RoundNumber(0),)),
 }
 

@@ -13,8 +13,8 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.loading import load_plan
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
+from fedfair.terms.variates.site import OwnVariates
 from fedfair.training.binding import plan_binding
-from fedfair.training.own_variates import OwnVariates
 
 
 def state_of(workspace: Workspace, name: str) -> tuple[str, RunState]:
@@ -46,7 +46,7 @@ def assert_sites_add_up(workspace: Workspace, by: str, tolerance: float) -> tupl
         tolerance: for each coordinate of V divided by the sum of weights.
     """
     run_id, state = state_of(workspace, by)
-    counted = state.variates
+    counted = state.terms["variates"]
     assert counted is not None
     kept = [own_variates(workspace, name, run_id).counted(counted) for name in workspace.collaborators]
     held = [one for one in kept if one is not None]

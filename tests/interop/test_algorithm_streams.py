@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from collaborator.variate_store import VariateStore
-from fedfair.aggregation.control_variates import round_of
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError, StateError
 from fedfair.plan.loading import load_plan
@@ -21,6 +20,7 @@ from fedfair.policy.plan_check import check_policy
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms
 from fedfair.tables.source import load_federation
+from fedfair.terms.variates.state import round_of
 from fedfair.training.binding import plan_binding
 from tests.interop.counted_variates import state_of
 from tests.interop.federation_kit import FIVE, Federation, model_files_agree, play, states_agree
@@ -68,7 +68,7 @@ def assert_threshold_is_mean_of_own(workspace: Workspace, by: str) -> tuple[int,
         by: a site that was there to the end.
     """
     run_id, state = state_of(workspace, by)
-    counted, plan = state.variates, load_plan(workspace.plan)
+    counted, plan = state.terms["variates"], load_plan(workspace.plan)
     assert counted is not None
     digest, sites = plan_binding(plan, workspace.folder).digest, load_federation(plan, workspace.folder)
     own, weights = [], []

@@ -17,7 +17,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedfair.aggregation.clip_rule import clip_rule
 from fedfair.aggregation.masking_terms import session_terms
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.cli.loopback import Workspace, prepare
@@ -28,6 +27,7 @@ from fedfair.secagg.fixedpoint import fraction_bits
 from fedfair.simulation.cohort import cohort_of
 from fedfair.statistics.table import Purpose
 from fedfair.tables.source import load_federation
+from fedfair.terms.clip.state import clip_rule
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
 from tests.interop.federation_kit import FIVE, Federation, metrics, model_files_agree, play

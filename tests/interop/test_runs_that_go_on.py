@@ -40,6 +40,7 @@ from fedfair.store.table_file import TableFile
 from fedfair.training.binding import plan_binding
 from fedfair.workspace.extension import FinishedRun, extension
 from fedfair.workspace.update import apply_update
+from tests.held_terms import holding
 from tests.interop.federation_kit import Federation, play, prepared
 from tests.plans import small_plan
 from tests.site_reading import read_site
@@ -132,8 +133,8 @@ def moved(state: RunState) -> RunState:
 
 
 def without_moments(state: RunState) -> RunState:
-    assert state.moments is not None
-    return replace(state, moments=replace(state.moments, threshold_first=0.25))
+    assert state.terms["moments"] is not None
+    return holding(state, moments=replace(state.terms["moments"], threshold_first=0.25))
 
 
 def rolled_back(state: RunState) -> RunState:

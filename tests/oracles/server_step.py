@@ -1,6 +1,6 @@
 """One step of a server optimizer as its formulas stand, on whole vectors; slow in memory, and nothing is shared.
 
-With the same operations in the same order as `aggregation.server_optimizer`, so both come to the same bits.
+With the same operations in the same order as `terms.server_step.state`, so both come to the same bits.
 """
 
 from __future__ import annotations

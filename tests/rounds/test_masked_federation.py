@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -24,6 +22,7 @@ from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import MAX_MEMBERS
 from fedfair.statistics.table import Purpose
+from tests.held_terms import holding
 from tests.plans import parsed
 from tests.rounds.masked_play import LAYOUT, RUN, SCHEMA, Play, make_plan
 
@@ -148,14 +147,14 @@ def test_an_aggregator_that_starts_again_goes_on_with_the_clip_it_had() -> None:
 
 
 def with_clip(run: TrainingRun, clip: float) -> None:
-    run.state = replace(run.state, clip=clip)
+    run.state = holding(run.state, clip=clip)
 
 
 def test_a_round_whose_clip_is_beyond_what_a_site_approved_is_not_contributed_to() -> None:
     play = Play(make_plan(3, rounds=1, clip="auto", max_clip=2.0))
     with_clip(play.training_run, 4.0)
     for copy in play.copies.values():  # As if the sites' own state could come to it.
-        copy.restore(RUN, replace(copy.state, clip=4.0))
+        copy.restore(RUN, holding(copy.state, clip=4.0))
     with pytest.raises(SecaggError) as refusal:
         play.begin()
     assert refusal.value.check is Check.POLICY

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import PlanError
 from fedfair.plan.digest import format_digest
@@ -27,10 +26,12 @@ from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
 from fedfair.tables.source import load_federation
+from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, bound
 from fedfair.training.client import TrainingClient
 from tests import plans
+from tests.held_terms import holding
 
 TASK = {"partition": {"scheme": "label"}, "standardize": "secure"}
 DIGEST = f"sha256:{'1' * 64}"
@@ -178,18 +179,18 @@ def test_a_state_with_anything_changed_is_not_the_one_that_the_plan_names(lie: s
     keys: dict[str, object] = {"server_optimizer": {"name": "adam"}, "mode": "malicious"}
     federation, before = Federation(planned(3, **keys)), planned(3, **keys)  # type: ignore[arg-type]
     plan, carried, state = federation.extended(before, federation.run(before).state, 5)
-    assert state.moments is not None
+    assert state.terms["moments"] is not None
     assert state.scaling is not None
     assert state.clip is not None
     moved = state.model.vector + np.float32(1e-3)
     lies = {
         "weights": replace(state, model=replace(state.model, vector=moved)),
         "threshold": replace(state, model=replace(state.model, threshold=state.model.threshold + 1e-9)),
-        "moments": replace(state, moments=replace(state.moments, threshold_first=0.5)),
+        "moments": holding(state, moments=replace(state.terms["moments"], threshold_first=0.5)),
         "round": replace(state, rounds_done=state.rounds_done - 1),
         "history": replace(state, history=state.history[:-1]),
         "scaling": replace(state, scaling=replace(state.scaling, mean=state.scaling.mean + 1.0)),
-        "clip": replace(state, clip=state.clip / 2.0),
+        "clip": holding(state, clip=state.clip / 2.0),
     }
     made = federation.made
     forged = Carried(carried.scaling, b"".join(pack_state(lies[lie])))

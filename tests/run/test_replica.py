@@ -20,6 +20,7 @@ from fedfair.run.replica import OutOfStepError, RunReplica, Unkept
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
 from fedfair.statistics.table import Purpose
+from tests.held_terms import holding
 from tests.run.test_training_run import DIMENSION, answer, make_plan, make_training_run
 
 PLAN_DIGEST = bytes(range(32))
@@ -109,7 +110,7 @@ def test_a_request_about_any_other_state_than_the_sites_own_is_refused_and_chang
         replace(held, stage=Stage.EVALUATION),
         replace(held, rounds_done=RoundNumber(0)),
         replace(held, model=replace(held.model, threshold=0.75)),
-        replace(held, clip=9.0),
+        holding(held, clip=9.0),
         pair.run.initial,
     )
     for state in others:

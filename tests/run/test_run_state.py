@@ -15,14 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.aggregation.control_variates import CountedVariates, Variate
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
-from fedfair.aggregation.group_weights import GroupWeights
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.round_subject import scaling_digest
-from fedfair.aggregation.server_optimizer import Moments
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.opened_survey import OpenedSurvey
@@ -31,6 +28,11 @@ from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
 from fedfair.run.state import RunState
 from fedfair.run.state_slots import RARE, SLOTS
 from fedfair.signed_message import labelled_message
+from fedfair.terms.group_weights.state import GroupWeights
+from fedfair.terms.server_step.state import Moments
+from fedfair.terms.table import TERM_SLOTS
+from fedfair.terms.variates.state import CountedVariates, Variate
+from tests.held_terms import holding, with_fact
 from tests.run.test_training_run import answer, make_plan, make_training_run
 
 PLAN_DIGEST = bytes(range(32))
@@ -72,9 +74,8 @@ def changed(state: RunState) -> dict[str, RunState]:
         "survey": OpenedSurvey(np.ones(3), ("a", "b", "c")),
         "last": GlobalModel(state.model.vector + 3, 0.25),
     }
-    names = {field.name for field in dataclasses.fields(RunState)}
-    assert other.keys() == names - {"history"}, "a new attribute of the state needs a place in its digest"
-    return {name: replace(state, **{name: value}) for name, value in other.items()}  # type: ignore[arg-type]
+    assert other.keys() == {*SLOTS, "history_digest"} - {"history"}, "a new fact needs a place in the digest"
+    return {name: with_fact(state, name, value) for name, value in other.items()}
 
 
 def test_every_attribute_of_a_state_changes_its_digest() -> None:
@@ -101,7 +102,13 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
     def text(value: Evaluation | ExactQuery) -> bytes:
         return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":")).encode()
 
-    moments, counted, groups, mean, survey = state.moments, state.variates, state.groups, state.mean, state.survey
+    moments, counted, groups, mean, survey = (
+        state.terms.get("moments"),
+        state.terms.get("variates"),
+        state.terms.get("groups"),
+        state.mean,
+        state.survey,
+    )
     parts = [
         plan_digest,
         state.stage.value.encode(),
@@ -145,13 +152,14 @@ def sha256(raw: bytes) -> bytes:
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.sampled_from(range(8)), st.sets(st.sampled_from([field.name for field in dataclasses.fields(RunState)])))
+@given(st.sampled_from(range(8)), st.sets(st.sampled_from([*SLOTS, "history_digest"])))
 def test_the_digest_is_that_of_all_parts_written_one_after_the_other(place: int, names: set[str]) -> None:
     found = some_states()
     state = found[min(place, len(found) - 1)]
     others = changed(found[-1])
-    values = {name: getattr(others[name], name) for name in names if name in others}
-    state = replace(state, **values)
+    for name in names & others.keys():
+        made = others[name]
+        state = with_fact(state, name, made.history_digest if name == "history_digest" else made.facts[name])
     assert state.digest(PLAN_DIGEST) == spelled_out(state, PLAN_DIGEST)
 
 
@@ -161,7 +169,8 @@ def some_states() -> list[RunState]:
 
 
 def test_every_attribute_of_a_state_has_a_slot() -> None:
-    assert {*SLOTS, "history_digest"} == {field.name for field in dataclasses.fields(RunState)}
+    fields = {field.name for field in dataclasses.fields(RunState)}
+    assert {*SLOTS, "history_digest", "terms"} == fields | set(TERM_SLOTS)
     assert tuple(SLOTS)[-len(RARE) :] == RARE
 
 
@@ -177,7 +186,7 @@ def test_every_part_of_an_optimizers_memory_changes_the_digest_of_the_state() ->
     )
     state = states()[-1]
     assert len(others) == len(dataclasses.fields(Moments))
-    assert len({replace(state, moments=one).digest(PLAN_DIGEST) for one in (moments, *others)}) == len(others) + 1
+    assert len({holding(state, moments=one).digest(PLAN_DIGEST) for one in (moments, *others)}) == len(others) + 1
 
 
 def test_every_part_of_what_is_counted_of_control_variates_changes_the_digest_of_the_state() -> None:
@@ -189,7 +198,7 @@ def test_every_part_of_what_is_counted_of_control_variates_changes_the_digest_of
         replace(counted, rounds=(0, 1)),
     )
     state = states()[-1]
-    found = {replace(state, variates=one).digest(PLAN_DIGEST) for one in (None, counted, *others)}
+    found = {holding(state, variates=one).digest(PLAN_DIGEST) for one in (None, counted, *others)}
     assert len(found) == len(others) + 2
 
 

@@ -753,8 +753,8 @@ def test_a_run_with_its_moments_in_files_is_the_one_in_memory_after_a_restart_to
         assert spilled.state.digest(bytes(32)) == in_memory.state.digest(bytes(32))
         restarted = TrainingRun(plan, LAYOUT, SCHEMA, np.zeros(DIMENSION), room=room)
         restarted.restore(in_memory.snapshot())
-        assert restarted.state.moments is not None
-        assert room.houses(restarted.state.moments.first)
+        assert restarted.state.terms["moments"] is not None
+        assert room.houses(restarted.state.terms["moments"].first)
         assert fingerprint(restarted) == fingerprint(in_memory)
         spilled = restarted
         spilled.apply_aggregate(answer(request, plan))

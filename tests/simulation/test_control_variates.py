@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedfair.aggregation.contribution import encode
-from fedfair.aggregation.control_variates import CountedVariates
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.errors import LocalProtocolError, RemoteProtocolError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
@@ -25,10 +24,12 @@ from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.statistics.table import Purpose
+from fedfair.terms.variates.site import OwnVariates
+from fedfair.terms.variates.state import CountedVariates
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.client import TrainingClient
-from fedfair.training.own_variates import OwnVariates
 from tests import bc10
+from tests.held_terms import holding
 from tests.oracles.scaffold import Problem, Scaffold
 
 EPS = 2.0**-53
@@ -93,7 +94,7 @@ class Played:
 
     @property
     def counted(self) -> CountedVariates:
-        counted = self.run.state.variates
+        counted = self.run.state.terms["variates"]
         assert counted is not None
         return counted
 
@@ -242,7 +243,7 @@ def test_all_at_once_is_one_after_the_other(mode: str, batch_size: object) -> No
             else LoopClients(tasks, memories=simulated_memories(plan, flat.layout, sites))
         )
         play(run, cohort, clips=mode != "off")
-        counted = run.state.variates
+        counted = run.state.terms["variates"]
         assert counted is not None
         models.append(np.concatenate([run.model.vector, counted.total.vector, [run.model.threshold]]))
     np.testing.assert_allclose(models[0], models[1], atol=1e-9)
@@ -314,11 +315,11 @@ def test_a_state_with_variates_survives_a_journey_and_names_nobody_beyond_the_pl
     found = unpack_state(packed, initial)
     assert found.digest(bytes(32)) == state.digest(bytes(32))
     with pytest.raises(LocalProtocolError, match="does not fit this training run"):
-        unpack_state(packed, replace(initial, variates=None))
+        unpack_state(packed, holding(initial, variates=None))
     assert played.run.rules.may_be(state)
     beyond = replace(played.counted, rounds=(0, 2, 0))
-    assert not played.run.rules.may_be(replace(state, variates=beyond))
-    assert not played.run.rules.may_be(replace(state, variates=None))
+    assert not played.run.rules.may_be(holding(state, variates=beyond))
+    assert not played.run.rules.may_be(holding(state, variates=None))
     assert RoundNumber(1) in played.counted.rounds
 
 

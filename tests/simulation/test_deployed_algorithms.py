@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.masking_terms import guarantee
-from fedfair.aggregation.own_thresholds import ToldThreshold, renewed_threshold
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.training_sum import training_layout
 from fedfair.errors import PlanError, RemoteProtocolError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.deployment import check_deployment
@@ -30,12 +27,16 @@ from fedfair.simulation.simulate import play
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.tables.dataset import Dataset
 from fedfair.tables.source import load_federation
+from fedfair.terms.clip.state import clips_in_simulation
+from fedfair.terms.group_weights.site import record_groups
+from fedfair.terms.loss_powers.site import MAX_POWER, LossPowers
+from fedfair.terms.site_thresholds.state import ToldThreshold, renewed_threshold
+from fedfair.terms.table import training_layout
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
 from fedfair.training.client import TrainingClient
-from fedfair.training.group_sums import record_groups
-from fedfair.training.loss_powers import MAX_POWER, LossPowers
 from tests import bc10, plans
+from tests.held_terms import holding
 from tests.simulation import slow_algorithms as slow
 
 torch.set_num_threads(1)
@@ -189,13 +190,13 @@ def test_a_state_with_own_thresholds_survives_a_journey_and_no_other_may_be() ->
     state, initial = played.run.state, played.run.initial
     found = unpack_state(b"".join(pack_state(state)), initial)
     assert found.digest(bytes(32)) == state.digest(bytes(32))
-    assert found.variates is not None
-    assert found.variates.rounds == (1, 0, 1)
+    assert found.terms["variates"] is not None
+    assert found.terms["variates"].rounds == (1, 0, 1)
     may_be = played.run.rules.may_be
     assert may_be(state)
-    assert not may_be(replace(state, variates=None))
-    assert not may_be(replace(state, variates=replace(found.variates, rounds=(2, 0, 1))))
-    assert not may_be(replace(state, variates=replace(found.variates, weight=1.0)))
+    assert not may_be(holding(state, variates=None))
+    assert not may_be(holding(state, variates=replace(found.terms["variates"], rounds=(2, 0, 1))))
+    assert not may_be(holding(state, variates=replace(found.terms["variates"], weight=1.0)))
 
 
 def test_a_told_threshold_stays_within_its_limit_and_within_the_loss_bound() -> None:
@@ -271,8 +272,8 @@ def test_fedminmax_with_drop_outs_is_its_slow_version(interval: int) -> None:
         theta = theta - RATE * slope
         played.round(present)
         np.testing.assert_allclose(played.run.model.vector, theta, rtol=0, atol=1e-11)
-        assert played.run.state.groups is not None
-        np.testing.assert_allclose(played.run.state.groups.factors, factors, rtol=0, atol=1e-11)
+        assert played.run.state.terms["groups"] is not None
+        np.testing.assert_allclose(played.run.state.terms["groups"].factors, factors, rtol=0, atol=1e-11)
 
 
 def test_a_group_that_a_later_sum_brings_counts_as_it_is_until_then_and_grows_from_zero() -> None:
@@ -281,21 +282,21 @@ def test_a_group_that_a_later_sum_brings_counts_as_it_is_until_then_and_grows_fr
     plan = plan_of("fedminmax", options={"adversary_learning_rate": 0.3}, local_steps=1)
     played = Played(plan, parts)
     played.round((0,))
-    held = played.run.state.groups
+    held = played.run.state.terms["groups"]
     assert held is not None
     assert held.weights.tolist() == [1.0, 0.0]
     assert held.factors.tolist() == [1.0, 1.0]
     start = played.run.model.vector
     played.round((0, 1))
-    grown = played.run.state.groups
+    grown = played.run.state.terms["groups"]
     assert grown is not None
     risks = np.array([slow.losses(start, part).mean() for part in parts[:2]])
     np.testing.assert_allclose(grown.weights, slow.project(np.array([1.0, 0.0]) + 0.3 * risks), rtol=0, atol=1e-12)
     assert grown.counts.tolist() == [len(parts[0]), 100]
     # Nobody of the other group: it keeps the counts of the sum before.
     played.round((0,))
-    assert played.run.state.groups is not None
-    assert played.run.state.groups.counts.tolist() == [len(parts[0]), 100]
+    assert played.run.state.terms["groups"] is not None
+    assert played.run.state.terms["groups"].counts.tolist() == [len(parts[0]), 100]
 
 
 def test_a_state_with_groups_survives_a_journey_and_no_other_may_be() -> None:
@@ -304,12 +305,12 @@ def test_a_state_with_groups_survives_a_journey_and_no_other_may_be() -> None:
     state = played.run.state
     found = unpack_state(b"".join(pack_state(state)), played.run.initial)
     assert found.digest(bytes(32)) == state.digest(bytes(32))
-    may_be, held = played.run.rules.may_be, state.groups
+    may_be, held = played.run.rules.may_be, state.terms["groups"]
     assert held is not None
     assert may_be(state)
-    assert not may_be(replace(state, groups=None))
-    assert not may_be(replace(state, groups=replace(held, weights=-held.weights)))
-    assert not may_be(replace(state, groups=replace(held, counts=np.ones(3))))
+    assert not may_be(holding(state, groups=None))
+    assert not may_be(holding(state, groups=replace(held, weights=-held.weights)))
+    assert not may_be(holding(state, groups=replace(held, counts=np.ones(3))))
 
 
 @pytest.mark.parametrize(("field", "value"), [("group_counts", 0.0), ("group_losses", -1.0)])

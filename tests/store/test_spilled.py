@@ -9,11 +9,11 @@ import pytest
 
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import GlobalModel, vector_sha256
-from fedfair.aggregation.server_optimizer import MeanChange, ServerOptimizer
 from fedfair.errors import FedfairError
 from fedfair.ids import RoundNumber
 from fedfair.store.disk import writing
 from fedfair.store.spilled import PIECE_BYTES, SpilledVectors, forget_pages, pieces, spilled, spilled_array
+from fedfair.terms.server_step.state import MeanChange, ServerOptimizer
 from tests.plans import parsed
 
 
@@ -102,7 +102,7 @@ def test_a_step_holds_next_to_none_of_spilled_moments_in_memory(tmp_path: Path) 
     layout = Layout((LayoutEntry("a", (size,)),), single)
     stated = parsed(training={"rounds": 9, "server_optimizer": {"name": "adam"}})
     optimizer = ServerOptimizer(stated, layout, SpilledVectors(tmp_path))
-    vector, moments = np.zeros(size, single), optimizer.first_moments
+    vector, moments = np.zeros(size, single), optimizer.first
     for number in (1, 2):
         change = MeanChange(np.ones(size, single), 0.0, 1.0, used_up=True)
         vector, _, moments = optimizer.stepped(vector, 1.0, moments, change, RoundNumber(number))

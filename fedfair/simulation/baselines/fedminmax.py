@@ -1,7 +1,7 @@
 """FedMinMax over groups that only the records tell, such as the values of a column that the plan does not declare.
 
 Everybody's records are looked at before round 1, so that this runs in simulation only. Of groups that the plan
-tells, a round is one sum: its rule, and the source of both, is `aggregation.group_weights`.
+tells, a round is one sum: its rule, and the source of both, is `terms.group_weights.state`.
 """
 
 from __future__ import annotations

@@ -21,15 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.evaluation_sums import planned_layout
-from fedfair.aggregation.group_weights import GroupRule
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.target_scaling import of_features, target_scaling
-from fedfair.aggregation.training_sum import training_layout
 from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
@@ -50,16 +47,19 @@ from fedfair.simulation.vectorised.descent import Descent
 from fedfair.simulation.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
-from fedfair.simulation.vectorised.thresholds import PooledThresholds
-from fedfair.simulation.vectorised.variates import PooledVariates
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
+from fedfair.terms.clip.state import clips_in_simulation
+from fedfair.terms.group_weights.site import GroupSums, record_groups
+from fedfair.terms.loss_powers.site import LossPowers
+from fedfair.terms.site_thresholds.all_sites import PooledThresholds
+from fedfair.terms.table import training_layout
+from fedfair.terms.variates.all_sites import PooledVariates
+from fedfair.training.algorithm_terms import adversary_of
 from fedfair.training.assembly import loss_weighting, objective_of
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
-from fedfair.training.group_sums import GroupSums, record_groups
 from fedfair.training.inference import evaluate
-from fedfair.training.loss_powers import LossPowers
 from fedfair.training.model_faults import training_faults
 from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header, survey_header_of
 
@@ -99,7 +99,7 @@ class VectorisedClients:
         if keeps_own_thresholds(plan):
             self._thresholds = PooledThresholds(plan, len(self._names), self._schema.classes)
         self._powers = LossPowers.of_plan(plan, self._schema.classes)
-        self._adversary = GroupRule.of_plan(plan, self._schema.classes)
+        self._adversary = adversary_of(plan, self._schema.classes)
         self._record_groups = [record_groups(plan, site.train) for site in self._sites]
         # A change that is clipped, counted or weighed must exist, and so everybody needs a model of its own.
         kept = clips_in_simulation(plan) or self._variates is not None or self._powers is not None
@@ -245,19 +245,20 @@ class VectorisedClients:
 
     def _factors(self, request: SumRequest, group: Members) -> list[Tensor] | None:
         """Return what every record of each member is multiplied by; None for nothing."""
-        if request.groups is None:
+        told = request.terms.get("groups")
+        if told is None:
             return None
-        factors, held = request.groups.factors, [self._record_groups[member] for member in group]
+        factors, held = told.factors, [self._record_groups[member] for member in group]
         return [self._on_device(factors[groups]) for groups in held if groups is not None]
 
     def _tell_groups(self, sums: NDArray[Any], request: SumRequest, model: GlobalModel) -> None:
         """Write everybody's records of each group, and their losses, into a header in which somebody looks."""
         adversary = self._adversary
-        if request.groups is None or adversary is None or not adversary.looks_in(request.round):
+        if adversary is None or not adversary.looks_in(request.round):
             return
         held = [groups for groups in self._record_groups if groups is not None]
         losses = self._pooled_losses(model, ("train",))["train"].values
-        told = GroupSums.of_losses(np.concatenate(held), losses, len(request.groups.counts))
+        told = GroupSums.of_losses(np.concatenate(held), losses, len(sums["group_counts"]))
         sums["group_counts"], sums["group_losses"] = told.counts, told.losses
 
     def _levels(self, request: SumRequest, model: GlobalModel) -> NDArray[np.float64]:

@@ -23,7 +23,8 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.plan.learning_rates import LearningRates
 from fedfair.simulation.vectorised.group_batch import GroupBatch
 from fedfair.simulation.vectorised.layers import Layers, backward, forward, layers_in, losses_and_errors
-from fedfair.training.local_sgd import Drift, LossWeighting
+from fedfair.terms.drift import Drift
+from fedfair.training.local_sgd import LossWeighting
 from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
 
 

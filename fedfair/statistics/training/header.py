@@ -1,4 +1,4 @@
-"""The numbers of a training sum; `aggregation.training_sum` has its layout, and what its mean does. No torch."""
+"""The numbers of a training sum, whose layout `terms.table` has. No torch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import math
 
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.sum_kinds import MAX_INTEGER, SumKind
-from fedfair.aggregation.training_sum import round_sum, training_layout
 from fedfair.plan.derived import greatest_weight, threshold_limit
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.known_groups import group_count
 from fedfair.plan.schema import Plan
+from fedfair.terms.table import is_bounded, training_layout
 
 
 def _header(plan: Plan, schema: FeatureSchema) -> Header:
@@ -19,7 +18,7 @@ def _header(plan: Plan, schema: FeatureSchema) -> Header:
 
 def _largest_real(plan: Plan, schema: FeatureSchema) -> float:
     """Return the bound of w * change of c, where no further number needs a greater one."""
-    if round_sum(plan).further or group_count(plan, schema.classes):
+    if not is_bounded(plan, schema.classes):
         return MAX_INTEGER
     return min(math.ceil(greatest_weight(plan) * threshold_limit(plan, schema.classes)), MAX_INTEGER)
 

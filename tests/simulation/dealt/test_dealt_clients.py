@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedfair.aggregation.clip_rule import clips_in_simulation
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import AbortedError, LocalProtocolError, PlanError, TrainingError
 from fedfair.ids import ParticipantId, RoundNumber
@@ -27,6 +26,7 @@ from fedfair.simulation.dealt.clients import MAX_LOSSES
 from fedfair.simulation.dealt.share import ShareTerms
 from fedfair.simulation.simulate import play
 from fedfair.tables.dataset import Dataset, Splits
+from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.training.assembly import flat_model
 from tests import plans
 from tests.simulation.dealt.crew_kit import LocalCrew, dealt

@@ -23,12 +23,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
+from fedfair.aggregation.requests import vector_sha256
 from fedfair.errors import RemoteProtocolError
 from fedfair.fairness.simplex import project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.plan.known_groups import group_count
 from fedfair.plan.schema import Plan
+from fedfair.terms.slot import Slot
+from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
 
 _Vector = NDArray[np.float64]
 _ROUNDING = 1e-9
@@ -59,7 +63,7 @@ class GroupWeights:
         return factors
 
 
-class GroupRule:
+class GroupRule(TermRule[GroupWeights]):
     """The adversary of one plan.
 
     Args:
@@ -67,17 +71,13 @@ class GroupRule:
         groups: how many it tells, at least 1.
     """
 
+    told = True
+
     def __init__(self, plan: Plan, groups: int) -> None:
-        self._plan, self._groups = plan, groups
+        self._groups = groups
         options = plan.training.options
         self._interval = options.adversary_interval or 1
         self._rate = options.adversary_learning_rate or plan.training.learning_rate
-
-    @classmethod
-    def of_plan(cls, plan: Plan, classes: int) -> GroupRule | None:
-        """Return the adversary of a plan whose sums tell of groups; None where they tell of none."""
-        groups = group_count(plan, classes)
-        return cls(plan, groups) if groups else None
 
     @property
     def first(self) -> GroupWeights:
@@ -88,12 +88,20 @@ class GroupRule:
         """Return whether the adversary looks at the losses of a round: in the first one, then by its interval."""
         return (int(number) - 1) % self._interval == 0
 
-    def may_be(self, held: GroupWeights) -> bool:
+    def may_be(self, held: GroupWeights, rounds_done: int) -> bool:
         """Return whether a run may have come to this, as far as shapes and numbers tell."""
+        del rounds_done
         arrays = held.weights, held.counts
         return all(each.shape == (self._groups,) and np.isfinite(each).all() for each in arrays) and bool(
             (held.weights >= 0.0).all() and (held.counts >= 0.0).all()
         )
+
+    def apply(
+        self, held: GroupWeights | None, opened: OpenedRound, model: Moved
+    ) -> tuple[GroupWeights | None, Moved]:
+        """Return what is held after a round, and the model as it is; see `TermRule.apply`."""
+        told = np.array(opened.sums["group_counts"]), np.array(opened.sums["group_losses"]) / opened.loss_unit
+        return self.after(held or self.first, *told, opened.number), model
 
     def after(self, held: GroupWeights, counts: _Vector, losses: _Vector, number: RoundNumber) -> GroupWeights:
         """Return what is held after a round.
@@ -123,3 +131,27 @@ class GroupRule:
         seen, moved = kept > 0.0, np.zeros(self._groups)
         moved[seen] = project_on_simplex(weights[seen] + self._interval * self._rate * risks[seen])
         return GroupWeights(moved, kept)
+
+
+def rule(setting: TermSetting) -> GroupRule:
+    """Return the adversary of a plan whose sums tell of groups."""
+    return GroupRule(setting.plan, group_count(setting.plan, setting.classes))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFields:
+    """The adversary's weights of groups; attributes as in `GroupWeights`."""
+
+    weights: tuple[float, ...]
+    counts: tuple[float, ...]
+
+
+SLOT = Slot(
+    digested=lambda groups: vector_sha256(groups.weights) + vector_sha256(groups.counts),
+    fields=lambda groups: GroupFields(tuple(groups.weights.tolist()), tuple(groups.counts.tolist())),
+    form=TypeAdapter(GroupFields),
+    made=lambda fields, *_: GroupWeights(
+        np.array(fields.weights, np.float64), np.array(fields.counts, np.float64)
+    ),
+    planned=True,
+)

@@ -18,13 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.contribution import Contribution
-from fedfair.aggregation.control_variates import NEVER, CountedVariates, Variate, VariateRule, round_of
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
-from fedfair.aggregation.training_sum import COUNTING_LAYOUT
+from fedfair.aggregation.training_sum import training_header
 from fedfair.errors import LocalProtocolError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.schema import Plan
+from fedfair.terms.variates.section import NEW_WEIGHT
+from fedfair.terms.variates.state import NEVER, SLOT_NAME, CountedVariates, Variate, VariateRule, round_of
+
+_LAYOUT = training_header((NEW_WEIGHT,))
 
 NEW_RUN = "have the aggregator begin a new run with --fresh, in which every variate begins at zero"
 
@@ -173,7 +176,7 @@ class OwnVariates:
 
     def adding_in_the_clear(self, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
         """Keep what v_k becomes if the sum counts this contribution; as `adding`."""
-        sums = COUNTING_LAYOUT.read(addend.header)
+        sums = _LAYOUT.read(addend.header)
         weight = int(sums["weight"])
         share = 1.0 / weight if weight else 0.0
         change, threshold = addend.body.astype(np.float64) * share, float(sums["threshold"]) * share
@@ -206,6 +209,7 @@ class OwnVariates:
 
 def counted_variates(request: SumRequest) -> CountedVariates:
     """Return what the state that asks for a round counts of what sites keep. Raises LocalProtocolError."""
-    if request.variates is None:
+    counted = request.terms.get(SLOT_NAME)
+    if not isinstance(counted, CountedVariates):
         raise LocalProtocolError(f"a request for {request.purpose.value} counts nothing that a site keeps")
-    return request.variates
+    return counted

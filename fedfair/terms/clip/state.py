@@ -7,32 +7,46 @@ run's state (`run.state`), and moves only with an accepted total. How values are
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from pydantic import TypeAdapter
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import clip_ceiling, has_fixed_clip, is_masked, is_unevaluated
 from fedfair.plan.known_groups import tells_groups
 from fedfair.plan.schema import Plan
 from fedfair.secagg.fixedpoint import automatic_clip
+from fedfair.terms.slot import Slot, same
+from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
 
 FIRST_AUTOMATIC_CLIP = 1.0
 """The clip of the first round of `clip: auto`, before anybody's changes are known."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClipRule:
+@dataclass(frozen=True)
+class ClipRule(TermRule[float]):
     """The clip of every training sum of a run.
 
     Attributes:
-        first: that of the first sum, above 0.
+        begins_at: that of the first sum, above 0.
         greatest: the largest that the rule may come to.
         follows: whether it follows the sizes of the changes; otherwise it stays as it is.
     """
 
-    first: float
+    begins_at: float
     greatest: float
     follows: bool
+
+    @property
+    def first(self) -> float:
+        """Return the clip of the first sum."""
+        return self.begins_at
+
+    def apply(self, held: float | None, opened: OpenedRound, model: Moved) -> tuple[float | None, Moved]:
+        """Return the clip of the next sum, and the model as it is; see `TermRule.apply`."""
+        return self.after(self.first if held is None else held, opened.sizes), model
 
     def after(self, present: float, sizes: Sequence[int]) -> float:
         """Return the clip of the next sum.
@@ -60,3 +74,13 @@ def clips_in_simulation(plan: Plan) -> bool:
     """
     deployed = ALGORITHMS[plan.training.algorithm].deployed and tells_groups(plan)
     return is_masked(plan) and deployed and not is_unevaluated(plan)
+
+
+def rule(setting: TermSetting) -> ClipRule:
+    """Return the rule of a plan whose training sums are masked."""
+    return clip_rule(setting.plan)
+
+
+SLOT = Slot(
+    digested=lambda clip: struct.pack("<d", clip), fields=same, form=TypeAdapter(float), made=same, planned=True
+)

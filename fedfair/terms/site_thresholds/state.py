@@ -15,22 +15,23 @@ The state holds the last round that counted each site. No torch: the aggregator 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 
 import numpy as np
 
-from fedfair.aggregation.control_variates import NEVER, CountedChange, CountedVariates, Variate, rounds_after
-from fedfair.ids import RoundNumber
 from fedfair.plan.derived import threshold_limit
 from fedfair.plan.schema import Plan
+from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
+from fedfair.terms.variates.state import NEVER, CountedVariates, Variate, rounds_after
 
 
-class OwnThresholdRule:
+class SiteThresholdRule(TermRule[CountedVariates]):
     """The counting of one plan whose sites keep thresholds of their own: as `VariateRule`, without any vector.
 
     Args:
         plan: the plan.
     """
+
+    told = True
 
     def __init__(self, plan: Plan) -> None:
         self._names = plan.federation.collaborators
@@ -49,17 +50,22 @@ class OwnThresholdRule:
             and all(NEVER <= number <= rounds_done for number in counted.rounds)
         )
 
-    def after(
-        self, counted: CountedVariates, change: CountedChange, number: RoundNumber, members: Collection[str]
-    ) -> CountedVariates:
-        """Return what is counted after a round; of its sum only the members matter.
+    def apply(
+        self, held: CountedVariates | None, opened: OpenedRound, model: Moved
+    ) -> tuple[CountedVariates, Moved]:
+        """Return what is counted after a round, of whose sum only the members matter; see `TermRule.apply`.
 
         Raises:
             RemoteProtocolError: a member is no collaborator of the plan, or there is none.
         """
-        del change
-        rounds = rounds_after(counted.rounds, self._names, number, members)
-        return CountedVariates(counted.total, counted.weight, rounds)
+        counted = held or self.first
+        rounds = rounds_after(counted.rounds, self._names, opened.number, opened.members)
+        return CountedVariates(counted.total, counted.weight, rounds), model
+
+
+def rule(setting: TermSetting) -> SiteThresholdRule:
+    """Return the counting of a plan whose sites keep thresholds of their own."""
+    return SiteThresholdRule(setting.plan)
 
 
 class ToldThreshold:

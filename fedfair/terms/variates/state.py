@@ -24,17 +24,22 @@ et al. 2020, Algorithm 1); one vector instead of two as in SCALLION (Huang et al
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.requests import vector_sha256
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.schema import Plan
+from fedfair.terms.slot import Count, FirstState, Slot, Vectors, first_of, fitting
+from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
 
 NEVER = RoundNumber(0)
 """The round of whoever no sum has counted yet; its variate is zero."""
@@ -99,32 +104,15 @@ class Pace:
         return cls(steps * rates.model, None if rates.threshold is None else steps * rates.threshold * loss_unit)
 
 
-@dataclass(frozen=True, slots=True)
-class CountedChange:
-    """The words of an opened training sum.
-
-    Attributes:
-        model: array (d,): the weighted sum of the changes of the model.
-        threshold: the same of the threshold.
-        weight: of all members.
-        new_weight: of the members who are counted for the first time.
-        loss_unit: how many units of the threshold one loss of the local steps has.
-    """
-
-    model: NDArray[np.floating]
-    threshold: float
-    weight: float
-    new_weight: float
-    loss_unit: float = 1.0
-
-
-class VariateRule:
+class VariateRule(TermRule[CountedVariates]):
     """The rule of one plan with control variates.
 
     Args:
         plan: the plan.
         layout: of its model.
     """
+
+    told = True
 
     def __init__(self, plan: Plan, layout: Layout) -> None:
         self._plan = plan
@@ -153,35 +141,31 @@ class VariateRule:
             and all(NEVER <= number <= rounds_done for number in counted.rounds)
         )
 
-    def after(
-        self, counted: CountedVariates, change: CountedChange, number: RoundNumber, members: Collection[str]
-    ) -> CountedVariates:
-        """Return what is counted after a round.
-
-        Args:
-            counted: before it.
-            change: what its sum says.
-            number: the round.
-            members: whose contributions are in it.
+    def apply(
+        self, held: CountedVariates | None, opened: OpenedRound, model: Moved
+    ) -> tuple[CountedVariates, Moved]:
+        """Return what is counted after a round, and the model as it is; see `TermRule.apply`.
 
         Raises:
             RemoteProtocolError: a member is no collaborator of the plan, or the numbers cannot be right.
         """
-        rounds = rounds_after(counted.rounds, self._names, number, members)
-        if not 0.0 <= change.new_weight <= change.weight:
+        counted, number = held or self.first, opened.number
+        rounds = rounds_after(counted.rounds, self._names, number, opened.members)
+        weight, new_weight = float(opened.sums["weight"]), float(opened.sums["new_weight"])
+        if not 0.0 <= new_weight <= weight:
             raise RemoteProtocolError(
-                f"the members of round {number} weigh {change.weight:g}, and {change.new_weight:g} of that is "
-                "counted for the first time"
+                f"the members of round {number} weigh {weight:g}, and {new_weight:g} of that is counted for the "
+                "first time"
             )
-        pace, mean = Pace.of_round(self._plan, number, change.loss_unit), counted.mean
-        moved = self._mean_gradient(change.model, change.threshold, pace)
-        vector = counted.total.vector - mean.vector * change.weight + moved.vector
-        threshold = counted.total.threshold - mean.threshold * change.weight + moved.threshold
+        pace, mean = Pace.of_round(self._plan, number, opened.loss_unit), counted.mean
+        moved = self._mean_gradient(opened.total, float(opened.sums["threshold"]), pace)
+        vector = counted.total.vector - mean.vector * weight + moved.vector
+        threshold = counted.total.threshold - mean.threshold * weight + moved.threshold
         if not (np.isfinite(vector).all() and math.isfinite(threshold)):
             raise RemoteProtocolError(
                 f"round {number} would make control variates that are not finite", "lower learning_rate"
             )
-        return CountedVariates(Variate(vector, threshold), counted.weight + change.new_weight, rounds)
+        return CountedVariates(Variate(vector, threshold), counted.weight + new_weight, rounds), model
 
     def renewed(
         self,
@@ -240,3 +224,41 @@ def rounds_after(
 def round_of(counted: CountedVariates, names: Sequence[str], who: str) -> RoundNumber:
     """Return the last round that counted a collaborator; 0 for none."""
     return RoundNumber(counted.rounds[names.index(who)])
+
+
+def rule(setting: TermSetting) -> VariateRule:
+    """Return the rule of a plan with control variates."""
+    return VariateRule(setting.plan, setting.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class VariateFields:
+    """The counted control variates without V's vector; attributes as in `CountedVariates`."""
+
+    threshold: float
+    weight: float
+    rounds: tuple[Count, ...]
+
+
+def _digested(counted: CountedVariates) -> bytes:
+    numbers = struct.pack("<dd", counted.total.threshold, counted.weight)
+    rounds = struct.pack(f"<{len(counted.rounds)}Q", *counted.rounds)
+    return vector_sha256(counted.total.vector) + numbers + rounds
+
+
+def _made(fields: VariateFields, vectors: Vectors, initial: FirstState) -> CountedVariates:
+    like = first_of(initial, SLOT_NAME, CountedVariates).total.vector
+    vector = np.array(fitting(vectors[""], like), np.float64)
+    return CountedVariates(Variate(vector, fields.threshold), fields.weight, fields.rounds)
+
+
+SLOT_NAME = "variates"
+SLOT = Slot(
+    digested=_digested,
+    fields=lambda counted: VariateFields(counted.total.threshold, counted.weight, counted.rounds),
+    form=TypeAdapter(VariateFields),
+    made=_made,
+    vectors=lambda counted: {"": counted.total.vector},
+    planned=True,
+)
+"""The slot of whatever sites keep and the state counts; no plan has both terms that fill it."""

@@ -25,12 +25,14 @@ old ones as they are: neither need be in memory.
 
 from __future__ import annotations
 
+import struct
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import vector_sha256
@@ -46,6 +48,8 @@ from fedfair.plan.learning_rates import (
 )
 from fedfair.plan.schema import Plan, ServerOptimizerSection
 from fedfair.store.long_vectors import IN_MEMORY, VectorRoom, VectorWriter
+from fedfair.terms.slot import FirstState, Slot, Vectors, first_of, fitting
+from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
 
 _Array = NDArray[np.floating]
 _Block = NDArray[np.float64]
@@ -102,7 +106,7 @@ class MeanChange:
     loss_unit: float = 1.0
 
 
-class ServerOptimizer:
+class ServerOptimizer(TermRule[Moments]):
     """The steps of every run of one plan.
 
     Args:
@@ -119,7 +123,7 @@ class ServerOptimizer:
         self._statistics = [place for entry, place in layout.slices() if not entry.trainable]
 
     @property
-    def first_moments(self) -> Moments | None:
+    def first(self) -> Moments | None:
         """Return the memory before round 1; None where the optimizer has none."""
         if self._stated.name == "sgd":
             return None
@@ -128,27 +132,39 @@ class ServerOptimizer:
         zero = np.zeros(1, self._width)
         return Moments(np.broadcast_to(zero, self._dimension), np.broadcast_to(zero, seconds))
 
-    def may_have(self, moments: Moments | None) -> bool:
+    def may_be(self, held: Moments, rounds_done: int) -> bool:
         """Return whether a run of the plan can have this memory, as far as its shapes tell."""
-        first = self.first_moments
-        if first is None or moments is None:
-            return first is moments
-        return (moments.first.shape, moments.second.shape) == (first.first.shape, first.second.shape)
+        del rounds_done
+        first = self.first
+        shapes = held.first.shape, held.second.shape
+        return first is not None and shapes == (first.first.shape, first.second.shape)
 
-    def housed(self, moments: Moments) -> Moments:
+    def housed(self, held: Moments) -> Moments:
         """Return the same memory with its vectors in the room of this optimizer.
 
         Raises:
             OSError: there is no room.
         """
-        if self._room.houses(moments.first) and self._room.houses(moments.second):
-            return moments
+        if self._room.houses(held.first) and self._room.houses(held.second):
+            return held
         with ExitStack() as files:
-            writers = self._writers(moments, files)
+            writers = self._writers(held, files)
             for block in blocks(self._dimension):
-                for writer, vector in zip(writers, (moments.first, moments.second), strict=False):
+                for writer, vector in zip(writers, (held.first, held.second), strict=False):
                     writer.append(vector[block])
-            return _finished(moments, writers)
+            return _finished(held, writers)
+
+    def apply(self, held: Moments | None, opened: OpenedRound, model: Moved) -> tuple[Moments | None, Moved]:
+        """Return the memory after a round, and the stepped model; see `TermRule.apply`.
+
+        Raises:
+            RemoteProtocolError: the step is not finite.
+        """
+        change = MeanChange(
+            opened.total, float(opened.sums["threshold"]), opened.divisor, opened.used_up, opened.loss_unit
+        )
+        vector, threshold, after = self.stepped(model.vector, model.threshold, held, change, opened.number)
+        return after, Moved(vector, threshold)
 
     def stepped(
         self, vector: _Array, threshold: float, moments: Moments | None, change: MeanChange, number: RoundNumber
@@ -306,3 +322,50 @@ def _finished(moments: Moments, writers: list[VectorWriter]) -> Moments:
     if digest:
         made.__dict__["vectors_sha256"] = digest, second_digest or vector_sha256(second)
     return made
+
+
+def rule(setting: TermSetting) -> ServerOptimizer:
+    """Return the steps of a plan; every plan has one."""
+    return ServerOptimizer(setting.plan, setting.layout, setting.room)
+
+
+@dataclass(frozen=True, slots=True)
+class MomentFields:
+    """The memory of a server optimizer but its vectors; attributes as in `Moments`."""
+
+    threshold_first: float
+    threshold_second: float
+    first_power: float
+    second_power: float
+
+
+def _digested(moments: Moments) -> bytes:
+    thresholds = moments.threshold_first, moments.threshold_second
+    return b"".join(moments.vectors_sha256) + struct.pack(
+        "<4d", *thresholds, moments.first_power, moments.second_power
+    )
+
+
+def _fields(moments: Moments) -> MomentFields:
+    powers = moments.first_power, moments.second_power
+    return MomentFields(moments.threshold_first, moments.threshold_second, *powers)
+
+
+def _made(fields: MomentFields, vectors: Vectors, initial: FirstState) -> Moments:
+    like, width = first_of(initial, SLOT_NAME, Moments), initial.model.vector.dtype
+    first = np.asarray(fitting(vectors["first"], like.first), width)
+    second = np.asarray(fitting(vectors["second"], like.second), width)
+    powers = fields.first_power, fields.second_power
+    return Moments(first, second, fields.threshold_first, fields.threshold_second, *powers)
+
+
+SLOT_NAME = "moments"
+SLOT = Slot(
+    digested=_digested,
+    fields=_fields,
+    form=TypeAdapter(MomentFields),
+    made=_made,
+    vectors=lambda moments: {"first": moments.first, "second": moments.second},
+    known_sha256=lambda moments: dict(zip(("first", "second"), moments.vectors_sha256, strict=True)),
+    planned=True,
+)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import vector_sha256
-from fedfair.aggregation.server_optimizer import STEP_BLOCK, MeanChange, Moments, ServerOptimizer
 from fedfair.aggregation.training_sum import moved_by_mean
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
@@ -21,6 +20,7 @@ from fedfair.plan.learning_rates import server_optimizer_of
 from fedfair.plan.schema import Plan
 from fedfair.store.long_vectors import IN_MEMORY
 from fedfair.store.spilled import SpilledVectors
+from fedfair.terms.server_step.state import STEP_BLOCK, MeanChange, Moments, ServerOptimizer
 from tests.oracles.server_step import step
 from tests.plans import parsed
 
@@ -47,7 +47,7 @@ def walk(
     """Step with pseudo-gradients; the last of each is the threshold's."""
     size = len(gradients[0]) - 1
     optimizer = ServerOptimizer(stated, layout(size, statistics=statistics))
-    vector, threshold, moments = np.zeros(size), 1.0, optimizer.first_moments
+    vector, threshold, moments = np.zeros(size), 1.0, optimizer.first
     for number, row in enumerate(gradients, start=1):
         changes = -RATE * weight * np.array(row)
         change = MeanChange(changes[:-1], float(changes[-1]), weight)
@@ -60,7 +60,7 @@ def test_plain_averaging_adds_the_mean_bit_for_bit() -> None:
     vector, total = source.normal(size=100).astype(np.float32), source.normal(size=100).astype(np.float32)
     optimizer = ServerOptimizer(plan(None), layout(100, dtype=np.dtype(np.float32)))
     moved, threshold, moments = optimizer.stepped(
-        vector, 0.3, optimizer.first_moments, MeanChange(total, 0.7, 7.0), RoundNumber(1)
+        vector, 0.3, optimizer.first, MeanChange(total, 0.7, 7.0), RoundNumber(1)
     )
     assert moved.tobytes() == moved_by_mean(vector, total, 7.0).tobytes()
     assert (threshold, moments) == (0.3 + 0.7 / 7.0, None)
@@ -146,7 +146,7 @@ def test_steps_in_blocks_are_those_of_whole_vectors_to_the_bit(
     stated = plan({"name": name, "learning_rate": 0.01})
     section = server_optimizer_of(stated)
     optimizer = ServerOptimizer(stated, layout(size, dtype=dtype), room)
-    vector, moments = source.normal(size=size).astype(dtype), optimizer.first_moments
+    vector, moments = source.normal(size=size).astype(dtype), optimizer.first
     lengths = [0 if moments is None else moment for moment in (size, 0 if name == "momentum" else size)]
     expected = vector, np.zeros(lengths[0], dtype), np.zeros(lengths[1], dtype)
     powers = 1.0, 1.0
@@ -169,7 +169,7 @@ def test_steps_in_blocks_are_those_of_whole_vectors_to_the_bit(
 def test_a_step_that_fails_leaves_the_spilled_memory_as_it_was(name: str, tmp_path: Path) -> None:
     size, single = STEP_BLOCK + 1, np.dtype(np.float32)
     optimizer = ServerOptimizer(plan({"name": name}), layout(size, dtype=single), SpilledVectors(tmp_path, 0))
-    vector, moments = np.zeros(size, single), optimizer.first_moments
+    vector, moments = np.zeros(size, single), optimizer.first
     change = MeanChange(np.ones(size, single), 0.0, 1.0)
     vector, _, moments = optimizer.stepped(vector, 1.0, moments, change, RoundNumber(1))
     assert moments is not None
@@ -185,8 +185,8 @@ def test_a_step_that_fails_leaves_the_spilled_memory_as_it_was(name: str, tmp_pa
 def test_a_memory_moves_into_the_room_once_and_keeps_its_digests(tmp_path: Path) -> None:
     size = STEP_BLOCK + 1
     optimizer = ServerOptimizer(plan({"name": "adam"}), layout(size), SpilledVectors(tmp_path, small_bytes=0))
-    assert optimizer.first_moments is not None
-    assert optimizer.housed(optimizer.first_moments).first.strides == (0,)
+    assert optimizer.first is not None
+    assert optimizer.housed(optimizer.first).first.strides == (0,)
     moments = Moments(np.arange(float(size)), np.ones(size), 0.5, 0.25, 0.9, 0.95)
     found = optimizer.housed(moments)
     assert found is not moments
@@ -208,7 +208,7 @@ def test_a_statistic_whose_step_would_not_be_finite_is_averaged_all_the_same() -
 
 def test_a_memory_is_never_written_into() -> None:
     optimizer = ServerOptimizer(plan({"name": "adam"}), layout(2))
-    before = optimizer.first_moments
+    before = optimizer.first
     change = MeanChange(np.ones(2), 1.0, 1.0)
     optimizer.stepped(np.zeros(2), 1.0, before, change, RoundNumber(1))
     assert before is not None
@@ -222,15 +222,15 @@ def test_a_step_that_is_not_finite_is_refused_with_the_remedy() -> None:
     optimizer = ServerOptimizer(plan({"name": "adam"}), layout(1, dtype=single))
     change = MeanChange(np.array([1e30], single), 0.0, 1.0)
     with pytest.raises(RemoteProtocolError, match=r"of round 1 by training\.server_optimizer is not finite"):
-        optimizer.stepped(np.zeros(1, single), 1.0, optimizer.first_moments, change, RoundNumber(1))
+        optimizer.stepped(np.zeros(1, single), 1.0, optimizer.first, change, RoundNumber(1))
 
 
 def test_only_a_memory_of_the_plans_kind_may_be() -> None:
     adam, plain = (ServerOptimizer(plan(stated), layout(2)) for stated in ({"name": "adam"}, None))
     momentum = ServerOptimizer(plan({"name": "momentum"}), layout(2))
-    assert adam.may_have(adam.first_moments)
-    assert plain.may_have(None)
-    assert momentum.may_have(momentum.first_moments)
-    assert not adam.may_have(None)
-    assert not adam.may_have(momentum.first_moments)
-    assert not plain.may_have(adam.first_moments)
+    assert adam.first is not None
+    assert momentum.first is not None
+    assert adam.may_be(adam.first, 0)
+    assert momentum.may_be(momentum.first, 0)
+    assert not adam.may_be(momentum.first, 0)
+    assert not plain.may_be(adam.first, 0)

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.aggregation.clip_rule import ClipRule, clip_rule, clips_in_simulation
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import TrainingError
@@ -26,6 +25,7 @@ from fedfair.simulation.simulate import simulate_sites
 from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
+from fedfair.terms.clip.state import ClipRule, clip_rule, clips_in_simulation
 from fedfair.training.assembly import flat_model
 
 torch.set_num_threads(1)

@@ -10,12 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.aggregation.control_variates import CountedVariates, Pace
 from fedfair.aggregation.requests import SumRequest
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.schema import Plan
-from fedfair.simulation.vectorised.groups import Members
-from fedfair.training.local_sgd import Drift
+from fedfair.terms.drift import Drift
+from fedfair.terms.variates.state import CountedVariates, Pace
+
+Members = NDArray[np.int64]
+"""Numbers of collaborators."""
 
 
 class PooledVariates:
@@ -39,9 +41,9 @@ class PooledVariates:
         Raises:
             LocalProtocolError: the run does not count the last round of everybody.
         """
-        counted = request.variates
-        last = set() if counted is None else set(counted.rounds)
-        if counted is None or last != {int(request.round) - 1}:
+        counted = request.terms.get("variates")
+        last = set(counted.rounds) if isinstance(counted, CountedVariates) else set()
+        if not isinstance(counted, CountedVariates) or last != {int(request.round) - 1}:
             raise LocalProtocolError(
                 f"round {request.round} counts {sorted(last)}, not the last round of everybody"
             )

@@ -8,11 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.own_thresholds import ToldThreshold, renewed_threshold
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.schema import Plan
-from fedfair.simulation.vectorised.groups import Members
+from fedfair.terms.site_thresholds.state import ToldThreshold, renewed_threshold
+
+Members = NDArray[np.int64]
+"""Numbers of collaborators."""
 
 
 class PooledThresholds:
@@ -35,7 +37,7 @@ class PooledThresholds:
         Raises:
             LocalProtocolError: the run does not count the last round of everybody.
         """
-        counted = request.variates
+        counted = request.terms.get("variates")
         last = set() if counted is None else set(counted.rounds)
         if last != {int(request.round) - 1}:
             raise LocalProtocolError(

@@ -1,0 +1,1 @@
+"""How a step may be changed: each way is a room with what a run, a site and all sites at once do for it."""

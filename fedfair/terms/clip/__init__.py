@@ -1,0 +1,1 @@
+"""The clip of masked training sums, which follows the sizes of the changes."""

@@ -1,0 +1,1 @@
+"""The adversary's weights of groups that are known by name (FedMinMax)."""

@@ -1,0 +1,1 @@
+"""The step that the federation makes with the mean of the sites' changes."""

@@ -1,0 +1,1 @@
+"""Thresholds that sites keep to themselves, from round to round (local BPF)."""
