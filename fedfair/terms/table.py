@@ -20,12 +20,12 @@ from fedfair.terms.loss_powers import section as powers
 from fedfair.terms.server_step import state as server_step
 from fedfair.terms.site_thresholds import state as site_thresholds
 from fedfair.terms.slot import Slot
-from fedfair.terms.term import Moved, OpenedRound, Term, TermSetting
+from fedfair.terms.term import Moved, OpenedRound, StepTerm, TermSetting
 from fedfair.terms.variates import section as variate_section
 from fedfair.terms.variates import state as variates
 
 TERMS = (
-    Term(
+    StepTerm(
         "variates",
         variate_section.applies,
         variates.rule,
@@ -33,8 +33,8 @@ TERMS = (
         variate_section.fields,
         shown=variate_section.shown,
     ),
-    Term("site_thresholds", keeps_own_thresholds, site_thresholds.rule, (variates.SLOT_NAME, variates.SLOT)),
-    Term(
+    StepTerm("site_thresholds", keeps_own_thresholds, site_thresholds.rule, (variates.SLOT_NAME, variates.SLOT)),
+    StepTerm(
         "group_weights",
         group_section.applies,
         groups.rule,
@@ -42,10 +42,10 @@ TERMS = (
         group_section.fields,
         shown=group_section.shown,
     ),
-    Term("loss_powers", powers.applies, fields=powers.fields, divisor=powers.DIVISOR),
-    Term("clip", is_masked, clip.rule, ("clip", clip.SLOT)),
+    StepTerm("loss_powers", powers.applies, fields=powers.fields, divisor=powers.DIVISOR),
+    StepTerm("clip", is_masked, clip.rule, ("clip", clip.SLOT)),
     # Of those that read the summed change the last, because it may use up its memory.
-    Term("server_step", lambda _: True, server_step.rule, (server_step.SLOT_NAME, server_step.SLOT)),
+    StepTerm("server_step", lambda _: True, server_step.rule, (server_step.SLOT_NAME, server_step.SLOT)),
 )
 """All terms, in the order in which a round goes through them."""
 
@@ -55,7 +55,7 @@ TermStates = Mapping[str, Any]
 TERM_SLOTS: Mapping[str, Slot[Any, Any]] = dict(term.slot for term in TERMS if term.slot is not None)
 
 
-def terms_of(plan: Plan) -> tuple[Term, ...]:
+def terms_of(plan: Plan) -> tuple[StepTerm, ...]:
     """Return the terms that a plan has."""
     return tuple(term for term in TERMS if term.applies(plan))
 
@@ -138,5 +138,5 @@ class PlanTerms:
         return {name: after for name, after in held.items() if after is not None}, model
 
 
-def _slot_name(term: Term) -> str:
+def _slot_name(term: StepTerm) -> str:
     return term.name if term.slot is None else term.slot[0]

@@ -128,7 +128,7 @@ def _no_words(_plan: Plan) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class StepTerm:
     """One row of the table of terms.
 
     Attributes:
