@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from fedfair.plan.csv_groups import AnswerKeys, FileKeys, NumberKeys, listed_twice
+from fedfair.plan.data_section import DataSection
 from fedfair.plan.fields import (
     LIST,
     LIST_WORD,
     Fault,
     Items,
     Scalar,
-    Section,
     Text,
     list_or_word,
     refuse,
@@ -82,10 +82,13 @@ def _needs_no_label(schema: dict[str, Any]) -> None:
     schema["required"] = [name for name in schema["required"] if name != "label"]
 
 
-class CsvData(Section):
+class CsvData(DataSection):
     """A table: one record on each line."""
 
     model_config = ConfigDict(json_schema_extra=_needs_no_label)
+
+    reader: ClassVar[str] = "table"
+    leaves_gaps: ClassVar[bool] = True
 
     train: Text | None = Field(
         default=None, description="file with the training rows, for a simulation; a path inside the workspace"
@@ -188,6 +191,13 @@ class CsvData(Section):
         if isinstance(values, Mapping) and "label" not in values and others & values.keys():
             return {**values, "label": None}
         return values
+
+    @property
+    def missing_ranges(self) -> tuple[str, ...]:
+        """The numeric columns without a range; in words under `numeric: all`."""
+        if isinstance(self.numeric, str):
+            return ("all numeric columns",)
+        return tuple(name for name in self.numeric if name not in self.ranges)
 
     @property
     def file(self) -> FileKeys:

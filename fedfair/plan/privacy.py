@@ -14,7 +14,7 @@ from pydantic import Field
 from fedfair.plan.fields import Fault, PositiveFloat, Section
 from fedfair.plan.losses import HuberLoss, PinballLoss, SquaredLoss
 from fedfair.plan.sections import EvaluationSection, TrainingSection
-from fedfair.plan.sources import AcsEmploymentSource, CsvSource, EicuSource
+from fedfair.plan.sources import CsvSource, section_of
 from fedfair.plan.task import ResnetModel, TaskSection
 
 PRIVATE_ALGORITHMS = ("fedsrcvar", "fedavg")
@@ -169,12 +169,14 @@ def _filling_faults(task: TaskSection) -> Iterator[Fault]:
     if task.standardize != "none":
         return
     message = "is none, which fills a gap with the mean of a site's records: each would change all others"
-    match task.data:
-        case EicuSource():
-            yield Fault(("task", "standardize"), message, "set standardize: ranges, which fills in the middle")
-        case CsvSource(csv=table) if "mean" in (table.missing, *table.missing_of.values()):
+    section = section_of(task.data)
+    if isinstance(task.data, CsvSource):
+        table = task.data.csv
+        if "mean" in (table.missing, *table.missing_of.values()):
             remedy = "set standardize: ranges, which fills in the middle of the range, or missing: zero"
             yield Fault(("task", "standardize"), message, remedy)
+    elif section is not None and section.missing_number == "mean":
+        yield Fault(("task", "standardize"), message, "set standardize: ranges, which fills in the middle")
 
 
 def _target_faults(task: TaskSection) -> Iterator[Fault]:
@@ -196,15 +198,13 @@ def _range_faults(task: TaskSection) -> Iterator[Fault]:
         return
     place = ("task", "standardize")
     why = "privacy.sample_level adds noise to the sums of the numeric columns in units of their ranges"
-    match task.data:
-        case CsvSource(csv=table) if not isinstance(table.numeric, str):
-            missing = [name for name in table.numeric if name not in table.ranges]
-            if missing:
-                remedy = "declare [least, greatest] for each under task.data.csv.ranges, or set standardize: none"
-                yield Fault(place, f"is secure, but {why}, and {', '.join(missing)} declare none", remedy)
-        case AcsEmploymentSource() | EicuSource() | "breast-cancer" | "digits":
-            remedy = "set standardize: ranges, which scales every record by itself and releases nothing"
-            yield Fault(place, f"is secure, but {why}, which would be of no use here", remedy)
-        case _:
-            remedy = "list the numeric columns of a csv with their ranges, or set standardize: none"
-            yield Fault(place, f"is secure, but {why}, and these data declare none", remedy)
+    if isinstance(task.data, CsvSource) and not isinstance(task.data.csv.numeric, str):
+        if task.missing_ranges:
+            remedy = "declare [least, greatest] for each under task.data.csv.ranges, or set standardize: none"
+            yield Fault(place, f"is secure, but {why}, and {', '.join(task.missing_ranges)} declare none", remedy)
+    elif task.missing_ranges:
+        remedy = "list the numeric columns of a csv with their ranges, or set standardize: none"
+        yield Fault(place, f"is secure, but {why}, and these data declare none", remedy)
+    else:
+        remedy = "set standardize: ranges, which scales every record by itself and releases nothing"
+        yield Fault(place, f"is secure, but {why}, which would be of no use here", remedy)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal, cast, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from fedfair.plan.csv_table import CsvData
+from fedfair.plan.data_section import DataSection
 from fedfair.plan.fields import (
     Fault,
     Items,
     PositiveFloat,
     PositiveInt,
+    Scalar,
     Section,
     Text,
     is_reference,
@@ -29,16 +32,27 @@ from fedfair.plan.fields import (
 BUILT_IN = ("breast-cancer", "digits")
 
 
-class MnistData(Section):
+class MnistData(DataSection):
     """The four idx files of MNIST (Fashion-MNIST and the like have the same form)."""
+
+    reader: ClassVar[str] = "mnist"
+    has_numeric_columns: ClassVar[bool] = False
 
     folder: Text | None = Field(
         default=None, description="folder of the idx files, for a simulation; a path inside the workspace"
     )
 
+    @property
+    def has_own_tests(self) -> bool:
+        """Always: two of the files hold them."""
+        return True
 
-class ImageData(Section):
+
+class ImageData(DataSection):
     """A folder of images with a table of attributes, as CelebA has it."""
+
+    reader: ClassVar[str] = "images"
+    has_numeric_columns: ClassVar[bool] = False
 
     folder: Text | None = Field(default=None, description="folder of the images, for a simulation; a path")
     attributes: Text | None = Field(
@@ -53,9 +67,28 @@ class ImageData(Section):
     )
     keep: Items[Text] = Field(default=(), description="attributes kept for partitions and group reports")
 
+    @property
+    def answer_column(self) -> str:
+        """The attribute to predict."""
+        return self.label
 
-class AcsEmploymentData(Section):
+    @property
+    def named_classes(self) -> tuple[str, ...]:
+        """Without the attribute, and with it."""
+        return f"not {self.label}", self.label
+
+    @property
+    def class_values(self) -> tuple[tuple[Scalar, ...], ...]:
+        """The values of either."""
+        return (-1, 0), (1,)
+
+
+class AcsEmploymentData(DataSection):
     """The ACS Employment task over person records of the US Census (PUMS), as Ding et al. 2021 define it."""
+
+    reader: ClassVar[str] = "acs_employment"
+    missing_number: ClassVar[Literal["zero"]] = "zero"
+    class_names: ClassVar[tuple[str, ...]] = ("not employed", "employed")
 
     train: Text | None = Field(default=None, description="PUMS person file, for a simulation; a path")
     test: Text | None = Field(default=None, description="PUMS person file with the test rows; a path")
@@ -69,9 +102,19 @@ class AcsEmploymentData(Section):
     )
     keep: Items[Text] = Field(default=(), description="PUMS columns kept for partitions and group reports")
 
+    @property
+    def answer_column(self) -> str:
+        """The employment status."""
+        return "ESR"
 
-class EicuData(Section):
+
+class EicuData(DataSection):
     """Hospital mortality from the tables of the eICU Collaborative Research Database."""
+
+    reader: ClassVar[str] = "eicu"
+    missing_number: ClassVar[Literal["mean"]] = "mean"
+    leaves_gaps: ClassVar[bool] = True
+    class_names: ClassVar[tuple[str, ...]] = ("Alive", "Expired")
 
     folder: Text | None = Field(default=None, description="folder of the tables, for a simulation; a path")
     collaborator: Text | None = Field(
@@ -79,53 +122,65 @@ class EicuData(Section):
     )
     keep: Items[Text] = Field(default=(), description="columns kept for partitions and group reports")
 
+    @property
+    def answer_column(self) -> str:
+        """Whether somebody was alive at the end of the stay."""
+        return "hospitaldischargestatus"
 
-class CsvSource(Section):
+
+class SourceSection(Section):
+    """A mapping of one key, the name of a source, to its own keys."""
+
+    @property
+    def section(self) -> DataSection:
+        """The source's own keys."""
+        (found,) = (getattr(self, name) for name in type(self).model_fields)
+        return cast("DataSection", found)
+
+
+class CsvSource(SourceSection):
     """`{csv: {...}}`."""
 
     csv: CsvData = Field(description="a table")
 
 
-class MnistSource(Section):
+class MnistSource(SourceSection):
     """`{mnist: {}}`."""
-
-    has_numeric_columns: ClassVar[bool] = False
 
     mnist: MnistData = Field(description="idx files")
 
 
-class ImageSource(Section):
+class ImageSource(SourceSection):
     """`{images: {...}}`."""
-
-    has_numeric_columns: ClassVar[bool] = False
 
     images: ImageData = Field(description="a folder of images with a table of attributes")
 
 
-class AcsEmploymentSource(Section):
+class AcsEmploymentSource(SourceSection):
     """`{acs_employment: {...}}`."""
-
-    has_numeric_columns: ClassVar[bool] = True
 
     acs_employment: AcsEmploymentData = Field(description="person records of the US Census")
 
 
-class EicuSource(Section):
+class EicuSource(SourceSection):
     """`{eicu: {...}}`."""
-
-    has_numeric_columns: ClassVar[bool] = True
 
     eicu: EicuData = Field(description="intensive care stays")
 
 
-SOURCES = ("csv", "mnist", "images", "acs_employment", "eicu")
-_KINDS = {
-    CsvSource: "<csv>",
-    MnistSource: "<mnist>",
-    ImageSource: "<images>",
-    AcsEmploymentSource: "<acs_employment>",
-    EicuSource: "<eicu>",
-}
+MappedSource = (
+    Annotated[CsvSource, Tag("<csv>")]
+    | Annotated[MnistSource, Tag("<mnist>")]
+    | Annotated[ImageSource, Tag("<images>")]
+    | Annotated[AcsEmploymentSource, Tag("<acs_employment>")]
+    | Annotated[EicuSource, Tag("<eicu>")]
+)
+"""The table of sources: a row for each, its mapping and the tag that a fault has as its place."""
+
+SOURCES: Mapping[str, type[SourceSection]] = MappingProxyType(
+    {next(iter(kind.model_fields)): kind for kind, _ in map(get_args, get_args(MappedSource))}
+)
+"""The mapping of every source, by its key."""
 
 
 def _kind(value: object) -> str | None:
@@ -133,7 +188,7 @@ def _kind(value: object) -> str | None:
         return "<name>"
     if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in SOURCES:
         return f"<{next(iter(value))}>"
-    return next((kind for source, kind in _KINDS.items() if isinstance(value, source)), None)
+    return next((f"<{key}>" for key, kind in SOURCES.items() if isinstance(value, kind)), None)
 
 
 def _check_name(name: str) -> str:
@@ -146,12 +201,7 @@ def _check_name(name: str) -> str:
 
 
 DataSource = Annotated[
-    Annotated[str, AfterValidator(_check_name), Tag("<name>")]
-    | Annotated[CsvSource, Tag("<csv>")]
-    | Annotated[MnistSource, Tag("<mnist>")]
-    | Annotated[ImageSource, Tag("<images>")]
-    | Annotated[AcsEmploymentSource, Tag("<acs_employment>")]
-    | Annotated[EicuSource, Tag("<eicu>")],
+    Annotated[str, AfterValidator(_check_name), Tag("<name>")] | MappedSource,
     Discriminator(
         _kind,
         custom_error_type="data_source",
@@ -159,6 +209,12 @@ DataSource = Annotated[
         + ", ".join(SOURCES),
     ),
 ]
+
+
+def section_of(data: DataSource) -> DataSection | None:
+    """Return the keys of a source; None of a name, which has none."""
+    return None if isinstance(data, str) else data.section
+
 
 FRACTIONS_TOLERANCE = 1e-9
 """How far fractions may sum from 1: far above the rounding of decimal fractions, far below one record."""

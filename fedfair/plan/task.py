@@ -14,13 +14,10 @@ from fedfair.plan.fields import Fault, Fraction, Items, PositiveInt, Reference, 
 from fedfair.plan.losses import CROSS_ENTROPY, Answers, LossSpec
 from fedfair.plan.sources import (
     BUILT_IN,
-    AcsEmploymentSource,
     CsvSource,
     DataSource,
-    EicuSource,
-    ImageSource,
-    MnistSource,
     Partition,
+    section_of,
 )
 
 FOLD_TOLERANCE = 1e-3
@@ -156,28 +153,16 @@ class TaskSection(Section):
     @property
     def owner_column(self) -> str | None:
         """The column by which the data themselves say who owns a record; None where they do not."""
-        match self.data:
-            case CsvSource(csv=table):
-                return table.collaborator
-            case ImageSource(images=images):
-                return images.collaborator
-            case AcsEmploymentSource(acs_employment=persons):
-                return persons.collaborator
-            case EicuSource(eicu=stays):
-                return stays.collaborator
-            case _:
-                return None
+        section = section_of(self.data)
+        return None if section is None else section.owner_column
 
     @property
     def missing_ranges(self) -> tuple[str, ...]:
         """The numeric columns whose least and greatest value is not known beforehand; in words where unnamed."""
-        match self.data:
-            case MnistSource() | ImageSource() | AcsEmploymentSource() | EicuSource() | "breast-cancer" | "digits":
-                return ()
-            case CsvSource(csv=table) if not isinstance(table.numeric, str):
-                return tuple(name for name in table.numeric if name not in table.ranges)
-            case _:
-                return ("all numeric columns",)
+        section = section_of(self.data)
+        if section is not None:
+            return section.missing_ranges
+        return () if self.data in BUILT_IN else ("all numeric columns",)
 
     @property
     def has_numeric_columns(self) -> bool:
@@ -195,7 +180,7 @@ class TaskSection(Section):
             case str() as name:
                 return name in BUILT_IN or self.input_shape is None or len(self.input_shape) == 1
             case source:
-                return source.has_numeric_columns
+                return source.section.has_numeric_columns
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -272,15 +257,8 @@ class TaskSection(Section):
             )
 
     def _test_faults(self) -> Iterator[Fault]:
-        match self.data:
-            case CsvSource(csv=table):
-                own_test = table.test is not None
-            case AcsEmploymentSource(acs_employment=persons):
-                own_test = persons.test is not None
-            case MnistSource():
-                own_test = True
-            case _:
-                own_test = False
+        section = section_of(self.data)
+        own_test = section is not None and section.has_own_tests
         if own_test and self.test_fraction > 0:
             yield Fault(
                 ("test_fraction",),

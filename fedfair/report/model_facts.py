@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from fedfair.plan.csv_table import OTHER, OWN
 from fedfair.plan.losses import has_classes, loss_in_words, predicts_number
-from fedfair.plan.sources import AcsEmploymentSource, DataSource, EicuSource
+from fedfair.plan.sources import DataSource, section_of
 from fedfair.run.calibration_words import answer_words
 from fedfair.run.model_description import (
     CategoryColumn,
@@ -94,12 +94,8 @@ def _number(column: NumberColumn, model: DescribedModel) -> str:
 
 def _policy(source: DataSource) -> str:
     """Return what a source does with a missing number of which the plan says nothing."""
-    match source:
-        case AcsEmploymentSource():
-            return "zero"
-        case EicuSource():
-            return "mean"
-    return "refuse"
+    section = section_of(source)
+    return "refuse" if section is None else section.missing_number
 
 
 def _scaling(model: DescribedModel) -> str:

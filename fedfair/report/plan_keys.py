@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import cast
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedfair.plan import csv_table, initial, losses, schema, sources, task
+from fedfair.plan import initial, losses, schema, sources, task
 from fedfair.policy import site_config, site_format, site_sql
 
 INTRODUCTION = """# The plan and the site's own file, key by key
@@ -39,11 +40,11 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("plan.yaml: federation", schema.FederationSection),
     ("federation.aggregator", schema.AggregatorAddress),
     ("plan.yaml: task", schema.TaskSection),
-    ("task.data: {csv: ...}", csv_table.CsvData),
-    ("task.data: {mnist: ...}", sources.MnistData),
-    ("task.data: {images: ...}", sources.ImageData),
-    ("task.data: {acs_employment: ...}", sources.AcsEmploymentData),
-    ("task.data: {eicu: ...}", sources.EicuData),
+    *(
+        (f"task.data: {{{key}: ...}}", cast("type[BaseModel]", field.annotation))
+        for kind in sources.SOURCES.values()
+        for key, field in kind.model_fields.items()
+    ),
     ("task.partition", sources.Partition),
     ("task.model: {name: linear}", task.LinearModel),
     ("task.model: {name: mlp}", task.MlpModel),

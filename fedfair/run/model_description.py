@@ -22,7 +22,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar, is_reference
 from fedfair.plan.losses import CROSS_ENTROPY, Loss, LossSpec
 from fedfair.plan.schema import Plan
-from fedfair.plan.sources import AcsEmploymentSource, CsvSource, DataSource, EicuSource, ImageSource
+from fedfair.plan.sources import CsvSource, DataSource
 from fedfair.plan.task_outputs import planned_targets, with_outputs
 
 PARTS = ("architecture", "input", "columns", "label", "source")
@@ -404,18 +404,15 @@ def _label(plan: Plan, classes: int) -> LabelDescription:
     match plan.task.data:
         case CsvSource(csv=table):
             return _table_label(table, classes)
-        case ImageSource(images=images):
-            names = (f"not {images.label}", images.label)
-            return LabelDescription(column=images.label, classes=classes, names=names, values=((-1, 0), (1,)))
-        case AcsEmploymentSource():
-            return LabelDescription(column="ESR", classes=classes, names=("not employed", "employed"))
-        case EicuSource():
-            names = ("Alive", "Expired")
-            return LabelDescription(column="hospitaldischargestatus", classes=classes, names=names)
         case "breast-cancer":
             return LabelDescription(column=None, classes=classes, names=("malignant", "benign"))
-        case _:
+        case str():
             return LabelDescription(column=None, classes=classes)
+        case source:
+            own = source.section
+            return LabelDescription(
+                column=own.answer_column, classes=classes, names=own.named_classes, values=own.class_values
+            )
 
 
 def _table_label(table: CsvData, classes: int) -> LabelDescription:

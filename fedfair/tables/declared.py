@@ -10,9 +10,10 @@ from __future__ import annotations
 from fedfair.errors import PlanError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
-from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, EicuSource, ImageSource, MnistSource
+from fedfair.plan.sources import CsvSource
 from fedfair.plan.task import TaskSection
 from fedfair.plan.task_outputs import planned_targets, with_outputs
+from fedfair.tables.source_modules import source_module
 
 
 def declared_schema(plan: Plan) -> FeatureSchema | None:
@@ -21,14 +22,15 @@ def declared_schema(plan: Plan) -> FeatureSchema | None:
     No file of a site is touched, so the aggregator's side can ask this before anybody has connected.
     """
     task = plan.task
-    schema = _source_schema(task)
+    module, stated = source_module(task.data)
+    schema = module.planned_schema(stated, task)
     if schema is not None:
         check_declared(task, schema)
         return with_outputs(task.loss, schema)
     if task.input_shape is None:
         return None
-    stated = _stated_schema(task, task.input_shape)
-    return None if stated is None else with_outputs(task.loss, stated)
+    by_shape = _stated_schema(task, task.input_shape)
+    return None if by_shape is None else with_outputs(task.loss, by_shape)
 
 
 def check_declared(task: TaskSection, schema: FeatureSchema) -> None:
@@ -44,37 +46,6 @@ def check_declared(task: TaskSection, schema: FeatureSchema) -> None:
         )
     if task.classes is not None and task.classes != schema.classes:
         raise PlanError(f"task.classes: is {task.classes}, the data have {schema.classes}", "correct or remove it")
-
-
-def _source_schema(  # noqa: PLR0911 - one return for each source
-    task: TaskSection,
-) -> FeatureSchema | None:
-    match task.data:
-        case CsvSource(csv=spec):
-            from fedfair.tables.feature_coding import csv_schema
-
-            return None if isinstance(spec.numeric, str) else csv_schema(spec, task.classes, spec.numeric)
-        case MnistSource():
-            from fedfair.tables.sources.mnist import SCHEMA
-
-            return SCHEMA
-        case ImageSource(images=spec):
-            from fedfair.tables.sources.images import image_schema
-
-            return image_schema(spec)
-        case AcsEmploymentSource():
-            from fedfair.tables.sources.acs_employment import SCHEMA as ACS_SCHEMA
-
-            return ACS_SCHEMA
-        case EicuSource():
-            from fedfair.tables.sources.eicu import SCHEMA as EICU_SCHEMA
-
-            return EICU_SCHEMA
-        case name if name in BUILT_IN:
-            from fedfair.tables.sources.built_in import load_built_in
-
-            return load_built_in(name).schema
-    return None
 
 
 def _stated_schema(task: TaskSection, input_shape: tuple[int, ...]) -> FeatureSchema | None:

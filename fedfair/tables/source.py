@@ -23,12 +23,12 @@ from fedfair.plan.derived import protects_records, scales_by_ranges, standardise
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
-from fedfair.plan.sources import BUILT_IN, CsvSource, EicuSource, Partition
+from fedfair.plan.sources import BUILT_IN, CsvSource, Partition, section_of
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.declared import check_declared, declared_schema
 from fedfair.tables.few_records import UnusableRecordsError, no_records, with_enough
-from fedfair.tables.files import DataPaths, read_files, simulation_paths, site_paths
+from fedfair.tables.files import read_files, simulation_paths, site_paths
 from fedfair.tables.holdout import hold_out
 from fedfair.tables.missing import Filling, fill_missing
 from fedfair.tables.own_survey import OwnSurvey, mask_name, own_survey
@@ -37,6 +37,7 @@ from fedfair.tables.pixels import feature_values
 from fedfair.tables.profile import ColumnProfile, DataProfile, data_profile, number_columns
 from fedfair.tables.ranges import scaled_by_ranges
 from fedfair.tables.room import RecordRoom, simulation_room
+from fedfair.tables.source_modules import DataPaths
 from fedfair.tables.summable_columns import check_columns
 
 __all__ = [
@@ -324,6 +325,7 @@ def unfilled(train: Dataset, layout: SurveyLayout) -> SurveyedRecords:
 
 def _filling(plan: Plan, schema: FeatureSchema) -> Filling:
     """Return what becomes of values that the source left open: in a table, those of `missing: mean`."""
-    if not isinstance(plan.task.data, CsvSource | EicuSource):
+    section = section_of(plan.task.data)
+    if section is None or not section.leaves_gaps:
         return Filling.REFUSED
     return Filling.EVERYBODYS_MEAN if standardises(plan, len(schema.numeric)) else Filling.OWN_MEAN

@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import AcsEmploymentData
-from fedfair.tables.dataset import Columns, Dataset
+from fedfair.plan.task import TaskSection
+from fedfair.tables.dataset import Columns, Dataset, Splits
+from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.text_file import FOLDER_REMEDY, read_table
 from fedfair.tables.text_table import Faults, TextTable, numbers
 
@@ -44,6 +46,18 @@ SCHEMA = FeatureSchema(
     FEATURES,
     ranges=tuple((0.0, float(greatest)) for greatest in MAX_CODES),
 )
+
+
+def planned_schema(stated: AcsEmploymentData, task: TaskSection) -> FeatureSchema:
+    """Return the schema of the census columns."""
+    return SCHEMA
+
+
+def read(stated: AcsEmploymentData, task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
+    """Return the persons of the files that are named, or of the folder."""
+    train = load_acs_employment(paths.train or paths.folder, stated, extra)
+    test = None if paths.test is None else load_acs_employment(paths.test, stated, extra)
+    return FileRecords(Splits(train, test=test))
 
 
 def load_acs_employment(path: Path, spec: AcsEmploymentData, extra: Collection[str]) -> Dataset:

@@ -13,7 +13,9 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.tables.dataset import Dataset
+from fedfair.plan.task import TaskSection
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.source_modules import DataPaths, FileRecords
 
 BUILT_IN = {"breast-cancer": (load_breast_cancer, 2), "digits": (load_digits, 10)}
 
@@ -36,6 +38,16 @@ RANGES = {
     "breast-cancer": tuple((0.0, float(row[kind])) for kind in range(3) for row in _MAXIMA.values()),
     "digits": ((0.0, _GREYS),) * _PIXELS,
 }
+
+
+def planned_schema(stated: str, task: TaskSection) -> FeatureSchema:
+    """Return the schema of the data set of a name."""
+    return load_built_in(stated).schema
+
+
+def read(stated: str, task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
+    """Return the data set of a name."""
+    return FileRecords(Splits(load_built_in(stated)))
 
 
 def load_built_in(name: str) -> Dataset:

@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import EicuData
-from fedfair.tables.dataset import Dataset
+from fedfair.plan.task import TaskSection
+from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.text_file import find_file, read_table
 from fedfair.tables.text_table import Faults, TextTable, numbers, require_columns
 
@@ -81,6 +83,16 @@ class _Part:
     table: TextTable
     rows: NDArray[np.int64] = field(repr=False)
     faults: Faults
+
+
+def planned_schema(stated: EicuData, task: TaskSection) -> FeatureSchema:
+    """Return the schema of a stay."""
+    return SCHEMA
+
+
+def read(stated: EicuData, task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
+    """Return the stays of a folder."""
+    return FileRecords(Splits(load_eicu(paths.folder, stated, extra)))
 
 
 def load_eicu(folder: Path, spec: EicuData, extra: Collection[str]) -> Dataset:

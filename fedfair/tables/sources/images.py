@@ -19,9 +19,11 @@ from PIL import Image
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import ImageData
+from fedfair.plan.task import TaskSection
 from fedfair.tables.blank_separated import read_words
 from fedfair.tables.dataset import Columns, Dataset, Splits
 from fedfair.tables.room import RecordRoom, forget
+from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.text_file import find_file, read_table
 from fedfair.tables.text_table import Faults, TextTable, require_columns
 
@@ -40,6 +42,16 @@ MAX_PIXELS = 1 << 26
 def image_schema(spec: ImageData) -> FeatureSchema:
     """Return what the plan's images amount to."""
     return FeatureSchema((spec.channels, spec.height, spec.width), 2)
+
+
+def planned_schema(stated: ImageData, task: TaskSection) -> FeatureSchema:
+    """Return what the plan's images amount to."""
+    return image_schema(stated)
+
+
+def read(stated: ImageData, task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
+    """Return the images of a folder."""
+    return FileRecords(load_images(paths.folder, paths.train, stated, extra, paths.room))
 
 
 def load_images(

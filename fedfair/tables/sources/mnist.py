@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.sources import MnistData
+from fedfair.plan.task import TaskSection
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.file_kinds import READ_ERRORS, open_binary
+from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.text_file import find_file
 
 SCHEMA = FeatureSchema((1, 28, 28), 10)
@@ -43,6 +46,16 @@ class IdxForm:
 
 IMAGES = IdxForm(2051, "images", SCHEMA.input_shape[1:])
 LABELS = IdxForm(2049, "labels", ())
+
+
+def planned_schema(stated: MnistData, task: TaskSection) -> FeatureSchema:
+    """Return the schema of the pictures."""
+    return SCHEMA
+
+
+def read(stated: MnistData, task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
+    """Return the records of a folder."""
+    return FileRecords(load_mnist(paths.folder))
 
 
 def load_mnist(folder: Path) -> Splits:

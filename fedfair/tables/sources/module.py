@@ -16,10 +16,21 @@ from fedfair.errors import DataError, FedfairError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY, Loss, takes_classes
 from fedfair.plan.module_code import load_callable
+from fedfair.plan.task import TaskSection
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.pixels import is_image
+from fedfair.tables.source_modules import DataPaths, FileRecords
 
 BINARY = 2
+
+
+def planned_schema(stated: str, task: TaskSection) -> None:
+    """Return None: only what the function returns can tell."""
+
+
+def read(stated: str, task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
+    """Return what a function returns."""
+    return FileRecords(load_module(stated, paths.workspace, paths.folder, task.classes, task.loss))
 
 
 def load_module(
