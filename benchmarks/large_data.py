@@ -38,8 +38,8 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.feature_storage import MAX_IN_MEMORY, FeatureStorage
 from fedfair.tables.pixels import feature_values
-from fedfair.tables.room import MAX_IN_MEMORY, RecordRoom
 from fedfair.tables.source import load_federation, read_site_records
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
@@ -120,10 +120,10 @@ def write_csv(folder: Path) -> None:
             block.to_csv(file, index=False, header=not start, float_format="%.4f")
 
 
-def room_in(folder: Path, in_memory: bool) -> RecordRoom:
+def room_in(folder: Path, in_memory: bool) -> FeatureStorage:
     """Return room for the table; of a smaller table less stays in memory, so that its figures scale."""
     share = min(1.0, len(np.load(folder / "y.npy", mmap_mode="r")) / WHOLE)
-    return RecordRoom(folder, FOREVER if in_memory else round(MAX_IN_MEMORY * share))
+    return FeatureStorage(folder, FOREVER if in_memory else round(MAX_IN_MEMORY * share))
 
 
 def plan_of(sites: tuple[str, ...], **task: object) -> Plan:
@@ -148,10 +148,10 @@ def plan_of(sites: tuple[str, ...], **task: object) -> Plan:
 def simulated(folder: Path, in_memory: bool) -> dict[str, object]:
     """Read and train as `fedfair simulate` does; with float64 in memory where that is asked."""
     plan = plan_of(SITES, partition={"scheme": "random"})
-    room = room_in(folder, in_memory)
+    storage = room_in(folder, in_memory)
     began = time.perf_counter()
     with Watched() as peaks:
-        sites = load_federation(plan, folder, room)
+        sites = load_federation(plan, folder, storage)
         read = time.perf_counter()
         outcome = simulate_sites(plan, sites, folder)
     return {
@@ -195,8 +195,8 @@ def site_of(
     plan, name = plan_of(SITES[:1], **task), ParticipantId(SITES[0])
     data = {"train": "table.csv"} if task else {"root": "."}
     site = SiteConfig.model_validate({"collaborator": name, "data": data})
-    room = room_in(folder, in_memory)
-    splits = read_site_records(plan, site, name, folder, room=room).splits
+    storage = room_in(folder, in_memory)
+    splits = read_site_records(plan, site, name, folder, storage=storage).splits
     model = flat_model(plan, splits.train.schema, torch.device("cpu"), folder)
     client = TrainingClient(plan, name, splits, model)
     sums = client.standardisation_contribution().header

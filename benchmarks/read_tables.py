@@ -68,7 +68,7 @@ def paths(folder: Path, rows: int, columns: int) -> tuple[Path, Path]:
 def fedfair_reads(path: Path, rows: int, columns: int, folder: Path, *, mapped: bool, slow: bool = False) -> None:
     from fedfair.plan.csv_table import CsvData
     from fedfair.tables import plain_blocks
-    from fedfair.tables.room import RecordRoom
+    from fedfair.tables.feature_storage import FeatureStorage
     from fedfair.tables.sources.table import read_csv
 
     def not_plain(*_: object) -> Iterator[Any]:
@@ -77,7 +77,7 @@ def fedfair_reads(path: Path, rows: int, columns: int, folder: Path, *, mapped: 
     if slow:
         vars(plain_blocks)["plain_blocks"] = not_plain
     spec = CsvData.model_validate({"label": "y", "numeric": names(columns)})
-    read = read_csv(path, spec, None, (), RecordRoom(folder, 0) if mapped else None)
+    read = read_csv(path, spec, None, (), FeatureStorage(folder, 0) if mapped else None)
     if len(read.dataset) != rows:
         raise SystemExit(f"read {len(read.dataset)} rows of {rows}")
 

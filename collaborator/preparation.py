@@ -61,9 +61,9 @@ from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SecaggPolicy
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
+from fedfair.tables.feature_storage import FeatureStorage
 from fedfair.tables.own_survey import OwnSurvey
 from fedfair.tables.profile import DataProfile
-from fedfair.tables.room import RecordRoom
 from fedfair.tables.source import SiteRecords, read_site_records
 from fedfair.training.across_devices import DeviceGroup, SiteProcesses, check_divisible, join_processes
 from fedfair.training.assembly import flat_model
@@ -311,7 +311,7 @@ def read_records(site: PreparedSite, *, fewest: int | None = None) -> SiteRecord
         site.participant,
         site.workspace,
         code=site.code.folder,
-        room=RecordRoom(site.state),
+        storage=FeatureStorage(site.state),
         fewest=site.config.policy.min_records if fewest is None else fewest,
     )
 

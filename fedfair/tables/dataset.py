@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.tables.feature_storage import FeatureStorage, blocks_of, joined, taken
 from fedfair.tables.own_survey import OwnSurvey
 from fedfair.tables.pixels import Values, are_pixels, feature_values
-from fedfair.tables.room import RecordRoom, blocks_of, joined, taken
 
 Columns = Mapping[str, NDArray[np.generic]]
 """Raw columns by name, each (n,): for partitions and group reports, never features by themselves."""
@@ -92,7 +92,7 @@ class Splits:
         return sum(len(part) for part in (self.train, self.validation, self.test) if part is not None)
 
 
-def kept(splits: Splits, room: RecordRoom) -> Splits:
+def kept(splits: Splits, storage: FeatureStorage) -> Splits:
     """Return the same records with their features where there is room for them.
 
     Raises:
@@ -100,7 +100,7 @@ def kept(splits: Splits, room: RecordRoom) -> Splits:
     """
 
     def held(part: Dataset) -> Dataset:
-        features = room.kept(part.features)
+        features = storage.kept(part.features)
         return part if features is part.features else replace(part, features=features)
 
     return Splits(

@@ -58,7 +58,7 @@ def read_files(task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> F
     """
     found = _read(task, paths, extra)
     answered = replace(found, splits=for_loss(task.loss, found.splits))
-    return answered if paths.room is None else replace(answered, splits=kept(answered.splits, paths.room))
+    return answered if paths.storage is None else replace(answered, splits=kept(answered.splits, paths.storage))
 
 
 def for_loss(loss: Loss, splits: Splits) -> Splits:

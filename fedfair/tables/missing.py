@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.feature_storage import blocks_of, changed
 from fedfair.tables.pixels import are_pixels, feature_values
-from fedfair.tables.room import blocks_of, changed
 
 
 class Filling(enum.Enum):

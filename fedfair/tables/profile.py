@@ -18,7 +18,7 @@ from fedfair.plan.fields import Scalar
 from fedfair.plan.sources import CsvSource
 from fedfair.plan.task import TaskSection
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.room import blocks_of
+from fedfair.tables.feature_storage import blocks_of
 
 MAX_SHOWN = 10
 """The most spellings or classes that one line names."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from fedfair.errors import PlanError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.feature_storage import changed
 from fedfair.tables.pixels import feature_values
-from fedfair.tables.room import changed
 
 
 def scaled_by_ranges(splits: Splits) -> Splits:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.tables.dataset import Dataset
-from fedfair.tables.room import forget, row_blocks
+from fedfair.tables.feature_storage import forget, row_blocks
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

@@ -27,6 +27,7 @@ from fedfair.plan.sources import BUILT_IN, CsvSource, Partition, section_of
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.declared import check_declared, declared_schema
+from fedfair.tables.feature_storage import FeatureStorage, simulation_storage
 from fedfair.tables.few_records import UnusableRecordsError, no_records, with_enough
 from fedfair.tables.files import read_files, simulation_paths, site_paths
 from fedfair.tables.holdout import hold_out
@@ -36,7 +37,6 @@ from fedfair.tables.partition import deal
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.profile import ColumnProfile, DataProfile, data_profile, number_columns
 from fedfair.tables.ranges import scaled_by_ranges
-from fedfair.tables.room import RecordRoom, simulation_room
 from fedfair.tables.source_modules import DataPaths
 from fedfair.tables.summable_columns import check_columns
 
@@ -74,26 +74,26 @@ def federation_key(plan: Plan) -> str:
     return json.dumps([task, plan.federation.collaborators, plan.training.seed, by_record])
 
 
-def load_federation(plan: Plan, root: Path, room: RecordRoom | None = None) -> dict[ParticipantId, Splits]:
+def load_federation(plan: Plan, root: Path, storage: FeatureStorage | None = None) -> dict[ParticipantId, Splits]:
     """Return every collaborator's splits, for a simulation.
 
     Args:
         plan: the plan.
         root: the folder that the plan's paths start from.
-        room: where features are held; None for that of a simulation in this folder.
+        storage: where features are held; None for that of a simulation in this folder.
 
     Raises:
         DataError: files are missing or are not what the plan declares.
         PlanError: the plan does not say how to divide the records, or says it wrongly.
     """
-    task, room = plan.task, room or simulation_room(root)
+    task, storage = plan.task, storage or simulation_storage(root)
     files = own_files(plan)
     if files is not None:
-        return {name: own_file(plan, name, file, root, room) for name, file in files.items()}
+        return {name: own_file(plan, name, file, root, storage) for name, file in files.items()}
     rule = _rule(plan)
     group = plan.training.options.group_column
     extra = _columns_of(rule) if group is None else (*_columns_of(rule), group)
-    parts = read_files(task, replace(simulation_paths(task, root), room=room), extra).splits
+    parts = read_files(task, replace(simulation_paths(task, root), storage=storage), extra).splits
     check_declared(task, parts.train.schema)
     return {name: finished(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
 
@@ -118,7 +118,7 @@ def own_files(plan: Plan) -> dict[ParticipantId, str] | None:
 
 
 def own_file(
-    plan: Plan, participant: ParticipantId, file: str, root: Path, room: RecordRoom | None = None
+    plan: Plan, participant: ParticipantId, file: str, root: Path, storage: FeatureStorage | None = None
 ) -> Splits:
     """Return a collaborator's splits from a file that holds its records alone.
 
@@ -126,7 +126,7 @@ def own_file(
         DataError: it is missing or is not what the plan declares.
     """
     parts = read_files(
-        plan.task, DataPaths(root, root, root / file, None, room or simulation_room(root)), ()
+        plan.task, DataPaths(root, root, root / file, None, storage or simulation_storage(root)), ()
     ).splits
     check_declared(plan.task, parts.train.schema)
     return finished(plan, participant, parts)
@@ -139,7 +139,7 @@ def read_site_records(
     root: Path,
     *,
     code: Path | None = None,
-    room: RecordRoom | None = None,
+    storage: FeatureStorage | None = None,
     fewest: int = 0,
 ) -> SiteRecords:
     """Return one site's splits, read from its own files, and their profile.
@@ -150,7 +150,7 @@ def read_site_records(
         participant: the site's name in the plan.
         root: the folder that the site's paths start from.
         code: where a "module:function" is looked for; by default in `root`.
-        room: where features are held; None for memory, whatever there is of them.
+        storage: where features are held; None for memory, whatever there is of them.
         fewest: with fewer training records the site takes part with none, with fewer held-out ones without these
             (`few_records.py`); 0 where nothing leaves the site.
 
@@ -158,7 +158,7 @@ def read_site_records(
         DataError: files are missing or are not what the plan declares.
         PlanError: the plan divides one data set, and says it wrongly.
     """
-    read = read_unfinished(plan, site, participant, root, code=code, room=room, fewest=fewest)
+    read = read_unfinished(plan, site, participant, root, code=code, storage=storage, fewest=fewest)
     own, withheld = with_enough(_finished_unless_few(plan, participant, read.splits, fewest), fewest)
     if surveys(plan) and own.survey is None:
         own = replace(own, survey=surveyed(plan, own.train))
@@ -194,7 +194,7 @@ def read_unfinished(
     root: Path,
     *,
     code: Path | None = None,
-    room: RecordRoom | None = None,
+    storage: FeatureStorage | None = None,
     fewest: int = 0,
 ) -> UnfinishedRecords:
     """Return one site's records as its files have them; arguments and faults as of `read_site_records`."""
@@ -203,7 +203,7 @@ def read_unfinished(
     rule = _rule(plan) if built_in or task.partition is not None else None
     # Where everybody reads one data set and takes a share of it, no table is one site's.
     paths = replace(
-        site_paths(site, root), workspace=code or root, room=room, fewest=fewest if rule is None else 0
+        site_paths(site, root), workspace=code or root, storage=storage, fewest=fewest if rule is None else 0
     )
     read = read_files(task, paths, _columns_of(rule))
     check_declared(task, read.splits.train.schema)

@@ -19,8 +19,8 @@ from fedfair.plan.task import TaskSection
 from fedfair.policy.site_format import FormatSection
 from fedfair.policy.site_sql import SqlSection
 from fedfair.tables.dataset import Splits
+from fedfair.tables.feature_storage import FeatureStorage
 from fedfair.tables.profile import ColumnProfile
-from fedfair.tables.room import RecordRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class DataPaths:
         folder: the folder of a data set that has several files.
         train: the file of the training records; for images, the table of attributes.
         test: the file of the test records.
-        room: where features are held; None for memory, whatever there is of them.
+        storage: where features are held; None for memory, whatever there is of them.
         sql: the database that holds the records, in place of files.
         form: how the records are written where that is not as the plan says; None where it is.
         fewest: with fewer records that the plan's filters take, a table is one without any, whatever its values;
@@ -43,7 +43,7 @@ class DataPaths:
     folder: Path
     train: Path | None
     test: Path | None
-    room: RecordRoom | None = None
+    storage: FeatureStorage | None = None
     sql: SqlSection | None = None
     form: FormatSection | None = None
     fewest: int = 0

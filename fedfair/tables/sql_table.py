@@ -3,7 +3,7 @@
 Decides the order in which things are refused (what is written, then the connection, then the query, then the
 columns, then the values), and in which order records come: as the query asks with ORDER BY, otherwise in one that
 depends on nothing but the records. Both queries see one state of the database, where it can give one. Features go
-into the site's room as they come, and are put into their order there.
+into the site's storage as they come, and are put into their order there.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from functools import partial
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
 from fedfair.tables.feature_coding import CsvRecords
+from fedfair.tables.feature_storage import FeatureStorage
 from fedfair.tables.few_records import unless_few
 from fedfair.tables.own_form import OwnTable
-from fedfair.tables.room import RecordRoom
 from fedfair.tables.row_order import digest_in_order, in_canonical_order, record_hashes
 from fedfair.tables.sql_connection import OpenDatabase, opened
 from fedfair.tables.sql_query import running_query
@@ -50,7 +50,7 @@ def read_sql(
     classes: int | None,
     extra: Collection[str],
     environment: Mapping[str, str] = os.environ,
-    room: RecordRoom | None = None,
+    storage: FeatureStorage | None = None,
     fewest: int = 0,
 ) -> dict[str, SqlRecords]:
     """Return the records of a site's database: of `TRAIN`, and of `TEST` where there is a query for them.
@@ -61,7 +61,7 @@ def read_sql(
         classes: number of classes that the plan states, if any.
         extra: columns to keep raw beside those that the plan keeps.
         environment: the variables of the process.
-        room: where features go, to be `kept` there; None for memory, whatever there is of them.
+        storage: where features go, to be `kept` there; None for memory, whatever there is of them.
         fewest: as of `DataPaths`.
 
     Raises:
@@ -79,7 +79,7 @@ def read_sql(
         found = {}
         for key, query in queries.items():
             stated_query = StatedQuery(f"data.sql.{key}", query)
-            reading = partial(_read, database, stated_query, table.file, classes, table.in_file(extra), room)
+            reading = partial(_read, database, stated_query, table.file, classes, table.in_file(extra), storage)
             read = unless_few(reading, fewest if table.plan.rows else 0)
             found[key] = _ordered(table.in_plan(read, classes), keeps_order=asks_for_order(query))
         return found
@@ -104,12 +104,12 @@ def _read(
     spec: CsvData,
     classes: int | None,
     extra: Collection[str],
-    room: RecordRoom | None,
+    storage: FeatureStorage | None,
 ) -> CsvRecords:
     with running_query(database, query.text, query.key) as result:
         where = f"{query.key} on {database.address}"
         source = TypedSource(result.columns, result.blocks, where)
-        return read_records(source, spec, classes, extra, where=where, room=room)
+        return read_records(source, spec, classes, extra, where=where, storage=storage)
 
 
 def _ordered(read: CsvRecords, *, keeps_order: bool) -> SqlRecords:

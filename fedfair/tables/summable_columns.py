@@ -11,7 +11,7 @@ from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.plan.losses import CROSS_ENTROPY, Loss, predicts_number
 from fedfair.tables.dataset import Dataset
-from fedfair.tables.room import column_of
+from fedfair.tables.feature_storage import column_of
 
 
 def check_columns(records: Dataset, participant: ParticipantId, loss: Loss = CROSS_ENTROPY) -> None:

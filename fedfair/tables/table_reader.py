@@ -30,9 +30,9 @@ from fedfair.tables.feature_coding import (
     numeric_columns,
     rows_that_count,
 )
+from fedfair.tables.feature_storage import FeatureStorage, RecordStore
 from fedfair.tables.few_records import UnusableRecordsError
 from fedfair.tables.profile import ColumnProfile, merged
-from fedfair.tables.room import RecordRoom, RecordStore
 from fedfair.tables.text_table import FaultKind, Faults, TextTable, faults_of, require_columns
 
 
@@ -75,7 +75,7 @@ def read_records(
     extra: Collection[str] = (),
     *,
     where: Path | str,
-    room: RecordRoom | None = None,
+    storage: FeatureStorage | None = None,
 ) -> CsvRecords:
     """Return the records of a table, and what was counted in its columns; both in one reading.
 
@@ -87,7 +87,7 @@ def read_records(
         classes: number of classes that the plan states, if any.
         extra: columns to keep raw beside those that the plan keeps, such as the one that records are divided by.
         where: the file, or words for another source; faults begin with it.
-        room: where features go, to be `kept` there; None for memory, whatever there is of them.
+        storage: where features go, to be `kept` there; None for memory, whatever there is of them.
 
     Raises:
         DataError: a column is missing or there twice, there is no record, or values are not what the plan allows;
@@ -97,7 +97,7 @@ def read_records(
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise DataError(f"{where} has two columns called '{twice[0]}'", "give every column its own name")
-    records = _Records(header, spec, classes, extra, where, room)
+    records = _Records(header, spec, classes, extra, where, storage)
     for block in source.blocks(needed_columns(spec, header, extra), spec, records.numeric):
         records.add(block)
     return records.whole()
@@ -113,7 +113,7 @@ class _Records:
         classes: int | None,
         extra: Collection[str],
         where: Path | str,
-        room: RecordRoom | None,
+        storage: FeatureStorage | None,
     ) -> None:
         listed = () if isinstance(spec.numeric, str) else spec.numeric
         self._kept = tuple(dict.fromkeys((*spec.keep, *extra)))
@@ -122,7 +122,7 @@ class _Records:
         self._spec, self._where = spec, where
         self._numeric = numeric_columns(header, spec, self._kept, where)
         self._schema = csv_schema(spec, classes, self._numeric)
-        self._features = RecordStore(room)
+        self._features = RecordStore(storage)
         self._kinds: dict[tuple[str, str], FaultKind] = {}
         self._labels: list[NDArray[Any]] = []
         self._raw: dict[str, list[NDArray[np.str_]]] = {name: [] for name in self._kept}

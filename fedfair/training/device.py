@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.errors import PlanError
+from fedfair.tables.feature_storage import BLOCK_BYTES, empty_beside, forget, joined, row_blocks, storage_of
 from fedfair.tables.pixels import WHITE, Values, are_pixels, feature_values
-from fedfair.tables.room import BLOCK_BYTES, empty_beside, forget, joined, room_of, row_blocks
 
 Fetched = TypeVar("Fetched", bound=tuple[Tensor | None, ...])
 
@@ -157,7 +157,7 @@ class SplitRecords:
             labelled = labelled.float()  # it has no numbers of 64 bits
         if device.type != "cpu" and held.nbytes + labelled.nbytes <= RESIDENT_SHARE * _free_bytes(device):
             return cls(features.to(device), labelled.to(device), device, dtype)
-        return cls(features, labelled, device, dtype, None if room_of(held) is None else held)
+        return cls(features, labelled, device, dtype, None if storage_of(held) is None else held)
 
     def __len__(self) -> int:
         return self.labels.shape[0]
@@ -219,7 +219,7 @@ class SplitRecords:
 
 def _shares(features: NDArray[np.generic], dtype: torch.dtype) -> bool:
     """Return whether PyTorch takes features as they are: in its width, or in memory, and not read-only."""
-    return features.flags.writeable and (room_of(features) is None or features.dtype == _width(dtype))
+    return features.flags.writeable and (storage_of(features) is None or features.dtype == _width(dtype))
 
 
 def _in_one_piece(features: Values) -> Values:

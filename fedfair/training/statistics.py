@@ -26,7 +26,7 @@ from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.plan.losses import Loss, predicts_number
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.room import column_of
+from fedfair.tables.feature_storage import column_of
 
 
 def evaluation_header(

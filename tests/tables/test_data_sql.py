@@ -21,10 +21,10 @@ from fedfair.errors import DataError, FedfairError, MissingExtraError, Unreachab
 from fedfair.extras import install_command
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
-from fedfair.tables import room, sql_query
+from fedfair.tables import sql_query, storage
 from fedfair.tables.feature_coding import CsvRecords
+from fedfair.tables.feature_storage import FeatureStorage, storage_of
 from fedfair.tables.own_form import own_table
-from fedfair.tables.room import RecordRoom, room_of
 from fedfair.tables.sources.table import read_csv
 from fedfair.tables.sql_connection import opened
 from fedfair.tables.sql_faults import DatabaseStep
@@ -168,22 +168,22 @@ def test_the_order_without_an_order_by_is_the_same_in_every_database(
 def test_records_in_the_room_are_those_in_memory_in_one_order(
     database: SqlSection, query: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "BLOCK_BYTES", 1 << 12)
-    monkeypatch.setattr(room, "BLOCKS_AT_ONCE", 2)
+    monkeypatch.setattr(storage, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(storage, "BLOCKS_AT_ONCE", 2)
     expected = read(asking(database, query))
     both = asking(database, query).model_copy(update={"test_query": f"{QUERY} WHERE id < 20"})
-    own = RecordRoom(tmp_path, most_in_memory=0)
+    own = FeatureStorage(tmp_path, most_in_memory=0)
     found = read_sql(both, own_table(SPEC, None), 2, (), {}, own)
     assert_same(found["query"].records, expected.records)
     assert found["query"].digest == expected.digest
-    assert [room_of(one.records.dataset.features) for one in found.values()] == [own, own]
+    assert [storage_of(one.records.dataset.features) for one in found.values()] == [own, own]
 
 
 @pytest.mark.parametrize("order", [" ORDER BY id", ""])
 def test_of_many_records_only_labels_and_order_are_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr(room, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(storage, "BLOCK_BYTES", 1 << 16)
     monkeypatch.setattr(sql_query, "BLOCK_VALUES", 1 << 15)
     columns = [f"x{place}" for place in range(40)]
     values = ", ".join(f"hash(id + {place}) / 1e19 AS {name}" for place, name in enumerate(columns))
@@ -194,7 +194,7 @@ def test_of_many_records_only_labels_and_order_are_in_memory(
     read_sql(few, own_table(spec, None), 2, (), {})
     tracemalloc.start()
     try:
-        disk = RecordRoom(tmp_path, most_in_memory=0)
+        disk = FeatureStorage(tmp_path, most_in_memory=0)
         found = read_sql(section, own_table(spec, None), 2, (), {}, disk)["query"]
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedfair.tables.room import BLOCK_BYTES, RecordRoom, room_of
+from fedfair.tables.feature_storage import BLOCK_BYTES, FeatureStorage, storage_of
 from fedfair.training.device import EVALUATION_RECORDS, SplitRecords
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc/self/smaps is Linux's")
@@ -36,12 +36,12 @@ def test_a_pass_over_records_in_a_file_keeps_a_few_megabytes_of_them_in_memory(
     tmp_path: Path, width: type[np.generic]
 ) -> None:
     shape = (COUNT, 20) if width is np.float32 else (COUNT // 10, 3, 16, 16)
-    held = RecordRoom(tmp_path, 0).mapped(shape, width)
+    held = FeatureStorage(tmp_path, 0).mapped(shape, width)
     held[:] = 1
     labels = np.zeros(len(held), np.int64)
     records = SplitRecords.place(held, labels, torch.float32, CPU)
     assert records.filed is not None
-    assert room_of(records.filed) is room_of(held)
+    assert storage_of(records.filed) is storage_of(held)
     # A training has touched all of them.
     records.take(torch.arange(len(held)))
     assert resident(held) == pytest.approx(held.nbytes, abs=1 << 20)
@@ -51,7 +51,7 @@ def test_a_pass_over_records_in_a_file_keeps_a_few_megabytes_of_them_in_memory(
 
 
 def test_a_whole_pass_needs_few_pages_where_nothing_was_trained(tmp_path: Path) -> None:
-    held = RecordRoom(tmp_path, 0).mapped((COUNT, 20), np.float32)
+    held = FeatureStorage(tmp_path, 0).mapped((COUNT, 20), np.float32)
     held[:] = 2
     records = SplitRecords.place(held, np.zeros(COUNT, np.int64), torch.float32, CPU)
     list(records.in_order())

@@ -22,7 +22,7 @@ from fedfair.plan.sources import ImageData
 from fedfair.plan.task import TaskSection
 from fedfair.tables.blank_separated import read_words
 from fedfair.tables.dataset import Columns, Dataset, Splits
-from fedfair.tables.room import RecordRoom, forget
+from fedfair.tables.feature_storage import FeatureStorage, forget
 from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.text_file import find_file, read_table
 from fedfair.tables.text_table import Faults, TextTable, require_columns
@@ -51,11 +51,15 @@ def planned_schema(stated: ImageData, task: TaskSection) -> FeatureSchema:
 
 def read(stated: ImageData, task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
     """Return the images of a folder."""
-    return FileRecords(load_images(paths.folder, paths.train, stated, extra, paths.room))
+    return FileRecords(load_images(paths.folder, paths.train, stated, extra, paths.storage))
 
 
 def load_images(
-    folder: Path, attributes: Path | None, spec: ImageData, extra: Collection[str], room: RecordRoom | None = None
+    folder: Path,
+    attributes: Path | None,
+    spec: ImageData,
+    extra: Collection[str],
+    storage: FeatureStorage | None = None,
 ) -> Splits:
     """Return the labelled images, cut as the folder's own partition says, or all for training.
 
@@ -64,7 +68,7 @@ def load_images(
         attributes: the table; by default list_attr_celeba or attributes.csv in the folder.
         spec: the plan's description.
         extra: attributes to keep raw beside those that the plan keeps.
-        room: where the images are held; None for memory, whatever there is of them.
+        storage: where the images are held; None for memory, whatever there is of them.
 
     Raises:
         DataError: a file is missing or damaged, an attribute is unknown, or a label is not -1, 0 or 1.
@@ -78,7 +82,7 @@ def load_images(
     files = [_image_folder(folder, str(names[0])) / str(name) for name in names]
     columns = {name: table.columns[name] for name in kept}
     parts = _parts(table_path.parent, names)
-    read = [_dataset(files, labels, columns, spec, np.flatnonzero(parts == part), room) for part in PARTS]
+    read = [_dataset(files, labels, columns, spec, np.flatnonzero(parts == part), storage) for part in PARTS]
     if not read[0]:
         raise DataError(
             f"{table_path} leaves no image for training", "check list_eval_partition: 0 is for training"
@@ -130,10 +134,10 @@ def _dataset(
     columns: Columns,
     spec: ImageData,
     chosen: NDArray[np.int64],
-    room: RecordRoom | None,
+    storage: FeatureStorage | None,
 ) -> Dataset:
     shape = (len(chosen), spec.channels, spec.height, spec.width)
-    features = np.empty(shape, np.uint8) if room is None else room.empty(shape, np.uint8)
+    features = np.empty(shape, np.uint8) if storage is None else storage.empty(shape, np.uint8)
     for place, index in enumerate(chosen):
         features[place] = image_pixels(files[index], spec)
         if place % FORGOTTEN_AFTER == 0:

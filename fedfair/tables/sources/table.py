@@ -18,11 +18,11 @@ from fedfair.plan.task import TaskSection
 from fedfair.policy.site_sql import SqlSection
 from fedfair.tables.dataset import Splits
 from fedfair.tables.feature_coding import CsvRecords, csv_schema
+from fedfair.tables.feature_storage import FeatureStorage
 from fedfair.tables.few_records import unless_few
 from fedfair.tables.file_kinds import is_parquet
 from fedfair.tables.own_form import OwnTable, own_table
 from fedfair.tables.profile import merged
-from fedfair.tables.room import RecordRoom
 from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.table_reader import TableSource, read_records
 from fedfair.tables.text_file import TextFile, form_of_file
@@ -46,10 +46,10 @@ def open_table(path: Path, spec: CsvData) -> TableSource:
 
 
 def read_csv(
-    path: Path, spec: CsvData, classes: int | None, extra: Collection[str], room: RecordRoom | None = None
+    path: Path, spec: CsvData, classes: int | None, extra: Collection[str], storage: FeatureStorage | None = None
 ) -> CsvRecords:
     """Return the records of a file; arguments and faults as of `open_table` and `read_records`."""
-    return read_records(open_table(path, spec), spec, classes, extra, where=path, room=room)
+    return read_records(open_table(path, spec), spec, classes, extra, where=path, storage=storage)
 
 
 def planned_schema(stated: CsvData, task: TaskSection) -> FeatureSchema | None:
@@ -71,7 +71,7 @@ def _from_file(
     path: Path, table: OwnTable, classes: int | None, extra: tuple[str, ...], paths: DataPaths
 ) -> CsvRecords:
     """Return the records of one file, which may have marks and names of its own."""
-    reading = partial(read_csv, path, table.file, classes, table.in_file(extra), paths.room)
+    reading = partial(read_csv, path, table.file, classes, table.in_file(extra), paths.storage)
     return table.in_plan(unless_few(reading, paths.fewest if table.plan.rows else 0), classes)
 
 
@@ -80,7 +80,7 @@ def _from_database(
 ) -> FileRecords:
     from fedfair.tables.sql_table import TEST, TRAIN, read_sql
 
-    found = read_sql(section, table, classes, extra, room=paths.room, fewest=paths.fewest)
+    found = read_sql(section, table, classes, extra, storage=paths.storage, fewest=paths.fewest)
     test = found[TEST].records if TEST in found else None
     return replace(_both(found[TRAIN].records, test), digests={key: one.digest for key, one in found.items()})
 

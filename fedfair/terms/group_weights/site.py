@@ -11,7 +11,7 @@ from fedfair.errors import DataError
 from fedfair.plan.known_groups import group_names
 from fedfair.plan.schema import Plan
 from fedfair.tables.dataset import Dataset
-from fedfair.tables.room import blocks_of
+from fedfair.tables.feature_storage import blocks_of
 
 Groups = NDArray[np.int64]
 """For every training record of one site the number of its group; array (n,)."""

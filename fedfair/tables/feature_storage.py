@@ -1,4 +1,4 @@
-"""Room for the features of many records: in memory while they are few, and else in files without a name.
+"""Storage of the features of many records: in memory while they are few, and else in files without a name.
 
 Decides from which size on features are mapped from a file, and where that file is. It has no name, so nobody can
 open or cut it, and it is gone with the last array in it, or with the process. Whatever is made from features in a
@@ -48,13 +48,13 @@ _NOT_KNOWN = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class _Mapping(mmap.mmap):
-    """A file of a room, mapped into memory."""
+    """A file of a storage, mapped into memory."""
 
-    room: RecordRoom
+    storage: FeatureStorage
 
 
-class RecordRoom:
-    """Room for features in one folder.
+class FeatureStorage:
+    """Storage of features in one folder.
 
     Args:
         folder: where the files are; it is made where it is not there.
@@ -93,7 +93,7 @@ class RecordRoom:
         Raises:
             DataError: there is no room for it.
         """
-        if room_of(features) is not None:
+        if storage_of(features) is not None:
             return features
         if self.fits(features.nbytes):
             self._left -= features.nbytes
@@ -110,10 +110,10 @@ class RecordRoom:
         return needed <= self._left
 
     def opened(self, file: IO[bytes]) -> _Mapping:
-        """Return a file of this room, mapped."""
+        """Return a file of this storage, mapped."""
         with self.writing(os.fstat(file.fileno()).st_size):
             mapping = _Mapping(file.fileno(), 0, access=mmap.ACCESS_WRITE)
-        mapping.room = self
+        mapping.storage = self
         return mapping
 
     def file(self) -> IO[bytes]:
@@ -146,7 +146,7 @@ class RecordRoom:
         chunk = self._chunk()
         if chunk is None or self._used + needed > len(chunk):
             chunk, self._used = self._new(CHUNK_BYTES), 0
-            # Whoever has an array in it keeps it; the room itself does not.
+            # Whoever has an array in it keeps it; the storage itself does not.
             self._chunk = weakref.ref(chunk)
         start = self._used
         self._used += -(-needed // ALIGNMENT) * ALIGNMENT
@@ -157,12 +157,12 @@ class RecordStore:
     """Features of a number of records that nobody knows yet: in memory until they are too many.
 
     Args:
-        room: where they will be; None for memory, however many they are.
+        storage: where they will be; None for memory, however many they are.
         dtype: of the numbers.
     """
 
-    def __init__(self, room: RecordRoom | None, dtype: DTypeLike = np.float64) -> None:
-        self._room, self._dtype = room, np.dtype(dtype)
+    def __init__(self, storage: FeatureStorage | None, dtype: DTypeLike = np.float64) -> None:
+        self._storage, self._dtype = storage, np.dtype(dtype)
         self._blocks: list[Array] = []
         self._file: IO[bytes] | None = None
         self._shape: tuple[int, ...] = ()
@@ -177,11 +177,11 @@ class RecordStore:
         self._shape = block.shape[1:]
         self._blocks.append(np.ascontiguousarray(block, self._dtype))
         self._bytes += self._blocks[-1].nbytes
-        if self._room is None or self._room.fits(self._bytes):
+        if self._storage is None or self._storage.fits(self._bytes):
             return
-        with self._room.writing(self._bytes):
+        with self._storage.writing(self._bytes):
             if self._file is None:
-                self._file = self._room.file()
+                self._file = self._storage.file()
                 weakref.finalize(self, self._file.close)  # also where the reading ends in a fault
             for held in self._blocks:
                 left = held.reshape(-1).view(np.uint8).data
@@ -195,7 +195,7 @@ class RecordStore:
         Raises:
             DataError: there is no room for them.
         """
-        if self._file is None or self._room is None:
+        if self._file is None or self._storage is None:
             count, left = sum(map(len, self._blocks)), self._blocks[::-1]
             whole, start = np.empty((count, *self._shape), self._dtype), 0
             self._blocks = [whole]
@@ -205,28 +205,28 @@ class RecordStore:
                 start += len(block)
             return whole
         with self._file as file:
-            return np.frombuffer(self._room.opened(file), self._dtype).reshape(-1, *self._shape)
+            return np.frombuffer(self._storage.opened(file), self._dtype).reshape(-1, *self._shape)
 
 
-def simulation_room(folder: Path) -> RecordRoom:
-    """Return the room of a simulation: in its own folder, or where the system has temporary files."""
-    return RecordRoom(folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir()))
+def simulation_storage(folder: Path) -> FeatureStorage:
+    """Return the storage of a simulation: in its own folder, or where the system has temporary files."""
+    return FeatureStorage(folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir()))
 
 
-def room_of(features: Array) -> RecordRoom | None:
-    """Return the room that features are in; None where they are in memory, or in somebody's own file."""
+def storage_of(features: Array) -> FeatureStorage | None:
+    """Return the storage that features are in; None where they are in memory, or in somebody's own file."""
     mapping = mapping_of(features)
-    return mapping.room if isinstance(mapping, _Mapping) else None
+    return mapping.storage if isinstance(mapping, _Mapping) else None
 
 
 def empty_beside(shape: tuple[int, ...], dtype: DTypeLike, *held: Array) -> Array:
-    """Return an array to be filled: in the room that one of the held arrays is in, or in memory.
+    """Return an array to be filled: in the storage that one of the held arrays is in, or in memory.
 
     Raises:
         DataError: there is no room for it.
     """
-    room = next((room for room in map(room_of, held) if room is not None), None)
-    return np.empty(shape, dtype) if room is None else room.mapped(shape, dtype)
+    storage = next((storage for storage in map(storage_of, held) if storage is not None), None)
+    return np.empty(shape, dtype) if storage is None else storage.mapped(shape, dtype)
 
 
 def forget(features: Array) -> None:
@@ -272,7 +272,7 @@ def taken(features: Held, indices: NDArray[np.integer]) -> Held:
     Raises:
         DataError: there is no room for it.
     """
-    if room_of(features) is None:
+    if storage_of(features) is None:
         return cast("Held", features[indices])
     places = np.flatnonzero(indices) if indices.dtype == np.bool_ else indices
     found = empty_beside((len(places), *features.shape[1:]), features.dtype, features)
@@ -292,7 +292,7 @@ def changed(features: Held, change: Callable[[Held], Held]) -> Held:
     Raises:
         DataError: there is no room for it.
     """
-    if room_of(features) is None:
+    if storage_of(features) is None:
         return change(features)
     found = empty_beside(features.shape, features.dtype, features)
     for rows in row_blocks(features):
@@ -308,7 +308,7 @@ def joined(parts: Sequence[Held]) -> Held:
     Raises:
         DataError: there is no room for it.
     """
-    if all(room_of(part) is None for part in parts):
+    if all(storage_of(part) is None for part in parts):
         return cast("Held", np.concatenate(parts))
     count = sum(len(part) for part in parts)
     found = empty_beside((count, *parts[0].shape[1:]), np.result_type(*parts), *parts)

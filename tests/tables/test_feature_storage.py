@@ -24,22 +24,22 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.store.mapped_array import mapping_of
-from fedfair.tables import room as module
+from fedfair.tables import storage as module
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.files import DataPaths, read_files
-from fedfair.tables.room import (
-    RecordRoom,
+from fedfair.tables.feature_storage import (
+    FeatureStorage,
     RecordStore,
     blocks_of,
     changed,
     column_of,
     empty_beside,
     joined,
-    room_of,
     row_blocks,
-    simulation_room,
+    simulation_storage,
+    storage_of,
     taken,
 )
+from fedfair.tables.files import DataPaths, read_files
 from fedfair.tables.source import load_federation, read_site_records
 from fedfair.training.statistics import standardisation_header
 from tests import plans
@@ -59,18 +59,18 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def mapped(features: np.ndarray, folder: Path) -> np.ndarray:
-    return RecordRoom(folder, MAPPED).kept(features)
+    return FeatureStorage(folder, MAPPED).kept(features)
 
 
 def test_few_records_stay_in_memory_and_what_comes_after_them_is_in_a_file(tmp_path: Path) -> None:
-    room = RecordRoom(tmp_path, 2 * FEATURES.nbytes)
-    assert room.kept(FEATURES) is FEATURES
-    assert room_of(room.kept(FEATURES.copy())) is None
-    third = room.kept(FEATURES)
-    assert room_of(third) is room
-    assert room.kept(third) is third
+    storage = FeatureStorage(tmp_path, 2 * FEATURES.nbytes)
+    assert storage.kept(FEATURES) is FEATURES
+    assert storage_of(storage.kept(FEATURES.copy())) is None
+    third = storage.kept(FEATURES)
+    assert storage_of(third) is storage
+    assert storage.kept(third) is third
     assert np.array_equal(third, FEATURES)
-    assert room_of(third[3:9].reshape(-1)) is room
+    assert storage_of(third[3:9].reshape(-1)) is storage
 
 
 def test_a_file_of_records_has_no_name_and_goes_with_the_last_array(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_file_of_records_has_no_name_and_goes_with_the_last_array(tmp_path: Pa
 def test_an_array_in_somebodys_own_file_is_read_block_by_block(tmp_path: Path) -> None:
     np.save(tmp_path / "own.npy", FEATURES)
     own = np.asarray(np.load(tmp_path / "own.npy", mmap_mode="r"))
-    assert room_of(own) is None
+    assert storage_of(own) is None
     assert len(list(blocks_of(own))) > 3
     held = mapped(own, tmp_path / "room")
     assert np.array_equal(held, FEATURES)
@@ -100,9 +100,10 @@ def test_an_array_in_somebodys_own_file_is_read_block_by_block(tmp_path: Path) -
 
 def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     program = (
-        "import sys, numpy; from pathlib import Path; from fedfair.tables.room import RecordRoom, RecordStore\n"
-        "held = RecordRoom(Path(sys.argv[1]), 0).kept(numpy.ones((200000, 20)))\n"
-        "store = RecordStore(RecordRoom(Path(sys.argv[1]), 0)); store.add(numpy.ones((9, 3)))\n"
+        "import sys, numpy; from pathlib import Path\n"
+        "from fedfair.tables.feature_storage import FeatureStorage, RecordStore\n"
+        "held = FeatureStorage(Path(sys.argv[1]), 0).kept(numpy.ones((200000, 20)))\n"
+        "store = RecordStore(FeatureStorage(Path(sys.argv[1]), 0)); store.add(numpy.ones((9, 3)))\n"
         "print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -125,12 +126,12 @@ def test_what_is_made_of_records_in_a_file_is_in_the_same_room_and_equal(tmp_pat
         (changed(held, lambda block: block * 3.0), FEATURES * 3.0),
         (joined([held[:10], FEATURES[10:400], held[400:]]), FEATURES),
     ):
-        assert room_of(found) is room_of(held)
+        assert storage_of(found) is storage_of(held)
         assert np.array_equal(found, expected)
     assert np.array_equal(np.concatenate(list(blocks_of(held))), FEATURES)
     assert np.array_equal(column_of(held, 3), FEATURES[:, 3])
-    assert room_of(empty_beside((0, 5), np.float32, held)) is None
-    assert room_of(joined([FEATURES, FEATURES])) is None
+    assert storage_of(empty_beside((0, 5), np.float32, held)) is None
+    assert storage_of(joined([FEATURES, FEATURES])) is None
     assert np.array_equal(held, FEATURES)
 
 
@@ -149,27 +150,27 @@ def test_records_in_a_file_are_taken_in_any_order_and_any_number_of_times(
 
 
 def test_many_small_arrays_share_a_file_and_no_byte(tmp_path: Path) -> None:
-    room = RecordRoom(tmp_path, MAPPED)
-    parts = [room.kept(np.full((3, place + 1), float(place))) for place in range(500)]
+    storage = FeatureStorage(tmp_path, MAPPED)
+    parts = [storage.kept(np.full((3, place + 1), float(place))) for place in range(500)]
     assert len({id(mapping_of(part)) for part in parts}) == 1
     assert all((part == place).all() for place, part in enumerate(parts))
-    large = room.kept(np.ones((module.CHUNK_BYTES // 4 // 8, 1)))
+    large = storage.kept(np.ones((module.CHUNK_BYTES // 4 // 8, 1)))
     assert mapping_of(large) is not mapping_of(parts[0])
 
 
 @pytest.mark.parametrize("most", [0, 1000, 1 << 30])
 def test_blocks_of_a_number_that_nobody_knows_become_one_array(tmp_path: Path, most: int) -> None:
-    store = RecordStore(RecordRoom(tmp_path, most), np.float32)
+    store = RecordStore(FeatureStorage(tmp_path, most), np.float32)
     for start in range(0, 700, 90):
         store.add(FEATURES[start : start + 90])
     held = store.features()
     assert np.array_equal(held, FEATURES.astype(np.float32))
-    assert (room_of(held) is None) == (most > held.nbytes)
+    assert (storage_of(held) is None) == (most > held.nbytes)
 
 
 def test_a_full_disk_is_one_clear_fault_and_leaves_nothing(tmp_path: Path) -> None:
     large = np.zeros((60_000, 50))
-    store = RecordStore(RecordRoom(tmp_path, MAPPED))
+    store = RecordStore(FeatureStorage(tmp_path, MAPPED))
     with full_beyond(1 << 20):
         with pytest.raises(
             DataError, match=rf"24\.0 MB of records cannot be held in {tmp_path}: File too large"
@@ -182,8 +183,8 @@ def test_a_full_disk_is_one_clear_fault_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_a_folder_that_was_removed_is_made_again_and_one_that_cannot_be_is_a_clear_fault(tmp_path: Path) -> None:
-    room = RecordRoom(tmp_path / "state", MAPPED)
-    held = room.kept(FEATURES)
+    storage = FeatureStorage(tmp_path / "state", MAPPED)
+    held = storage.kept(FEATURES)
     (tmp_path / "state").rmdir()
     assert np.array_equal(taken(held, np.arange(700)), FEATURES)
     (tmp_path / "file").write_text("")
@@ -199,8 +200,8 @@ def test_a_disk_that_reserves_nothing_is_written_to_instead(
 
 
 def test_a_simulation_holds_its_records_in_its_own_folder(tmp_path: Path) -> None:
-    assert simulation_room(tmp_path)._folder == tmp_path
-    assert simulation_room(tmp_path / "nowhere")._folder.is_dir()
+    assert simulation_storage(tmp_path)._folder == tmp_path
+    assert simulation_storage(tmp_path / "nowhere")._folder.is_dir()
 
 
 def test_the_sums_of_columns_are_those_of_the_table_whatever_holds_it(tmp_path: Path) -> None:
@@ -259,9 +260,9 @@ def test_no_bit_of_a_simulation_depends_on_where_its_records_are(tmp_path: Path,
     (tmp_path / "all.csv").write_text(TABLE)
     stated = table_plan(case)
     in_memory = load_federation(stated, tmp_path)
-    in_files = load_federation(stated, tmp_path, RecordRoom(tmp_path / "room", MAPPED))
-    assert all(room_of(site.train.features) is None for site in in_memory.values())
-    assert all(room_of(site.train.features) is not None for site in in_files.values())
+    in_files = load_federation(stated, tmp_path, FeatureStorage(tmp_path / "room", MAPPED))
+    assert all(storage_of(site.train.features) is None for site in in_memory.values())
+    assert all(storage_of(site.train.features) is not None for site in in_files.values())
     assert all(same(in_files[name], in_memory[name]) for name in in_memory)
     for engine in ("loop", "vectorised"):
         found, expected = (
@@ -293,10 +294,10 @@ def test_a_site_reads_the_same_records_and_the_same_profile_into_files(tmp_path:
     (tmp_path / "all.csv").write_text(TABLE)
     config = SiteConfig.model_validate({"collaborator": "clinic-a", "data": {"train": "all.csv"}})
     found, expected = (
-        read_site_records(table_plan(case), config, ParticipantId("clinic-a"), tmp_path, room=room)
-        for room in (RecordRoom(tmp_path / "state", MAPPED), None)
+        read_site_records(table_plan(case), config, ParticipantId("clinic-a"), tmp_path, storage=storage)
+        for storage in (FeatureStorage(tmp_path / "state", MAPPED), None)
     )
-    assert room_of(found.splits.train.features) is not None
+    assert storage_of(found.splits.train.features) is not None
     assert same(found.splits, expected.splits)
     assert found.profile == expected.profile
 
@@ -310,7 +311,7 @@ def test_faults_in_files_have_the_places_that_they_have_in_memory(tmp_path: Path
     (tmp_path / "open_values.py").write_text(source + "    return x, np.arange(700) % 2\n")
     stated = plans.parsed(NAMES[:1], task={"data": "open_values:load", "standardize": "none"})
     with pytest.raises(DataError, match="record 650 is missing, and 1 more values are missing"):
-        load_federation(stated, tmp_path, RecordRoom(tmp_path, MAPPED))
+        load_federation(stated, tmp_path, FeatureStorage(tmp_path, MAPPED))
 
 
 def test_images_are_read_into_the_room(tmp_path: Path) -> None:
@@ -322,7 +323,7 @@ def test_images_are_read_into_the_room(tmp_path: Path) -> None:
     (tmp_path / "attributes.csv").write_text(f"file,young\n{rows}")
     data = {"images": {"label": "young", "height": 6, "width": 4}}
     task = plans.parsed(NAMES[:1], task={"data": data, "standardize": "none"}).task
-    paths = DataPaths(tmp_path, tmp_path, None, None, RecordRoom(tmp_path / "state", MAPPED))
+    paths = DataPaths(tmp_path, tmp_path, None, None, FeatureStorage(tmp_path / "state", MAPPED))
     held = read_files(task, paths, ()).splits.train.features
-    assert room_of(held) is not None
+    assert storage_of(held) is not None
     assert held[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
