@@ -25,7 +25,7 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.known_units import UNIT_PAIRS
+from fedfair.tables.known_units import CONVERSIONS
 from fedfair.tables.own_form import own_table
 from fedfair.tables.own_survey import OwnColumn, own_column, own_survey
 from fedfair.tables.profile import MAX_SHOWN, ColumnProfile, DataProfile, data_profile
@@ -230,12 +230,9 @@ def _odd_number(
 
 def _unit(known: NDArray[np.float64], declared: tuple[float, float]) -> str:
     """Return in words in which other unit the values would be in the declared range; empty for none."""
-    found = []
-    for pair in UNIT_PAIRS:
-        for larger in (True, False):
-            other = (known - pair.offset) / pair.factor if larger else known * pair.factor + pair.offset
-            if np.mean((other >= declared[0]) & (other <= declared[1])) >= INSIDE:
-                found.append(f"{pair.words}, with the {'larger' if larger else 'smaller'} numbers here")
+    least, greatest = declared
+    inside = ((each, each.of(known)) for each in CONVERSIONS)
+    found = [each.words for each, other in inside if np.mean((other >= least) & (other <= greatest)) >= INSIDE]
     return f"they fit in another unit, such as {'; or '.join(found)}" if found else ""
 
 

@@ -1,11 +1,15 @@
 """The pairs of units in which the same quantity is often written, and what one is in the other.
 
-A table of factors, and one scale with another zero. What it is used for is `survey_faults.py`'s.
+A table of factors, and one scale with another zero. What it is used for is decided in `unit_faults.py` and
+`column_check.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,31 @@ UNIT_PAIRS = (
     UnitPair(1000000.0, "a factor of a million, such as single cells against millions"),
 )
 """From the smallest factor to the greatest."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Conversion:
+    """A pair of units, and which of the two the values here are in.
+
+    Attributes:
+        pair: the units.
+        larger: whether the larger numbers are here.
+    """
+
+    pair: UnitPair
+    larger: bool
+
+    @property
+    def words(self) -> str:
+        """Return the units, and which is which."""
+        return f"{self.pair.words}, with the {'larger' if self.larger else 'smaller'} numbers here"
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values in the other unit."""
+        if self.larger:
+            return (values - self.pair.offset) / self.pair.factor
+        return values * self.pair.factor + self.pair.offset
+
+
+CONVERSIONS = tuple(Conversion(pair, larger) for pair in UNIT_PAIRS for larger in (True, False))
+"""Of every pair, from either unit."""

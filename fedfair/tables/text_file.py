@@ -53,6 +53,7 @@ class TableForm:
         comment: what a line begins with that is no row; None: every line is one, or blank.
         fixed: whether the form is that of a saved model, which nobody can change any more.
         encoding: of its characters; a byte-order mark may precede those of UTF-8.
+        drafted: whether nobody has stated the form, so that `columns` are as many as the first line has fields.
     """
 
     columns: Sequence[str] | None = None
@@ -60,6 +61,7 @@ class TableForm:
     comment: str | None = None
     fixed: bool = False
     encoding: str = "utf-8"
+    drafted: bool = False
 
     @property
     def codec(self) -> str:
@@ -261,7 +263,8 @@ def _block(path: Path, places: Mapping[str, int], rows: list[list[str]], lines: 
 
 def _check_row(path: Path, line: int, row: Sequence[str], header: Sequence[str], form: TableForm) -> None:
     if len(row) != len(header):
-        expected = "the header has" if form.columns is None else "the columns that the plan lists are"
+        listed = "the first line has" if form.drafted else "the columns that the plan lists are"
+        expected = "the header has" if form.columns is None else listed
         raise DataError(
             f"{path} line {line} has {counted(len(row), 'field')}, {expected} {len(header)}",
             other_separator(header if form.columns is None else row, fixed=form.fixed)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.survey import QUARTILES, NumericColumn, NumericSummary
 from fedfair.aggregation.survey_grid import LEAST, MAGNITUDES, ColumnGrid, quantile
-from fedfair.tables.known_units import UNIT_PAIRS, UnitPair
+from fedfair.tables.known_units import CONVERSIONS, Conversion
 from fedfair.tables.own_survey import OwnColumn
 
 FAR, NEAR = 0.6, 0.5
@@ -193,12 +193,12 @@ class Compared:
         if as_it_is < self._least(values):
             return
         most = values.most_left
-        for each in _conversions():
+        for each in CONVERSIONS:
             if not each.pair.offset:
                 # With their signs they must be near as well: a factor turns none.
                 signed = distance(each.of(values.own), values.grid.edges, values.counts)
                 left = max(distance(each.of(own), edges, counts), signed)
-                if left <= min(each.near, GAIN * as_it_is, most):
+                if left <= min(_near(each), GAIN * as_it_is, most):
                     yield left, each.pair.factor, each
 
     def _offsets(self) -> Iterator[tuple[float, float, Conversion]]:
@@ -207,40 +207,16 @@ class Compared:
         if not self.is_far:
             return
         most = values.most_left
-        for each in _conversions():
+        for each in CONVERSIONS:
             if each.pair.offset:
                 left = distance(each.of(values.own), values.grid.edges, values.counts)
-                if left <= min(each.near, GAIN * values.as_it_is, most):
+                if left <= min(_near(each), GAIN * values.as_it_is, most):
                     yield left, each.pair.factor, each
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Conversion:
-    """A pair of units, and which of the two the values here are in.
-
-    Attributes:
-        pair: the units.
-        larger: whether the larger numbers are here.
-    """
-
-    pair: UnitPair
-    larger: bool
-
-    @property
-    def words(self) -> str:
-        """Return the units, and which is which."""
-        return f"{self.pair.words}, with the {'larger' if self.larger else 'smaller'} numbers here"
-
-    @property
-    def near(self) -> float:
-        """Return the most that may be left after it."""
-        return NEAR_BY_LITTLE if self.pair.factor <= SMALL_FACTOR else NEAR
-
-    def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return values in the other unit."""
-        if self.larger:
-            return (values - self.pair.offset) / self.pair.factor
-        return values * self.pair.factor + self.pair.offset
+def _near(conversion: Conversion) -> float:
+    """Return the most that may be left after a conversion."""
+    return NEAR_BY_LITTLE if conversion.pair.factor <= SMALL_FACTOR else NEAR
 
 
 def distance(values: NDArray[np.float64], edges: NDArray[np.float64], counts: NDArray[np.float64]) -> float:
@@ -281,12 +257,6 @@ def explained_by_classes(own: Sequence[int], others: Sequence[int]) -> float:
     if not here or not there:
         return 0.0
     return sum(abs(one / here - other / there) for one, other in zip(own, others, strict=True)) / 2
-
-
-def _conversions() -> Iterator[Conversion]:
-    for pair in UNIT_PAIRS:
-        yield Conversion(pair, True)
-        yield Conversion(pair, False)
 
 
 def _noise(here: float, there: float) -> float:

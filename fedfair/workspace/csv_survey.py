@@ -15,18 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedfair.errors import DataError
-from fedfair.tables.file_kinds import (
-    NUL,
-    READ_ERRORS,
-    guessed_encoding,
-    is_parquet,
-    nul_fault,
-    open_binary,
-    refuse_workbook,
-)
+from fedfair.tables.file_kinds import NUL, READ_ERRORS, guessed_encoding, is_parquet, open_binary, refuse_workbook
 from fedfair.tables.number_texts import FORMS, NumberForm
-from fedfair.tables.text_file import BLOCK_ROWS, BlankReader
-from fedfair.tables.text_table import BLANKS, SEPARATORS, counted
+from fedfair.tables.text_file import BlankReader, TableForm, TextFile
+from fedfair.tables.text_table import BLANKS, SEPARATORS
 
 MAX_DISTINCT = 100_000
 """Different texts of a column that are counted one by one; a column of more is known by its kind alone."""
@@ -122,44 +114,42 @@ def survey_csv(path: Path) -> CsvSurvey:
     if is_parquet(path):
         return _surveyed_parquet(path)
     refuse_workbook(path)
+    encoding = guessed_encoding(path) or "utf-8"
+    first = _first_lines(path, "utf-8-sig" if encoding == "utf-8" else encoding)
+    comment = _comment(first)
+    lines = [line for line in first if comment is None or not line.startswith(comment)]
+    separator = _separator(path, lines)
+    width = next(len(row) for row in _rows(lines, separator) if row)
+    # Whether line 1 names the columns is known at the end, so it is read as a record.
+    form = TableForm(
+        [f"{NUL}{place}" for place in range(width)], separator, comment, encoding=encoding, drafted=True
+    )
+    columns, has_header, records = _surveyed(path, TextFile(path, form))
+    return CsvSurvey(encoding, separator, comment, has_header, columns, records)
+
+
+def _first_lines(path: Path, codec: str) -> list[str]:
     try:
-        encoding = guessed_encoding(path) or "utf-8"
-        codec = "utf-8-sig" if encoding == "utf-8" else encoding
         with io.TextIOWrapper(open_binary(path), encoding=codec, newline="") as file:
             first = list(itertools.islice(file, SNIFFED_LINES))
-            if not any(line.strip() for line in first):
-                raise DataError(f"{path} is empty", "name a file with a header and records")
-            comment = _comment(first)
-            separator = _separator(path, [line for line in first if not _is_comment(line, comment)])
-            numbered = enumerate(itertools.chain(first, file), 1)
-            lines = (_text(path, place, line) for place, line in numbered if not _is_comment(line, comment))
-            rows = ([text.strip() for text in row] for row in _reader(lines, separator) if row)
-            columns, has_header, records = _surveyed(path, separator, rows)
-            return CsvSurvey(encoding, separator, comment, has_header, columns, records)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror or error}", "name a CSV file, plain or gzip"
         ) from error
-    except (*READ_ERRORS, UnicodeDecodeError, csv.Error) as error:
+    except (*READ_ERRORS, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} cannot be read as a table: {error}", "write it as UTF-8 text, one record on each line"
         ) from error
+    if not any(line.strip() for line in first):
+        raise DataError(f"{path} is empty", "name a file with a header and records")
+    return first
 
 
-def _text(path: Path, place: int, line: str) -> str:
-    if NUL in line:
-        raise nul_fault(path, place, line.index(NUL) + 1, "utf-8")
-    return line
-
-
-def _reader(lines: Iterator[str], separator: str) -> Iterator[list[str]]:
+def _rows(lines: Sequence[str], separator: str) -> Iterator[list[str]]:
+    """Return the rows of the first lines, of which the last may be cut within a quoted field."""
     if separator == BLANKS:
-        return BlankReader(lines)
-    return csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
-
-
-def _is_comment(line: str, comment: str | None) -> bool:
-    return comment is not None and line.startswith(comment)
+        return BlankReader(iter(lines))
+    return csv.reader(lines, delimiter=separator, skipinitialspace=True)
 
 
 def _comment(lines: Sequence[str]) -> str | None:
@@ -176,9 +166,8 @@ def _separator(path: Path, lines: Sequence[str]) -> str:
     # A mark that divides every line alike, the header too, goes before one that stands in most of them.
     found: dict[str, tuple[bool, int]] = {}
     for mark in (mark for mark in SEPARATORS if mark != BLANKS):
-        # The last line may be cut within a quoted field.
         try:
-            rows = [row for row in csv.reader(lines, delimiter=mark, skipinitialspace=True) if row]
+            rows = [row for row in _rows(lines, mark) if row]
         except csv.Error:
             continue
         widths = Counter(len(row) for row in rows)
@@ -198,7 +187,7 @@ def _separator(path: Path, lines: Sequence[str]) -> str:
 def _are_between_blanks(lines: Sequence[str]) -> bool:
     """Return whether runs of blanks divide all lines into equally many fields."""
     try:
-        widths = {len(row) for row in BlankReader(iter(lines)) if row}
+        widths = {len(row) for row in _rows(lines, BLANKS) if row}
     except csv.Error:
         return False
     return len(widths) == 1 and widths != {1}
@@ -219,22 +208,16 @@ def _surveyed_parquet(path: Path) -> CsvSurvey:
     return CsvSurvey("utf-8", ",", None, True, tuple(columns.values()), table.rows)
 
 
-def _surveyed(
-    path: Path, separator: str, rows: Iterator[list[str]]
-) -> tuple[tuple[SurveyedColumn, ...], bool, int]:
-    first = next(rows)
-    columns = tuple(SurveyedColumn(name) for name in first)
-    records = 0
-    while block := list(itertools.islice(rows, BLOCK_ROWS)):
-        for place, row in enumerate(block, records + 2):
-            if len(row) != len(first):
-                raise DataError(
-                    f"{path} record {place} has {counted(len(row), 'field')}, the first line has {len(first)}",
-                    f"put a field that holds a {SEPARATORS[separator]} in double quotes",
-                )
-        for column, texts in zip(columns, zip(*block, strict=True), strict=True):
-            column.add(texts)
-        records += len(block)
+def _surveyed(path: Path, file: TextFile) -> tuple[tuple[SurveyedColumn, ...], bool, int]:
+    first: list[str] = []
+    columns: tuple[SurveyedColumn, ...] = ()
+    for block in file.blocks(file.header):
+        texts = [block.columns[name].tolist() for name in file.header]
+        if not columns:
+            first = [column.pop(0) for column in texts]
+            columns = tuple(map(SurveyedColumn, first))
+        for column, found in zip(columns, texts, strict=True):
+            column.add(found)
     has_header = not _is_record(columns)
     if has_header:
         _check_header(path, first)
@@ -242,7 +225,7 @@ def _surveyed(
         for number, (column, text) in enumerate(zip(columns, first, strict=True), 1):
             column.name = f"column_{number}"
             column.add((text,))
-        records += 1
+    records = columns[0].rows
     if not records:
         raise DataError(f"{path} has a header but no records", "name a file with at least one record")
     return columns, has_header, records

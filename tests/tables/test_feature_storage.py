@@ -24,7 +24,7 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.store.mapped_array import mapping_of
-from fedfair.tables import storage as module
+from fedfair.tables import feature_storage as module
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.feature_storage import (
     FeatureStorage,

@@ -208,7 +208,7 @@ def test_a_text_only_file_without_a_header_is_seen_too(tmp_path: Path) -> None:
         ("age\n1\n2\n", "has one column"), ("age,age,died\n1,2,0\n3,4,1\n", "two columns called 'age'"),
         ("age,died\n1,0\n2,1,7\n3,0\n4,1\n5,1\n6,0\n7,1\n8,1\n9,1\n10,1\n", "has 3 fields"),
         (b"age,died\n\x00,1\n2,0\n3,1\n", "line 2, character 1: a NUL character"),
-        ("age,died\n" + "1,0\n" * 20 + '"2,1\n', "cannot be read as a table"),
+        ("age,died\n" + "1,0\n" * 20 + '"2,1\n', "cannot be read as a comma-separated table"),
         ("age,dose\n1.5,2.5\n3.5,4.5\n", "no column is clearly the label"),
         ("who,died\na,0\nb,1\nc,0\nd,1\n", "no column that could be a feature"),
     ],
