@@ -48,12 +48,12 @@ def forget_peak() -> None:
 def read_ours(url: str, query: str) -> int:
     from fedfair.plan.csv_table import CsvData
     from fedfair.policy.site_sql import SqlSection
-    from fedfair.tables.own_form import own_table
+    from fedfair.tables.site_form import site_table
     from fedfair.tables.sql_table import read_sql
 
     table = CsvData(label="died", numeric=tuple(NUMBERS))
     section = SqlSection(url=url, query=query, password_env=PASSWORD if url.startswith("postgresql") else None)
-    return len(read_sql(section, own_table(table, None), 2, (), os.environ)["query"].records.dataset)
+    return len(read_sql(section, site_table(table, None), 2, (), os.environ)["query"].records.dataset)
 
 
 def read_pandas(url: str, query: str) -> int:

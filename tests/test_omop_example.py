@@ -16,7 +16,7 @@ from fedfair.plan.loading import load_plan
 from fedfair.plan.sources import CsvSource
 from fedfair.policy.site_config import load_site_config
 from fedfair.policy.site_sql import SqlSection
-from fedfair.tables.own_form import own_table
+from fedfair.tables.site_form import site_table
 from fedfair.tables.sql_table import SqlRecords, read_sql
 from tests.conftest import REPOSITORY
 from tests.postgres_server import Postgres
@@ -39,7 +39,7 @@ def read(section: dict[str, str]) -> SqlRecords:
     source = load_plan(EXAMPLE / "plan.yaml").task.data
     assert isinstance(source, CsvSource)
     stated = SqlSection.model_validate({"query_file": str(EXAMPLE / "cohort.sql"), **section})
-    return read_sql(stated, own_table(source.csv, None), None, (), {})["query"]
+    return read_sql(stated, site_table(source.csv, None), None, (), {})["query"]
 
 
 def test_the_query_gives_the_same_records_in_every_database(tmp_path: Path, postgres: Postgres) -> None:

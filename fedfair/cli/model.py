@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.cli.own_form import own_form
 from fedfair.cli.own_verdict import faults_of_model
+from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.terminal import console, error_console
 from fedfair.store.atomic_file import write_whole

@@ -12,8 +12,8 @@ import typer
 from rich.text import Text
 
 from fedfair.aggregation.calibration import SCORES_ONLY
-from fedfair.cli.own_form import own_form
 from fedfair.cli.own_verdict import faults_of_model
+from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.printable import printable
 from fedfair.process.terminal import error_console

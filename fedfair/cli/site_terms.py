@@ -36,7 +36,7 @@ def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tup
             f"the plan names {', '.join(plan.federation.collaborators)}",
         )
     from fedfair.policy.terms import AskedTerms, terms
-    from fedfair.tables.own_form import check_form
+    from fedfair.tables.site_form import check_form
 
     check_form(plan.task, site.data.format)
     own_run = False

@@ -3,7 +3,7 @@
 Decides what one site may state about the writing of its own file: keys of the plan's `csv` that say how a text is
 read, and the names that its columns have. What is left out is the plan's. Nothing here says what a column means:
 which values there are, what is missing and what is summed stays the plan's business. The way back to the plan's
-names is `fedfair.tables.own_form`'s business.
+names is `fedfair.tables.site_form`'s business.
 """
 
 from __future__ import annotations
@@ -83,6 +83,6 @@ class FormatSection(Section):
             yield Fault(("thousands",), f"is {self.thousands!r}, and so is decimal", "state the mark of each")
 
     @property
-    def own_names(self) -> Mapping[str, str]:
+    def site_names(self) -> Mapping[str, str]:
         """Names of the file's columns by the plan's, as far as they differ."""
         return self.columns if isinstance(self.columns, Mapping) else {}

@@ -22,9 +22,9 @@ from fedfair.policy.site_format import FormatSection
 from fedfair.prediction.raw_tables import GIVEN, named_columns, table_of
 from fedfair.tables.feature_coding import Advice, answers_of, coded_features, value_places
 from fedfair.tables.number_texts import form_of
-from fedfair.tables.own_form import own_table
 from fedfair.tables.pixels import Values, is_image
 from fedfair.tables.profile import ColumnProfile
+from fedfair.tables.site_form import site_table
 from fedfair.tables.sources.acs_employment import EMPLOYED
 from fedfair.tables.sources.acs_employment import FEATURES as ACS_FEATURES
 from fedfair.tables.sources.acs_employment import TARGET as ACS_TARGET
@@ -114,7 +114,7 @@ class RawColumns:
         """
         if self.spec is None or self.names is None or not isinstance(self.source, CsvSource):
             raise DataError(f"{key} says how a table is written, and this model takes no such table", "remove it")
-        table = own_table(self.spec, form, key=key)
+        table = site_table(self.spec, form, key=key)
         return replace(self, spec=table.file, names=table.in_file(self.names))
 
 

@@ -47,7 +47,7 @@ from fedfair.simulation.everybody import Everybody, RayTerms, engaged
 from fedfair.simulation.linear_family import family_facts, is_too_much
 from fedfair.tables.dataset import Splits
 from fedfair.tables.site_files import SiteFiles
-from fedfair.tables.source import load_federation, own_files
+from fedfair.tables.source import files_of_sites, load_federation
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
 from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.training.binding import bound
@@ -113,7 +113,7 @@ def simulate(
             finite numbers, or there is no such cluster.
     """
     chosen_engine(plan, engine)
-    apart = engine == "ray" and own_files(plan) is not None
+    apart = engine == "ray" and files_of_sites(plan) is not None
     sites = SiteFiles(plan, root.resolve()) if apart else load_federation(plan, root)
     return simulate_sites(
         plan, sites, root, engine=engine, cluster=cluster, on_progress=on_progress, on_loss=on_loss

@@ -26,10 +26,10 @@ from fedfair.plan.sources import CsvSource
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.known_units import CONVERSIONS
-from fedfair.tables.own_form import own_table
 from fedfair.tables.own_survey import OwnColumn, own_column, own_survey
 from fedfair.tables.profile import MAX_SHOWN, ColumnProfile, DataProfile, data_profile
 from fedfair.tables.row_order import record_hashes
+from fedfair.tables.site_form import site_table
 from fedfair.tables.source import UnfinishedRecords, finished, read_unfinished, unfilled
 from fedfair.tables.sources.table import open_table
 from fedfair.tables.survey_faults import MIN_SPIKE, MISSING_CODES, is_far_from_the_rest
@@ -312,7 +312,7 @@ def _unused(plan: Plan, site: SiteConfig, root: Path) -> tuple[str, ...]:
     if not isinstance(source, CsvSource) or isinstance(source.csv.numeric, str) or site.data.train is None:
         return ()
     try:
-        table = own_table(source.csv, site.data.format).file
+        table = site_table(source.csv, site.data.format).file
         header = open_table(root / site.data.train, table).header
     except (OSError, DataError, PlanError):
         # A file that cannot be read is an error already.

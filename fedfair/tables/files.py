@@ -20,7 +20,7 @@ from fedfair.plan.task import TaskSection
 from fedfair.plan.task_outputs import with_outputs
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Splits, kept
-from fedfair.tables.own_form import check_form
+from fedfair.tables.site_form import check_form
 from fedfair.tables.source_modules import DataPaths, FileRecords, source_module
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.tables.dataset import Splits
-from fedfair.tables.source import own_file, own_files
+from fedfair.tables.source import files_of_sites, read_site_file
 
 
 class SiteFiles(Mapping[ParticipantId, Splits]):
@@ -28,12 +28,12 @@ class SiteFiles(Mapping[ParticipantId, Splits]):
     """
 
     def __init__(self, plan: Plan, root: Path, names: Collection[ParticipantId] | None = None) -> None:
-        files = own_files(plan) or {}
+        files = files_of_sites(plan) or {}
         self._plan, self._root = plan, root
         self._files = {name: files[name] for name in (files if names is None else names)}
 
     def __getitem__(self, name: ParticipantId) -> Splits:
-        return own_file(self._plan, name, self._files[name], self._root)
+        return read_site_file(self._plan, name, self._files[name], self._root)
 
     def __iter__(self) -> Iterator[ParticipantId]:
         return iter(self._files)

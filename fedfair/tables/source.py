@@ -44,9 +44,9 @@ __all__ = [
     "SiteRecords",
     "declared_schema",
     "federation_key",
+    "files_of_sites",
     "load_federation",
-    "own_file",
-    "own_files",
+    "read_site_file",
     "read_site_records",
 ]
 
@@ -87,9 +87,9 @@ def load_federation(plan: Plan, root: Path, storage: FeatureStorage | None = Non
         PlanError: the plan does not say how to divide the records, or says it wrongly.
     """
     task, storage = plan.task, storage or simulation_storage(root)
-    files = own_files(plan)
+    files = files_of_sites(plan)
     if files is not None:
-        return {name: own_file(plan, name, file, root, storage) for name, file in files.items()}
+        return {name: read_site_file(plan, name, file, root, storage) for name, file in files.items()}
     rule = _rule(plan)
     group = plan.training.options.group_column
     extra = _columns_of(rule) if group is None else (*_columns_of(rule), group)
@@ -98,7 +98,7 @@ def load_federation(plan: Plan, root: Path, storage: FeatureStorage | None = Non
     return {name: finished(plan, name, own) for name, own in _deal(plan, parts, rule).items()}
 
 
-def own_files(plan: Plan) -> dict[ParticipantId, str] | None:
+def files_of_sites(plan: Plan) -> dict[ParticipantId, str] | None:
     """Return everybody's file, in the order of the plan, where each has one as in a deployment; None where not.
 
     Raises:
@@ -117,7 +117,7 @@ def own_files(plan: Plan) -> dict[ParticipantId, str] | None:
     return {ParticipantId(name): files[name] for name in names}
 
 
-def own_file(
+def read_site_file(
     plan: Plan, participant: ParticipantId, file: str, root: Path, storage: FeatureStorage | None = None
 ) -> Splits:
     """Return a collaborator's splits from a file that holds its records alone.

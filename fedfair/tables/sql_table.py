@@ -18,8 +18,8 @@ from fedfair.policy.site_sql import SqlSection
 from fedfair.tables.feature_coding import CsvRecords
 from fedfair.tables.feature_storage import FeatureStorage
 from fedfair.tables.few_records import unless_few
-from fedfair.tables.own_form import OwnTable
 from fedfair.tables.row_order import digest_in_order, in_canonical_order, record_hashes
+from fedfair.tables.site_form import SiteTable
 from fedfair.tables.sql_connection import OpenDatabase, opened
 from fedfair.tables.sql_query import running_query
 from fedfair.tables.sql_text import asks_for_order, check_reads
@@ -46,7 +46,7 @@ class SqlRecords:
 
 def read_sql(
     section: SqlSection,
-    table: OwnTable,
+    table: SiteTable,
     classes: int | None,
     extra: Collection[str],
     environment: Mapping[str, str] = os.environ,

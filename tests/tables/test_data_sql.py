@@ -24,7 +24,7 @@ from fedfair.policy.site_sql import SqlSection
 from fedfair.tables import sql_query, storage
 from fedfair.tables.feature_coding import CsvRecords
 from fedfair.tables.feature_storage import FeatureStorage, storage_of
-from fedfair.tables.own_form import own_table
+from fedfair.tables.site_form import site_table
 from fedfair.tables.sources.table import read_csv
 from fedfair.tables.sql_connection import opened
 from fedfair.tables.sql_faults import DatabaseStep
@@ -113,7 +113,7 @@ def asking(section: SqlSection, query: str) -> SqlSection:
 
 
 def read(section: SqlSection, spec: CsvData = SPEC, environment: Mapping[str, str] | None = None) -> SqlRecords:
-    return read_sql(section, own_table(spec, None), 2, (), environment or {})["query"]
+    return read_sql(section, site_table(spec, None), 2, (), environment or {})["query"]
 
 
 def assert_same(one: CsvRecords, other: CsvRecords) -> None:
@@ -173,7 +173,7 @@ def test_records_in_the_room_are_those_in_memory_in_one_order(
     expected = read(asking(database, query))
     both = asking(database, query).model_copy(update={"test_query": f"{QUERY} WHERE id < 20"})
     own = FeatureStorage(tmp_path, most_in_memory=0)
-    found = read_sql(both, own_table(SPEC, None), 2, (), {}, own)
+    found = read_sql(both, site_table(SPEC, None), 2, (), {}, own)
     assert_same(found["query"].records, expected.records)
     assert found["query"].digest == expected.digest
     assert [storage_of(one.records.dataset.features) for one in found.values()] == [own, own]
@@ -191,11 +191,11 @@ def test_of_many_records_only_labels_and_order_are_in_memory(
     section = SqlSection(url="duckdb:///:memory:", query=query)
     spec = CsvData.model_validate({"label": "died", "numeric": columns})
     few = asking(section, query.replace("50000", "10"))  # whatever is imported is imported before
-    read_sql(few, own_table(spec, None), 2, (), {})
+    read_sql(few, site_table(spec, None), 2, (), {})
     tracemalloc.start()
     try:
         disk = FeatureStorage(tmp_path, most_in_memory=0)
-        found = read_sql(section, own_table(spec, None), 2, (), {}, disk)["query"]
+        found = read_sql(section, site_table(spec, None), 2, (), {}, disk)["query"]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -211,7 +211,7 @@ def test_a_digest_tells_another_order_and_another_value(database: SqlSection) ->
 
 def test_records_of_their_own_are_tested_on(database: SqlSection) -> None:
     both = database.model_copy(update={"test_query": f"{QUERY} WHERE id < 20 ORDER BY id"})
-    found = read_sql(both, own_table(SPEC, None), 2, (), {})
+    found = read_sql(both, site_table(SPEC, None), 2, (), {})
     assert [len(found[key].records.dataset) for key in ("query", "test_query")] == [COUNT + 5, 20]
 
 
@@ -453,14 +453,15 @@ WAITING = {
 }
 READER = """
 import os, signal, sys, threading
-from fedfair.tables.own_form import own_table
+from fedfair.tables.site_form import site_table
 from fedfair.tables.sql_table import read_sql
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
 url, query, variable = sys.argv[1:]
 table = CsvData(label="age", numeric=("x",))
 def read(query):
-    return read_sql(SqlSection(url=url, query=query, password_env=variable or None), own_table(table, None), 2, ())
+    section = SqlSection(url=url, query=query, password_env=variable or None)
+    return read_sql(section, site_table(table, None), 2, ())
 read("SELECT 1 AS age, 2 AS x")
 # By then the query runs; an earlier signal would end the reading as well.
 threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()

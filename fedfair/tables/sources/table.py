@@ -1,7 +1,7 @@
 """`{csv: ...}`: a site's own table, in files whatever their form, or in a database.
 
 Decides which reader takes a file, by its first bytes: Parquet is read with its types, anything else as text. A
-workbook is refused in words. What a site's own marks and names mean is `own_form.py`'s business.
+workbook is refused in words. What a site's own marks and names mean is `site_form.py`'s business.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fedfair.tables.feature_coding import CsvRecords, csv_schema
 from fedfair.tables.feature_storage import FeatureStorage
 from fedfair.tables.few_records import unless_few
 from fedfair.tables.file_kinds import is_parquet
-from fedfair.tables.own_form import OwnTable, own_table
 from fedfair.tables.profile import merged
+from fedfair.tables.site_form import SiteTable, site_table
 from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.table_reader import TableSource, read_records
 from fedfair.tables.text_file import TextFile, form_of_file
@@ -59,7 +59,7 @@ def planned_schema(stated: CsvData, task: TaskSection) -> FeatureSchema | None:
 
 def read(stated: CsvData, task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
     """Return the records of the files, or of the database in their place, under the plan's names."""
-    table = own_table(stated, paths.form, extra)
+    table = site_table(stated, paths.form, extra)
     if paths.sql is not None:
         return _from_database(table, paths.sql, task.classes, extra, paths)
     train = _from_file(_named(paths.train), table, task.classes, extra, paths)
@@ -68,7 +68,7 @@ def read(stated: CsvData, task: TaskSection, paths: DataPaths, extra: tuple[str,
 
 
 def _from_file(
-    path: Path, table: OwnTable, classes: int | None, extra: tuple[str, ...], paths: DataPaths
+    path: Path, table: SiteTable, classes: int | None, extra: tuple[str, ...], paths: DataPaths
 ) -> CsvRecords:
     """Return the records of one file, which may have marks and names of its own."""
     reading = partial(read_csv, path, table.file, classes, table.in_file(extra), paths.storage)
@@ -76,7 +76,7 @@ def _from_file(
 
 
 def _from_database(
-    table: OwnTable, section: SqlSection, classes: int | None, extra: tuple[str, ...], paths: DataPaths
+    table: SiteTable, section: SqlSection, classes: int | None, extra: tuple[str, ...], paths: DataPaths
 ) -> FileRecords:
     from fedfair.tables.sql_table import TEST, TRAIN, read_sql
 

@@ -10,7 +10,7 @@ from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import parse_document
 from fedfair.policy.site_config import load_site_config
 from fedfair.policy.site_format import FormatSection
-from fedfair.tables.own_form import KEY
+from fedfair.tables.site_form import KEY
 
 OPTION = "--format"
 

@@ -21,8 +21,8 @@ from fedfair.policy.site_format import FormatSection
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.tables.column_check import check_data
 from fedfair.tables.dataset import Splits
-from fedfair.tables.own_form import check_form, own_table
 from fedfair.tables.row_order import digest_in_order, record_hashes
+from fedfair.tables.site_form import check_form, site_table
 from fedfair.tables.source import SiteRecords, read_site_records
 from tests import plans
 
@@ -236,17 +236,17 @@ def test_a_form_of_a_source_that_is_no_table_is_refused() -> None:
 
 def test_under_numeric_all_only_the_columns_that_the_plan_names_have_other_names() -> None:
     table = CsvData(label="died", numeric="all")
-    assert own_table(table, FormatSection(columns={"died": "tot"})).file.label == "tot"
+    assert site_table(table, FormatSection(columns={"died": "tot"})).file.label == "tot"
     with pytest.raises(PlanError, match="no column 'pressure'") as raised:
-        own_table(table, FormatSection(columns={"pressure": "Druck"}))
+        site_table(table, FormatSection(columns={"pressure": "Druck"}))
     assert "under numeric: all it knows no others" in raised.value.diagnostics()
 
 
 def test_every_key_of_a_form_is_one_of_the_plan_and_null_is_the_plan_s() -> None:
     assert FormatSection.model_fields.keys() <= CsvData.model_fields.keys()
     table = CsvData.model_validate(TABLE)
-    assert own_table(table, FormatSection()).file == table
+    assert site_table(table, FormatSection()).file == table
     commented = CsvData.model_validate({**TABLE, "comment": "#", "thousands": ","})
-    bare = own_table(commented, FormatSection(comment=None, thousands=None)).file
+    bare = site_table(commented, FormatSection(comment=None, thousands=None)).file
     assert (bare.comment, bare.thousands) == (None, None)
-    assert own_table(commented, FormatSection()).file.thousands == ","
+    assert site_table(commented, FormatSection()).file.thousands == ","

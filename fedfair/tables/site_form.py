@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTable:
+class SiteTable:
     """A table as the plan describes it and as one file has it.
 
     Attributes:
@@ -65,9 +65,9 @@ class OwnTable:
         return CsvRecords(replace(dataset, schema=schema, columns=columns), profiles)
 
 
-def own_table(
+def site_table(
     plan: CsvData, stated: FormatSection | None, extra: Collection[str] = (), key: str = KEY
-) -> OwnTable:
+) -> SiteTable:
     """Return the plan's table in the words of a site's own file.
 
     Args:
@@ -81,23 +81,23 @@ def own_table(
             marks that contradict each other.
     """
     if stated is None:
-        return OwnTable(plan, plan)
-    _check_names(plan, stated.own_names, extra, key)
-    names = {column: name for column, name in stated.own_names.items() if column != name}
+        return SiteTable(plan, plan)
+    _check_names(plan, stated.site_names, extra, key)
+    names = {column: name for column, name in stated.site_names.items() if column != name}
     file = _renamed(plan.model_copy(update=_marks(plan, stated, key)), names)
     faults = [
         f"{key}.{'.'.join(map(str, fault.place))}: {fault.message} -> {fault.remedy}" for fault in file.faults()
     ]
     if faults:
         raise PlanError("\n  ".join([f"{key} and the plan do not go together:", *faults]))
-    return OwnTable(plan, file, names)
+    return SiteTable(plan, file, names)
 
 
 def check_form(task: TaskSection, stated: FormatSection | None) -> None:
     """Refuse a form that does not go with the plan, before any record is read.
 
     Raises:
-        PlanError: as for `own_table`, or the plan describes no table.
+        PlanError: as for `site_table`, or the plan describes no table.
     """
     if stated is None:
         return
@@ -107,7 +107,7 @@ def check_form(task: TaskSection, stated: FormatSection | None) -> None:
             "remove it from collaborator.yaml",
         )
     divided = None if task.partition is None else task.partition.column
-    own_table(task.data.csv, stated, () if divided is None else (divided,))
+    site_table(task.data.csv, stated, () if divided is None else (divided,))
 
 
 def _marks(plan: CsvData, stated: FormatSection, key: str) -> dict[str, object]:
@@ -137,7 +137,7 @@ def _marks(plan: CsvData, stated: FormatSection, key: str) -> dict[str, object]:
 
 def _by_plan(plan: CsvData, stated: FormatSection, values: Mapping[str, Value]) -> dict[str, Value]:
     """Return values by the plan's names of columns, also where a column is stated by its name in the file."""
-    names = {name: column for column, name in stated.own_names.items()}
+    names = {name: column for column, name in stated.site_names.items()}
     known = plan.named_columns
     return {column if column in known else names.get(column, column): value for column, value in values.items()}
 
