@@ -21,7 +21,7 @@ from fedfair.errors import DataError, FedfairError, MissingExtraError, Unreachab
 from fedfair.extras import install_command
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
-from fedfair.tables import sql_query, storage
+from fedfair.tables import feature_storage, sql_query
 from fedfair.tables.feature_coding import CsvRecords
 from fedfair.tables.feature_storage import FeatureStorage, storage_of
 from fedfair.tables.site_form import site_table
@@ -168,8 +168,8 @@ def test_the_order_without_an_order_by_is_the_same_in_every_database(
 def test_records_in_the_room_are_those_in_memory_in_one_order(
     database: SqlSection, query: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "BLOCK_BYTES", 1 << 12)
-    monkeypatch.setattr(storage, "BLOCKS_AT_ONCE", 2)
+    monkeypatch.setattr(feature_storage, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(feature_storage, "BLOCKS_AT_ONCE", 2)
     expected = read(asking(database, query))
     both = asking(database, query).model_copy(update={"test_query": f"{QUERY} WHERE id < 20"})
     own = FeatureStorage(tmp_path, most_in_memory=0)
@@ -183,7 +183,7 @@ def test_records_in_the_room_are_those_in_memory_in_one_order(
 def test_of_many_records_only_labels_and_order_are_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr(storage, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(feature_storage, "BLOCK_BYTES", 1 << 16)
     monkeypatch.setattr(sql_query, "BLOCK_VALUES", 1 << 15)
     columns = [f"x{place}" for place in range(40)]
     values = ", ".join(f"hash(id + {place}) / 1e19 AS {name}" for place, name in enumerate(columns))
