@@ -20,8 +20,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
@@ -132,6 +133,20 @@ def started(words: Sequence[str], folder: Path, environment: Mapping[str, str]) 
     return _server().fork(words, folder, environment)
 
 
+def commands(folder: Path) -> dict[str, str]:
+    """Return the variables with which a page's commands find a `fedfair` that is a fork.
+
+    Args:
+        folder: in which `by_the_readme.run` plays the page, and keeps its other commands.
+    """
+    shims = Path(tempfile.mkdtemp(prefix="commands-", dir=folder.parent))
+    shim = shims / "fedfair"
+    client = REPOSITORY / "tests" / "forked_command.py"
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S {client} {_server().place} -m fedfair.cli "$@"\n')
+    shim.chmod(0o755)
+    return {"PATH": f"{shims}:{folder / 'bin'}:{os.environ['PATH']}"}
+
+
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
 
@@ -142,13 +157,18 @@ class _Server:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
         self._requests, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with served:
+        self._folder = tempfile.TemporaryDirectory(prefix="forks-")
+        self.place = f"{self._folder.name}/s"
+        """Where processes of a shell ask: the path of a socket, which has to be short."""
+        with served, socket.socket(socket.AF_UNIX) as shells:
+            shells.bind(self.place)
+            shells.listen(64)
             # It ends as soon as this process does.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fork_server", str(served.fileno())],
+                [sys.executable, "-m", "tests.fork_server", str(served.fileno()), str(shells.fileno())],
                 cwd=REPOSITORY,
                 env=self.environment,
-                pass_fds=[served.fileno()],
+                pass_fds=[served.fileno(), shells.fileno()],
                 stdin=subprocess.DEVNULL,
             )
 
@@ -156,6 +176,7 @@ class _Server:
         """End the server, and everything that it has forked."""
         self._requests.close()
         self._process.wait()
+        self._folder.cleanup()
 
     def fork(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Forked:
         """Ask for a process, and return as soon as it exists."""
@@ -164,8 +185,11 @@ class _Server:
         reading, writing = os.pipe()
         message = json.dumps(request._asdict()).encode()
         with told:
-            socket.send_fds(self._requests, [len(message).to_bytes(_LENGTH)], [writing, told.fileno()])
-        os.close(writing)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            files = [nothing, writing, writing, told.fileno()]
+            socket.send_fds(self._requests, [len(message).to_bytes(_LENGTH)], files)
+        for file in (nothing, writing):
+            os.close(file)
         self._requests.sendall(message)
         pid = int.from_bytes(_exactly(ends, _LENGTH))
         return Forked([sys.executable, *words], pid, ends, os.fdopen(reading, encoding="utf-8"))
@@ -196,7 +220,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return found
 
 
-def _serve(requests: socket.socket) -> _Request:
+def _serve(requests: socket.socket, shells: socket.socket) -> _Request:
     """Fork a process for each request, and tell how each ends; return in each of them, with what it was asked for.
 
     The server itself ends, with everything that it has forked, as soon as nobody can ask any more.
@@ -210,36 +234,57 @@ def _serve(requests: socket.socket) -> _Request:
     # A terminal sends Ctrl-C to the tests and to this process alike; the tests decide what it means.
     signal.signal(signal.SIGINT, lambda *_: None)
     while True:
-        ready, _, _ = select.select([requests, woken], [], [])
+        ready, _, _ = select.select([requests, shells, woken], [], [])
         if woken in ready:
             with contextlib.suppress(BlockingIOError):
                 while woken.recv(1 << 12):
                     pass
             _reap(running)
-        if requests not in ready:
+        if requests not in ready and shells not in ready:
             continue
-        head, files, _, _ = socket.recv_fds(requests, _LENGTH, 2)
-        if not head:
-            for pid in running:
-                os.kill(pid, signal.SIGKILL)
-            os._exit(0)
-        head += _exactly(requests, _LENGTH - len(head)) if len(head) < _LENGTH else b""
-        request = _Request(**json.loads(_exactly(requests, int.from_bytes(head))))
-        output, ends = files[0], socket.socket(fileno=files[1])
-        pid = os.fork()
+        asking = requests if requests in ready else shells.accept()[0]
+        asked = _asked(asking)
+        if asked is None and asking is requests:
+            break
+        if asked is None:
+            asking.close()  # a shell's command was killed before it had asked
+            continue
+        request, files = asked
+        ended = socket.socket(fileno=files.pop()) if asking is requests else asking
+        pid = _forked(files, (requests, shells, woken, waking, *running.values()))
         if not pid:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            for other in (requests, woken, waking, ends, *running.values()):
-                other.close()
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            os.close(output)
+            ended.close()
             return request
-        os.close(output)
-        running[pid] = ends
-        ends.sendall(pid.to_bytes(_LENGTH))
+        running[pid] = ended
+        ended.sendall(pid.to_bytes(_LENGTH))
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+    os._exit(0)
+
+
+def _asked(asking: socket.socket) -> tuple[_Request, list[int]] | None:
+    """Return a request and the files that came with it; None where the other side has ended."""
+    head, files, _, _ = socket.recv_fds(asking, _LENGTH, 4)
+    if not head:
+        return None
+    head += _exactly(asking, _LENGTH - len(head))
+    return _Request(**json.loads(_exactly(asking, int.from_bytes(head)))), list(files)
+
+
+def _forked(streams: list[int], ours: Iterable[socket.socket]) -> int:
+    """Fork; return 0 in the new process, which has these streams and none of the server's own files."""
+    pid = os.fork()
+    if not pid:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for each in ours:
+            each.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+    for stream in streams:
+        os.close(stream)
+    return pid
 
 
 def _reap(running: dict[int, socket.socket]) -> None:
@@ -282,4 +327,4 @@ def _preload() -> None:
 
 if __name__ == "__main__":
     _preload()
-    _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    _become(_serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))

@@ -16,6 +16,7 @@ import pytest
 from by_the_readme import commands_of, run
 from fedfair.plan.loading import load_plan
 from tests.conftest import REPOSITORY
+from tests.fork_server import commands
 
 HOW_TO = REPOSITORY / "docs" / "how-to"
 THREE = ("clinic-a", "clinic-b", "clinic-c")
@@ -125,7 +126,8 @@ def test_a_fourth_hospital_and_more_rounds_by_the_commands_of_their_pages(tmp_pa
             f"{site}$ fedfair plan approve --name {site} --yes",
         ]
     rounds.ends()
-    run(written(tmp_path, [*lines, *started("heart", THREE)]), tmp_path / "hosts")
+    page, hosts = written(tmp_path, [*lines, *started("heart", THREE)]), tmp_path / "hosts"
+    run(page, hosts, commands(hosts))
     lead = tmp_path / "hosts" / "lead"
     three, four = lead / "heart", lead / "four"
     (first,) = (three / "earlier").glob("*/result.json")
@@ -176,7 +178,8 @@ def test_a_trained_model_by_the_commands_of_its_page(tmp_path: Path) -> None:
         page.next("lead", "fedfair plan freeze --from resnet18.pt") + " > told.txt",
     ]
     page.ends()
-    lead = run(written(tmp_path, lines), tmp_path / "hosts", {"PAGE": str(tmp_path)})["lead"]
+    hosts = tmp_path / "hosts"
+    lead = run(written(tmp_path, lines), hosts, {"PAGE": str(tmp_path), **commands(hosts)})["lead"]
     assert (lead / "rounds.txt").read_text() == "3\n"
     told = (lead / "told.txt").read_text()
     # The lines that the page shows.

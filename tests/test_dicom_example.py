@@ -18,6 +18,7 @@ from fedfair.plan.loading import load_plan
 from fedfair.tables.files import DataPaths, read_files
 from fedfair.training.device import SplitRecords
 from tests.conftest import REPOSITORY
+from tests.fork_server import commands
 
 pydicom = pytest.importorskip("pydicom")
 EXAMPLE = REPOSITORY / "examples" / "dicom"
@@ -133,7 +134,7 @@ def test_what_cannot_be_read_is_refused_with_the_file(
 
 @pytest.mark.slow
 def test_three_hospitals_train_by_the_commands_of_the_readme(tmp_path: Path) -> None:
-    lead = run(EXAMPLE / "README.md", tmp_path, {"FEDFAIR": str(REPOSITORY)})["lead"]
+    lead = run(EXAMPLE / "README.md", tmp_path, {"FEDFAIR": str(REPOSITORY), **commands(tmp_path)})["lead"]
     result = json.loads((lead / "result.json").read_text())
     assert (result["train"]["n"], result["test"]["n"]) == (180, 60)
     assert result["test"]["accuracy"] > 0.9

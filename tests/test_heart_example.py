@@ -17,6 +17,7 @@ from by_the_readme import run
 from fedfair.plan.dataset_presets import HEART
 from fedfair.plan.loading import load_plan
 from tests.conftest import REPOSITORY
+from tests.fork_server import commands
 
 EXAMPLE = REPOSITORY / "examples" / "heart"
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -55,7 +56,7 @@ def objective(result: dict[str, Any]) -> float:
 def test_four_hospitals_with_their_own_files_get_the_figures_of_the_example(
     data_root: Path, tmp_path: Path
 ) -> None:
-    variables = {"FEDFAIR": str(REPOSITORY), "DATA": str(data_root / "heart")}
+    variables = {"FEDFAIR": str(REPOSITORY), "DATA": str(data_root / "heart"), **commands(tmp_path)}
     lead = run(EXAMPLE / "README.md", tmp_path, variables)["lead"]
     deployed, simulated, average = (
         json.loads((lead / f"{name}.json").read_text()) for name in ("result", "simulated", "fedavg")

@@ -19,6 +19,7 @@ from fedfair.policy.site_sql import SqlSection
 from fedfair.tables.site_form import site_table
 from fedfair.tables.sql_table import SqlRecords, read_sql
 from tests.conftest import REPOSITORY
+from tests.fork_server import commands
 from tests.postgres_server import Postgres
 
 EXAMPLE = REPOSITORY / "examples" / "omop"
@@ -72,7 +73,7 @@ def test_the_sites_of_the_example_read_databases_of_their_own() -> None:
 
 @pytest.mark.slow
 def test_three_hospitals_with_databases_get_the_figures_of_the_example(tmp_path: Path) -> None:
-    lead = run(EXAMPLE / "README.md", tmp_path, {"FEDFAIR": str(REPOSITORY)})["lead"]
+    lead = run(EXAMPLE / "README.md", tmp_path, {"FEDFAIR": str(REPOSITORY), **commands(tmp_path)})["lead"]
     deployed, average = (json.loads((lead / f"{name}.json").read_text()) for name in ("result", "fedavg"))
     risks, groups = _rows((EXAMPLE / "README.md").read_text())
     for name, result in (("FedAvg", average), ("FedSRCVaR", deployed)):

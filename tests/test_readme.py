@@ -15,6 +15,7 @@ from by_the_readme import commands_of, run
 from fedfair.cli.commands import app
 from fedfair.plan.loading import load_plan
 from tests.conftest import REPOSITORY
+from tests.fork_server import commands
 
 README = REPOSITORY / "README.md"
 TUTORIAL = REPOSITORY / "docs" / "start" / "deployment.md"
@@ -30,7 +31,7 @@ FORMAT = re.compile(r"fedfair/[a-z-]+/\d+")
 
 @pytest.mark.slow
 def test_the_study_of_the_readme_works_as_written(tmp_path: Path) -> None:
-    study = run(README, tmp_path, hosts={"laptop"})["laptop"]
+    study = run(README, tmp_path, commands(tmp_path), hosts={"laptop"})["laptop"]
     result = json.loads((study / "result.json").read_text())
     assert result["train"]["by_group_size"]["0.3"]["worst"] < result["uniform_floor"]
     assert (study / "report.html").is_file()
@@ -61,7 +62,7 @@ def test_the_deployment_of_the_readme_works_as_written(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_page_on_changed_plans_works_as_written(tmp_path: Path) -> None:
-    folders = run(CHANGED_PLAN, tmp_path)
+    folders = run(CHANGED_PLAN, tmp_path, commands(tmp_path))
     for site in ("clinic-a", "clinic-b"):
         folder = tmp_path / site / "heart"
         assert load_plan(folder / "plan" / "plan.yaml").training.rounds == 60
@@ -74,7 +75,7 @@ def test_the_page_on_changed_plans_works_as_written(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_deployment_of_the_tutorial_works_as_written(tmp_path: Path) -> None:
-    lead = run(TUTORIAL, tmp_path)["lead"]
+    lead = run(TUTORIAL, tmp_path, commands(tmp_path))["lead"]
     result = json.loads((lead / "result.json").read_text())
     assert result["format"] == "fedfair/result/1"
     assert result["train"]["by_group_size"]["0.3"]["worst"] < result["uniform_floor"]
