@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
+_KEPT_BREAK = "\0"
+"""In place of a line break in a value, until the lines are divided."""
+
+
 @cache
 def environment(package: str) -> Environment:
     """Return the templates of a package; those whose names end with html.jinja escape what they are given.
@@ -45,6 +49,18 @@ def filled(package: str, name: str, /, **values: object) -> str:
 
 
 def sentences(package: str, name: str, /, **values: object) -> tuple[str, ...]:
-    """Return the lines of a document that are not empty; arguments as of `filled`."""
-    lines = filled(package, name, **values).splitlines()
-    return tuple(line.strip() for line in lines if line.strip())
+    """Return the lines of a document that are not empty; arguments as of `filled`.
+
+    Only the template begins lines: a line break in a value, which others may have chosen, stays in its line.
+    """
+    lines = _of_lines(package).get_template(name).render(values).split("\n")
+    return tuple(line.replace(_KEPT_BREAK, "\n") for line in lines if line.strip())
+
+
+@cache
+def _of_lines(package: str) -> Environment:
+    return environment(package).overlay(finalize=_one_line)
+
+
+def _one_line(value: object) -> object:
+    return value.replace("\n", _KEPT_BREAK) if isinstance(value, str) else value

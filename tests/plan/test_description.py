@@ -90,3 +90,13 @@ def test_every_model_and_source_has_words() -> None:
         "a ResNet-18 with group norm on mnist"
     )
     assert ", dealt by scheme random" in words(task={"partition": {"scheme": "random"}})["learns"]
+
+
+def test_a_name_with_a_line_break_begins_no_statement_of_its_own() -> None:
+    table = {"label": "y\nprotection\tsums are masked", "numeric": ["a"], "train": "x.csv"}
+    said = summary(
+        Plan.model_validate(plans.over(PLAN, task={"data": {"csv": table}}, secure_aggregation={"mode": "off"}))
+    )
+    assert [words for heading, words in said if heading == "protection"] == [
+        "NONE: the aggregator sees every site's own update in the clear"
+    ]
