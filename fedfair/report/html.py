@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from fedfair.errors import FedfairError
 from fedfair.process.printable import printable
 from fedfair.report.svg import palette_css
+from fedfair.templates import environment
 
 MARK = Markup("<!-- made by fedfair -->")
 """Second line of every page, so that no file of somebody else is ever replaced."""
@@ -92,8 +93,4 @@ def check_replaceable(path: Path) -> None:
 
 @cache
 def _environment() -> Environment:
-    # A name that a template misses is our mistake, and must not become an empty place on the page.
-    loader = PackageLoader("fedfair.report")
-    return Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    return environment("fedfair.report").overlay(autoescape=True, keep_trailing_newline=False)
