@@ -5,34 +5,37 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from aggregator.address import Listen
+from aggregator.console import RunConsole
 from aggregator.malloc import use_one_heap
-from aggregator.notices import StatusServed
-from aggregator.observer import RunLines, RunObserver, SeveralRunObservers
 from aggregator.outcome import Ending, EndState, write_result
 from aggregator.preparation import Run, Start
-from aggregator.progress_lines import ProgressLines
-from aggregator.run_tracking import RunTracking
 from aggregator.server import EndTerms, serve, untold, write_ready_file
-from aggregator.status_observer import StatusObserver, initial_status
-from aggregator.telling import Telling
 from fedfair.errors import AbortedError, FedfairError, StateError, StoppedError
 from fedfair.ids import AGGREGATOR
+from fedfair.news.event import LogLevel
+from fedfair.news.log import LogChoice, LogFormat, LogFormatOption, LogLevelOption
+from fedfair.news.processors import Processor, StatusKeeper, in_turn, text_lines
+from fedfair.news.progress_pipe import ProgressPipe
+from fedfair.news.run import StatusServed
+from fedfair.plan.digest import format_digest
 from fedfair.process.environment import EnvironmentCommand
-from fedfair.process.event_log import LogChoice, LogFormat, LogFormatOption, LogLevelOption
-from fedfair.process.events import LogLevel
 from fedfair.process.passphrase import FILE_HELP, own_passphrase
 from fedfair.process.stopping import as_service, uninterrupted
 from fedfair.process.terminal import DEBUG_HELP, host_and_port
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.rounds.exit_reasons import ExitReason
+from fedfair.tracking.run_tracking import RunTracking
 from fedfair.tracking.targets import Track, TrackTarget, track_targets
 from fedfair.watching.place import StatusCertificate, StatusKey, StatusPlace, asked_place, utc_now
+from fedfair.watching.run_status import RunStatus
 
 app = typer.Typer(
     help="Run the aggregator, which sums what the collaborators send and sees nobody's data.",
@@ -66,7 +69,7 @@ ReadyFile = Annotated[
         "--ready-file", help="File to write one JSON line with the port to, once connections are accepted."
     ),
 ]
-ProgressPipe = Annotated[
+PipeNumber = Annotated[
     int | None,
     # For the program that starts this one, such as the demonstration; nothing that an operator types.
     typer.Option("--progress-pipe", hidden=True, help="Write one JSON line for each sum to this open pipe."),
@@ -119,7 +122,7 @@ def start(
     passphrase_file: PassphraseFile = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
-    progress_pipe: ProgressPipe = None,
+    progress_pipe: PipeNumber = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
     track: Track = None,
@@ -197,29 +200,31 @@ def _carry(
     """Prepare, drive to the end, write the result and say how it ended."""
     stated = None if listen is None else Listen(*host_and_port(listen, "--listen", 0))
     use_one_heap()
-    telling = Telling(choice, quiet=quiet, as_json=as_json)
-    run = telling.prepared(start)
+    shown = RunConsole(choice, quiet=quiet, as_json=as_json)
+    run = shown.prepared(start)
     try:
-        observers = [telling.observer(run)]
-        if progress_pipe is not None:
-            observers.append(ProgressLines(progress_pipe, run.plan.objective.worst_group_size))
-        observers.append(_notes(run))
-        before = _finished_before(run)
-        tracking = RunTracking(targets, run, SeveralRunObservers(*observers)) if targets and not before else None
-        if tracking is not None:
-            observers.append(tracking)
-        address = stated or _own_address(run)
-        ending = before or _drive(run, address, ready_file, observers, place, tell_for)
+        with ExitStack() as closed:
+            processors = [shown.processor(run, closed), text_lines(run.records.append_note)]
+            if progress_pipe is not None:
+                pipe = ProgressPipe(progress_pipe, run.plan.objective.worst_group_size)
+                closed.callback(pipe.close)
+                processors.append(pipe)
+            before = _finished_before(run)
+            tracking = _tracking(targets, run, in_turn(*processors)) if targets and not before else None
+            if tracking is not None:
+                processors.append(tracking)
+            address = stated or _own_address(run)
+            ending = before or _drive(run, address, ready_file, processors, place, tell_for)
         with uninterrupted():
             result = _written(run, ending)
         if tracking is not None:
-            tracking.finish(ending, result)
+            tracking.finish(ending.state.value, ending.words, result)
     finally:
         run.records.close()
-    telling.result(result)
+    shown.result(result)
     if ending.state is not EndState.FINISHED:
         raise _unfinished(run, ending, trains=start.model is None)
-    telling.finished(ending, result)
+    shown.finished(ending, result)
 
 
 def _finished_before(run: Run) -> Ending | None:
@@ -260,21 +265,35 @@ def fault_of(ending: Ending, words: str, remedy: str) -> FedfairError:
     return AbortedError(words, remedy)
 
 
-def _notes(run: Run) -> RunObserver:
-    rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
-    return RunLines(run.records.append_note, rounds, group_size)
+def _tracking(targets: Sequence[TrackTarget], run: Run, failed: Processor) -> RunTracking:
+    return RunTracking(targets, run.records.run_id, run.plan, format_digest(run.plan_digest), failed)
+
+
+def initial_status(run: Run, now: datetime) -> RunStatus:
+    """Return the status of a run that is about to be driven."""
+    return RunStatus(
+        role="aggregator",
+        name=AGGREGATOR,
+        federation=run.plan.federation.name,
+        rounds_total=0 if run.training_run.evaluation_only else run.plan.training.rounds,
+        worst_group_size=run.plan.objective.worst_group_size,
+        loss_unit=run.plan.task.loss.unit,
+        sites=tuple(run.plan.federation.collaborators),
+        started=now,
+        run_id=run.records.run_id,
+        rounds_done=int(run.training_run.rounds_done),
+        certificate_ends=run.identity.certificate.not_valid_after_utc,
+    )
 
 
 def _drive(
     run: Run,
     address: Listen,
     ready_file: Path | None,
-    observers: Sequence[RunObserver],
+    processors: Sequence[Processor],
     place: StatusPlace | None,
     tell_for: float | None,
 ) -> Ending:
-    observer = SeveralRunObservers(*observers)
-
     def announce(port: int) -> None:
         if ready_file is not None:
             write_ready_file(ready_file, port)
@@ -283,24 +302,21 @@ def _drive(
         _written(run, ending)
 
     async def driven() -> Ending:
+        terms = EndTerms(tell_for, finished)
         if place is None:
-            return await serve(run, address, observer, announce, farewell=EndTerms(tell_for, finished))
+            return await serve(run, address, in_turn(*processors), announce, farewell=terms)
         from fedfair.watching.pages import watched
 
-        watcher = StatusObserver(initial_status(run, utc_now()), utc_now)
-        told = SeveralRunObservers(observer, watcher)
+        keeper = StatusKeeper(initial_status(run, utc_now()), utc_now)
+        publish = in_turn(*processors, keeper)
 
         def tell(url: str) -> None:
-            told.noticed(StatusServed(url))
+            publish(StatusServed(url))
 
-        async with watched(place, lambda: watcher.status, utc_now, tell):
-            terms = EndTerms(tell_for, finished)
-            return await serve(run, address, told, announce, watcher.measured, farewell=terms)
+        async with watched(place, lambda: keeper.status, utc_now, tell):
+            return await serve(run, address, publish, announce, farewell=terms)
 
-    try:
-        return asyncio.run(driven())
-    finally:
-        observer.close()
+    return asyncio.run(driven())
 
 
 def _own_address(run: Run) -> Listen:

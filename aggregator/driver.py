@@ -25,33 +25,38 @@ from functools import partial
 from aggregator.broadcast import Broadcast, VectorMessage
 from aggregator.connection import Connection
 from aggregator.farewell import NO_FAREWELL, EndOfRun, Farewell
-from aggregator.notices import (
-    AnswerUnawaited,
-    AttemptLost,
-    ChangesClipped,
-    EntryRefused,
-    EvaluationOmitted,
-    InvitationDeclined,
-    JournalBehind,
-    LieSuspected,
-    SentAway,
-    SiteCaughtUp,
-    SiteLeftBehind,
-    SitesAwaited,
-    SiteWithdrew,
-    StreamEnded,
-    StreamOpened,
-    ValuesReplaced,
-)
-from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords, SumFigures
 from aggregator.standing import ConnectionStanding
 from aggregator.timers import StartTimer, clock_timer
-from aggregator.told_reasons import ToldReasons
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.ids import ParticipantId
+from fedfair.news.figures import Attendance, Stepped
+from fedfair.news.processors import Processor
+from fedfair.news.repetition import Repetition
+from fedfair.news.run import (
+    EntryRefused,
+    InvitationDeclined,
+    SentAway,
+    SitesAwaited,
+    SiteWithdrew,
+    StreamEnded,
+    StreamOpened,
+)
+from fedfair.news.sums import (
+    AnswerUnawaited,
+    AttemptLost,
+    ChangesClipped,
+    EvaluationOmitted,
+    JournalBehind,
+    LieSuspected,
+    SiteCaughtUp,
+    SiteLeftBehind,
+    SumMeasured,
+    ValuesReplaced,
+    news_of_sum,
+)
 from fedfair.rounds.events import (
     MOVES_STATE,
     Abort,
@@ -123,34 +128,34 @@ class RunDriver:
         federation: Federation,
         training_run: TrainingRun,
         records: RunRecords,
-        observer: RunObserver,
+        publish: Processor,
         farewell: Farewell = NO_FAREWELL,
         *,
+        worst_group_size: float,
         masked: bool = False,
         standing: ConnectionStanding | None = None,
         model: bytes = b"",
-        measured: Callable[[Measure], None] = unmeasured,
         start_timer: StartTimer = clock_timer,
         finished: Callable[[Ending], None] = lambda _: None,
     ) -> None:
         self._start_timer = start_timer
-        self._measured = measured
+        self._worst_group_size = worst_group_size
         self._model = model
-        self._end = EndOfRun(farewell, records, observer)
+        self._end = EndOfRun(farewell, records, publish)
         self._serving: set[asyncio.Task[None]] = set()
         self._finished = finished
         self._federation = federation
         self._training_run = training_run
         self._records = records
-        self._observer = observer
+        self._publish = publish
         self._masked = masked
         self._standing = standing
         # Held while the round rules are asked, which a thread may be doing for a large model.
         self._deciding = asyncio.Lock()
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
         self._connections: dict[ParticipantId, Connection] = {}
-        self._turned_away = ToldReasons(time.monotonic)
-        self._declined = ToldReasons()
+        self._turned_away = Repetition(time.monotonic)
+        self._declined = Repetition()
         self._streams = 0
         self._steadiness = Steadiness()
         self._quiet = asyncio.Event()
@@ -172,13 +177,13 @@ class RunDriver:
 
     def turned_away(self, who: str, reason: str) -> None:
         """Tell the operator who was not let in, and why; once a day, however often the same is tried again."""
-        if self._turned_away.is_news(who, reason):
-            self._observer.noticed(EntryRefused(who, reason))
+        if self._turned_away.is_new(who, reason):
+            self._publish(EntryRefused(who, reason))
 
     def declined(self, who: ParticipantId, reason: str) -> None:
         """Tell the operator which collaborator does not come, and why in its own words; a few times at most."""
-        if self._declined.is_news(who, reason):
-            self._observer.noticed(InvitationDeclined(who, reason))
+        if self._declined.is_new(who, reason):
+            self._publish(InvitationDeclined(who, reason))
             self._records.append_departure(Departed(who, self._federation.rounds_done, reason))
 
     def welcome(self) -> Welcome:
@@ -241,7 +246,7 @@ class RunDriver:
         if not self._is_current(connection) or self._ending is not None:
             return
         connection.is_heard = True
-        self._observer.noticed(StreamOpened(connection.participant, replaces))
+        self._publish(StreamOpened(connection.participant, replaces))
         about = connection.session, connection.seen, self._held(connection)
         self._put(Connected(connection.participant, *about))
 
@@ -257,7 +262,7 @@ class RunDriver:
             if connection.sent_away:
                 self._end.left(connection.participant)  # Nobody waits at the end for who may not return.
             if self._ending is None and connection.is_heard:  # Afterwards everybody goes, and that is no news.
-                self._observer.noticed(StreamEnded(connection.participant))
+                self._publish(StreamEnded(connection.participant))
             if connection.is_heard:
                 steady = self._steadiness.is_steady(connection.participant)
                 self._put(Disconnected(connection.participant, steady))
@@ -281,7 +286,7 @@ class RunDriver:
 
     def _send_away(self, connection: Connection, message: str, remedy: str) -> None:
         """Refuse a stream that the round rules do not know."""
-        self._observer.noticed(SentAway(connection.participant, message))
+        self._publish(SentAway(connection.participant, message))
         connection.leave(Refused(message, remedy, TRY_AGAIN[ExitReason.MISBEHAVED]))
 
     async def arriving(self, connection: Connection, message: bytes, length: int) -> ArrivingVector | None:
@@ -354,8 +359,8 @@ class RunDriver:
             await self._carry_out(effect)
         if not written or self._ending is not None:
             self._begin_writing(effects)
-        self._measured(self._sum_step())
-        self._observer.waiting(self._federation.connected, self._federation.waiting_for)
+        self._publish(Stepped(self._sum_step()))
+        self._publish(Attendance(self._federation.connected, self._federation.waiting_for))
         if done is not None and not done.cancelled():
             done.set_result(None)
 
@@ -392,7 +397,7 @@ class RunDriver:
         lost = standing.lost(tuple(self._connections.values()))
         for participant, fault in lost.items():
             if isinstance(fault, RenewableIdentityError):
-                self._observer.noticed(SentAway(participant, fault.message))
+                self._publish(SentAway(participant, fault.message))
                 again = TRY_AGAIN[ExitReason.EXPIRED]
                 self._connections[participant].leave(Refused(fault.message, fault.remedy, again))
             elif self._connections[participant].is_heard:
@@ -433,13 +438,13 @@ class RunDriver:
                 # Answers beyond those that a sum needs come in every round: a number in the metrics, no news.
                 self._figures.late += 1
             case Suspected(participant, reason):
-                self._observer.noticed(LieSuspected(participant, reason))
+                self._publish(LieSuspected(participant, reason))
             case Accept(participant, sum_number):
                 if participant in self._connections:
                     self._connections[participant].contributed = True
                     self._connections[participant].send(Accepted(sum_number))
             case Refuse(participant, message, remedy, try_again):
-                self._observer.noticed(SentAway(participant, message))
+                self._publish(SentAway(participant, message))
                 if participant in self._connections:
                     self._connections[participant].leave(Refused(message, remedy, try_again))
             case SetDeadline(token, seconds):
@@ -453,29 +458,29 @@ class RunDriver:
             case Report(progress, clipping):
                 self._report(progress, clipping)
             case Unawaited(participant, _, request, reason, refusal):
-                self._observer.noticed(AnswerUnawaited(participant, request.purpose, request.round, reason))
+                self._publish(AnswerUnawaited(participant, request.purpose, request.round, reason))
                 if refusal:
                     self._records.append_refusal(participant, request, refusal)
             case LeftBehind(participant, _, request, seconds, median):
                 about = request.purpose, request.round
-                self._observer.noticed(SiteLeftBehind(participant, *about, seconds, median))
+                self._publish(SiteLeftBehind(participant, *about, seconds, median))
                 self._records.note_late(effect)
             case CaughtUp(participant, seconds, median):
-                self._observer.noticed(SiteCaughtUp(participant, seconds, median))
+                self._publish(SiteCaughtUp(participant, seconds, median))
                 self._records.note_late(effect)
             case Departed(participant, done, reason):
                 self._end.left(participant)
-                self._observer.noticed(SiteWithdrew(participant, done, reason))
+                self._publish(SiteWithdrew(participant, done, reason))
                 self._records.append_departure(effect)
             case SumLost(_, request, reason):
-                self._observer.noticed(AttemptLost(request.purpose, request.round, request.attempt, reason))
+                self._publish(AttemptLost(request.purpose, request.round, request.attempt, reason))
             case Skipped(request, reason):
-                self._observer.noticed(EvaluationOmitted(request.round, reason))
+                self._publish(EvaluationOmitted(request.round, reason))
             case SitesAhead(leads, rounds):
-                self._observer.noticed(JournalBehind(leads, rounds))
+                self._publish(JournalBehind(leads, rounds))
             case Waiting():
                 until = min(self._due[token] for token in effect.until)
-                self._observer.noticed(SitesAwaited(effect, until, datetime.now(UTC)))
+                self._publish(SitesAwaited(effect, until, datetime.now(UTC)))
             case Checkpoint() | SaveUnfinished():
                 pass  # `_begin_writing` writes all files of a step together.
             case Finish(_, outcome):
@@ -555,8 +560,8 @@ class RunDriver:
             elif isinstance(effect, Report):
                 self._closed_at = time.monotonic()
                 figures = replace(self._figures, bytes_out=self._figures.bytes_out + told)
-                self._measured(self._records.count_sum(effect.progress, figures, self._closed_at))
-                self._measured(self._federation.pace)
+                cost = self._records.count_sum(effect.progress, figures, self._closed_at)
+                self._publish(SumMeasured(cost, self._federation.pace))
 
     def _report(self, progress: Progress, clipping: Clipping | None) -> None:
         pace = self._federation.pace
@@ -564,15 +569,16 @@ class RunDriver:
         self._tell_of_replaced(progress)
         if clipping is not None:
             if clipping.clipped and not self._clips:
-                self._observer.noticed(ChangesClipped(progress.round, clipping.clipped, clipping.clip))
+                self._publish(ChangesClipped(progress.round, clipping.clipped, clipping.clip))
             self._clips = clipping.clipped > 0
-        self._observer.progressed(progress)
+        for news in news_of_sum(progress, self._federation.rounds_total, self._worst_group_size):
+            self._publish(news)
 
     def _tell_of_replaced(self, progress: Progress) -> None:
         """Tell, once until a sum has none again, that values were replaced; nobody can say whose they were."""
         key = progress.purpose
         if progress.replaced and key not in self._replacing:
-            self._observer.noticed(ValuesReplaced(progress.round, key, progress.replaced, progress.replacing))
+            self._publish(ValuesReplaced(progress.round, key, progress.replaced, progress.replacing))
         (self._replacing.add if progress.replaced else self._replacing.discard)(key)
 
     def _begin_writing(self, effects: Sequence[Effect]) -> None:

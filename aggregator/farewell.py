@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aggregator.notices import AbsentSitesAwaited, EndMissed
+from fedfair.news.run import AbsentSitesAwaited, EndMissed
 
 if TYPE_CHECKING:
-    from aggregator.observer import RunObserver
     from aggregator.records import RunRecords
     from fedfair.ids import ParticipantId
+    from fedfair.news.processors import Processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class EndOfRun:
     Args:
         terms: who is to know of it.
         records: remember who knows.
-        observer: hears who is waited for.
+        publish: takes who is waited for.
     """
 
-    def __init__(self, terms: Farewell, records: RunRecords, observer: RunObserver) -> None:
+    def __init__(self, terms: Farewell, records: RunRecords, publish: Processor) -> None:
         self._seconds = terms.seconds
         self._records = records
-        self._observer = observer
+        self._publish = publish
         self._untold = set(terms.names)
         self._over = asyncio.Event()
 
@@ -66,7 +66,7 @@ class EndOfRun:
         if in_step:
             self._records.append_told(who)
         else:
-            self._observer.noticed(EndMissed(who))
+            self._publish(EndMissed(who))
         self._untold.discard(who)
         if not self._untold:
             self._over.set()
@@ -86,7 +86,7 @@ class EndOfRun:
         if not self._untold or not self._seconds or self._over.is_set():
             return
         before()
-        self._observer.noticed(AbsentSitesAwaited(self._seconds, tuple(sorted(self._untold))))
+        self._publish(AbsentSitesAwaited(self._seconds, tuple(sorted(self._untold))))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):
                 await self._over.wait()

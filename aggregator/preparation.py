@@ -16,7 +16,6 @@ from pathlib import Path
 from aggregator.admission import Admission, check_roster_complete
 from aggregator.finished_run import set_aside
 from aggregator.journal import Journal, JournalEntry, forget
-from aggregator.notices import EarlierRunKept, IdentityWarned, Notice, ProtectionStated, RunContinued
 from aggregator.records import RunPaths, RunRecords
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.aggregation.model_layout import Layout
@@ -24,6 +23,8 @@ from fedfair.errors import StateError
 from fedfair.identity.roster import parse_roster
 from fedfair.identity.store import SiteIdentity, load_site_identity
 from fedfair.ids import AGGREGATOR, FederationName
+from fedfair.news.event import News
+from fedfair.news.run import EarlierRunKept, IdentityWarned, ProtectionStated, RunContinued
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.derived import evaluates_exactly, is_masked, is_unevaluated, sites_remember
 from fedfair.plan.digest import format_digest
@@ -90,13 +91,13 @@ class Run:
 
 
 def prepare(
-    start: Start, noticed: Callable[[Notice], None], bind: Callable[[Path], InitialModel] | None = None
+    start: Start, publish: Callable[[News], None], bind: Callable[[Path], InitialModel] | None = None
 ) -> Run:
     """Check and load everything.
 
     Args:
         start: what the operator asked for.
-        noticed: takes warnings and news for the operator.
+        publish: takes warnings and news for the operator.
         bind: from the plan's file to what it is bound to; by default the file beside the plan says it.
 
     Raises:
@@ -114,20 +115,20 @@ def prepare(
     allow_open_files(of_sites + OTHER_FILES, of_sites + MIN_OPEN_FILES, f"the aggregator of {sites} collaborators")
     promised = ProtectionStated(guarantee(plan) if is_masked(plan) else "")
     identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC), start.passphrase)
-    noticed(promised)
+    publish(promised)
     for warning in identity.warnings:
-        noticed(IdentityWarned(warning))
+        publish(IdentityWarned(warning))
     roster = parse_roster(plan.federation.roster)
     check_roster_complete(roster, plan.federation.collaborators)
     binding = (bind or initial_binding)(start.plan)
     paths = RunPaths(start.folder)
     kept = set_aside(paths, plan)
     if kept is not None:
-        noticed(EarlierRunKept(kept))
+        publish(EarlierRunKept(kept))
     training_run = _training_run(plan, binding, start.model, SpilledVectors(paths.save))
     journal = _open_journal(paths, binding.plan_digest, fresh=start.fresh)
     beginning = training_run.next_sum()
-    unfinished, opened = _resume(training_run, journal, binding.plan_digest, noticed, masked=is_masked(plan))
+    unfinished, opened = _resume(training_run, journal, binding.plan_digest, publish, masked=is_masked(plan))
     following = training_run.next_sum()
     has_progress = (beginning and beginning.place) != (following and following.place)
     origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema, binding.initial_weights)
@@ -209,7 +210,7 @@ def _resume(
     training_run: TrainingRun,
     journal: Journal,
     plan_digest: bytes,
-    noticed: Callable[[Notice], None],
+    publish: Callable[[News], None],
     *,
     masked: bool,
 ) -> tuple[UnfinishedSum | None, LastOpened | None]:
@@ -230,5 +231,5 @@ def _resume(
         training_run.retry()
         snapshot, history = training_run.brief_snapshot(), training_run.history
         journal.record(JournalEntry(snapshot, entry.seconds, opened=entry.opened, history=history))
-    noticed(RunContinued(journal.run_id, training_run.rounds_done))
+    publish(RunContinued(journal.run_id, training_run.rounds_done))
     return unfinished, entry.opened

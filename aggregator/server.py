@@ -16,8 +16,6 @@ from aggregator.address import Listen
 from aggregator.driver import RunDriver
 from aggregator.farewell import Farewell
 from aggregator.listening import listening
-from aggregator.notices import PortOpened, StopBegun
-from aggregator.observer import Measure, RunObserver, unmeasured
 from aggregator.outcome import Ending, EndState
 from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
@@ -30,6 +28,8 @@ from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import ParticipantId
+from fedfair.news.processors import Processor
+from fedfair.news.run import PortOpened, StopBegun
 from fedfair.plan.derived import is_masked
 from fedfair.process.stopping import stopping
 from fedfair.rounds.federation import Federation
@@ -58,9 +58,8 @@ class EndTerms:
 async def serve(
     run: Run,
     listen: Listen,
-    observer: RunObserver,
+    publish: Processor,
     announce: Callable[[int], None],
-    measured: Callable[[Measure], None] = unmeasured,
     limits: PeerLimits = PEER_LIMITS,
     start_timer: StartTimer = clock_timer,
     farewell: EndTerms = EndTerms(),
@@ -70,9 +69,8 @@ async def serve(
     Args:
         run: what to drive.
         listen: where.
-        observer: receives what happens.
+        publish: takes what happens.
         announce: called with the port when connections are accepted.
-        measured: receives what needs no words.
         limits: on what one certificate may begin.
         start_timer: starts the timer of a deadline.
         farewell: how the run ends.
@@ -94,17 +92,17 @@ async def serve(
         clock=time.monotonic,
     )
     shown = RenewableCertificate(run.identity)
-    standing = ConnectionStanding(run.admission, run.identity, shown, observer.noticed, run.passphrase)
+    standing = ConnectionStanding(run.admission, run.identity, shown, publish, run.passphrase)
     driver = RunDriver(
         federation,
         run.training_run,
         run.records,
-        observer,
+        publish,
         _farewell(run, farewell.seconds),
         masked=protection is not None,
         standing=standing,
         model=_model_of(run),
-        measured=measured,
+        worst_group_size=run.plan.objective.worst_group_size,
         start_timer=start_timer,
         finished=farewell.finished,
     )
@@ -119,7 +117,7 @@ async def serve(
         driver.stop(f"its operator stopped it ({name})")
 
     def tell(name: str) -> None:
-        observer.noticed(StopBegun(name))
+        publish(StopBegun(name))
 
     with closing(ReceivedLog(run, driver.stop)) as mirror:
         service = Service(run.admission, driver, mirror, budget, vectors, limits)
@@ -127,7 +125,7 @@ async def serve(
         with stopping(stop, tell):
             async with listening(service, shown, listen) as port:
                 announce(port)
-                observer.noticed(PortOpened(port, run.plan.federation.collaborators))
+                publish(PortOpened(port, run.plan.federation.collaborators))
                 ending = await driver.run()
     if ending.state is EndState.STOPPED and stopped_by:
         return replace(ending, signal_name=stopped_by[0])

@@ -9,17 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import TypeAlias
 
 from aggregator.admission import Admission
 from aggregator.connection import Connection
-from aggregator.notices import (
-    CertificateEnding,
-    CertificateRenewed,
-    CertificateUnusable,
-    OlderTrustKept,
-    RevocationListChanged,
-)
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.expiry import ExpiryWatch, ends_of
@@ -30,12 +22,16 @@ from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import RenewableCertificate, peer_certificate
 from fedfair.identity.trust_watch import TrustWatch
 from fedfair.ids import ParticipantId
+from fedfair.news.processors import Processor
+from fedfair.news.run import (
+    CertificateEnding,
+    CertificateRenewed,
+    CertificateUnusable,
+    OlderTrustKept,
+    RevocationListChanged,
+)
 from fedfair.wire.frames import TrustUpdate
 from fedfair.wire.limits import MAX_LIST_BYTES
-
-TrustNotice: TypeAlias = (
-    OlderTrustKept | CertificateEnding | CertificateRenewed | CertificateUnusable | RevocationListChanged
-)
 
 
 class ConnectionStanding:
@@ -45,7 +41,7 @@ class ConnectionStanding:
         admission: the rules.
         identity: the aggregator's own, as it was loaded at the start.
         shown: what new connections are shown.
-        notice: tells the operator.
+        publish: takes news of them.
         passphrase: of the aggregator's encrypted keys; None where they are not encrypted.
         clock: returns an aware time.
     """
@@ -55,12 +51,12 @@ class ConnectionStanding:
         admission: Admission,
         identity: SiteIdentity,
         shown: RenewableCertificate,
-        notice: Callable[[TrustNotice], None],
+        publish: Processor,
         passphrase: bytes | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._admission = admission
-        self._notice = notice
+        self._publish = publish
         self._clock = clock
         self._shown = shown
         self._watch = TrustWatch(admission.cert_folder)
@@ -82,11 +78,11 @@ class ConnectionStanding:
         try:
             renewed = self._own.renewed(self._clock())
         except IdentityError as fault:
-            self._notice(CertificateUnusable(fault.message))
+            self._publish(CertificateUnusable(fault.message))
             return
         if renewed is not None:
             self._shown.replace(renewed)
-            self._notice(CertificateRenewed(renewed.certificate.not_valid_after_utc))
+            self._publish(CertificateRenewed(renewed.certificate.not_valid_after_utc))
 
     def lost(self, connections: Iterable[Connection]) -> dict[ParticipantId, IdentityError]:
         """Return who may not take part any more, and why; looks only where the list may say something new."""
@@ -94,12 +90,12 @@ class ConnectionStanding:
         try:
             trust = self._watch.renewed(now)
         except IdentityError as fault:
-            self._notice(OlderTrustKept(fault.message))
+            self._publish(OlderTrustKept(fault.message))
             return {}
         if trust is None:
             return {}
         if list_number(trust.crl) != list_number(self._trust.crl):
-            self._notice(RevocationListChanged(list_number(trust.crl), len(revoked_serials(trust.crl))))
+            self._publish(RevocationListChanged(list_number(trust.crl), len(revoked_serials(trust.crl))))
         self._trust = trust
         found = {}
         ends = ends_of(self._own.present.certificate, trust)
@@ -112,5 +108,5 @@ class ConnectionStanding:
             certificate = peer_certificate(connection.auth_context)
             ends[f"the certificate of {connection.participant}"] = certificate.not_valid_after_utc
         for ending in self._expiry.due(ends, now):
-            self._notice(CertificateEnding(ending))
+            self._publish(CertificateEnding(ending))
         return found

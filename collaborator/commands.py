@@ -22,21 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from collaborator.link import Address
-from collaborator.notice_events import LevelledSiteObserver, SiteEvents
-from collaborator.notices import (
-    PrivacyForecast,
-    RecordsChanged,
-    RecordsWithheld,
-    SiteStatusServed,
-    SummaryUnwritten,
-)
-from collaborator.observer import SeveralSiteObservers, SilentSiteObserver, SiteLines, SiteObserver
 from collaborator.other_process import other_process
 from fedfair.errors import AbortedError, DataError, PrivacyError, StoppedError
-from fedfair.policy.proxy import choose_route
-from fedfair.policy.site_config import load_site_config
-from fedfair.process.environment import EnvironmentCommand
-from fedfair.process.event_log import (
+from fedfair.ids import AGGREGATOR
+from fedfair.news.event import LoggedEvent, LogLevel
+from fedfair.news.log import (
     JsonLog,
     LogChoice,
     LogFormat,
@@ -44,7 +34,11 @@ from fedfair.process.event_log import (
     LogLevelOption,
     json_log,
 )
-from fedfair.process.events import LoggedEvent, LogLevel
+from fedfair.news.processors import Processor, StatusKeeper, ignore, in_turn, json_lines, text_lines
+from fedfair.news.site import PrivacyForecast, RecordsChanged, RecordsWithheld, SiteStatusServed, SummaryUnwritten
+from fedfair.policy.proxy import choose_route
+from fedfair.policy.site_config import load_site_config
+from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.exit_status import ExitStatus, exit_status
 from fedfair.process.passphrase import FILE_HELP, own_passphrase
 from fedfair.process.stopping import as_service
@@ -52,6 +46,7 @@ from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_an
 from fedfair.results.document import Json
 from fedfair.tracking.targets import Track, TrackTarget, track_targets
 from fedfair.watching.place import StatusCertificate, StatusKey, StatusPlace, asked_place, utc_now
+from fedfair.watching.run_status import RunStatus
 
 if TYPE_CHECKING:
     from collaborator.participation import ParticipationTerms
@@ -275,16 +270,16 @@ def _take_part(
     except (PolicyError, PrivacyError) as fault:
         withdraw(site, address, logs, fault)
         raise
-    observer = _shown(choice, log, quiet=quiet)
+    publish = _shown(choice, log, quiet=quiet)
     for line in () if ready.account is None else ready.account.forecast:
-        observer.noticed(PrivacyForecast(line))
+        publish(PrivacyForecast(line))
     terms = ParticipationTerms(address, logs, give_up_after, targets)
-    worker = worker_of(ready, terms.logs, observer.noticed)
+    worker = worker_of(ready, terms.logs, publish)
     if log is not None:
         log.run_id = worker.held.run_id
-    _look_at_records(site, ready, observer)
+    _look_at_records(site, ready, publish)
     try:
-        finished = asyncio.run(_watched_part(ready, worker, terms, observer, place))
+        finished = asyncio.run(_watched_part(ready, worker, terms, publish, place))
     except (AbortedError, StoppedError) as fault:
         if worker.standing.busy:
             # The interpreter would wait for local training, which nobody wants any more, before it ended.
@@ -300,20 +295,20 @@ def _take_part(
         console.print(Text(f"finished after {finished.rounds} rounds: {finished.outcome}"))
 
 
-def _look_at_records(site: PreparedSite, ready: Readiness, observer: SiteObserver) -> None:
+def _look_at_records(site: PreparedSite, ready: Readiness, publish: Processor) -> None:
     """Say which records are too few and which have changed since the last start, and remember them."""
     from collaborator.data_history import compare_with_last_run, keep_summary, summary_path
 
     for words in ready.withheld:
-        observer.noticed(RecordsWithheld(words))
+        publish(RecordsWithheld(words))
     now = datetime.now(UTC)
     compared = compare_with_last_run(site, ready.profile, now)
     if compared.changes:
-        observer.noticed(RecordsChanged(compared.words))
+        publish(RecordsChanged(compared.words))
     try:
         keep_summary(site, ready.profile, now)
     except OSError as fault:
-        observer.noticed(SummaryUnwritten(summary_path(site), str(fault)))
+        publish(SummaryUnwritten(summary_path(site), str(fault)))
 
 
 def _end_processes(ready: Readiness) -> None:
@@ -326,34 +321,50 @@ async def _watched_part(
     ready: Readiness,
     worker: Worker,
     terms: ParticipationTerms,
-    observer: SiteObserver,
+    publish: Processor,
     place: StatusPlace | None,
 ) -> Finished:
     """Take part, and serve the status of it where that was asked for."""
     from collaborator.participation import participate
 
     if place is None:
-        return await participate(ready, worker, terms, observer)
-    from collaborator.status_observer import SiteStatusObserver, site_status
+        return await participate(ready, worker, terms, publish)
     from fedfair.watching.pages import watched
 
-    watcher = SiteStatusObserver(site_status(ready, utc_now()), utc_now)
-    told = SeveralSiteObservers(observer, watcher)
+    keeper = StatusKeeper(initial_status(ready, utc_now()), utc_now)
+    shown = in_turn(publish, keeper)
 
-    def tell(address: str) -> None:
-        told.noticed(SiteStatusServed(address))
+    def announce(address: str) -> None:
+        shown(SiteStatusServed(address))
 
-    async with watched(place, lambda: watcher.status, utc_now, tell):
+    async with watched(place, lambda: keeper.status, utc_now, announce):
         try:
-            return await participate(ready, worker, terms, told, watcher.measured)
+            return await participate(ready, worker, terms, shown)
         finally:
-            watcher.close()
+            keeper.close()
 
 
-def _shown(choice: LogChoice, log: JsonLog | None, *, quiet: bool) -> SiteObserver:
+def initial_status(ready: Readiness, now: datetime) -> RunStatus:
+    """Return the status of a site that is about to connect."""
+    site = ready.site
+    return RunStatus(
+        role="collaborator",
+        name=site.participant,
+        federation=site.plan.federation.name,
+        rounds_total=site.plan.training.rounds,
+        worst_group_size=site.plan.objective.worst_group_size,
+        loss_unit=site.plan.task.loss.unit,
+        sites=(AGGREGATOR,),
+        started=now,
+        awaited={AGGREGATOR: now},
+        certificate_ends=site.identity().certificate.not_valid_after_utc,
+    )
+
+
+def _shown(choice: LogChoice, log: JsonLog | None, *, quiet: bool) -> Processor:
     if quiet:
-        return SilentSiteObserver()
-    return LevelledSiteObserver(SiteLines(_say), choice.level) if log is None else SiteEvents(log)
+        return ignore
+    return text_lines(_say, choice.level) if log is None else json_lines(log)
 
 
 def _warn(words: str, choice: LogChoice, log: JsonLog | None) -> None:

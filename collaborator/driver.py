@@ -21,15 +21,6 @@ from datetime import UTC, datetime, timedelta
 from collaborator.backoff import LIVED_SECONDS, MAX_SECONDS, Backoff
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
-from collaborator.notices import (
-    EvaluationDone,
-    ReconnectionBegun,
-    RetryPlanned,
-    RunJoined,
-    SumDeclined,
-    ValuesOmitted,
-)
-from collaborator.observer import SiteObserver
 from collaborator.records import SiteLogs
 from collaborator.refusal_limit import RefusalLimit
 from collaborator.standing import NoStanding, Standing
@@ -45,6 +36,15 @@ from fedfair.errors import (
     UnreachableError,
 )
 from fedfair.ids import RoundNumber, SumNumber
+from fedfair.news.processors import Processor
+from fedfair.news.site import (
+    EvaluationDone,
+    ReconnectionBegun,
+    RetryPlanned,
+    RunJoined,
+    SumDeclined,
+    ValuesOmitted,
+)
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import (
@@ -124,7 +124,7 @@ class SiteDriver:
         shapes: Shapes,
         worker: Worker,
         records: SiteLogs,
-        observer: SiteObserver,
+        publish: Processor,
         patience: Patience,
         greeting: Greeting,
         standing: Standing | None = None,
@@ -133,7 +133,7 @@ class SiteDriver:
         self._shapes = shapes
         self._worker = worker
         self._records = records
-        self._observer = observer
+        self._publish = publish
         self._patience = patience
         self._greeting = greeting
         self._standing = NoStanding() if standing is None else standing
@@ -164,7 +164,7 @@ class SiteDriver:
                 finished = await self._participate()
             except StreamOutdatedError as fault:
                 self._end_if_left()
-                self._observer.noticed(ReconnectionBegun(fault.message))
+                self._publish(ReconnectionBegun(fault.message))
                 # Without a wait that grows, an aggregator that announces one certificate after another would be
                 # called many times a second.
                 await asyncio.sleep(self._patience.backoff.next())
@@ -224,7 +224,7 @@ class SiteDriver:
                 return
         self._retry_noted = fault, now
         until = None if left is None else datetime.now(UTC) + timedelta(seconds=left)
-        self._observer.noticed(RetryPlanned(fault, seconds, MAX_SECONDS, until))
+        self._publish(RetryPlanned(fault, seconds, MAX_SECONDS, until))
 
     # -------------------------------------------------------------- one stream
 
@@ -342,7 +342,7 @@ class SiteDriver:
                         refusal = self._worker.standing.refused or Refusal(frame.reason.value)
                         refused = refusal.reason
                         about = None if asked is None else (asked.purpose, RoundNumber(asked.round))
-                        self._observer.noticed(SumDeclined(about, refusal.reason))
+                        self._publish(SumDeclined(about, refusal.reason))
                         self._records.refused(refusal, self._asked)
                         self._records.answered(link, "abstained")
                         if frame.leaving:
@@ -376,23 +376,23 @@ class SiteDriver:
     def _tell_of_fault(self) -> None:
         fault, self._worker.standing.fault = self._worker.standing.fault, ""
         if fault:
-            self._observer.noticed(ValuesOmitted(fault))
+            self._publish(ValuesOmitted(fault))
 
     def _tell_of_run(self) -> None:
         for notice in self._worker.take_notices():
-            self._observer.noticed(notice)
+            self._publish(notice)
 
     def _tell_of_evaluation(self) -> None:
         kind = None if self._asked is None else self._asked.purpose.statistic
         if self._asked is not None and kind is not None and kind.is_evaluation and not kind.has_query:
-            self._observer.noticed(EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))
+            self._publish(EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))
 
     async def _greet(self, welcome: Welcome) -> None:
         self._greeted = self._patience.clock()
         self._records.run_id = welcome.run_id
         self._greeting(welcome)
         await self._worker.join(welcome)
-        self._observer.noticed(RunJoined(welcome.run_id, welcome.rounds_done, welcome.rounds_total))
+        self._publish(RunJoined(welcome.run_id, welcome.rounds_done, welcome.rounds_total))
 
 
 def _contributes(frame: CollaboratorFrame) -> bool:

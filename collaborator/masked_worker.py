@@ -74,7 +74,7 @@ from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, We
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
 
 if TYPE_CHECKING:
-    from collaborator.notices import Notice
+    from fedfair.news.event import News
 
 _NO_SUBJECT = RoundSubject(b"", b"")
 """The subject of every other message: none of them names anything that this site could compare."""
@@ -199,7 +199,7 @@ class MaskedWorker:
             raise RemoteProtocolError("a message of secure aggregation came before the request for its sum")
         return await loop.run_in_executor(self._worker, self._hear, self._question, said.message)
 
-    def take_notices(self) -> list[Notice]:
+    def take_notices(self) -> list[News]:
         """Return what there is to say to the operator of the run, once."""
         return self._follower.recording.take_notices()
 

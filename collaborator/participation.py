@@ -20,8 +20,6 @@ from collaborator.known_models import ModelPlaces, find_model
 from collaborator.line_watch import LineWatch
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_worker import MaskedWorker
-from collaborator.notices import LeavingBegun, Notice
-from collaborator.observer import Measure, SeveralSiteObservers, SiteLines, SiteObserver, unmeasured
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.plain_worker import PlainWorker
 from collaborator.plan_change import state_stem
@@ -31,7 +29,6 @@ from collaborator.request_record import RequestRecord
 from collaborator.run_follower import Opened, RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
-from collaborator.site_tracking import SiteTracking
 from collaborator.standing import StreamStanding
 from collaborator.survey_check import survey_check
 from collaborator.variate_store import VariateStore
@@ -42,6 +39,9 @@ from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.errors import ApprovalError, FedfairError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
+from fedfair.news.event import News
+from fedfair.news.processors import Processor, ignore, in_turn, text_lines
+from fedfair.news.site import LeavingBegun
 from fedfair.plan.derived import evaluates_exactly, is_masked, is_noised
 from fedfair.plan.digest import format_digest
 from fedfair.policy.aggregation_request import AggregationRequest
@@ -55,6 +55,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.store.disk import writing
 from fedfair.store.spilled import SpilledVectors
 from fedfair.tracking.facts import tracked_facts
+from fedfair.tracking.site_tracking import SiteTracking
 from fedfair.tracking.targets import TrackTarget
 from fedfair.tracking.tracker import TrackedRun
 from fedfair.training.site_memory import SiteMemory, site_memory
@@ -120,17 +121,13 @@ def follower_of(ready: Readiness, store: RunStore, recording: RunRecording, open
     return RunFollower(ready.task, replica, on_demand, recording, opened)
 
 
-def _untold(_notice: Notice) -> None:
-    """Tell nobody."""
-
-
-def worker_of(ready: Readiness, logs: Path, tell: Callable[[Notice], None] = _untold) -> Worker:
+def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ignore) -> Worker:
     """Return the worker of this site.
 
     Args:
         ready: what it computes with.
         logs: the folder of its own figures.
-        tell: hears of a kept copy of the run that cannot be used.
+        publish: takes the news of a kept copy of the run that cannot be used.
 
     Raises:
         StateError: its write-ahead log, its history or its record of requests is damaged or lost.
@@ -160,7 +157,7 @@ def worker_of(ready: Readiness, logs: Path, tell: Callable[[Notice], None] = _un
         store = RunStore(site.state / f"{stem}.run", record.has_answered)
         follower = follower_of(ready, store, recording_of(ready, logs), history.opened)
         if store.unread is not None:
-            tell(store.unread)
+            publish(store.unread)
         memory = memory_of(ready, site.state / f"{stem}.variates", follower)
         worker = _worker(ready, rule, log, follower, record.close, memory)
         # From here on they are the worker's to close.
@@ -202,8 +199,7 @@ async def participate(
     ready: Readiness,
     worker: Worker,
     terms: ParticipationTerms,
-    observer: SiteObserver,
-    measured: Callable[[Measure], None] = unmeasured,
+    publish: Processor,
 ) -> Finished:
     """Take part in the run until it ends.
 
@@ -211,26 +207,25 @@ async def participate(
         ready: the site.
         worker: computes.
         terms: of taking part.
-        observer: receives what happens.
-        measured: receives what needs no words.
+        publish: takes what happens.
 
     Raises:
         FedfairError: the run ended in another way than finished, for this site at least.
     """
-    records = SiteLogs(terms.logs, ready.site.participant, measured=measured)
-    told: SiteObserver = SeveralSiteObservers(observer, SiteLines(records.append_note))
-    tracking = SiteTracking(terms.targets, _tracked(ready), told) if terms.targets else None
-    told = told if tracking is None else SeveralSiteObservers(told, tracking)
+    records = SiteLogs(terms.logs, ready.site.participant, publish=publish)
+    noting = in_turn(publish, text_lines(records.append_note))
+    tracking = SiteTracking(terms.targets, _tracked(ready), noting) if terms.targets else None
+    everything = noting if tracking is None else in_turn(noting, tracking)
 
     async def taking_part() -> Finished:
         try:
             with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
-                return await driver_of(ready, worker, terms, records, egress, told).run()
+                return await driver_of(ready, worker, terms, records, egress, everything).run()
         finally:
             worker.close()
 
     try:
-        finished = await _until_stopped(taking_part(), told)
+        finished = await _until_stopped(taking_part(), everything)
         if tracking is not None:
             tracking.finish("finished", finished.outcome, int(finished.rounds))
     except FedfairError as fault:
@@ -255,11 +250,11 @@ def driver_of(
     terms: ParticipationTerms,
     records: SiteLogs,
     egress: Egress,
-    observer: SiteObserver,
+    publish: Processor,
 ) -> SiteDriver:
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
-    standing = StreamStanding(ready.site, observer.noticed)
+    standing = StreamStanding(ready.site, publish)
     watch = LineWatch(time.monotonic)
 
     def call() -> AbstractAsyncContextManager[tuple[Link, Hello]]:
@@ -267,7 +262,7 @@ def driver_of(
         return dial(ready, terms.address, egress, partial(introduced, worker), standing, keepalive)
 
     greeting = partial(check_run, ready)
-    return SiteDriver(call, ready.shapes, worker, records, observer, patience, greeting, standing)
+    return SiteDriver(call, ready.shapes, worker, records, publish, patience, greeting, standing)
 
 
 def introduced(worker: Worker, hello: Hello) -> Hello:
@@ -311,7 +306,7 @@ async def dial(
         yield link, complete(hello)
 
 
-async def _until_stopped(taking_part: Coroutine[None, None, Finished], observer: SiteObserver) -> Finished:
+async def _until_stopped(taking_part: Coroutine[None, None, Finished], publish: Processor) -> Finished:
     """Take part; the first SIGINT or SIGTERM closes stream and files cleanly, a later one ends the process."""
     running, stopped_by = asyncio.create_task(taking_part), [""]
 
@@ -320,7 +315,7 @@ async def _until_stopped(taking_part: Coroutine[None, None, Finished], observer:
         running.cancel()
 
     def tell(name: str) -> None:
-        observer.noticed(LeavingBegun(name))
+        publish(LeavingBegun(name))
 
     try:
         with stopping(stop, tell):

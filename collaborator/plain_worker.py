@@ -30,7 +30,7 @@ from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumSt
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
 
 if TYPE_CHECKING:
-    from collaborator.notices import Notice
+    from fedfair.news.event import News
 
 
 class PlainTask(ScaledTask, Protocol):
@@ -139,7 +139,7 @@ class PlainWorker:
             return (Abstain(number, reason_for(answer.term), answer.leaving),)
         return upload_frames(number, answer)
 
-    def take_notices(self) -> list[Notice]:
+    def take_notices(self) -> list[News]:
         """Return what there is to say to the operator of the run, once."""
         return self._follower.recording.take_notices()
 

@@ -21,8 +21,6 @@ from collaborator.data_history import DataComparison, compare_with_last_run
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, ask
 from collaborator.lost_state import forgotten_runs
-from collaborator.notice_words import notice_words
-from collaborator.notices import Notice
 from collaborator.participation import worker_of
 from collaborator.plan_change import state_stem
 from collaborator.preparation import (
@@ -43,6 +41,7 @@ from fedfair.identity.expiry import certificate_days_left
 from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import channel_credentials
+from fedfair.news.event import News
 from fedfair.plan.derived import greatest_weight, is_masked
 from fedfair.plan.digest import format_digest
 from fedfair.policy.plan_check import PolicyError
@@ -208,7 +207,7 @@ def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, ch
             "computation", lambda: assemble(site, binding, approval or b"", records, None), _computation_words
         )
         if ready is not None:
-            told: list[Notice] = []
+            told: list[News] = []
             stem = state_stem(site.participant, binding.digest)
             forgotten = forgotten_runs(site.state, stem, site.runs, format_digest(binding.digest))
             look(
@@ -224,8 +223,8 @@ def _data_words(site: PreparedSite, found: SiteRecords) -> str:
     return "; ".join((*(found.withheld or (count,)), *site.secret_warnings))
 
 
-def _state_words(site: PreparedSite, told: Sequence[Notice]) -> str:
-    return "; ".join((str(site.state), *map(notice_words, told)))
+def _state_words(site: PreparedSite, told: Sequence[News]) -> str:
+    return "; ".join((str(site.state), *(news.sentence for news in told)))
 
 
 def _question(hello: Hello) -> CheckRequest:

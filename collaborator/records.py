@@ -15,13 +15,14 @@ site is in the egress record, which forgets nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from collaborator.link import Link
-from collaborator.observer import AnswerCost, Measure, unmeasured
+from fedfair.news.figures import AnswerCost, Stepped
+from fedfair.news.processors import Processor, ignore
 from fedfair.policy.refusal import Refusal
 from fedfair.process.log_lines import log_line
 from fedfair.store.disk import writing
@@ -52,7 +53,7 @@ class SiteLogs:
         folder: where they are.
         name: the collaborator.
         max_log_bytes: the most that one file holds before a new one is begun.
-        measured: receives what this site is asked for, and what an accepted answer has cost.
+        publish: takes what this site is asked for, and what an accepted answer has cost.
 
     Raises:
         FedfairError: a line cannot be written, from every method that writes one.
@@ -66,10 +67,10 @@ class SiteLogs:
         folder: Path,
         name: str,
         max_log_bytes: int = MAX_LOG_BYTES,
-        measured: Callable[[Measure], None] = unmeasured,
+        publish: Processor = ignore,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._measured = measured
+        self._publish = publish
         self._lines = RotatedLog(
             folder / f"{name}_metrics.jsonl",
             max_bytes=max_log_bytes,
@@ -88,13 +89,14 @@ class SiteLogs:
     def begin_link(self) -> None:
         """Note that counters start from nothing again."""
         self._open, self._received = None, 0
-        self._measured(IDLE)
+        self._publish(Stepped(IDLE))
 
     def asked(self, start: SumStart, link: Link) -> None:
         """Note that a request has arrived."""
         self._open = RequestTally(start, time.monotonic(), link.bytes_sent)
         until = datetime.now(UTC) + timedelta(seconds=start.deadline_seconds)
-        self._measured(SumStep(start.purpose.value, start.round, start.attempt, "answer", until))
+        step = SumStep(start.purpose.value, start.round, start.attempt, "answer", until)
+        self._publish(Stepped(step))
 
     def answered(self, link: Link, outcome: str) -> None:
         """Append the line of the request that was answered last."""
@@ -113,8 +115,8 @@ class SiteLogs:
             "bytes_received": received,
         }
         if outcome == "accepted":
-            self._measured(AnswerCost(tally.start.purpose, tally.start.round, seconds, sent, received))
-        self._measured(IDLE)
+            self._publish(AnswerCost(tally.start.purpose, tally.start.round, seconds, sent, received))
+        self._publish(Stepped(IDLE))
         self._received = link.bytes_received
         _append(self._lines, self._stamped(line))
 

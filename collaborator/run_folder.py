@@ -20,9 +20,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from collaborator.notices import RunFileUnwritten
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import DataError
+from fedfair.news.site import RunFileUnwritten
 from fedfair.results.document import to_text
 from fedfair.results.outcome import EndState, RunSubject, run_outcome
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model, saved_of

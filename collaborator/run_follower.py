@@ -26,7 +26,7 @@ from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
 
 if TYPE_CHECKING:
-    from collaborator.notices import Notice
+    from fedfair.news.event import News
 
 
 class ScaledTask(Protocol):
@@ -56,7 +56,7 @@ class Recording(Protocol):
     def ended(self, replica: RunReplica, words: str, *, finished: bool) -> None:
         """Record the end of the run."""
 
-    def take_notices(self) -> list[Notice]:
+    def take_notices(self) -> list[News]:
         """Return what there is to say to the operator, once."""
 
     def close(self) -> None:

@@ -11,20 +11,14 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from collaborator.notices import (
-    LastSumsMissed,
-    ModelReturned,
-    Notice,
-    OwnRecordsEvaluated,
-    RunFileUnwritten,
-    ValuesOmitted,
-)
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.run_folder import RunFolder
 from collaborator.survey_check import SurveyCheck
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import DataError, FedfairError, SurveyError, TrainingError
 from fedfair.fairness.record_losses import SiteLosses
+from fedfair.news.event import News
+from fedfair.news.site import LastSumsMissed, ModelReturned, OwnRecordsEvaluated, RunFileUnwritten, ValuesOmitted
 from fedfair.results.outcome import EndState, RunSubject
 from fedfair.results.own_figures import JudgedModel, OwnLosses, own_figures
 from fedfair.run.opened_survey import OpenedSurvey
@@ -64,10 +58,10 @@ class RunRecording:
         self._figures = figures
         self._survey = survey
         self._folder: tuple[str, RunFolder] | None = None
-        self._notices: deque[Notice] = deque()
+        self._notices: deque[News] = deque()
         self._told_of = b""  # the model whose figures were told last
 
-    def take_notices(self) -> list[Notice]:
+    def take_notices(self) -> list[News]:
         """Return what there is to say to the operator, once."""
         taken = list(self._notices)
         self._notices.clear()

@@ -25,8 +25,8 @@ from io import FileIO
 from pathlib import Path
 
 from collaborator.history_file import HistoryFile, Written
-from collaborator.notices import StateUnread
 from fedfair.errors import LocalProtocolError, StateError
+from fedfair.news.site import StateUnread
 from fedfair.run.packed_state import PackedParts, packed_parts, unpack_state
 from fedfair.run.state import RunState
 from fedfair.store.atomic_file import OWNER_ONLY, replace_file, sync_folder

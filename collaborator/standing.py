@@ -12,15 +12,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
-from collaborator.notices import (
-    RevocationListRefused,
-    RevocationListTaken,
-    RevocationListUnwritten,
-    SiteCertificateEnding,
-    SiteCertificateRenewed,
-    SiteCertificateUnusable,
-    TrustNotice,
-)
 from collaborator.preparation import PreparedSite
 from fedfair.errors import IdentityError
 from fedfair.identity.certificate import decode_certificate, fingerprint
@@ -31,6 +22,15 @@ from fedfair.identity.preflight import ServerIdentity
 from fedfair.identity.revocation import list_number, revoked_serials
 from fedfair.identity.store import REVOCATION_LIST, SiteIdentity, Trust, check_certificate
 from fedfair.identity.trust_watch import TrustWatch
+from fedfair.news.processors import Processor
+from fedfair.news.site import (
+    RevocationListRefused,
+    RevocationListTaken,
+    RevocationListUnwritten,
+    SiteCertificateEnding,
+    SiteCertificateRenewed,
+    SiteCertificateUnusable,
+)
 from fedfair.wire.frames import TrustUpdate
 
 
@@ -65,18 +65,18 @@ class StreamStanding:
 
     Args:
         site: whose files are looked at.
-        noticed: tells the operator.
+        publish: takes news of them.
         clock: returns an aware time.
     """
 
     def __init__(
         self,
         site: PreparedSite,
-        noticed: Callable[[TrustNotice], None],
+        publish: Processor,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._site = site
-        self._noticed = noticed
+        self._publish = publish
         self._clock = clock
         self._watch = TrustWatch(site.cert_folder)
         self._own: IdentityWatch | None = None
@@ -119,7 +119,7 @@ class StreamStanding:
         if trust is None:
             return
         for ending in self._expiry.due(ends_of(self._own.present.certificate, trust), now):
-            self._noticed(SiteCertificateEnding(ending))
+            self._publish(SiteCertificateEnding(ending))
         self._check_server(trust, now)
 
     def take(self, update: TrustUpdate) -> None:
@@ -140,10 +140,10 @@ class StreamStanding:
         try:
             renewed = own.renewed(now)
         except IdentityError as fault:
-            self._noticed(SiteCertificateUnusable(fault.message))
+            self._publish(SiteCertificateUnusable(fault.message))
             return
         if renewed is not None:
-            self._noticed(SiteCertificateRenewed(renewed.certificate.not_valid_after_utc))
+            self._publish(SiteCertificateRenewed(renewed.certificate.not_valid_after_utc))
             self._reconnection = "this site has a renewed certificate"
 
     def _take_list(self, content: bytes) -> None:
@@ -161,16 +161,16 @@ class StreamStanding:
             self._refuse(fault.message)
             return
         except OSError as fault:
-            self._noticed(RevocationListUnwritten(self._site.cert_folder / REVOCATION_LIST, str(fault)))
+            self._publish(RevocationListUnwritten(self._site.cert_folder / REVOCATION_LIST, str(fault)))
         else:
-            self._noticed(RevocationListTaken(list_number(trust.crl), len(revoked_serials(trust.crl))))
+            self._publish(RevocationListTaken(list_number(trust.crl), len(revoked_serials(trust.crl))))
         self._check_server(trust, now)
 
     def _refuse(self, reason: str) -> None:
         """Tell the operator once why a list is not taken: it may be offered on every stream."""
         if reason != self._refused:
             self._refused = reason
-            self._noticed(RevocationListRefused(reason))
+            self._publish(RevocationListRefused(reason))
 
     def _check_server(self, trust: Trust, now: datetime) -> None:
         check_certificate(decode_certificate(self._leaf, "the aggregator's certificate"), trust, now)

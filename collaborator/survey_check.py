@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from collaborator.notices import Notice, SurveyCompared, SurveyFaultFound
 from collaborator.preparation import Readiness
 from fedfair.aggregation.survey import SurveyLayout, survey_layout
 from fedfair.errors import SurveyError
 from fedfair.ids import ParticipantId
+from fedfair.news.event import News
+from fedfair.news.site import SurveyCompared, SurveyFaultFound
 from fedfair.run.opened_survey import OpenedSurvey
 from fedfair.tables.own_survey import OwnSurvey
 from fedfair.tables.profile import DataProfile
@@ -39,7 +40,7 @@ class SurveyCheck:
     profile: DataProfile | None = None
     _known: tuple[OpenedSurvey, tuple[SurveyFault, ...]] | None = field(default=None, init=False, repr=False)
 
-    def notices(self, survey: OpenedSurvey) -> tuple[Notice, ...]:
+    def notices(self, survey: OpenedSurvey) -> tuple[News, ...]:
         """Return what there is to say about a survey; nothing where it was said before.
 
         Raises:

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link, open_link
-from collaborator.notices import AggregatorUntold, PlanRefused
-from collaborator.observer import SiteLines
 from collaborator.preparation import PreparedSite, introduction
 from collaborator.records import SiteLogs
 from fedfair.errors import ApprovalError, FedfairError, PrivacyError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.ids import SumNumber
+from fedfair.news.processors import text_lines
+from fedfair.news.site import AggregatorUntold, PlanRefused
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import RefusalReason, reason_for
@@ -74,18 +74,18 @@ def withdraw(site: PreparedSite, address: Address, logs: Path, fault: PolicyErro
     Of what a policy or a ledger holds the aggregator learns nothing but which of them refuses.
     """
     records = SiteLogs(logs, site.participant)
-    log = SiteLines(records.append_note)
+    note = text_lines(records.append_note)
     try:
         for refusal in refusals_of(fault):
             records.refused(refusal, None)
-        log.noticed(PlanRefused(fault.message))
+        note(PlanRefused(fault.message))
         if isinstance(fault, PolicyError) and any(term.key in CODE_TERMS for term in fault.broken):
             # What is sent is recorded under the plan's digest, and for that its code would have to run.
-            log.noticed(AggregatorUntold("nothing can be sent in the name of a plan whose code must not run"))
+            note(AggregatorUntold("nothing can be sent in the name of a plan whose code must not run"))
             return
         asyncio.run(asyncio.wait_for(_tell(site, address, told_of(fault)), TELL_SECONDS))
     except (FedfairError, TimeoutError) as silence:
-        log.noticed(AggregatorUntold(str(silence)))
+        note(AggregatorUntold(str(silence)))
     finally:
         records.close()
 

@@ -20,7 +20,7 @@ from fedfair.wire.frames import CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest
 
 if TYPE_CHECKING:
-    from collaborator.notices import Notice
+    from fedfair.news.event import News
 
 MAY_RELEASE_NOTHING = "privacy budget exhausted; the site withdraws"
 """The words in a site's log about a sum that its budget refuses; the figures are in its ledger."""
@@ -124,7 +124,7 @@ class Worker(Protocol):
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
 
-    def take_notices(self) -> list[Notice]:
+    def take_notices(self) -> list[News]:
         """Return what there is to say to the operator of the run, once."""
 
     def close(self) -> None:

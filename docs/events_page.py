@@ -1,4 +1,4 @@
-"""The page of every event of the JSON log, written from the notices of both actors."""
+"""The page of every event of the JSON log, written from the classes of news of both actors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ import inspect
 import re
 import types
 from collections.abc import Iterator, Mapping
-from typing import get_args
 
-import aggregator.notice_events as at_aggregator
-import collaborator.notice_events as at_site
-from aggregator.notices import Notice as RunNotice
-from collaborator.notices import Notice as SiteNotice
-from fedfair.process.events import NoticeLevels, event_name
+from fedfair.news import run, site, sums, tracker
+from fedfair.news.event import News, event_name
 
 INTRODUCTION = """# Events of the JSON log
 
@@ -60,19 +56,35 @@ def page() -> str:
     """Return the whole page in Markdown."""
     parts = [
         INTRODUCTION,
-        _section("Of the aggregator", RunNotice, at_aggregator.LEVELS),
-        _section("Of a site", SiteNotice, at_site.LEVELS),
+        _section("Of the aggregator", AT_AGGREGATOR),
+        _section("Of a site", AT_SITE),
         _others(),
     ]
     return "\n".join(parts)
 
 
-def _section(title: str, union: types.UnionType | object, levels: NoticeLevels) -> str:
+def kinds(*modules: types.ModuleType) -> tuple[type[News], ...]:
+    """Return the notices of some modules, in the order in which they are written."""
+    return tuple(
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and issubclass(kind, News)
+        and kind.__module__ == module.__name__
+        and kind.is_notice
+    )
+
+
+AT_AGGREGATOR, AT_SITE = kinds(run, sums, tracker), kinds(site, tracker)
+
+
+def _section(title: str, kinds_told: tuple[type[News], ...]) -> str:
     rows = [f"## {title}\n", "| event | level | tells | keys |", "|---|---|---|---|"]
-    for kind in get_args(union):
+    for kind in kinds_told:
         meaning = (inspect.getdoc(kind) or "").splitlines()[0]
         keys = "; ".join(_keys(kind))
-        rows.append(f"| `{event_name(kind)}` | {levels.of(kind).value} | {meaning} | {keys} |")
+        rows.append(f"| `{event_name(kind)}` | {kind.level.value} | {meaning} | {keys} |")
     return "\n".join([*rows, ""])
 
 

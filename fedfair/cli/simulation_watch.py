@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 
 from rich.text import Text
 
-from aggregator.notice_events import sum_events
+from fedfair.news.event import LoggedEvent, LogLevel
+from fedfair.news.log import JsonLog
+from fedfair.news.sums import news_of_sum
 from fedfair.plan.schema import Plan
-from fedfair.process.event_log import JsonLog
-from fedfair.process.events import LoggedEvent, LogLevel, notice_event
 from fedfair.process.terminal import error_console
 from fedfair.results.document import Json, ResultDocument
 from fedfair.results.writing import Setting, past_moment
 from fedfair.run.training_run import Progress
 from fedfair.tracking.background import Trackers
 from fedfair.tracking.facts import tracked_facts
-from fedfair.tracking.failure import tracker_words
 from fedfair.tracking.targets import TrackTarget
 from fedfair.tracking.tracker import TrackedEnd, TrackedRun, moment_figures, result_figures
 
@@ -46,7 +45,7 @@ class SimulationWatch:
         self._trackers = Trackers(targets, run)
 
     def together(self, other: Callable[[Progress], None]) -> Callable[[Progress], None]:
-        """Return what takes a sum for another observer and for this one."""
+        """Return what takes a sum for another one and for this one."""
 
         def progressed(progress: Progress) -> None:
             other(progress)
@@ -56,8 +55,8 @@ class SimulationWatch:
 
     def _progressed(self, progress: Progress) -> None:
         if self._log is not None and self._shown:
-            for event in sum_events(progress, self.rounds, self.worst_group_size):
-                self._log.event(event)
+            for news in news_of_sum(progress, self.rounds, self.worst_group_size):
+                self._log.event(news.logged())
         if progress.evaluation is not None:
             moment = past_moment(progress.evaluation, self._plan, Setting.SIMULATION)
             self._trackers.figures(moment.round, moment_figures(moment))
@@ -76,9 +75,9 @@ class SimulationWatch:
         self._trackers.finish(TrackedEnd("finished", words, result.rounds, result_figures(result)))
         failures = self._trackers.take_failures()
         if self._log is None:
-            return [tracker_words(failure) for failure in failures]
+            return [failure.sentence for failure in failures]
         for failure in failures:
-            self._log.event(notice_event(failure, LogLevel.WARNING, tracker_words(failure)))
+            self._log.event(failure.logged())
         if self._shown:
             fields: dict[str, Json] = {"state": "finished", "rounds_done": result.rounds}
             self._log.event(LoggedEvent("run_ended", LogLevel.INFO, words, fields))

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from fedfair.process.events import LoggedEvent
-from fedfair.tracking.failure import TrackerFailed
+from fedfair.news.event import LoggedEvent
+from fedfair.news.tracker import TrackerFailed
 from fedfair.tracking.jsonl_tracker import JsonlTracker
 from fedfair.tracking.mlflow_tracker import MlflowTracker
 from fedfair.tracking.targets import TrackerKind, TrackTarget

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedfair.process.events import LoggedEvent
+from fedfair.news.event import LoggedEvent
 from fedfair.process.log_lines import log_line
 from fedfair.store.line_end import is_cut
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun

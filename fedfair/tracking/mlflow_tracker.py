@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-from fedfair.process.events import LoggedEvent
+from fedfair.news.event import LoggedEvent
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun
 
 SETTINGS = {

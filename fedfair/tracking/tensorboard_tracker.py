@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedfair.process.events import LoggedEvent
+from fedfair.news.event import LoggedEvent
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
-from fedfair.process.events import LoggedEvent
+from fedfair.news.event import LoggedEvent
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.own_figures import OwnFigures
 from fedfair.results.risks import Moment, PastRisk, SplitRisk

@@ -1,8 +1,9 @@
 """The status of a run as one value, the same for an aggregator and for a site.
 
-Folds make it (`aggregator.status_fold`, `collaborator.status_fold`); the JSON document, the metrics and the page
-are made of it, and of nothing else. It holds what the operator is told anyway: the figures of `result.json`, and
-what the notes say. It has no place for the loss of one site or of one record. Pure: time is an argument.
+The classes of `fedfair.news` change it by the functions at the end of this module; the JSON document, the metrics
+and the page are made of it, and of nothing else. It holds what the operator reads anyway: the figures of
+`result.json`, and what the notes say. It has no place for the loss of one site or of one record. Pure: time is an
+argument.
 """
 
 from __future__ import annotations
@@ -60,14 +61,6 @@ class SumStep:
 
 
 IDLE = SumStep("", 0, 0, NO_SUM, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Attendance:
-    """Who is connected, and who is waited for; both in the plan's order."""
-
-    present: tuple[str, ...]
-    awaited: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +233,21 @@ def up_to(status: RunStatus, now: datetime) -> RunStatus:
     return replace(status, step_since=now, awaited=dict.fromkeys(status.awaited, now))
 
 
-def attended(status: RunStatus, attendance: Attendance, now: datetime) -> RunStatus:
-    """Return the status with who is there now, with the seconds of those who are awaited no longer counted."""
-    if attendance.present != status.connected:
-        status = replace(status, connected=attendance.present)
-    if attendance.awaited == tuple(status.awaited):
+def attended(status: RunStatus, present: tuple[str, ...], awaited: tuple[str, ...], now: datetime) -> RunStatus:
+    """Return the status with who is there now, with the seconds of those who are awaited no longer counted.
+
+    Args:
+        status: before.
+        present: who is connected, in the plan's order.
+        awaited: who is waited for, in the plan's order.
+        now: the time, with a time zone.
+    """
+    if present != status.connected:
+        status = replace(status, connected=present)
+    if awaited == tuple(status.awaited):
         return status
-    status = _with_awaited_counted(status, status.awaited.keys() - set(attendance.awaited), now)
-    return replace(status, awaited={who: status.awaited.get(who, now) for who in attendance.awaited})
+    status = _with_awaited_counted(status, status.awaited.keys() - set(awaited), now)
+    return replace(status, awaited={who: status.awaited.get(who, now) for who in awaited})
 
 
 def evaluated(status: RunStatus, evaluation: PooledEvaluation) -> RunStatus:
@@ -267,6 +267,22 @@ def evaluated(status: RunStatus, evaluation: PooledEvaluation) -> RunStatus:
 def round_ended(status: RunStatus, rounds_done: int, now: datetime) -> RunStatus:
     """Return the status after one more round."""
     return replace(status, rounds_done=rounds_done, round_ends=(*status.round_ends[1 - RATE_ROUNDS :], now))
+
+
+def summed(status: RunStatus, purpose: str, seconds: float, received: int, sent: int) -> RunStatus:
+    """Return the status with one more sum.
+
+    Args:
+        status: before.
+        purpose: of the sum.
+        seconds: that it took.
+        received: bytes that arrived here for it.
+        sent: bytes that left here for it.
+    """
+    status = counted(status, "sums", purpose)
+    status = counted(status, "sum_seconds", purpose, by=seconds)
+    status = counted(status, "received_bytes", purpose, by=received)
+    return counted(status, "sent_bytes", purpose, by=sent)
 
 
 def answered(

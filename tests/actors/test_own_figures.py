@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from collaborator.notices import OwnRecordsEvaluated
-from collaborator.observer import SiteLines
 from collaborator.own_figures_log import OwnFiguresLog
 from fedfair.aggregation.cvar_bounds import Interval
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.ranking import ClassRanking
 from fedfair.errors import FedfairError
 from fedfair.fairness.record_losses import Losses, SiteLosses
+from fedfair.news.processors import text_lines
+from fedfair.news.site import OwnRecordsEvaluated
 from fedfair.plan.schema import Plan
 from fedfair.results.own_figures import JudgedModel, OwnFigures, OwnLosses, SplitFigures, own_figures
 from fedfair.run.progress import Progress
@@ -87,7 +87,7 @@ def test_a_site_sees_how_its_own_scores_rank_beside_everybodys(tmp_path: Path) -
     plan = Plan.model_validate(plans.over(small().model_dump(), evaluation={"scores": True}))
     lines: list[str] = []
     losses, evaluation, figures = seen(tmp_path, plan)[-1]
-    SiteLines(lines.append).noticed(OwnRecordsEvaluated(figures))
+    text_lines(lines.append)(OwnRecordsEvaluated(figures))
     for line, name in zip(lines, ("train", "test"), strict=True):
         own, everybody = figures.own[name].auc, figures.everybody[name].auc
         assert own == pytest.approx(roc_auc_score(losses[name].labels, losses[name].scores[:, 0]), abs=1e-12)
@@ -106,7 +106,7 @@ def test_a_site_sees_how_its_own_scores_rank_beside_everybodys(tmp_path: Path) -
 
 def test_the_lines_of_two_splits_have_their_figures_in_the_same_places(tmp_path: Path) -> None:
     lines: list[str] = []
-    SiteLines(lines.append).noticed(OwnRecordsEvaluated(seen(tmp_path, small())[-1][2]))
+    text_lines(lines.append)(OwnRecordsEvaluated(seen(tmp_path, small())[-1][2]))
     assert len(lines) == 2
     for word in ("here / everybody:", "mean loss", "worst 30 %"):
         assert lines[0].index(word) == lines[1].index(word)
@@ -169,8 +169,8 @@ def reached(*modules: str) -> set[str]:
 
 def test_what_shows_own_figures_has_no_way_to_the_network() -> None:
     shows = reached(
-        "collaborator/own_figures_log.py", "collaborator/notices.py", "collaborator/notice_words.py",
-        "collaborator/observer.py", "fedfair/results/own_figures.py",
+        "collaborator/own_figures_log.py", "fedfair/news/site.py", "fedfair/news/processors.py",
+        "fedfair/results/own_figures.py",
     )  # fmt: skip
     assert shows & SENDS == set()
     assert not {path for path in shows if path.startswith(("fedfair/wire/", "aggregator/"))}

@@ -12,9 +12,6 @@ import pytest
 from collaborator.backoff import LIVED_SECONDS
 from collaborator.driver import Patience, SiteDriver
 from collaborator.link import Address, Link
-from collaborator.notice_words import notice_words
-from collaborator.notices import Notice
-from collaborator.observer import SilentSiteObserver, SiteObserver
 from collaborator.plain_worker import PlainWorker
 from collaborator.records import SiteLogs
 from collaborator.standing import NoStanding, Standing
@@ -23,6 +20,8 @@ from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import AbortedError, FedfairError, IdentityError, RenewableIdentityError, UnreachableError
 from fedfair.ids import SumNumber
+from fedfair.news.event import News, Update
+from fedfair.news.processors import Processor, ignore
 from fedfair.policy.refusal import Refusal
 from fedfair.run.progress import Stage
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
@@ -89,21 +88,22 @@ class Unrecorded:
         pass
 
 
-class Read(SilentSiteObserver):
+class Read:
     """Keeps what the operator reads."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def noticed(self, notice: Notice) -> None:
-        self.notes.append(notice_words(notice))
+    def __call__(self, update: Update) -> None:
+        if isinstance(update, News):
+            self.notes.append(update.sentence)
 
 
 def waits_between(
     folder: Path,
     *streams: tuple[AggregatorFrame, ...] | UnreachableError | RenewableIdentityError,
     give_up_after_seconds: float | None = None,
-    observer: SiteObserver | None = None,
+    publish: Processor = ignore,
     standing: Standing | None = None,
     clock: Callable[[], float] = time.monotonic,
     has_ended: bool = False,
@@ -132,7 +132,7 @@ def waits_between(
                 SHAPES,
                 answers,
                 records,
-                observer or SilentSiteObserver(),
+                publish,
                 patience,
                 lambda _: None,
                 standing,
@@ -161,7 +161,7 @@ def test_one_reason_for_waiting_is_read_once_with_its_end_and_what_then(
     away, lost, read = UnreachableError("nothing listens"), UnreachableError("the line is dead"), Read()
     over = (WELCOME, Finished(9, "done"))
     waits_between(
-        tmp_path, away, away, lost, lost, (WELCOME,), lost, over, give_up_after_seconds=limit, observer=read
+        tmp_path, away, away, lost, lost, (WELCOME,), lost, over, give_up_after_seconds=limit, publish=read
     )
     waiting = [note for note in read.notes if "trying again in" in note]
     reasons = [note.partition(";")[0] for note in waiting]
@@ -175,7 +175,7 @@ def test_one_reason_for_waiting_is_read_once_with_its_end_and_what_then(
 def test_a_site_waits_for_a_renewed_certificate_and_says_so(tmp_path: Path) -> None:
     expired, read = RenewableIdentityError("the certificate of clinic-a expired", "renew it"), Read()
     over = (WELCOME, Finished(9, "done"))
-    assert waits_between(tmp_path, (WELCOME,), expired, expired, over, observer=read) == [0.125, 0.25, 0.5]
+    assert waits_between(tmp_path, (WELCOME,), expired, expired, over, publish=read) == [0.125, 0.25, 0.5]
     assert sum("the certificate of clinic-a expired; trying again in" in note for note in read.notes) == 1
 
 

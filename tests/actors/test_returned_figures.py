@@ -13,12 +13,11 @@ import torch
 
 import collaborator
 import fedfair.results
-from collaborator.notice_words import notice_words
-from collaborator.notices import OwnRecordsEvaluated
 from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.run_recording import RunRecording
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
+from fedfair.news.site import OwnRecordsEvaluated
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.results.loss_text import loss_text
@@ -85,7 +84,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     log = (folder / f"{MINE}_own_figures.jsonl").read_text().splitlines()
     result = json.loads((folder / "runs" / ("ab" * 16) / "result.json").read_text())
     lines = [json.loads(line) for line in log]
-    return RecordedRun(done, task, [each.figures for each in notices], notice_words(notices[-1]), lines, result)
+    return RecordedRun(done, task, [each.figures for each in notices], notices[-1].sentence, lines, result)
 
 
 def means(run: RecordedRun) -> tuple[float, float]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from collaborator.notices import RunFileUnwritten
 from collaborator.run_folder import RunFolder
 from fedfair.cli.commands import app
 from fedfair.fairness.record_losses import SiteLosses
+from fedfair.news.site import RunFileUnwritten
 from fedfair.plan.digest import format_digest
 from fedfair.results.document import to_text
 from fedfair.results.outcome import AggregatorFacts, EndState, RunSubject, run_outcome

@@ -6,18 +6,16 @@ import asyncio
 import errno
 import signal
 
-from collaborator.notices import Notice
-from collaborator.observer import SilentSiteObserver
 from collaborator.participation import _until_stopped
 from fedfair.errors import StoppedError
+from fedfair.news.event import Update
 from fedfair.wire.frames import Finished
 from tests.patience import PATIENCE
 
 
-class FullDisk(SilentSiteObserver):
-    def noticed(self, notice: Notice) -> None:
-        del notice
-        raise OSError(errno.EFBIG, "File too large")
+def full_disk(update: Update) -> None:
+    del update
+    raise OSError(errno.EFBIG, "File too large")
 
 
 async def forever() -> Finished:
@@ -27,7 +25,7 @@ async def forever() -> Finished:
 
 
 async def stopped() -> BaseException | None:
-    leaving = asyncio.create_task(_until_stopped(forever(), FullDisk()))
+    leaving = asyncio.create_task(_until_stopped(forever(), full_disk))
     done, _ = await asyncio.wait({leaving}, timeout=PATIENCE)
     assert done, "the signal was lost with the note about it"
     return leaving.exception()

@@ -16,7 +16,6 @@ from fedfair.watching.http_server import ServedPage
 from fedfair.watching.pages import status_pages
 from fedfair.watching.place import StatusPlace
 from fedfair.watching.run_status import (
-    Attendance,
     PooledEvaluation,
     PooledFigures,
     RunStatus,
@@ -35,7 +34,7 @@ from tests.watching.statuses import NOON, START, A, B
 
 def status() -> RunStatus:
     begun = stepped(START, SumStep("training", 8, 1, "uploads", NOON + timedelta(minutes=1)), NOON)
-    begun = attended(begun, Attendance((A,), (B,)), NOON)
+    begun = attended(begun, (A,), (B,), NOON)
     begun = left_behind(answered(begun, {A: 0.4, B: 1.2}, 0.8), B, NOON)
     figures = PooledFigures(0.25, 0.75, 0.5)
     begun = evaluated(round_ended(begun, 7, NOON), PooledEvaluation(7, {"test": figures}))

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from aggregator.address import Listen
-from aggregator.notice_words import notice_words
-from aggregator.notices import Notice
-from aggregator.observer import SilentRunObserver
 from aggregator.outcome import Ending, write_result
 from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve
@@ -22,8 +19,6 @@ from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link
 from collaborator.masked_worker import MaskedWorker
-from collaborator.notices import Notice as SiteNotice
-from collaborator.observer import SilentSiteObserver as SilentSite
 from collaborator.participation import ParticipationTerms, dial, driver_of, worker_of
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, make_ready
@@ -38,7 +33,9 @@ from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.audit.reader import RecordReader, bounded_lines
 from fedfair.cli import loopback
-from fedfair.ids import ParticipantId
+from fedfair.news.event import News, Update
+from fedfair.news.processors import ignore
+from fedfair.news.sums import SumApplied
 from fedfair.plan.derived import is_masked
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.results.document import JsonObject, to_json
@@ -90,7 +87,7 @@ class HeldDeadlines:
             passed()
 
 
-class Watching(SilentRunObserver):
+class Watching:
     """Lets a test wait until something has been said or a round is done."""
 
     def __init__(self) -> None:
@@ -98,16 +95,11 @@ class Watching(SilentRunObserver):
         self.progress: list[Progress] = []
         self._waiting: list[tuple[Callable[[], bool], asyncio.Event]] = []
 
-    def noticed(self, notice: Notice) -> None:
-        self.notes.append(notice_words(notice))
-        self._look()
-
-    def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
-        del present, awaited
-        self._look()
-
-    def progressed(self, progress: Progress) -> None:
-        self.progress.append(progress)
+    def __call__(self, update: Update) -> None:
+        if isinstance(update, SumApplied):
+            self.progress.append(update.progress)
+        elif isinstance(update, News) and update.is_notice:
+            self.notes.append(update.sentence)
         self._look()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -166,7 +158,7 @@ class WatchedWorker:
         await self._before(said)
         return await self._worker.frames(said)
 
-    def take_notices(self) -> list[SiteNotice]:
+    def take_notices(self) -> list[News]:
         return self._worker.take_notices()
 
     def close(self) -> None:
@@ -210,7 +202,7 @@ class Federation:
         terms = ParticipationTerms(Address("localhost", self.port), folder)
         try:
             with closing(EgressRecord(site, ready.binding.digest)) as egress:
-                return await driver_of(ready, around(answers), terms, records, egress, SilentSite()).run()
+                return await driver_of(ready, around(answers), terms, records, egress, ignore).run()
         finally:
             answers.close()
             records.close()

@@ -19,8 +19,6 @@ from collaborator.driver import Patience, SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.link import Address
 from collaborator.mailbox import MAX_WAITING, Mailbox
-from collaborator.notices import Notice, RunJoined
-from collaborator.observer import SilentSiteObserver
 from collaborator.participation import dial, worker_of
 from collaborator.preparation import make_ready
 from collaborator.records import SiteLogs
@@ -28,6 +26,8 @@ from collaborator.refusal_limit import MAX_IN_A_SUM
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import SumNumber
+from fedfair.news.event import Update
+from fedfair.news.site import RunJoined
 from fedfair.secagg.messages import VERSION, Kind
 from fedfair.statistics.table import Purpose
 from fedfair.wire.codec import encode_aggregator_frame
@@ -133,11 +133,10 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
         answers, records, backoff = worker_of(ready, logs), SiteLogs(logs, "clinic-a"), CountedBackoff()
         stand_still = Event()
 
-        class StandsStill(SilentSiteObserver):
-            def noticed(self, notice: Notice) -> None:
-                # From then on nothing that the worker hears is worked on.
-                if isinstance(notice, RunJoined):
-                    answers._worker.submit(stand_still.wait)
+        def stands_still(update: Update) -> None:
+            # From then on nothing that the worker hears is worked on.
+            if isinstance(update, RunJoined):
+                answers._worker.submit(stand_still.wait)
 
         async with lying(workspace, script) as port:
             with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
@@ -150,7 +149,7 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
 
                 driver = SiteDriver(
                     watched,  # type: ignore[arg-type]  # what it yields is the pair
-                    ready.shapes, answers, records, StandsStill(), Patience(backoff), lambda _: None,
+                    ready.shapes, answers, records, stands_still, Patience(backoff), lambda _: None,
                 )  # fmt: skip
                 running = asyncio.create_task(driver.run())
                 try:

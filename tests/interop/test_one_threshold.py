@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from aggregator.observer import summary
 from fedfair.cli.loopback import prepare
+from fedfair.news.sums import RoundEvaluated, news_of_sum
 from fedfair.results.loss_text import loss_text
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.plans import small_plan
@@ -26,8 +26,8 @@ def test_log_metrics_result_and_evaluation_say_one_threshold_for_every_round(tmp
 
     async def everybody(federation: Federation) -> None:
         await asyncio.gather(*(federation.take_part(name) for name in NAMES))
-        evaluated = [line for line in federation.watching.progress if line.evaluation is not None]
-        log.update({line.round: summary(line, 0.3).split(";")[0] for line in evaluated})
+        news = [each for line in federation.watching.progress for each in news_of_sum(line, 5, 0.3)]
+        log.update({each.round: each.figures.split(";")[0] for each in news if isinstance(each, RoundEvaluated)})
 
     assert play(workspace, everybody).state.value == "finished"
     result = json.loads(workspace.result.read_text())

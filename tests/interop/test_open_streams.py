@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from aggregator.told_reasons import MAX_REASONS
+
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import IdentityError
 from fedfair.identity.authority_store import load_authority, load_register, revoke

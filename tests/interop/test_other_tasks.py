@@ -13,9 +13,9 @@ import pytest
 import torch
 import yaml
 
-from aggregator.status_observer import initial_status
+from aggregator.commands import initial_status
+from collaborator.commands import initial_status as site_status
 from collaborator.preparation import make_ready
-from collaborator.status_observer import site_status
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.certificate.check import check_figures, check_plan
 from fedfair.certificate.issue import IssueTerms, draft

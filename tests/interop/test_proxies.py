@@ -19,7 +19,6 @@ import torch
 
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, open_link
-from collaborator.observer import SilentSiteObserver
 from collaborator.participation import ParticipationTerms, driver_of, worker_of
 from collaborator.preflight import CheckedStep, check_site
 from collaborator.records import SiteLogs
@@ -31,6 +30,7 @@ from fedfair.identity.preflight import preflight
 from fedfair.identity.request import parse_request
 from fedfair.identity.store import SiteIdentity, install_certificate, load_site_identity, renew_site
 from fedfair.identity.tls import channel_credentials
+from fedfair.news.processors import ignore
 from fedfair.policy.proxy import choose_route
 from fedfair.wire.frames import Finished
 from tests.interop.connect_proxy import ConnectProxy, running
@@ -81,9 +81,7 @@ async def take_part(federation: Federation, name: str, place: Address) -> Finish
     answers, records = worker_of(ready, logs), SiteLogs(logs, name)
     try:
         with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
-            return await driver_of(
-                ready, answers, ParticipationTerms(place, logs), records, egress, SilentSiteObserver()
-            ).run()
+            return await driver_of(ready, answers, ParticipationTerms(place, logs), records, egress, ignore).run()
     finally:
         answers.close()
         records.close()

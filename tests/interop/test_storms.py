@@ -11,9 +11,9 @@ from pathlib import Path
 import grpc
 import pytest
 import torch
+from aggregator.told_reasons import MAX_REASONS
 
 from aggregator.token_bucket import PeerLimits
-from aggregator.told_reasons import MAX_REASONS
 from collaborator.link import CHANNEL_OPTIONS
 from fedfair.cli.loopback import prepare
 from fedfair.errors import UnreachableError

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from aggregator.waiting import waiting_words
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.ids import ParticipantId
+from fedfair.news.waiting import waiting_words
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation

@@ -16,10 +16,10 @@ import typer
 
 from fedfair.errors import DataError
 from fedfair.extras import install_command
-from fedfair.process.events import LoggedEvent, LogLevel
+from fedfair.news.event import LoggedEvent, LogLevel
+from fedfair.news.tracker import TrackerFailed
 from fedfair.tracking import targets as targets_module
 from fedfair.tracking.background import MAX_WAITING, BackgroundTracker, Trackers, make_tracker
-from fedfair.tracking.failure import TrackerFailed, tracker_words
 from fedfair.tracking.targets import TrackerKind, TrackTarget, track_targets
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun
 from tests.conftest import REPOSITORY
@@ -266,7 +266,7 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
 def test_no_password_of_a_uri_is_told() -> None:
     target = TrackTarget(TrackerKind.MLFLOW, "https://me:secret@host:5000/x")
     assert target.shown == "mlflow:https://host:5000/x"
-    assert "secret" not in tracker_words(TrackerFailed(target.shown, "away"))
+    assert "secret" not in TrackerFailed(target.shown, "away").sentence
 
 
 def test_every_kind_has_a_tracker(tmp_path: Path) -> None:

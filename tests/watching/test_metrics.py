@@ -18,7 +18,6 @@ from fedfair.watching.metrics import COUNTERS, DERIVED, GAUGES, metrics_text
 from fedfair.watching.page import status_page
 from fedfair.watching.run_status import (
     IDLE,
-    Attendance,
     PooledEvaluation,
     PooledFigures,
     RunStatus,
@@ -77,7 +76,7 @@ def full_status() -> RunStatus:
     """Return a status in which everything has happened."""
     ends = NOON + timedelta(days=30)
     status = replace(START, sites=("clinic-a", HOSTILE), run_id="ab" * 16, certificate_ends=ends)
-    status = attended(stepped(status, IDLE, NOON), Attendance(("clinic-a",), (HOSTILE,)), NOON)
+    status = attended(stepped(status, IDLE, NOON), ("clinic-a",), (HOSTILE,), NOON)
     until = NOON + timedelta(minutes=1)
     status = stepped(status, SumStep("training", 1, 1, "uploads", until), NOON + timedelta(seconds=1))
     for counter, kind in COUNTERS.items():

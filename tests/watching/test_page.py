@@ -10,7 +10,6 @@ import pytest
 from fedfair.watching.page import status_part
 from fedfair.watching.run_status import (
     IDLE,
-    Attendance,
     RunStatus,
     SumStep,
     WatchedState,
@@ -50,10 +49,10 @@ def shown(status: RunStatus, seconds: float = 60.0) -> str:
         (round_ended(round_ended(START, 1, NOON), 2, NOON + timedelta(seconds=40)), "a round every 40 s"),
         (round_ended(round_ended(START, 1, NOON), 2, NOON + timedelta(seconds=0.4)), "2.5 rounds a second"),
         (
-            attended(SUMMING, Attendance((A,), (B,)), NOON),
+            attended(SUMMING, (A,), (B,), NOON),
             "Waiting for clinic-b, until 12:01:30 UTC at the latest.",
         ),
-        (attended(SUMMING, Attendance((A,), (B,)), NOON), "not connected, awaited for 60 s"),
+        (attended(SUMMING, (A,), (B,), NOON), "not connected, awaited for 60 s"),
         (answered(SUMMING, {A: 0.4, B: 6.0}, 0.4), "not connected, answers in 6.0 s where the median is 0.4 s"),
         (
             answered(left_behind(SUMMING, B, NOON), {B: 6.0}, 0.4, [B]),
@@ -76,10 +75,10 @@ def test_the_page_says_where_the_run_stands(status: RunStatus, words: str) -> No
 @pytest.mark.parametrize(
     ("status", "seconds", "alarmed"),
     [
-        (attended(SUMMING, Attendance((A, B), (A, B)), NOON), 10.0, False),
-        (attended(SUMMING, Attendance((A, B), (A, B)), NOON), 31.0, True),
-        (attended(SUMMING, Attendance((A,), (B,)), NOON), 1.0, True),
-        (attended(stepped(START, IDLE, NOON), Attendance((A,), (B,)), NOON), 1.0, False),
+        (attended(SUMMING, (A, B), (A, B), NOON), 10.0, False),
+        (attended(SUMMING, (A, B), (A, B), NOON), 31.0, True),
+        (attended(SUMMING, (A,), (B,), NOON), 1.0, True),
+        (attended(stepped(START, IDLE, NOON), (A,), (B,), NOON), 1.0, False),
     ],
 )
 def test_who_holds_a_run_up_stands_out(status: RunStatus, seconds: float, alarmed: bool) -> None:
@@ -88,7 +87,7 @@ def test_who_holds_a_run_up_stands_out(status: RunStatus, seconds: float, alarme
 
 def test_of_many_who_are_awaited_some_are_named() -> None:
     names = tuple(f"site-{number}" for number in range(100))
-    status = attended(replace(SUMMING, sites=names), Attendance(names, names), NOON)
+    status = attended(replace(SUMMING, sites=names), names, names, NOON)
     assert "site-11 and 88 more, until" in shown(status)
     assert "and 40 more<" in shown(replace(status, awaited={}))
 

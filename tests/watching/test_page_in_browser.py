@@ -11,7 +11,6 @@ import pytest
 from fedfair.watching.http_server import ServedPage
 from fedfair.watching.pages import status_pages
 from fedfair.watching.run_status import (
-    Attendance,
     PooledEvaluation,
     PooledFigures,
     RunStatus,
@@ -35,7 +34,7 @@ def crowd(count: int) -> RunStatus:
     sites = (LONG, HOSTILE, *(f"clinic-{number}" for number in range(count)))
     status = RunStatus("aggregator", "aggregator", HOSTILE, 3000, 0.1, sites, NOON, withdrawn={HOSTILE: HOSTILE})
     status = stepped(status, SumStep("training", 7, 2, "uploads", NOON + timedelta(minutes=1)), NOON)
-    status = attended(status, Attendance(sites[2:-1], (LONG, sites[-1])), NOON)
+    status = attended(status, sites[2:-1], (LONG, sites[-1]), NOON)
     for number in range(40):
         figures = {name: PooledFigures(1 / (number + 1), 2 / (number + 2), 0.5) for name in ("train", "test")}
         status = evaluated(status, PooledEvaluation(number, figures))

@@ -13,7 +13,6 @@ from fedfair.watching.run_status import (
     MAX_NOTES,
     NO_SUM,
     RATE_ROUNDS,
-    Attendance,
     PooledEvaluation,
     PooledFigures,
     SumStep,
@@ -52,24 +51,24 @@ def test_seconds_go_to_the_phase_in_which_they_pass() -> None:
 
 def test_a_site_is_awaited_from_when_it_is_named_until_it_is_not() -> None:
     status = stepped(START, UPLOADS, after(0))
-    status = attended(status, Attendance((A, B), (A, B)), after(0))
-    status = attended(status, Attendance((A, B), (B,)), after(3))
+    status = attended(status, (A, B), (A, B), after(0))
+    status = attended(status, (A, B), (B,), after(3))
     assert dict(status.awaited) == {B: after(0)}
     status = stepped(status, SumStep("training", 1, 1, "shares", None), after(5))
-    status = attended(status, Attendance((A,), (A,)), after(5))
+    status = attended(status, (A,), (A,), after(5))
     status = up_to(status, after(6))
     assert status.awaited_seconds == {A: {"uploads": 3, "shares": 1}, B: {"uploads": 5, "shares": 0}}
     assert status.connected == (A,)
 
 
 def test_what_is_counted_until_now_is_counted_once() -> None:
-    status = attended(stepped(START, UPLOADS, after(0)), Attendance((), (A,)), after(0))
+    status = attended(stepped(START, UPLOADS, after(0)), (), (A,), after(0))
     twice = up_to(up_to(status, after(2)), after(5))
     assert twice == up_to(status, after(5))
 
 
 def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
-    status = attended(stepped(START, UPLOADS, after(9)), Attendance((), (A,)), after(9))
+    status = attended(stepped(START, UPLOADS, after(9)), (), (A,), after(9))
     status = up_to(status, after(2))
     assert status.awaited_seconds == {A: {"uploads": 0}}
     assert status.totals["phase_seconds"]["training", "uploads"] == 0
@@ -130,7 +129,7 @@ def test_counters_are_values_and_begin_at_nothing() -> None:
 
 
 def test_at_the_end_nobody_is_waited_for() -> None:
-    status = attended(stepped(START, UPLOADS, after(0)), Attendance((A,), (B,)), after(0))
+    status = attended(stepped(START, UPLOADS, after(0)), (A,), (B,), after(0))
     ended = over(status, after(2))
     assert (ended.state, ended.awaited, ended.step) == (WatchedState.OVER, {}, IDLE)
     assert ended.awaited_seconds == {B: {"uploads": 2}}

@@ -19,7 +19,7 @@ import typer
 from rich.text import Text
 
 from fedfair.errors import FedfairError, StoppedError
-from fedfair.process.events import LoggedEvent, LogLevel
+from fedfair.news.event import LoggedEvent, LogLevel
 from fedfair.process.exit_status import exit_status
 from fedfair.process.terminal import complaints, error_console
 

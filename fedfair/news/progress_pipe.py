@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Collection
 
-from aggregator.notices import Notice
-from fedfair.ids import ParticipantId
-from fedfair.run.training_run import Progress
+from fedfair.news.event import Update
+from fedfair.news.sums import SumApplied
 
 
-class ProgressLines:
-    """Writes to an open pipe, which belongs to it from now on.
+class ProgressPipe:
+    """The processor that writes to an open pipe, which belongs to it from now on.
 
     Args:
         pipe: number of the open file.
@@ -32,14 +30,11 @@ class ProgressLines:
         self._pipe = pipe
         self._worst_group_size = worst_group_size
 
-    def noticed(self, notice: Notice) -> None:
-        """Write nothing: a bar has no room for words."""
-
-    def waiting(self, present: Collection[ParticipantId], awaited: Collection[ParticipantId]) -> None:
-        """Write nothing."""
-
-    def progressed(self, progress: Progress) -> None:
-        """Write which sum was taken and, of an evaluation, the figures by split."""
+    def __call__(self, update: Update) -> None:
+        """Write which sum was taken and, of an evaluation, the figures by split; nothing else."""
+        if not isinstance(update, SumApplied):
+            return
+        progress = update.progress
         line: dict[str, object] = {"round": progress.round, "purpose": progress.purpose.value}
         if progress.evaluation is not None:
             line |= {

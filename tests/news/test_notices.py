@@ -2,111 +2,109 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
+from types import ModuleType
 
 import pytest
 
-from aggregator import notices as aggregator
-from aggregator.notice_words import notice_words
-from aggregator.observer import RunLines
-from collaborator import notices as site
-from collaborator.notice_words import notice_words as site_words
-from collaborator.observer import SiteLines
+from docs.events_page import kinds
 from fedfair.aggregation.masking_terms import IN_THE_CLEAR
 from fedfair.identity.expiry import Expiry
 from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.news import run, site, sums, tracker
+from fedfair.news.event import LogLevel, News
+from fedfair.news.processors import text_lines
+from fedfair.news.tracker import TrackerFailed
 from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
+from fedfair.run.progress import Progress
 from fedfair.statistics.table import Purpose
 from fedfair.tables.survey_faults import SurveyFault, SurveyFaultKind
-from fedfair.tracking.failure import TrackerFailed
 
 A, B = ParticipantId("clinic-a"), ParticipantId("clinic-b")
 SEVEN = RoundNumber(7)
 NOON = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
 ABSENT = Waiting((B,), 1, 2, 2, (), AfterWaiting.END, None)
 
-AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
-    (aggregator.ProtectionStated("it learns one sum"), "secure aggregation: it learns one sum"),
-    (aggregator.ProtectionStated(""), IN_THE_CLEAR),
-    (aggregator.IdentityWarned("the certificate ends tomorrow"), "the certificate ends tomorrow"),
+AGGREGATOR: list[tuple[News, str]] = [
+    (run.ProtectionStated("it learns one sum"), "secure aggregation: it learns one sum"),
+    (run.ProtectionStated(""), IN_THE_CLEAR),
+    (run.IdentityWarned("the certificate ends tomorrow"), "the certificate ends tomorrow"),
     (
-        aggregator.EarlierRunKept(Path("earlier/0123456789abcdef")),
+        run.EarlierRunKept(Path("earlier/0123456789abcdef")),
         "the run goes on from a finished one, whose files are in earlier/0123456789abcdef now",
     ),
     (
-        aggregator.RunContinued("0123456789abcdef" * 2, SEVEN),
+        run.RunContinued("0123456789abcdef" * 2, SEVEN),
         "continuing run 01234567 after round 7, as recorded in the journal",
     ),
-    (aggregator.PortOpened(4433, ("clinic-a", "clinic-b")), "listening on port 4433 for clinic-a, clinic-b"),
-    (aggregator.StatusServed("http://localhost:9464/"), "the status of the run is at http://localhost:9464/"),
-    (aggregator.EntryRefused("a stranger", "no certificate"), "a stranger was refused: no certificate"),
-    (aggregator.InvitationDeclined(A, "budget"), "clinic-a refuses to take part: budget"),
-    (aggregator.StreamOpened(A, replaces=False), "clinic-a connected"),
+    (run.PortOpened(4433, ("clinic-a", "clinic-b")), "listening on port 4433 for clinic-a, clinic-b"),
+    (run.StatusServed("http://localhost:9464/"), "the status of the run is at http://localhost:9464/"),
+    (run.EntryRefused("a stranger", "no certificate"), "a stranger was refused: no certificate"),
+    (run.InvitationDeclined(A, "budget"), "clinic-a refuses to take part: budget"),
+    (run.StreamOpened(A, replaces=False), "clinic-a connected"),
     (
-        aggregator.StreamOpened(A, replaces=True),
+        run.StreamOpened(A, replaces=True),
         (
             "clinic-a returned on a new stream in place of its older one; said again and again, it means that two "
             "machines use its identity"
         ),
     ),
-    (aggregator.StreamEnded(A), "clinic-a disconnected"),
+    (run.StreamEnded(A), "clinic-a disconnected"),
     (
-        aggregator.SitesAwaited(ABSENT, NOON, NOON),
+        run.SitesAwaited(ABSENT, NOON, NOON),
         (
             "1 of 2 sites is here, 2 are needed. Waiting for clinic-b until 12:00:00 UTC, then ending the run, "
             "which resumes when the aggregator is restarted."
         ),
     ),
     (
-        aggregator.AnswerUnawaited(A, Purpose.TRAINING, SEVEN, "no answer within 9 s"),
+        sums.AnswerUnawaited(A, Purpose.TRAINING, SEVEN, "no answer within 9 s"),
         "clinic-a has been dropped from the training sum of round 7: no answer within 9 s",
     ),
     (
-        aggregator.SiteLeftBehind(A, Purpose.TRAINING, SEVEN, 2.04, 0.131),
+        sums.SiteLeftBehind(A, Purpose.TRAINING, SEVEN, 2.04, 0.131),
         (
             "clinic-a has not answered the training sum of round 7 within 2.0 s (the median of the sites is "
             "0.13 s); the sum goes on without it, and it is asked again later"
         ),
     ),
-    (aggregator.SiteCaughtUp(A, 61.24, None), "clinic-a has answered after 61.2 s, too late for that sum"),
+    (sums.SiteCaughtUp(A, 61.24, None), "clinic-a has answered after 61.2 s, too late for that sum"),
     (
-        aggregator.LieSuspected(A, "clinic-b says so"),
+        sums.LieSuspected(A, "clinic-b says so"),
         "clinic-a may be lying, or those it contradicts: clinic-b says so",
     ),
-    (aggregator.SentAway(A, "it broke the protocol"), "clinic-a is disconnected: it broke the protocol"),
-    (aggregator.SiteWithdrew(A, 6, "budget"), "clinic-a withdraws from the federation after round 6: budget"),
+    (run.SentAway(A, "it broke the protocol"), "clinic-a is disconnected: it broke the protocol"),
+    (run.SiteWithdrew(A, 6, "budget"), "clinic-a withdraws from the federation after round 6: budget"),
     (
-        aggregator.AttemptLost(Purpose.EVALUATION, SEVEN, 2, "1 of 2 contributed"),
+        sums.AttemptLost(Purpose.EVALUATION, SEVEN, 2, "1 of 2 contributed"),
         "evaluation sum of round 7, attempt 2, is lost: 1 of 2 contributed",
     ),
-    (aggregator.EvaluationOmitted(SEVEN, "too few"), "the evaluation of round 7 is omitted: too few"),
+    (sums.EvaluationOmitted(SEVEN, "too few"), "the evaluation of round 7 is omitted: too few"),
     (
-        aggregator.JournalBehind({A: 2, B: 3}, 2),
+        sums.JournalBehind({A: 2, B: 3}, 2),
         (
             "sites report rounds beyond the journal: clinic-a by 2 rounds, clinic-b by 3 rounds; "
             "2 rounds are accepted"
         ),
     ),
     (
-        aggregator.JournalBehind({A: 2}, 0),
+        sums.JournalBehind({A: 2}, 0),
         (
             "sites report rounds beyond the journal: clinic-a by 2 rounds; too few report this, "
             "so the run continues"
         ),
     ),
     (
-        aggregator.ChangesClipped(SEVEN, 16, 0.0625),
+        sums.ChangesClipped(SEVEN, 16, 0.0625),
         (
             "round 7: 16 changes were larger than the clip of 0.0625 and were clipped to "
             "it; the metrics count later ones"
         ),
     ),
     (
-        aggregator.ValuesReplaced(SEVEN, Purpose.TRAINING, 5, 1),
+        sums.ValuesReplaced(SEVEN, Purpose.TRAINING, 5, 1),
         (
             "round 7: 5 values of 1 site(s) in the training sum could not be summed (NaN, infinite or beyond "
             "their bound) and were replaced; each of these sites has a line about it in its own log; the metrics "
@@ -115,39 +113,39 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
         ),
     ),
     (
-        aggregator.OlderTrustKept("it is damaged"),
+        run.OlderTrustKept("it is damaged"),
         "open streams are checked against the earlier revocation list: it is damaged",
     ),
     (
-        aggregator.RevocationListChanged(3, 2),
+        run.RevocationListChanged(3, 2),
         "revocation list 3 is in force, with 2 certificate(s); connected sites are sent it",
     ),
     (
-        aggregator.CertificateEnding(Expiry("this host's certificate", NOON, 7, "renew it")),
+        run.CertificateEnding(Expiry("this host's certificate", NOON, 7, "renew it")),
         "this host's certificate expires on 2031-05-04 12:00 UTC, in 7 days -> renew it",
     ),
     (
-        aggregator.CertificateEnding(Expiry("the certificate of clinic-a", NOON, -1, "renew it")),
+        run.CertificateEnding(Expiry("the certificate of clinic-a", NOON, -1, "renew it")),
         "the certificate of clinic-a expired on 2031-05-04 12:00 UTC -> renew it",
     ),
     (
-        aggregator.CertificateRenewed(NOON),
+        run.CertificateRenewed(NOON),
         "new connections are shown the renewed certificate, good until 2031-05-04 12:00 UTC",
     ),
     (
-        aggregator.CertificateUnusable("it has expired"),
+        run.CertificateUnusable("it has expired"),
         "the certificate on the disk cannot be used, so the present one stays: it has expired",
     ),
     (
-        aggregator.StopBegun("SIGTERM"),
+        run.StopBegun("SIGTERM"),
         "SIGTERM: telling the collaborators and recording the run; once more to stop at once",
     ),
     (
-        aggregator.AbsentSitesAwaited(45.2, ("clinic-a", "clinic-b")),
+        run.AbsentSitesAwaited(45.2, ("clinic-a", "clinic-b")),
         "the run is over; listening 45 s longer to tell clinic-a, clinic-b, who are away",
     ),
     (
-        aggregator.EndMissed(A),
+        run.EndMissed(A),
         (
             "clinic-a has heard that the run is over, but its own copy lacks the last sums -> send it "
             "save/last.safetensors"
@@ -162,7 +160,7 @@ AGGREGATOR: list[tuple[aggregator.Notice, str]] = [
     ),
 ]
 
-SITE: list[tuple[site.Notice, str]] = [
+SITE: list[tuple[News, str]] = [
     (site.RunJoined("0123456789abcdef", 3, 20), "connected; run 01234567 stands at round 3 of 20"),
     (site.SiteStatusServed("http://localhost:1/"), "the status of this site is at http://localhost:1/"),
     (
@@ -299,35 +297,42 @@ SITE: list[tuple[site.Notice, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("notice", "words"), AGGREGATOR)
-def test_the_words_of_an_aggregators_notice(notice: aggregator.Notice, words: str) -> None:
-    assert notice_words(notice) == words
-
-
-@pytest.mark.parametrize(("notice", "words"), SITE)
-def test_the_words_of_a_sites_notice(notice: site.Notice, words: str) -> None:
-    assert site_words(notice) == words
+@pytest.mark.parametrize(("news", "words"), AGGREGATOR + SITE)
+def test_the_sentence_of_every_kind_of_news(news: News, words: str) -> None:
+    assert news.sentence == words
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
-    [(aggregator, [notice for notice, _ in AGGREGATOR]), (site, [notice for notice, _ in SITE])],
-    ids=["aggregator", "collaborator"],
+    ("modules", "examples"),
+    [((run, sums, tracker), AGGREGATOR), ((site, tracker), SITE)],
+    ids=["aggregator", "site"],
 )
-def test_every_kind_of_notice_is_in_the_union_and_has_its_words_here(module: object, told: list[object]) -> None:
-    defined = {
-        kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
-    }
-    union = set(get_args(module.Notice))
-    # Both actors have trackers, and one notice of them.
-    assert union == defined | {TrackerFailed} == {type(notice) for notice in told}
-    assert all(dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen for kind in union)
+def test_every_kind_of_notice_says_its_level_and_has_its_sentence_here(
+    modules: tuple[ModuleType, ...], examples: list[tuple[News, str]]
+) -> None:
+    found = kinds(*modules)
+    assert set(found) == {type(news) for news, _ in examples}
+    for kind in found:
+        assert isinstance(vars(kind)["level"], LogLevel), kind
 
 
 def test_a_line_is_the_time_and_the_words() -> None:
     lines = list[str]()
-    RunLines(lines.append, 20, 0.1).noticed(aggregator.StreamEnded(A))
-    SiteLines(lines.append).noticed(site.EvaluationDone(SEVEN, 20))
+    write = text_lines(lines.append)
+    write(run.StreamEnded(A))
+    write(site.EvaluationDone(SEVEN, 20))
     times, words = zip(*(line.split("Z ", 1) for line in lines), strict=True)
     assert words == ("clinic-a disconnected", "round 7 of 20 evaluated")
     assert all(abs(datetime.now(UTC) - datetime.fromisoformat(f"{time}+00:00")).days == 0 for time in times)
+
+
+def test_a_sum_has_a_line_at_debug_only_and_an_evaluation_none_above_information() -> None:
+    applied = sums.SumApplied(
+        Progress(Purpose.TRAINING, SEVEN, 0.5, 2, None, is_best=False, model_changed=True), 20
+    )
+    for level in LogLevel:
+        lines = list[str]()
+        text_lines(lines.append, level)(applied)
+        assert [line.split("Z ", 1)[1] for line in lines] == (
+            ["the training sum of round 7 of 20 was applied"] if level is LogLevel.DEBUG else []
+        )

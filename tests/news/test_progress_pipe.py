@@ -8,20 +8,22 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.notices import StreamEnded
-from aggregator.progress_lines import ProgressLines
 from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.news.figures import Attendance
+from fedfair.news.progress_pipe import ProgressPipe
+from fedfair.news.run import StreamEnded
+from fedfair.news.sums import SumApplied
 from fedfair.run.training_run import Progress
 from fedfair.statistics.table import Purpose
 
 PROGRESS = Progress(Purpose.TRAINING, RoundNumber(1), 0.5, 3, None, is_best=False, model_changed=True)
 
 
-def told_after(*rounds: int) -> tuple[ProgressLines, int]:
+def told_after(*rounds: int) -> tuple[ProgressPipe, int]:
     reading, writing = os.pipe()
-    lines = ProgressLines(writing, 0.1)
+    lines = ProgressPipe(writing, 0.1)
     for number in rounds:
-        lines.progressed(replace(PROGRESS, round=RoundNumber(number)))
+        lines(SumApplied(replace(PROGRESS, round=RoundNumber(number)), 20_000))
     return lines, reading
 
 
@@ -32,8 +34,8 @@ def read(reading: int) -> bytes:
 
 def test_each_sum_is_a_line_and_the_end_of_the_run_is_the_end_of_the_pipe() -> None:
     lines, reading = told_after(1, 2)
-    lines.noticed(StreamEnded(ParticipantId("clinic-a")))
-    lines.waiting((), ())
+    lines(StreamEnded(ParticipantId("clinic-a")))
+    lines(Attendance((), ()))
     lines.close()
     found = [json.loads(line) for line in read(reading).splitlines()]
     assert found == [{"round": 1, "purpose": "training"}, {"round": 2, "purpose": "training"}]
@@ -52,7 +54,7 @@ def test_a_reader_that_does_not_read_stops_nothing_and_misses_whole_lines() -> N
 def test_a_reader_that_is_gone_stops_nothing() -> None:
     lines, reading = told_after(1)
     os.close(reading)
-    lines.progressed(PROGRESS)
+    lines(SumApplied(PROGRESS, 20_000))
     lines.close()
 
 
@@ -61,4 +63,4 @@ def test_a_pipe_that_is_not_open_is_refused() -> None:
     os.close(reading)
     os.close(writing)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        ProgressLines(writing, 0.1)
+        ProgressPipe(writing, 0.1)

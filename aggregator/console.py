@@ -1,29 +1,28 @@
-"""Tells the operator what happens, from the preparation of a run to its end: text for people, JSON for programs.
+"""Shows the operator what happens, from the preparation of a run to its end: text for people, JSON for programs.
 
-Decides where each thing is told: answers on standard output, everything else on standard error. Sentences are
-`notice_words.py`'s, events `notice_events.py`'s.
+Decides where each thing is shown: answers on standard output, everything else on standard error. Sentences and
+levels stand on the classes of `fedfair.news`.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from rich.text import Text
 
-from aggregator.notice_events import LevelledRunObserver, RunEvents, event_of
-from aggregator.notice_words import notice_words
-from aggregator.notices import Notice
-from aggregator.observer import RunLines, RunObserver, SilentRunObserver
 from aggregator.outcome import Ending
 from aggregator.preparation import Run, Start, prepare
-from aggregator.terminal_dashboard import TerminalDashboard
-from fedfair.process.event_log import LogChoice, json_log
-from fedfair.process.events import LoggedEvent, LogLevel
+from fedfair.news.dashboard import TerminalDashboard
+from fedfair.news.event import LoggedEvent, LogLevel, News
+from fedfair.news.log import LogChoice, json_log
+from fedfair.news.processors import Processor, ignore, json_lines, text_lines
 from fedfair.process.terminal import console, error_console
 from fedfair.results.document import ResultDocument, UnfinishedResult, to_text
 from fedfair.results.warnings import reassurance, result_warnings
 
 
-class Telling:
-    """Tells of one command, in the order of its methods.
+class RunConsole:
+    """The output of one command, in the order of its methods.
 
     Args:
         choice: what the operator wants to read.
@@ -38,35 +37,39 @@ class Telling:
         self._log = json_log(choice)
 
     def prepared(self, start: Start) -> Run:
-        """Prepare the run and return it; what programs are told waits until the run has a name.
+        """Prepare the run and return it; the JSON log waits until the run has a name.
 
         Raises:
             FedfairError: something is missing or wrong.
         """
         if self._log is None:
-            return prepare(start, LevelledRunObserver(_Warnings(), self._level).noticed)
-        held: list[Notice] = []
+            return prepare(start, self._show_early)
+        early: list[News] = []
         try:
-            run = prepare(start, held.append)
+            run = prepare(start, early.append)
             self._log.run_id = run.records.run_id
         finally:
-            for notice in held:
-                self._log.event(event_of(notice))
+            for news in early:
+                self._log.event(news.logged())
         return run
 
-    def observer(self, run: Run) -> RunObserver:
-        """Return the observer that shows the run."""
+    def _show_early(self, news: News) -> None:
+        """Show news before there is a run, whatever the verbosity."""
+        if self._level.includes(news.level):
+            _warn(news.sentence)
+
+    def processor(self, run: Run, closed: ExitStack) -> Processor:
+        """Return the processor that shows the run; what it has open is closed with the stack."""
         if self._quiet:
-            return SilentRunObserver()
-        rounds, group_size = run.plan.training.rounds, run.plan.objective.worst_group_size
+            return ignore
         if self._log is not None:
-            return RunEvents(self._log, rounds, group_size)
-        shown: RunObserver
-        if error_console.is_terminal:
-            shown = TerminalDashboard(error_console, rounds, run.training_run.rounds_done, group_size)
-        else:
-            shown = RunLines(_say, rounds, group_size, self._level)
-        return LevelledRunObserver(shown, self._level)
+            return json_lines(self._log)
+        if not error_console.is_terminal:
+            return text_lines(_say, self._level)
+        rounds, done = run.plan.training.rounds, run.training_run.rounds_done
+        dashboard = TerminalDashboard(error_console, rounds, done, self._level)
+        closed.callback(dashboard.close)
+        return dashboard
 
     def result(self, result: ResultDocument | UnfinishedResult) -> None:
         """Print the result, if it was asked for."""
@@ -74,7 +77,7 @@ class Telling:
             console.print_json(to_text(result))
 
     def finished(self, ending: Ending, result: ResultDocument | UnfinishedResult) -> None:
-        """Tell that the run is finished, and what there is to say of its result."""
+        """Say that the run is finished, and what there is to say of its result."""
         if isinstance(result, ResultDocument):
             for doubt in result_warnings(result):
                 if self._log is not None:
@@ -89,13 +92,6 @@ class Telling:
             console.print(Text(words))
             for sentence in reassurance(result) if isinstance(result, ResultDocument) else ():
                 console.print(Text(sentence), soft_wrap=True)
-
-
-class _Warnings(SilentRunObserver):
-    """Shows notices before there is a run, whatever the verbosity."""
-
-    def noticed(self, notice: Notice) -> None:
-        _warn(notice_words(notice))
 
 
 def _warn(text: str) -> None:

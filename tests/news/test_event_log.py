@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import re
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 
-import aggregator.notice_events as at_aggregator
-import collaborator.notice_events as at_site
-from aggregator import notices as run_notices
-from collaborator import notices as site_notices
-from docs.events_page import OTHERS
+from docs.events_page import AT_AGGREGATOR, AT_SITE, OTHERS
 from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.spec import SumSpec
-from fedfair.errors import AbortedError, LocalProtocolError, StoppedError
+from fedfair.errors import AbortedError, StoppedError
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.process.event_log import JsonLog
-from fedfair.process.events import RESERVED, LogLevel, NoticeLevels, event_name, json_value, notice_event
+from fedfair.news import run, site, sums
+from fedfair.news.event import RESERVED, LogLevel, News, event_name, json_value
+from fedfair.news.log import JsonLog
+from fedfair.news.processors import json_lines
 from fedfair.process.terminal import complaints
 from fedfair.rounds.events import AfterWaiting, Waiting
 from fedfair.statistics.table import Purpose
-from tests.actors.test_notices import AGGREGATOR, SITE
-from tests.conftest import REPOSITORY
+from tests.imports import REPOSITORY
+from tests.news.test_notices import AGGREGATOR, SITE
 
 RUN = "0123456789abcdef" * 2
 
@@ -53,34 +51,21 @@ def lines_of(log: list[str]) -> list[dict[str, object]]:
     return [json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON")) for line in log]
 
 
-@pytest.mark.parametrize(("notice", "words"), AGGREGATOR, ids=lambda one: type(one).__name__)
-def test_every_notice_of_the_aggregator_is_one_line_with_its_sentence_and_fields(
-    notice: run_notices.Notice, words: str
-) -> None:
+@pytest.mark.parametrize(("news", "words"), AGGREGATOR + SITE, ids=lambda one: type(one).__name__)
+def test_every_notice_is_one_line_with_its_sentence_and_fields(news: News, words: str) -> None:
     written: list[str] = []
     log = JsonLog(LogLevel.DEBUG, written.append)
     log.run_id = RUN
-    at_aggregator.RunEvents(log, 20, 0.1).noticed(notice)
+    json_lines(log)(news)
     (line,) = lines_of(written)
-    assert (line["message"], line["run_id"]) == (words, RUN)
-    assert line["event"] == event_name(type(notice))
-    assert set(line) == {*RESERVED, *notice.__dataclass_fields__}
+    assert (line["message"], line["event"]) == (words, event_name(type(news)))
+    assert line["run_id"] == getattr(news, "run_id", RUN)
+    assert set(line) == {*RESERVED, *(field.name for field in dataclasses.fields(news))}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", str(line["time"]))
 
 
-@pytest.mark.parametrize(("notice", "words"), SITE, ids=lambda one: type(one).__name__)
-def test_every_notice_of_a_site_is_one_line_with_its_sentence_and_fields(
-    notice: site_notices.Notice, words: str
-) -> None:
-    written: list[str] = []
-    at_site.SiteEvents(JsonLog(LogLevel.DEBUG, written.append)).noticed(notice)
-    (line,) = lines_of(written)
-    assert line["message"] == words
-    assert set(line) == {*RESERVED, *notice.__dataclass_fields__}
-
-
 def test_no_published_name_of_an_event_goes_and_no_two_notices_share_one() -> None:
-    kinds = {*get_args(run_notices.Notice), *get_args(site_notices.Notice)}
+    kinds = {*AT_AGGREGATOR, *AT_SITE}
     # A tracker may fail on either side.
     names = [event_name(kind) for kind in kinds]
     assert len(names) == len(set(names))
@@ -89,36 +74,23 @@ def test_no_published_name_of_an_event_goes_and_no_two_notices_share_one() -> No
 
 
 @pytest.mark.parametrize(
-    ("union", "levels"),
-    [(run_notices.Notice, at_aggregator.LEVELS), (site_notices.Notice, at_site.LEVELS)],
-    ids=["aggregator", "site"],
-)
-def test_somebody_has_said_of_every_notice_how_much_it_matters(union: object, levels: NoticeLevels) -> None:
-    sets = (levels.errors, levels.warnings, levels.information)
-    assert set().union(*sets) == set(get_args(union))
-    assert sum(map(len, sets)) == len(get_args(union))
-    with pytest.raises(LocalProtocolError, match="int has no level"):
-        levels.of(int)
-
-
-@pytest.mark.parametrize(
-    "level",
+    "kind",
     [
-        at_aggregator.LEVELS.of(run_notices.CertificateEnding),
-        at_aggregator.LEVELS.of(run_notices.CertificateUnusable),
-        at_site.LEVELS.of(site_notices.SiteCertificateEnding),
-        at_site.LEVELS.of(site_notices.SiteCertificateUnusable),
-        at_site.LEVELS.of(site_notices.RevocationListRefused),
-        at_site.LEVELS.of(site_notices.RevocationListUnwritten),
+        run.CertificateEnding,
+        run.CertificateUnusable,
+        site.SiteCertificateEnding,
+        site.SiteCertificateUnusable,
+        site.RevocationListRefused,
+        site.RevocationListUnwritten,
     ],
 )
-def test_a_certificate_that_ends_or_cannot_be_used_is_a_warning(level: LogLevel) -> None:
-    assert level is LogLevel.WARNING
+def test_a_certificate_that_ends_or_cannot_be_used_is_a_warning(kind: type[News]) -> None:
+    assert kind.level is LogLevel.WARNING
 
 
 def test_no_field_of_a_notice_hides_a_key_of_every_line() -> None:
-    for kind in (*get_args(run_notices.Notice), *get_args(site_notices.Notice)):
-        assert set(kind.__dataclass_fields__).isdisjoint(set(RESERVED) - {"run_id"}), kind
+    for kind in (*AT_AGGREGATOR, *AT_SITE):
+        assert {field.name for field in dataclasses.fields(kind)}.isdisjoint(set(RESERVED) - {"run_id"}), kind
 
 
 def test_every_event_that_is_no_notice_is_in_the_table() -> None:
@@ -131,21 +103,20 @@ def test_every_event_that_is_no_notice_is_in_the_table() -> None:
                 called = ast.unparse(node.func)
                 if called == "LoggedEvent" or called.endswith("log.doubt"):
                     found |= {leaf.value for leaf in [node.args[0]] if isinstance(leaf, ast.Constant)}
-    assert found | {"command_failed", "command_stopped"} == set(OTHERS)
+    own = {"command_failed", "command_stopped", "sum_applied", "round_evaluated"}
+    assert found | own == set(OTHERS)
 
 
 def test_values_keep_their_types() -> None:
-    notice = run_notices.AttemptLost(Purpose.TRAINING, RoundNumber(7), 2, "too few")
+    notice = sums.AttemptLost(Purpose.TRAINING, RoundNumber(7), 2, "too few")
     assert json_value(notice) == {"purpose": "training", "round": 7, "attempt": 2, "reason": "too few"}
-    leads = run_notices.JournalBehind({ParticipantId("clinic-a"): 3}, 0)
+    leads = sums.JournalBehind({ParticipantId("clinic-a"): 3}, 0)
     assert json_value(leads) == {"leads": {"clinic-a": 3}, "rounds": 0}
     noon = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
     assert json_value([noon, Path("save"), float("nan"), True]) == [
         "2031-05-04T12:00:00.000+00:00", "save", None, True
     ]  # fmt: skip
     assert json_value([object]) == ["<class 'object'>"]
-    with pytest.raises(LocalProtocolError, match="str is no notice"):
-        notice_event("words", LogLevel.INFO, "words")
 
 
 def test_a_wait_tells_which_sum_is_due_and_not_its_shapes() -> None:
@@ -153,7 +124,7 @@ def test_a_wait_tells_which_sum_is_due_and_not_its_shapes() -> None:
     due = SumRequest(Purpose.TRAINING, RoundNumber(7), 2, spec)
     facts = Waiting((ParticipantId("clinic-b"),), 1, 2, 2, (), AfterWaiting.END, due)
     noon = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)
-    event = at_aggregator.event_of(run_notices.SitesAwaited(facts, noon, noon))
+    event = run.SitesAwaited(facts, noon, noon).logged()
     assert json.loads(json.dumps(event.fields["facts"]))["request"] == {
         "purpose": "training", "round": 7, "attempt": 2,
     }  # fmt: skip
@@ -161,21 +132,20 @@ def test_a_wait_tells_which_sum_is_due_and_not_its_shapes() -> None:
 
 def test_a_line_names_the_run_as_soon_as_a_site_has_joined_it() -> None:
     written: list[str] = []
-    events = at_site.SiteEvents(JsonLog(LogLevel.INFO, written.append))
-    events.noticed(site_notices.PrivacyForecast("free"))
-    events.noticed(site_notices.RunJoined(RUN, 0, 20))
-    events.noticed(site_notices.EvaluationDone(RoundNumber(1), 20))
+    write = json_lines(JsonLog(LogLevel.INFO, written.append))
+    write(site.PrivacyForecast("free"))
+    write(site.RunJoined(RUN, 0, 20))
+    write(site.EvaluationDone(RoundNumber(1), 20))
     assert [line["run_id"] for line in lines_of(written)] == ["", RUN, RUN]
 
 
 def test_what_matters_less_than_the_level_is_not_told() -> None:
     written: list[str] = []
-    events = at_aggregator.RunEvents(JsonLog(LogLevel.WARNING, written.append), 20, 0.1)
+    write = json_lines(JsonLog(LogLevel.WARNING, written.append))
     for notice, _ in AGGREGATOR:
-        events.noticed(notice)
+        write(notice)
     told = {line["event"] for line in lines_of(written)}
-    kinds = at_aggregator.LEVELS.warnings | at_aggregator.LEVELS.errors
-    assert told == {event_name(kind) for kind in kinds}
+    assert told == {event_name(kind) for kind in AT_AGGREGATOR if kind.level in {LogLevel.WARNING, LogLevel.ERROR}}
 
 
 def test_a_fault_that_ends_the_process_is_a_line_and_a_stop_is_no_error() -> None:

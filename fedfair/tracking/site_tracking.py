@@ -1,4 +1,4 @@
-"""An observer that has a run tracked at a site: what the site's notes hold, its own figures among it.
+"""The processor that has a run tracked at a site: what the site's notes hold, its own figures among it.
 
 A tracker's store is the site's own choice. Nothing of it goes through the link, so the record of what left a site
 does not know it. Tracking begins when the aggregator has named the run; what was said before follows then.
@@ -6,49 +6,49 @@ does not know it. Tracking begins when the aggregator has named the run; what wa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from collaborator.notice_events import event_of
-from collaborator.notices import Notice, OwnRecordsEvaluated, RunJoined
-from collaborator.observer import SiteObserver
-from fedfair.process.events import LoggedEvent
+from fedfair.news.event import LoggedEvent, News, Update
+from fedfair.news.site import OwnRecordsEvaluated, RunJoined
 from fedfair.tracking.background import Trackers
 from fedfair.tracking.targets import TrackTarget
 from fedfair.tracking.tracker import TrackedEnd, TrackedRun, own_risk_figures
 
 
 class SiteTracking:
-    """Tells the trackers what the other observers are told, and these what a tracker cannot do.
+    """Hands the trackers what the other processors get, and these what a tracker cannot do.
 
     Args:
         targets: where to.
         run: what is tracked; the aggregator will name it.
-        told: the observers that have a tracker's failure told.
+        failed: takes the news that a tracker cannot write.
     """
 
-    def __init__(self, targets: Iterable[TrackTarget], run: TrackedRun, told: SiteObserver) -> None:
+    def __init__(self, targets: Iterable[TrackTarget], run: TrackedRun, failed: Callable[[Update], None]) -> None:
         self._targets = tuple(targets)
         self._run = run
-        self._told = told
+        self._failed = failed
         self._trackers: Trackers | None = None
         self._earlier: list[LoggedEvent] = []
         self._rounds = 0
 
-    def noticed(self, notice: Notice) -> None:
-        """Track it, and the figures of an evaluation."""
-        if isinstance(notice, RunJoined):
-            self._join(notice)
-        event = event_of(notice)
+    def __call__(self, update: Update) -> None:
+        """Track news, and the figures of an evaluation."""
+        if not isinstance(update, News):
+            return
+        if isinstance(update, RunJoined):
+            self._join(update)
+        event = update.logged()
         if self._trackers is None:
             self._earlier.append(event)
             return
         self._trackers.event(event)
         # The evaluation of a model that is returned is among those on the way.
-        if isinstance(notice, OwnRecordsEvaluated) and not notice.figures.is_returned:
-            self._rounds = notice.figures.round
-            self._trackers.figures(notice.figures.round, own_risk_figures(notice.figures))
-        self._tell()
+        if isinstance(update, OwnRecordsEvaluated) and not update.figures.is_returned:
+            self._rounds = update.figures.round
+            self._trackers.figures(update.figures.round, own_risk_figures(update.figures))
+        self._publish_failures()
 
     def finish(self, state: str, words: str, rounds: int | None = None) -> None:
         """Track how the run ended for this site.
@@ -60,21 +60,21 @@ class SiteTracking:
         """
         if self._trackers is not None:
             self._trackers.finish(TrackedEnd(state, words, self._rounds if rounds is None else rounds, {}))
-            self._tell()
+            self._publish_failures()
 
-    def _join(self, notice: RunJoined) -> None:
-        self._rounds = notice.rounds_done
-        if self._run.run_id == notice.run_id and self._trackers is not None:
+    def _join(self, joined: RunJoined) -> None:
+        self._rounds = joined.rounds_done
+        if self._run.run_id == joined.run_id and self._trackers is not None:
             return
         if self._trackers is not None:
             # The aggregator has begun another run.
             self._trackers.finish(TrackedEnd("aborted", "the aggregator began another run", self._rounds, {}), 0.0)
-        self._run = replace(self._run, run_id=notice.run_id)
+        self._run = replace(self._run, run_id=joined.run_id)
         self._trackers = Trackers(self._targets, self._run)
         for event in self._earlier:
             self._trackers.event(event)
         self._earlier.clear()
 
-    def _tell(self) -> None:
+    def _publish_failures(self) -> None:
         for failure in () if self._trackers is None else self._trackers.take_failures():
-            self._told.noticed(failure)
+            self._failed(failure)

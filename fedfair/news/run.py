@@ -1,0 +1,405 @@
+"""News of a run for the aggregator's operator: its start and end, who comes and goes, certificates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from fedfair.aggregation.masking_terms import IN_THE_CLEAR
+from fedfair.identity.expiry import Expiry
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.news.event import LogLevel, News
+from fedfair.news.waiting import waiting_words
+from fedfair.rounds.events import Waiting
+from fedfair.watching.run_status import RunStatus, WatchedState
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectionStated(News):
+    """The aggregator starts under a plan whose sums are masked, or in the clear.
+
+    Attributes:
+        guarantee: what the plan's sums keep from whom; empty where they are in the clear.
+    """
+
+    level = LogLevel.INFO
+
+    guarantee: str
+
+    @property
+    def sentence(self) -> str:
+        """What the operator reads."""
+        return f"secure aggregation: {self.guarantee}" if self.guarantee else IN_THE_CLEAR
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityWarned(News):
+    """A certificate or a list of revoked ones is good, but not for long.
+
+    Attributes:
+        reason: which, and until when.
+    """
+
+    level = LogLevel.WARNING
+    text = "{reason}"
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRunKept(News):
+    """The files of a finished run, whose plan was extended, were set aside for the run that goes on from it.
+
+    Attributes:
+        folder: where they are now.
+    """
+
+    level = LogLevel.INFO
+    text = "the run goes on from a finished one, whose files are in {folder} now"
+
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunContinued(News):
+    """An earlier process has begun this run, and its journal is there.
+
+    Attributes:
+        run_id: the run.
+        rounds_done: training rounds that the journal holds.
+    """
+
+    level = LogLevel.INFO
+
+    run_id: str
+    rounds_done: RoundNumber
+
+    @property
+    def sentence(self) -> str:
+        """What the operator reads."""
+        return f"continuing run {self.run_id[:8]} after round {self.rounds_done}, as recorded in the journal"
+
+    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+        """Return the status after it."""
+        del now
+        return replace(status, run_id=self.run_id, rounds_done=int(self.rounds_done))
+
+
+@dataclass(frozen=True, slots=True)
+class PortOpened(News):
+    """Connections are accepted.
+
+    Attributes:
+        port: the TCP port.
+        collaborators: who may connect, in the plan's order.
+    """
+
+    level = LogLevel.INFO
+
+    port: int
+    collaborators: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What the operator reads."""
+        return f"listening on port {self.port} for {', '.join(self.collaborators)}"
+
+
+@dataclass(frozen=True, slots=True)
+class StatusServed(News):
+    """The status of the run can be read.
+
+    Attributes:
+        address: its URL.
+    """
+
+    level = LogLevel.INFO
+    text = "the status of the run is at {address}"
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRefused(News):
+    """Somebody was not let in.
+
+    Attributes:
+        who: its name, or words for a stranger.
+        reason: why.
+    """
+
+    level = LogLevel.WARNING
+    refusal = "entry"
+    text = "{who} was refused: {reason}"
+
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationDeclined(News):
+    """A collaborator does not come.
+
+    Attributes:
+        who: its name.
+        reason: from the closed list, in words.
+    """
+
+    level = LogLevel.WARNING
+    refusal = "invitation"
+    text = "{who} refuses to take part: {reason}"
+
+    who: ParticipantId
+    reason: str
+
+    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+        """Return the status after it."""
+        del now
+        return replace(status, withdrawn={**status.withdrawn, self.who: self.reason})
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened(News):
+    """A collaborator connected.
+
+    Attributes:
+        who: its name.
+        replaces: whether an older stream of the same collaborator makes way.
+    """
+
+    level = LogLevel.INFO
+
+    who: ParticipantId
+    replaces: bool
+
+    @property
+    def sentence(self) -> str:
+        """What the operator reads."""
+        if not self.replaces:
+            return f"{self.who} connected"
+        again = "said again and again, it means that two machines use its identity"
+        return f"{self.who} returned on a new stream in place of its older one; {again}"
+
+    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+        """Return the status after it."""
+        del now
+        left = {name: why for name, why in status.withdrawn.items() if name != self.who}
+        return replace(status, withdrawn=left)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded(News):
+    """A collaborator is no longer connected.
+
+    Attributes:
+        who: its name.
+    """
+
+    level = LogLevel.INFO
+    text = "{who} disconnected"
+
+    who: ParticipantId
+
+
+@dataclass(frozen=True, slots=True)
+class SitesAwaited(News):
+    """The run waits for collaborators.
+
+    Attributes:
+        facts: for whom, and what happens then.
+        until: when the first deadline passes, with a time zone.
+        told_at: when this is said, with a time zone.
+    """
+
+    level = LogLevel.INFO
+
+    facts: Waiting
+    until: datetime
+    told_at: datetime
+
+    @property
+    def sentence(self) -> str:
+        """What the operator reads."""
+        return waiting_words(self.facts, self.until, self.told_at)
+
+    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+        """Return the status after it."""
+        del now
+        return replace(status, waiting_words=self.sentence, awaited_until=self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class SentAway(News):
+    """A collaborator is disconnected by this side.
+
+    Attributes:
+        who: its name.
+        reason: why.
+    """
+
+    level = LogLevel.WARNING
+    refusal = "stream"
+    text = "{who} is disconnected: {reason}"
+
+    who: ParticipantId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SiteWithdrew(News):
+    """A collaborator leaves for good.
+
+    Attributes:
+        who: its name.
+        rounds_done: training rounds that were done.
+        reason: why, from the closed list, in words.
+    """
+
+    level = LogLevel.WARNING
+    refusal = "withdrawal"
+    text = "{who} withdraws from the federation after round {rounds_done}: {reason}"
+
+    who: ParticipantId
+    rounds_done: int
+    reason: str
+
+    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+        """Return the status after it."""
+        del now
+        return replace(status, withdrawn={**status.withdrawn, self.who: self.reason})
+
+
+@dataclass(frozen=True, slots=True)
+class StopBegun(News):
+    """The operator asked for an orderly end.
+
+    Attributes:
+        signal_name: of the signal.
+    """
+
+    level = LogLevel.INFO
+    text = "{signal_name}: telling the collaborators and recording the run; once more to stop at once"
+
+    signal_name: str
+
+    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+        """Return the status after it."""
+        del now
+        return replace(status, state=WatchedState.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentSitesAwaited(News):
+    """The run is over, and collaborators that are away do not know it.
+
+    Attributes:
+        seconds: how long this side continues to listen.
+        names: who is away.
+    """
+
+    level = LogLevel.INFO
+
+    seconds: float
+    names: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What the operator reads."""
+        return (
+            f"the run is over; listening {self.seconds:.0f} s longer to tell {', '.join(self.names)}, who are away"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EndMissed(News):
+    """A collaborator has heard that the run is over, and its own copy lacks the last sums.
+
+    Attributes:
+        participant: who.
+    """
+
+    level = LogLevel.WARNING
+    text = (
+        "{participant} has heard that the run is over, but its own copy lacks the last sums -> send it "
+        "save/last.safetensors"
+    )
+
+    participant: ParticipantId
+
+
+@dataclass(frozen=True, slots=True)
+class OlderTrustKept(News):
+    """A newer revocation list cannot be relied upon.
+
+    Attributes:
+        reason: why.
+    """
+
+    level = LogLevel.WARNING
+    text = "open streams are checked against the earlier revocation list: {reason}"
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationListChanged(News):
+    """Another revocation list is in force from now on, and connected sites are sent it.
+
+    Attributes:
+        number: of the list; it grows with every list.
+        revoked: how many certificates are on it.
+    """
+
+    level = LogLevel.INFO
+    text = "revocation list {number} is in force, with {revoked} certificate(s); connected sites are sent it"
+
+    number: int
+    revoked: int
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateEnding(News):
+    """A certificate or the revocation list ends in 30, 7 or 1 days, or has ended; each is told once.
+
+    Attributes:
+        ending: which, when, and what to do.
+    """
+
+    level = LogLevel.WARNING
+    text = "{ending.words}"
+
+    ending: Expiry
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRenewed(News):
+    """New connections are shown a renewed certificate of the aggregator from now on.
+
+    Attributes:
+        until: its end, with a time zone.
+    """
+
+    level = LogLevel.INFO
+    text = "new connections are shown the renewed certificate, good until {until:%Y-%m-%d %H:%M} UTC"
+
+    until: datetime
+
+    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+        """Return the status after it."""
+        del now
+        return replace(status, certificate_ends=self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateUnusable(News):
+    """The aggregator's certificate on the disk is another one and cannot be used; the present one stays.
+
+    Attributes:
+        reason: why.
+    """
+
+    level = LogLevel.WARNING
+    text = "the certificate on the disk cannot be used, so the present one stays: {reason}"
+
+    reason: str

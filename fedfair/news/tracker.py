@@ -1,0 +1,23 @@
+"""The news that a tracker cannot write, which both operators and a simulation's hear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedfair.news.event import LogLevel, News
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerFailed(News):
+    """A tracker cannot write; the run goes on without it, and it is tried again.
+
+    Attributes:
+        target: as `--track` named it, without passwords.
+        fault: what its store said.
+    """
+
+    level = LogLevel.WARNING
+    text = "--track {target} fails: {fault}; the run goes on, the tracker is tried again, and this is told once"
+
+    target: str
+    fault: str
