@@ -32,7 +32,8 @@ from aggregator.timers import StartTimer, clock_timer
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.ids import ParticipantId
-from fedfair.news.figures import Attendance, Stepped
+from fedfair.news.effects import news_of_effect
+from fedfair.news.figures import Attendance, StepReached
 from fedfair.news.processors import Processor
 from fedfair.news.repetition import Repetition
 from fedfair.news.run import (
@@ -40,19 +41,11 @@ from fedfair.news.run import (
     InvitationDeclined,
     SentAway,
     SitesAwaited,
-    SiteWithdrew,
     StreamEnded,
     StreamOpened,
 )
 from fedfair.news.sums import (
-    AnswerUnawaited,
-    AttemptLost,
     ChangesClipped,
-    EvaluationOmitted,
-    JournalBehind,
-    LieSuspected,
-    SiteCaughtUp,
-    SiteLeftBehind,
     SumMeasured,
     ValuesReplaced,
     news_of_sum,
@@ -86,12 +79,9 @@ from fedfair.rounds.events import (
     SendSum,
     SendTotals,
     SetDeadline,
-    SitesAhead,
     Skipped,
     Started,
     StopRequested,
-    SumLost,
-    Suspected,
     Unawaited,
     UploadArrived,
     Waiting,
@@ -359,7 +349,7 @@ class RunDriver:
             await self._carry_out(effect)
         if not written or self._ending is not None:
             self._begin_writing(effects)
-        self._publish(Stepped(self._sum_step()))
+        self._publish(StepReached(self._sum_step()))
         self._publish(Attendance(self._federation.connected, self._federation.waiting_for))
         if done is not None and not done.cancelled():
             done.set_result(None)
@@ -427,7 +417,10 @@ class RunDriver:
     def _put(self, event: Event) -> None:
         self._events.put_nowait((event, None))
 
-    async def _carry_out(self, effect: Effect) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per effect
+    async def _carry_out(self, effect: Effect) -> None:  # noqa: C901, PLR0912 - one case per effect
+        news = news_of_effect(effect)
+        if news is not None:
+            self._publish(news)
         match effect:
             case SendState(participant) | SendTotals(participant) | SendMessage(participant):
                 if participant in self._connections:
@@ -437,14 +430,11 @@ class RunDriver:
             case PassedOver():
                 # Answers beyond those that a sum needs come in every round: a number in the metrics, no news.
                 self._figures.late += 1
-            case Suspected(participant, reason):
-                self._publish(LieSuspected(participant, reason))
             case Accept(participant, sum_number):
                 if participant in self._connections:
                     self._connections[participant].contributed = True
                     self._connections[participant].send(Accepted(sum_number))
             case Refuse(participant, message, remedy, try_again):
-                self._publish(SentAway(participant, message))
                 if participant in self._connections:
                     self._connections[participant].leave(Refused(message, remedy, try_again))
             case SetDeadline(token, seconds):
@@ -457,37 +447,23 @@ class RunDriver:
                 del self._due[token]
             case Report(progress, clipping):
                 self._report(progress, clipping)
-            case Unawaited(participant, _, request, reason, refusal):
-                self._publish(AnswerUnawaited(participant, request.purpose, request.round, reason))
-                if refusal:
-                    self._records.append_refusal(participant, request, refusal)
-            case LeftBehind(participant, _, request, seconds, median):
-                about = request.purpose, request.round
-                self._publish(SiteLeftBehind(participant, *about, seconds, median))
+            case Unawaited(participant, _, request, _, refusal) if refusal:
+                self._records.append_refusal(participant, request, refusal)
+            case LeftBehind() | CaughtUp():
                 self._records.note_late(effect)
-            case CaughtUp(participant, seconds, median):
-                self._publish(SiteCaughtUp(participant, seconds, median))
-                self._records.note_late(effect)
-            case Departed(participant, done, reason):
+            case Departed(participant):
                 self._end.left(participant)
-                self._publish(SiteWithdrew(participant, done, reason))
                 self._records.append_departure(effect)
-            case SumLost(_, request, reason):
-                self._publish(AttemptLost(request.purpose, request.round, request.attempt, reason))
-            case Skipped(request, reason):
-                self._publish(EvaluationOmitted(request.round, reason))
-            case SitesAhead(leads, rounds):
-                self._publish(JournalBehind(leads, rounds))
             case Waiting():
                 until = min(self._due[token] for token in effect.until)
                 self._publish(SitesAwaited(effect, until, datetime.now(UTC)))
-            case Checkpoint() | SaveUnfinished():
-                pass  # `_begin_writing` writes all files of a step together.
             case Finish(_, outcome):
                 self._ending = Ending(EndState.FINISHED, ExitReason.FINISHED, outcome)
             case Abort(reason, remedy, why):
                 state = EndState.ABORTED if self._stop_reason is None else EndState.STOPPED
                 self._ending = Ending(state, why, reason, remedy)
+            case _:
+                pass  # Only news, or a file: `_begin_writing` writes all files of a step together.
 
     def _sum_step(self) -> SumStep:
         """Return what the open sum waits for, and until when."""

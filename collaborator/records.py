@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from collaborator.link import Link
-from fedfair.news.figures import AnswerCost, Stepped
+from fedfair.news.figures import AnswerCost, StepReached
 from fedfair.news.processors import Processor, ignore
 from fedfair.policy.refusal import Refusal
 from fedfair.process.log_lines import log_line
@@ -89,14 +89,14 @@ class SiteLogs:
     def begin_link(self) -> None:
         """Note that counters start from nothing again."""
         self._open, self._received = None, 0
-        self._publish(Stepped(IDLE))
+        self._publish(StepReached(IDLE))
 
     def asked(self, start: SumStart, link: Link) -> None:
         """Note that a request has arrived."""
         self._open = RequestTally(start, time.monotonic(), link.bytes_sent)
         until = datetime.now(UTC) + timedelta(seconds=start.deadline_seconds)
         step = SumStep(start.purpose.value, start.round, start.attempt, "answer", until)
-        self._publish(Stepped(step))
+        self._publish(StepReached(step))
 
     def answered(self, link: Link, outcome: str) -> None:
         """Append the line of the request that was answered last."""
@@ -116,7 +116,7 @@ class SiteLogs:
         }
         if outcome == "accepted":
             self._publish(AnswerCost(tally.start.purpose, tally.start.round, seconds, sent, received))
-        self._publish(Stepped(IDLE))
+        self._publish(StepReached(IDLE))
         self._received = link.bytes_received
         _append(self._lines, self._stamped(line))
 

@@ -16,7 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from fedfair.news.event import LogLevel, News, Update
+from fedfair.news.event import LogLevel, News, StatusUpdate
 from fedfair.news.figures import Attendance
 from fedfair.news.sums import RoundEvaluated, SumApplied
 
@@ -57,7 +57,7 @@ class TerminalDashboard:
         )
         self._live.start()
 
-    def __call__(self, update: Update) -> None:
+    def __call__(self, update: StatusUpdate) -> None:
         """Show an update; attendance is shown at the next refresh."""
         match update:
             case Attendance():

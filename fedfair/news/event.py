@@ -56,7 +56,7 @@ class LoggedEvent:
     fields: Mapping[str, Json]
 
 
-class Update(Protocol):
+class StatusUpdate(Protocol):
     """Whatever changes the status of a run: news, and figures that have no sentence."""
 
     def updated(self, status: RunStatus, now: datetime) -> RunStatus:

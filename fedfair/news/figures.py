@@ -10,7 +10,7 @@ from fedfair.watching.run_status import RunStatus, SumStep, attended, round_ende
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class StepReached:
     """The open sum has come to another step, or none is open any more.
 
     Attributes:

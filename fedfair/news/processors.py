@@ -11,15 +11,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from fedfair.news.event import LogLevel, News, Update
+from fedfair.news.event import LogLevel, News, StatusUpdate
 from fedfair.news.figures import Attendance
 from fedfair.news.log import JsonLog
 from fedfair.watching.run_status import RunStatus, over
 
-Processor: TypeAlias = Callable[[Update], None]
+Processor: TypeAlias = Callable[[StatusUpdate], None]
 
 
-def ignore(update: Update) -> None:
+def ignore(update: StatusUpdate) -> None:
     """Do nothing with an update."""
     del update
 
@@ -27,7 +27,7 @@ def ignore(update: Update) -> None:
 def in_turn(*processors: Processor) -> Processor:
     """Return the processor that hands each update to several, in this order."""
 
-    def process(update: Update) -> None:
+    def process(update: StatusUpdate) -> None:
         for each in processors:
             each(update)
 
@@ -42,7 +42,7 @@ def text_lines(write: Callable[[str], None], level: LogLevel = LogLevel.INFO) ->
         level: the least that is written.
     """
 
-    def process(update: Update) -> None:
+    def process(update: StatusUpdate) -> None:
         if isinstance(update, News) and level.includes(update.level):
             for line in update.sentence.splitlines():
                 write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {line}")
@@ -53,7 +53,7 @@ def text_lines(write: Callable[[str], None], level: LogLevel = LogLevel.INFO) ->
 def json_lines(log: JsonLog) -> Processor:
     """Return the processor that writes news to the JSON log, which has a level of its own."""
 
-    def process(update: Update) -> None:
+    def process(update: StatusUpdate) -> None:
         if isinstance(update, News):
             log.event(update.logged())
 
@@ -89,7 +89,7 @@ class StatusKeeper:
         self._take_attendance()
         return self._status
 
-    def __call__(self, update: Update) -> None:
+    def __call__(self, update: StatusUpdate) -> None:
         """Take an update at once, but an attendance of many sites after a moment."""
         if not isinstance(update, Attendance):
             self._take_attendance()

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 
-from fedfair.news.event import Update
+from fedfair.news.event import StatusUpdate
 from fedfair.news.sums import SumApplied
 
 
@@ -30,7 +30,7 @@ class ProgressPipe:
         self._pipe = pipe
         self._worst_group_size = worst_group_size
 
-    def __call__(self, update: Update) -> None:
+    def __call__(self, update: StatusUpdate) -> None:
         """Write which sum was taken and, of an evaluation, the figures by split; nothing else."""
         if not isinstance(update, SumApplied):
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fedfair.news.event import News, Update
+from fedfair.news.event import News, StatusUpdate
 from fedfair.news.sums import RoundEvaluated
 from fedfair.plan.schema import Plan
 from fedfair.results.document import ResultDocument, UnfinishedResult
@@ -32,14 +32,14 @@ class RunTracking:
         run_id: str,
         plan: Plan,
         plan_digest: str,
-        failed: Callable[[Update], None],
+        failed: Callable[[StatusUpdate], None],
     ) -> None:
         facts = tracked_facts(plan, plan_digest)
         self._trackers = Trackers(targets, TrackedRun(run_id, plan.federation.name, "aggregator", facts))
         self._plan = plan
         self._failed = failed
 
-    def __call__(self, update: Update) -> None:
+    def __call__(self, update: StatusUpdate) -> None:
         """Track news, and the figures of an evaluation."""
         if isinstance(update, RoundEvaluated):
             moment = past_moment(update.evaluation, self._plan, Setting.DEPLOYMENT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from fedfair.news.event import LoggedEvent, News, Update
+from fedfair.news.event import LoggedEvent, News, StatusUpdate
 from fedfair.news.site import OwnRecordsEvaluated, RunJoined
 from fedfair.tracking.background import Trackers
 from fedfair.tracking.targets import TrackTarget
@@ -25,7 +25,9 @@ class SiteTracking:
         failed: takes the news that a tracker cannot write.
     """
 
-    def __init__(self, targets: Iterable[TrackTarget], run: TrackedRun, failed: Callable[[Update], None]) -> None:
+    def __init__(
+        self, targets: Iterable[TrackTarget], run: TrackedRun, failed: Callable[[StatusUpdate], None]
+    ) -> None:
         self._targets = tuple(targets)
         self._run = run
         self._failed = failed
@@ -33,7 +35,7 @@ class SiteTracking:
         self._earlier: list[LoggedEvent] = []
         self._rounds = 0
 
-    def __call__(self, update: Update) -> None:
+    def __call__(self, update: StatusUpdate) -> None:
         """Track news, and the figures of an evaluation."""
         if not isinstance(update, News):
             return

@@ -20,7 +20,7 @@ from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import AbortedError, FedfairError, IdentityError, RenewableIdentityError, UnreachableError
 from fedfair.ids import SumNumber
-from fedfair.news.event import News, Update
+from fedfair.news.event import News, StatusUpdate
 from fedfair.news.processors import Processor, ignore
 from fedfair.policy.refusal import Refusal
 from fedfair.run.progress import Stage
@@ -94,7 +94,7 @@ class Read:
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def __call__(self, update: Update) -> None:
+    def __call__(self, update: StatusUpdate) -> None:
         if isinstance(update, News):
             self.notes.append(update.sentence)
 

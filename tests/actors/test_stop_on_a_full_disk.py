@@ -8,12 +8,12 @@ import signal
 
 from collaborator.participation import _until_stopped
 from fedfair.errors import StoppedError
-from fedfair.news.event import Update
+from fedfair.news.event import StatusUpdate
 from fedfair.wire.frames import Finished
 from tests.patience import PATIENCE
 
 
-def full_disk(update: Update) -> None:
+def full_disk(update: StatusUpdate) -> None:
     del update
     raise OSError(errno.EFBIG, "File too large")
 

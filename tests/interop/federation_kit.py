@@ -33,7 +33,7 @@ from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.audit.reader import RecordReader, bounded_lines
 from fedfair.cli import loopback
-from fedfair.news.event import News, Update
+from fedfair.news.event import News, StatusUpdate
 from fedfair.news.processors import ignore
 from fedfair.news.sums import SumApplied
 from fedfair.plan.derived import is_masked
@@ -95,7 +95,7 @@ class Watching:
         self.progress: list[Progress] = []
         self._waiting: list[tuple[Callable[[], bool], asyncio.Event]] = []
 
-    def __call__(self, update: Update) -> None:
+    def __call__(self, update: StatusUpdate) -> None:
         if isinstance(update, SumApplied):
             self.progress.append(update.progress)
         elif isinstance(update, News) and update.is_notice:

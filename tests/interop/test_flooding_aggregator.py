@@ -26,7 +26,7 @@ from collaborator.refusal_limit import MAX_IN_A_SUM
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import SumNumber
-from fedfair.news.event import Update
+from fedfair.news.event import StatusUpdate
 from fedfair.news.site import RunJoined
 from fedfair.secagg.messages import VERSION, Kind
 from fedfair.statistics.table import Purpose
@@ -133,7 +133,7 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
         answers, records, backoff = worker_of(ready, logs), SiteLogs(logs, "clinic-a"), CountedBackoff()
         stand_still = Event()
 
-        def stands_still(update: Update) -> None:
+        def stands_still(update: StatusUpdate) -> None:
             # From then on nothing that the worker hears is worked on.
             if isinstance(update, RunJoined):
                 answers._worker.submit(stand_still.wait)

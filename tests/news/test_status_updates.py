@@ -9,8 +9,8 @@ import pytest
 
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.news import run, site, sums
-from fedfair.news.event import News, Update, event_name
-from fedfair.news.figures import AnswerCost, Attendance, Stepped
+from fedfair.news.event import News, StatusUpdate, event_name
+from fedfair.news.figures import AnswerCost, Attendance, StepReached
 from fedfair.news.processors import COALESCED, MANY_AWAITED, StatusKeeper
 from fedfair.results.costs import SumCost
 from fedfair.results.own_figures import OwnFigures, SplitFigures
@@ -32,13 +32,13 @@ SEVEN = RoundNumber(7)
 AT_SITE = replace(START, role="collaborator", name=A, sites=("aggregator",))
 
 
-def after(*updates: Update, status: RunStatus = START) -> RunStatus:
+def after(*updates: StatusUpdate, status: RunStatus = START) -> RunStatus:
     for each in updates:
         status = each.updated(status, NOON)
     return status
 
 
-def after_at_site(*updates: Update) -> RunStatus:
+def after_at_site(*updates: StatusUpdate) -> RunStatus:
     return after(*updates, status=AT_SITE)
 
 
@@ -108,9 +108,9 @@ def test_a_site_that_is_left_behind_is_shown_until_it_takes_part_again() -> None
 def test_waiting_has_its_words_and_its_end_until_a_sum_begins() -> None:
     until = NOON + timedelta(minutes=5)
     awaited = run.SitesAwaited(Waiting((B,), 1, 2, 2, (), AfterWaiting.END, None), until, NOON)
-    status = after(Stepped(IDLE), awaited)
+    status = after(StepReached(IDLE), awaited)
     assert (status.waiting_words, status.until) == (awaited.sentence, until)
-    status = after(Stepped(SumStep("training", 1, 1, "uploads", None)), status=status)
+    status = after(StepReached(SumStep("training", 1, 1, "uploads", None)), status=status)
     assert (status.waiting_words, status.until) == ("", None)
 
 
@@ -130,8 +130,10 @@ def test_a_round_is_a_training_sum() -> None:
 
 def test_the_state_follows_the_news() -> None:
     assert START.state is WatchedState.STARTING
-    assert after(Stepped(IDLE)).state is WatchedState.WAITING
-    stopped = after(Stepped(IDLE), run.StopBegun("SIGTERM"), Stepped(SumStep("training", 1, 1, "uploads", None)))
+    assert after(StepReached(IDLE)).state is WatchedState.WAITING
+    stopped = after(
+        StepReached(IDLE), run.StopBegun("SIGTERM"), StepReached(SumStep("training", 1, 1, "uploads", None))
+    )
     assert stopped.state is WatchedState.STOPPING
 
 
@@ -150,7 +152,7 @@ def test_answers_of_many_sites_are_counted_together() -> None:
 
 
 def test_a_site_is_connected_from_joining_until_it_must_try_again() -> None:
-    joined = after_at_site(Stepped(IDLE), site.RunJoined("ab" * 16, 3, 20))
+    joined = after_at_site(StepReached(IDLE), site.RunJoined("ab" * 16, 3, 20))
     assert (joined.connected, joined.rounds_done, joined.run_id) == (("aggregator",), 3, "ab" * 16)
     retry = site.RetryPlanned("nobody answers", 1.0, 30.0, NOON)
     away = after(retry, status=joined)
@@ -163,7 +165,9 @@ def test_a_site_is_connected_from_joining_until_it_must_try_again() -> None:
 def test_a_site_counts_what_it_answered_and_what_it_refused() -> None:
     declined = site.SumDeclined((Purpose.EVALUATION, SEVEN), "its policy")
     cost = AnswerCost(Purpose.TRAINING, 8, 0.5, 100, 200)
-    status = after_at_site(Stepped(SumStep("training", 8, 1, "answer", None)), cost, Stepped(IDLE), declined)
+    status = after_at_site(
+        StepReached(SumStep("training", 8, 1, "answer", None)), cost, StepReached(IDLE), declined
+    )
     assert status.totals["refusals"] == {("evaluation",): 1}
     assert status.totals["sums"] == {("training",): 1}
     assert status.totals["sent_bytes"] == {("training",): 100}
