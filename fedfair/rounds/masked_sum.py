@@ -229,10 +229,6 @@ class MaskedSumRound:
     def accuse(self, member: ParticipantId, accused: int) -> str:
         """Note that a member refuses to answer, because what another one sealed for it does not open.
 
-        Args:
-            member: who refuses.
-            accused: the other's place in the roster, as `member` names it.
-
         Returns:
             Why the accusation was passed over, or an empty string.
 

@@ -16,10 +16,10 @@ from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.effects import ServerEffect, SumOpened
 from fedfair.secagg.masking import MaskedVector
+from fedfair.secagg.open_round import OpenRound
 from fedfair.secagg.params import Mode
 from fedfair.secagg.round_messages import PairMasksRequest, Survivors
 from fedfair.secagg.server_state import Closed, Move, Resting, ServerState
-from fedfair.secagg.summing import Summing
 
 
 class Uploading:
@@ -32,7 +32,7 @@ class Uploading:
 
     state: Final = ServerState.UPLOADS
 
-    def __init__(self, summing: Summing, members: Collection[int]) -> None:
+    def __init__(self, summing: OpenRound, members: Collection[int]) -> None:
         self.summing = summing
         self.asked = dict.fromkeys(members, summing.arrived.start.encode())
 
@@ -98,7 +98,7 @@ class HandingOver:
 
     state: Final = ServerState.PAIR_MASKS
 
-    def __init__(self, summing: Summing) -> None:
+    def __init__(self, summing: OpenRound) -> None:
         self.summing = summing
         survivors = summing.arrived.survivors
         self.asked = dict.fromkeys(survivors, PairMasksRequest(summing.arrived.transcript, survivors).encode())
@@ -141,7 +141,7 @@ class Voting:
 
     state: Final = ServerState.VOTES
 
-    def __init__(self, summing: Summing) -> None:
+    def __init__(self, summing: OpenRound) -> None:
         self.summing = summing
         arrived = summing.arrived
         self.asked = dict.fromkeys(arrived.voters, Survivors(arrived.transcript, arrived.survivors).encode())
@@ -176,7 +176,7 @@ class Answering:
 
     state: Final = ServerState.ANSWERS
 
-    def __init__(self, summing: Summing, members: Collection[int], *, with_votes: bool) -> None:
+    def __init__(self, summing: OpenRound, members: Collection[int], *, with_votes: bool) -> None:
         self.summing = summing
         arrived = summing.arrived
         self.asked = {one: arrived.request_for(one, with_votes=with_votes).encode() for one in members}
@@ -260,7 +260,7 @@ class Answering:
 RoundPhase = Uploading | HandingOver | Voting | Answering
 
 
-def ask_for_votes(summing: Summing) -> Move:
+def ask_for_votes(summing: OpenRound) -> Move:
     """Ask for votes on the survivors, where any are due; otherwise to open their masks."""
     arrived = summing.arrived
     summing.note(replace(summing.record, survivors=arrived.survivors))
@@ -272,7 +272,7 @@ def ask_for_votes(summing: Summing) -> Move:
     return Move(Voting(summing))
 
 
-def open_with_votes(summing: Summing) -> Move:
+def open_with_votes(summing: OpenRound) -> Move:
     """Ask to open what was voted on: all survivors, where only a committee votes; otherwise who has voted."""
     arrived = summing.arrived
     voted = tuple(sorted(arrived.votes))

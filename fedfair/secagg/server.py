@@ -19,6 +19,7 @@ from fedfair.secagg.arriving import ArrivingVector
 from fedfair.secagg.effects import ServerEffect
 from fedfair.secagg.masking import MaskedVector
 from fedfair.secagg.messages import VERSION, Kind, kind_of
+from fedfair.secagg.open_round import NO_OUTCOME, Opening, OpenRound, Sums
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.params import SessionPlan
 from fedfair.secagg.phase_sequence import PhaseSequence
@@ -39,7 +40,6 @@ from fedfair.secagg.set_up_phases import Advertising, Confirming, Revealing
 from fedfair.secagg.shamir import Randomness
 from fedfair.secagg.shape import SumShape, check_shapes
 from fedfair.secagg.signing import Roster
-from fedfair.secagg.summing import NO_OUTCOME, Opening, Summing, Sums
 from fedfair.secagg.transcript import RoundSubject
 
 
@@ -289,5 +289,5 @@ class Server:
         return self._phases.phase
 
     @property
-    def _summing(self) -> Summing | None:
+    def _summing(self) -> OpenRound | None:
         return self._phase.summing if isinstance(self._phase, RoundPhase) else None

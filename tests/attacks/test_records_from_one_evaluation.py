@@ -197,8 +197,8 @@ def test_what_is_opened_under_masks_is_the_sum_of_rounded_losses_and_tells_nobod
         binding.layout.dtype, quorum=3,
     )  # fmt: skip
     with closing(play):
-        assert play.federation._protection is not None
-        play.federation._protection.server = server
+        assert play.federation._run.protection is not None
+        play.federation._run.protection.server = server
         chaos = Chaos(play, 1, 0.0, patient=True)
         while not server.seen:
             chaos.step()

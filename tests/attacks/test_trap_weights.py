@@ -155,8 +155,8 @@ class Robbery:
             roster_of(plan), session_plan(plan, binding.digest), shapes, secrets.token_bytes, binding.layout.dtype,
             quorum=3,
         )  # fmt: skip
-        assert self.play.federation._protection is not None
-        self.play.federation._protection.server = self.server
+        assert self.play.federation._run.protection is not None
+        self.play.federation._run.protection.server = self.server
         self.trap = Trap.of(binding.layout)
         self.initial = np.array(binding.vector, np.float64)
         self.server.claims = self.trap.set_in(self.initial) - self.initial if claims else None

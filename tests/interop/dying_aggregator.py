@@ -30,7 +30,7 @@ def main() -> None:
     decide, carry_out = RunDriver._decide, RunDriver._carry_out
 
     def is_due(federation: Federation, arrived: bytes = b"") -> bool:
-        request, protection = federation.request, federation._protection
+        request, protection = federation.request, federation._run.protection
         assert protection is not None
         # An answer too many of the sum before may still arrive.
         expected = not arrived or EXPECTED[protection.server.state] is kind_of(arrived)

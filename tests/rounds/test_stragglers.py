@@ -398,7 +398,7 @@ def test_a_site_that_was_left_behind_on_a_dead_line_is_asked_again_when_its_new_
     play.pass_deadline(DeadlineKind.STRAGGLERS)
     # The aggregator has not noticed that the old stream is dead, so nobody has told of its end.
     play.connect(C)
-    assert not play.federation._late.times.owes(C)
+    assert not play.federation._run.late.times.owes(C)
 
 
 @pytest.mark.parametrize("how", ["slow", "away"])

@@ -73,7 +73,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Summing:
+class OpenRound:
     """One round under way, in the hands of one phase after the other.
 
     Attributes:
@@ -195,7 +195,7 @@ class Sums:
         """Return the length of a masked vector of a sum."""
         return self._shapes[purpose].vector_bytes(self._terms.ring_bits)
 
-    def begin(self, record: RoundRecord, before: Summing | None, *, is_reopened: bool) -> Summing:
+    def begin(self, record: RoundRecord, before: OpenRound | None, *, is_reopened: bool) -> OpenRound:
         """Return a round in which nothing has arrived.
 
         Args:
@@ -217,9 +217,9 @@ class Sums:
         protocol = least_survivors(terms.mode, len(start.cohort), terms.colluders)
         least = max(protocol, self._quorum, start.threshold)
         knowledge = (self._opening, self._roster, self.disputes, self.blame)
-        return Summing(arrived, RoundOutcome(record), is_reopened, least, terms.mode, *knowledge)
+        return OpenRound(arrived, RoundOutcome(record), is_reopened, least, terms.mode, *knowledge)
 
-    def end(self, summing: Summing) -> None:
+    def end(self, summing: OpenRound) -> None:
         """Keep the memory of a round that is over."""
         if (spare := summing.arrived.take_spare()) is not None:
             self._spares[spare.size] = spare
