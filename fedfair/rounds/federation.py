@@ -2,8 +2,9 @@
 
 Theory of operation. The training run (`run.training_run`) knows which sum comes next. This state machine knows the
 people: it waits for enough of them (`gathering`), opens a sum over those who are connected, hands its total to the
-training run (`summing`), and continues until the training run is finished. `phases.PHASES` is the whole rule of which event
-may come when and where it may lead; the driver carries out the effects in order and has no rule of its own.
+training run (`summing`), and continues until the training run is finished. `phases.PHASES` is the whole rule of
+which event may come when and where it may lead; the driver carries out the effects in order and has no rule of its
+own.
 
 Waiting. The first sum begins when every collaborator of the plan is connected, or when the join deadline passes
 with at least `min_collaborators`. After an interruption, such as a restart of the aggregator, it is enough that

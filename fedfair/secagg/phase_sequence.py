@@ -12,7 +12,7 @@ from fedfair.secagg.effects import SendTo, ServerEffect
 from fedfair.secagg.masking import MaskedVector
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.round_phases import Answering
-from fedfair.secagg.server_state import EXPECTED, OF_A_ROUND, Move, Phase, Resting, ServerState
+from fedfair.secagg.server_state import EXPECTED, OF_A_ROUND, AskingPhase, Move, Resting, ServerState
 from fedfair.secagg.signing import Roster
 
 
@@ -33,7 +33,7 @@ class PhaseSequence:
     def __init__(self, roster: Roster, at_rest: Callable[[Resting], None]) -> None:
         self._roster = roster
         self._at_rest = at_rest
-        self.phase: Phase | Resting = Resting(ServerState.IDLE)
+        self.phase: AskingPhase | Resting = Resting(ServerState.IDLE)
         self.received: dict[int, bytes] = {}
         self.missing: set[int] = set()
         self.gone: set[int] = set()
@@ -105,7 +105,7 @@ class PhaseSequence:
         self.missing.add(member)
         return [SendTo(member, self.phase.asked[member])]
 
-    def _due(self, kind: Kind, sender: int) -> Phase:
+    def _due(self, kind: Kind, sender: int) -> AskingPhase:
         """Return the phase, if this message of this member is due in it."""
         said, state = f"{kind.name} of member {sender}", self.phase.state
         if isinstance(self.phase, Resting) or kind is not EXPECTED[state]:

@@ -17,7 +17,7 @@ from fedfair.secagg.session import SessionSite
 
 
 @dataclass(slots=True)
-class Restored:
+class LoggedRound:
     """The knowledge of a site that starts.
 
     Attributes:
@@ -35,7 +35,7 @@ class Restored:
     sent: dict[bytes, Send] = field(default_factory=dict)
 
 
-def restored(site: SessionSite, log: bytes, settled: SettledRows) -> Restored:
+def restored(site: SessionSite, log: bytes, settled: SettledRows) -> LoggedRound:
     """Return what a site knows when it starts.
 
     Args:
@@ -46,7 +46,7 @@ def restored(site: SessionSite, log: bytes, settled: SettledRows) -> Restored:
     Raises:
         LocalProtocolError: the log is damaged, lost or put back, or the table is.
     """
-    found = Restored(History({}) if log else History.without_log(settled))
+    found = LoggedRound(History({}) if log else History.without_log(settled))
     for entry in entries(log):
         match entry.record:
             case Record.HISTORY:
@@ -69,7 +69,7 @@ def note_sent(history: History, uploaded: Uploaded) -> None:
         history.exposed(uploaded.fingerprint, context.cohort)
 
 
-def _take_up(found: Restored, entry: LogEntry) -> None:
+def _take_up(found: LoggedRound, entry: LogEntry) -> None:
     """Take up the phase after handed-over masks, a vote or an answer."""
     before = found.phase
     uploaded = before.uploaded if isinstance(before, MasksWrapped | ConsistencyChecked) else before

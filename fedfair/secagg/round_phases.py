@@ -103,7 +103,7 @@ class HandingOver:
         survivors = summing.arrived.survivors
         self.asked = dict.fromkeys(survivors, PairMasksRequest(summing.arrived.transcript, survivors).encode())
 
-    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `Phase`
+    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `AskingPhase`
         """Check and keep the masks of a member with the missing."""
         self.summing.arrived.add_pair_masks(sender, raw)
         return []
@@ -146,7 +146,7 @@ class Voting:
         arrived = summing.arrived
         self.asked = dict.fromkeys(arrived.voters, Survivors(arrived.transcript, arrived.survivors).encode())
 
-    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `Phase`
+    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `AskingPhase`
         """Check and keep a vote."""
         self.summing.arrived.add_vote(sender, raw)
         return []
@@ -181,7 +181,7 @@ class Answering:
         arrived = summing.arrived
         self.asked = {one: arrived.request_for(one, with_votes=with_votes).encode() for one in members}
 
-    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `Phase`
+    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `AskingPhase`
         """Check and keep an answer; tell of shares that are not the promised ones."""
         arrived = self.summing.arrived
         arrived.add_answer(sender, raw)

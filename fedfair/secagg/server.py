@@ -31,8 +31,8 @@ from fedfair.secagg.server_state import (
     NO_SESSION,
     NOTHING_CLOSED,
     AgreedSession,
+    AskingPhase,
     Move,
-    Phase,
     Resting,
     ServerState,
 )
@@ -285,7 +285,7 @@ class Server:
             self._sums.end(ended.summing)
 
     @property
-    def _phase(self) -> Phase | Resting:
+    def _phase(self) -> AskingPhase | Resting:
         return self._phases.phase
 
     @property

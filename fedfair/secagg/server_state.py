@@ -104,7 +104,7 @@ class AgreedSession:
 NO_SESSION: Final = AgreedSession(b"", (), SessionGraph((), None, b""))
 
 
-class Phase(Protocol):
+class AskingPhase(Protocol):
     """One question of the aggregator, and what becomes of the answers."""
 
     @property
@@ -154,6 +154,6 @@ class Move:
         after: what to tell afterwards.
     """
 
-    following: Phase | Resting
+    following: AskingPhase | Resting
     before: tuple[ServerEffect, ...] = ()
     after: tuple[ServerEffect, ...] = ()

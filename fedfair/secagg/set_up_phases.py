@@ -28,7 +28,7 @@ class Advertising:
         self._set_up = set_up
         self.asked = dict.fromkeys(members, set_up.propose())
 
-    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `Phase`
+    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `AskingPhase`
         """Check and keep a key advertisement."""
         self._set_up.take_advert(sender, raw)
         return []
@@ -59,7 +59,7 @@ class Revealing:
         self._set_up = set_up
         self.asked = drawing
 
-    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `Phase`
+    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `AskingPhase`
         """Check and keep a nonce."""
         self._set_up.take_reveal(sender, raw)
         return []
@@ -93,7 +93,7 @@ class Confirming:
         self._set_up = set_up
         self.asked = set_up.adverts()
 
-    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `Phase`
+    def take(self, sender: int, raw: bytes, vector: MaskedVector) -> list[ServerEffect]:  # noqa: ARG002 - as `AskingPhase`
         """Check and keep a confirm."""
         self._set_up.take_confirm(sender, raw)
         return []
