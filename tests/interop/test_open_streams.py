@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from aggregator.told_reasons import MAX_REASONS
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import IdentityError
 from fedfair.identity.authority_store import load_authority, load_register, revoke
 from fedfair.ids import SumNumber
+from fedfair.news.repetition import MAX_REASONS
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.wire.frames import Abstain, CollaboratorFrame, Refused, SumStart
 from tests.interop.federation_kit import Federation, metrics, play

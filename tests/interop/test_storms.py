@@ -11,7 +11,6 @@ from pathlib import Path
 import grpc
 import pytest
 import torch
-from aggregator.told_reasons import MAX_REASONS
 
 from aggregator.token_bucket import PeerLimits
 from collaborator.link import CHANNEL_OPTIONS
@@ -19,6 +18,7 @@ from fedfair.cli.loopback import prepare
 from fedfair.errors import UnreachableError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
+from fedfair.news.repetition import MAX_REASONS
 from fedfair.rounds.steadiness import SHORT_STREAMS
 from fedfair.wire.frames import Refused, Welcome
 from fedfair.wire.limits import MAX_CHECK_BYTES
