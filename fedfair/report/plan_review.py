@@ -6,7 +6,6 @@ No torch, unless noise protects whole collaborators and the workspace does not t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from fedfair.privacy.planned_releases import planned_releases
 from fedfair.report.privacy_cost import privacy_cost
 from fedfair.results.privacy import plan_sensitivity
 from fedfair.run.initial_model import is_current, read_initial_model
+from fedfair.templates import sentences
 
 SMALL_GROUP = 0.3
 """Below this share a plan is asked whether the group is above its critical size. On tables with noisy labels, such
@@ -64,45 +64,32 @@ def plan_review(plan: Plan, plan_file: Path | None = None) -> PlanReview:
     Raises:
         PlanError: the noise for whole collaborators does not fit the ring.
     """
-    return PlanReview(
-        warnings=(
-            *simulation_only(plan),
-            *_protection(plan),
-            *_clipping(plan),
-            *_membership(plan),
-            *_data(plan),
-            *_threshold(plan),
-            *_objective(plan),
-        ),
-        notes=(*_privacy(plan), *_collaborator_privacy(plan, plan_file), *_enrolment(plan)),
+    federation, noised = plan.federation, plan.privacy.sample_level
+    small = plan.objective.worst_group_size < SMALL_GROUP
+    warnings = sentences(
+        "fedfair.report",
+        "plan_review.txt.jinja",
+        part="warnings",
+        plan=plan,
+        masked=is_masked(plan),
+        quorum=quorum(plan),
+        nothing_to_standardise=has_nothing_to_standardise(plan),
+        unscaled_target=target_is_unscaled(plan),
+        unstable=_unstable_rate(plan),
+        small_group=small and plan.task.loss == CROSS_ENTROPY and learns_threshold(plan),
+        size=percent(plan.objective.worst_group_size),
     )
-
-
-def _protection(plan: Plan) -> Iterator[str]:
-    if not is_masked(plan):
-        yield "secure_aggregation.mode is off: the aggregator sees every site's own update in the clear"
-
-
-def _privacy(plan: Plan) -> Iterator[str]:
-    asked = plan.privacy.sample_level
-    if asked is None:
-        return
-    unit = plan_sensitivity(plan, asked)
-    worth = _worth(plan, asked.delta)
-    yield (
-        f"privacy.sample_level adds noise of deviation {asked.noise_multiplier * unit:.4g} (noise_multiplier x "
-        f"{unit:.4g}, what one record can change) to every entry of a batch's sum; it grows like "
-        f"1 / worst_group_size and matters less with a larger batch_size; {worth}"
+    notes = sentences(
+        "fedfair.report",
+        "plan_review.txt.jinja",
+        part="notes",
+        plan=plan,
+        unit=0.0 if noised is None else plan_sensitivity(plan, noised),
+        worth="" if noised is None else _worth(plan, noised.delta),
+        cost=privacy_cost(plan, _parameters(plan, plan_file)) if is_unevaluated(plan) else "",
+        unpinned=[name for name in federation.collaborators if name not in federation.roster],
     )
-
-
-def _clipping(plan: Plan) -> Iterator[str]:
-    asked = plan.privacy.sample_level
-    if asked is not None and asked.clipping == "joint":
-        yield (
-            "privacy.sample_level.clipping is joint, which clips away the weight of the worst group: use "
-            "before_weighting, except for comparison"
-        )
+    return PlanReview((*simulation_only(plan), *warnings), notes)
 
 
 def _worth(plan: Plan, delta: float) -> str:
@@ -112,11 +99,6 @@ def _worth(plan: Plan, delta: float) -> str:
         f"{epsilon(planned_releases(plan, records), delta):.3g} with {records}" for records in TYPICAL_RECORDS
     )
     return f"epsilon at a site is {worth} training records, if no sum is repeated"
-
-
-def _collaborator_privacy(plan: Plan, plan_file: Path | None) -> Iterator[str]:
-    if is_unevaluated(plan):
-        yield privacy_cost(plan, _parameters(plan, plan_file))
 
 
 def _parameters(plan: Plan, plan_file: Path | None) -> int:
@@ -134,59 +116,16 @@ def _parameters(plan: Plan, plan_file: Path | None) -> int:
     return 1 if schema is None else flat_model(plan, schema, torch.device("cpu"), Path()).layout.dimension
 
 
-def _membership(plan: Plan) -> Iterator[str]:
-    if quorum(plan) == 1:
-        yield "a sum may hold a single collaborator, and is then that collaborator's own update"
-
-
-def _enrolment(plan: Plan) -> Iterator[str]:
-    federation = plan.federation
-    missing = [name for name in federation.collaborators if name not in federation.roster]
-    if missing:
-        remedy = "run `fedfair admit` or `fedfair plan enroll` before a deployment"
-        yield f"no signing key is pinned for {', '.join(missing)}: {remedy}"
-
-
-def _data(plan: Plan) -> Iterator[str]:
-    if has_nothing_to_standardise(plan):
-        yield "task.standardize is secure, but the data have no numeric columns: nothing will be standardised"
-    if target_is_unscaled(plan):
-        yield (
-            "the target is trained in its own unit: where its values are far from 1, training hardly moves; set "
-            "task.standardize: secure, or declare task.loss.target_range"
-        )
-
-
-def _threshold(plan: Plan) -> Iterator[str]:
+def _unstable_rate(plan: Plan) -> tuple[float, float] | None:
+    """Return the threshold's rate and the stable limit that it is above; None where it is not."""
     if not learns_threshold(plan):
-        return
+        return None
     training, objective = plan.training, plan.objective
     one_step = training.local_steps == 1 and training.local_epochs is None
     if adapts_steps(plan) and (training.schedule != "constant" or one_step):
-        return  # The limit is that of plain descent: docs/explain/defaults.md, "The threshold".
+        return None  # The limit is that of plain descent: docs/explain/defaults.md, "The threshold".
     rate = training.threshold_learning_rate
-    name = "threshold_learning_rate" if rate is not None else "learning_rate, which the threshold uses too,"
     used = training.learning_rate if rate is None else rate
     smoothness = smoothness_of(objective.smoothing.name, objective.smoothing.gamma)
     limit = stable_threshold_rate(objective.worst_group_size, objective.tradeoff, smoothness)
-    if used > limit:
-        yield f"training.{name} is {used:g}, above the stable limit {limit:.3g}: the threshold may oscillate"
-
-
-def _objective(plan: Plan) -> Iterator[str]:
-    objective, training = plan.objective, plan.training
-    if training.algorithm == "fedsrcvar" and (objective.tradeoff == 1 or objective.worst_group_size == 1):
-        yield "tradeoff or worst_group_size is 1: this is plain averaging (fedavg) under another name"
-    is_log_loss = plan.task.loss == CROSS_ENTROPY
-    if is_log_loss and learns_threshold(plan) and objective.worst_group_size < SMALL_GROUP:
-        yield (
-            f"worst_group_size is {percent(objective.worst_group_size)}: by log-loss and with noisy labels, the "
-            "best model for so small a group is often the uniform guess, which serves everybody badly (the "
-            "critical group size of Martinez et al. 2021); `fedfair plan advise` finds the smallest size that "
-            "makes sense"
-        )
-    if not isinstance(training.batch_size, str) and training.batch_size * objective.worst_group_size < 1:
-        yield (
-            f"a batch of {training.batch_size} holds less than one record of the worst "
-            f"{percent(objective.worst_group_size)}: gradients will be very noisy"
-        )
+    return (used, limit) if used > limit else None
