@@ -132,7 +132,8 @@ def check_data(
     read: UnfinishedRecords | None = None
     try:
         read = read_unfinished(plan, site, participant, root, code=code)
-        splits = _sizes(finished(plan, participant, read.splits))
+        own = finished(plan, participant, read.splits)
+        splits = {name: len(part) for name, part in own.parts.items()}
     except FedfairError as fault:
         errors.append(fault.diagnostics())
     if read is None:
@@ -269,7 +270,7 @@ def _odd_records(whole: Dataset) -> Iterator[str]:
 
 def _whole(splits: Splits) -> Dataset:
     """Return all records of a site as one data set."""
-    parts = [part for part in (splits.train, splits.validation, splits.test) if part is not None]
+    parts = list(splits.parts.values())
     if len(parts) == 1:
         return parts[0]
     masks = {name for part in parts for name in part.columns}
@@ -285,11 +286,6 @@ def _name(whole: Dataset, layout: SurveyLayout, place: int) -> str:
     """Return a column's name as the site's own file has it, where the plan does not know it."""
     names, column = whole.schema.names, layout.numeric[place]
     return names[column.place] if names else column.name
-
-
-def _sizes(splits: Splits) -> Mapping[str, int]:
-    named = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    return {name: len(part) for name, part in named.items() if part is not None}
 
 
 def _lenient(plan: Plan) -> Plan:

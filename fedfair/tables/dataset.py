@@ -7,7 +7,7 @@ Loading is the business of the modules beside this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,9 +87,20 @@ class Splits:
                 )
 
     @property
+    def parts(self) -> dict[str, Dataset]:
+        """The parts that there are, by name: train, validation, test."""
+        named = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: part for name, part in named.items() if part is not None}
+
+    def changed(self, change: Callable[[Dataset], Dataset]) -> Splits:
+        """Return the same parts, each as `change` makes it."""
+        made = {name: change(part) for name, part in self.parts.items()}
+        return Splits(made["train"], made.get("validation"), made.get("test"), self.survey)
+
+    @property
     def records(self) -> int:
         """Return how many records there are, over all splits."""
-        return sum(len(part) for part in (self.train, self.validation, self.test) if part is not None)
+        return sum(map(len, self.parts.values()))
 
 
 def kept(splits: Splits, storage: FeatureStorage) -> Splits:
@@ -103,11 +114,7 @@ def kept(splits: Splits, storage: FeatureStorage) -> Splits:
         features = storage.kept(part.features)
         return part if features is part.features else replace(part, features=features)
 
-    return Splits(
-        held(splits.train),
-        None if splits.validation is None else held(splits.validation),
-        None if splits.test is None else held(splits.test),
-    )
+    return splits.changed(held)
 
 
 def pooled_features(parts: Sequence[Dataset]) -> Values:

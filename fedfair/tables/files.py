@@ -69,16 +69,10 @@ def for_loss(loss: Loss, splits: Splits) -> Splits:
         PlanError: the answers are others than the loss takes.
     """
     schema = with_outputs(loss, splits.train.schema)
-    parts = (splits.train, splits.validation, splits.test)
     if isinstance(loss, SquaredLoss | HuberLoss | PinballLoss) and loss.target_range is not None:
-        for part in parts:
-            if part is not None:
-                _check_range(part.labels, loss.target_range)
-    if schema == splits.train.schema:
-        return splits
-    train, *others = (None if part is None else replace(part, schema=schema) for part in parts)
-    validation, test = others
-    return Splits(train or splits.train, validation, test, splits.survey)
+        for part in splits.parts.values():
+            _check_range(part.labels, loss.target_range)
+    return splits.changed(lambda part: part if part.schema == schema else replace(part, schema=schema))
 
 
 def _check_range(answers: NDArray[Any], target_range: tuple[float, float]) -> None:

@@ -40,19 +40,13 @@ def fill_missing(splits: Splits, filling: Filling, participant: ParticipantId) -
     Raises:
         DataError: a value is missing and is refused, or a column has no value to take the mean of.
     """
-    train = splits.train
     if filling is Filling.REFUSED:
-        for name, part in (("training", train), ("validation", splits.validation), ("test", splits.test)):
-            _refuse_missing(part, f"{name} records of {participant}")
-    parts = [part for part in (train, splits.validation, splits.test) if part is not None]
-    if filling is not Filling.OWN_MEAN or all(are_pixels(part.features) for part in parts):
+        for name, part in splits.parts.items():
+            _refuse_missing(part, f"{'training' if name == 'train' else name} records of {participant}")
+    if filling is not Filling.OWN_MEAN or all(are_pixels(part.features) for part in splits.parts.values()):
         return splits
-    fills = _column_means(train, participant)
-    return Splits(
-        _filled(train, fills),
-        None if splits.validation is None else _filled(splits.validation, fills),
-        None if splits.test is None else _filled(splits.test, fills),
-    )
+    fills = _column_means(splits.train, participant)
+    return splits.changed(lambda part: _filled(part, fills))
 
 
 def _column_means(train: Dataset, participant: ParticipantId) -> NDArray[np.float64]:
@@ -80,8 +74,8 @@ def _counts_and_sums(features: NDArray[np.floating]) -> tuple[NDArray[np.int64],
     return counts, np.zeros(features.shape[1:]) if sums is None else sums
 
 
-def _refuse_missing(part: Dataset | None, whose: str) -> None:
-    if part is None or are_pixels(part.features):
+def _refuse_missing(part: Dataset, whose: str) -> None:
+    if are_pixels(part.features):
         return
     first, count, before = None, 0, 0
     for block in blocks_of(part.features):

@@ -17,7 +17,7 @@ from fedfair.likeness import misspelt
 from fedfair.plan.fields import Scalar
 from fedfair.plan.sources import CsvSource
 from fedfair.plan.task import TaskSection
-from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.dataset import Splits
 from fedfair.tables.feature_storage import blocks_of
 
 MAX_SHOWN = 10
@@ -157,7 +157,7 @@ def merged(first: Sequence[ColumnProfile], second: Sequence[ColumnProfile]) -> t
 def number_columns(splits: Splits) -> tuple[ColumnProfile, ...]:
     """Return the missing numbers of records whose source keeps them as NaN; none for images."""
     schema = splits.train.schema
-    parts, missing = list(_parts(splits).values()), np.zeros(len(schema.numeric), np.int64)
+    parts, missing = list(splits.parts.values()), np.zeros(len(schema.numeric), np.int64)
     for part in parts if schema.numeric else ():
         for block in blocks_of(part.features):
             missing += [int(np.isnan(block[:, column]).sum()) for column in schema.numeric]
@@ -176,17 +176,12 @@ def data_profile(task: TaskSection, splits: Splits, columns: tuple[ColumnProfile
         splits: the records as they are trained and evaluated on.
         columns: what was counted where the values were still known.
     """
-    parts, classes = _parts(splits), splits.train.schema.classes
+    parts, classes = splits.parts, splits.train.schema.classes
     if not classes or splits.train.labels.ndim > 1:
         return DataProfile({name: len(part) for name, part in parts.items()}, columns, {})
     counts = sum(np.bincount(part.labels, minlength=classes) for part in parts.values())
     labels = dict(zip(_class_names(task, classes), np.asarray(counts).tolist(), strict=True))
     return DataProfile({name: len(part) for name, part in parts.items()}, columns, labels)
-
-
-def _parts(splits: Splits) -> dict[str, Dataset]:
-    named = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    return {name: part for name, part in named.items() if part is not None}
 
 
 def _class_names(task: TaskSection, classes: int) -> Iterator[str]:

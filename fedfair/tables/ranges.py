@@ -33,11 +33,7 @@ def scaled_by_ranges(splits: Splits) -> Splits:
             "task.standardize: is ranges, and these data declare none",
             "list the numeric columns of a csv with their ranges, or use standardize: secure or none",
         )
-    return Splits(
-        _scaled(splits.train),
-        None if splits.validation is None else _scaled(splits.validation),
-        None if splits.test is None else _scaled(splits.test),
-    )
+    return splits.changed(_scaled)
 
 
 def _scaled(part: Dataset) -> Dataset:

@@ -235,8 +235,7 @@ def _deal(plan: Plan, whole: Splits, rule: Partition | None) -> dict[Participant
     names = [ParticipantId(name) for name in plan.federation.collaborators]
     if rule is None:
         return {names[0]: whole}
-    given = [part for part in (whole.train, whole.validation, whole.test) if part is not None]
-    dealt = deal(given, rule, names, plan.training.seed)
+    dealt = deal(list(whole.parts.values()), rule, names, plan.training.seed)
     return {name: _as_splits(whole, own) for name, own in dealt.items()}
 
 
