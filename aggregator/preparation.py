@@ -103,16 +103,7 @@ def prepare(
     Raises:
         FedfairError: something is missing or wrong; nothing was started.
     """
-    plan = load_plan(start.plan)
-    check_deployment(plan)
-    if start.goes_on and sites_remember(plan):
-        raise StateError(
-            f"--after-restore continue is not for this plan: {CANNOT_REPEAT}",
-            "put the newest copy of save/ back and start without it; the sites wait. Or begin a run with --fresh",
-        )
-    sites = len(plan.federation.collaborators)
-    of_sites = FILES_OF_A_SITE * sites
-    allow_open_files(of_sites + OTHER_FILES, of_sites + MIN_OPEN_FILES, f"the aggregator of {sites} collaborators")
+    plan = _checked_plan(start)
     promised = ProtectionStated(guarantee(plan) if is_masked(plan) else "")
     identity = load_site_identity(start.cert_folder, AGGREGATOR, datetime.now(UTC), start.passphrase)
     publish(promised)
@@ -131,24 +122,7 @@ def prepare(
     unfinished, opened = _resume(training_run, journal, binding.plan_digest, publish, masked=is_masked(plan))
     following = training_run.next_sum()
     has_progress = (beginning and beginning.place) != (following and following.place)
-    origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema, binding.initial_weights)
-    records = RunRecords(
-        paths,
-        binding.layout,
-        journal,
-        origin,
-        plan.objective.worst_group_size,
-        every_sum=is_unevaluated(plan) or sites_remember(plan),
-    )
-    vouchers = max(2, (plan.secure_aggregation.colluders or 0) + 1)
-    continued = Continued(
-        journal.run_id,
-        training_run.rounds_done,
-        records.rounds_at_risk(training_run.rounds_done),
-        vouchers,
-        start.goes_on,
-        CANNOT_REPEAT if sites_remember(plan) else "",
-    )
+    records = _records(plan, paths, binding, journal)
     return Run(
         plan,
         binding.plan_digest,
@@ -157,12 +131,55 @@ def prepare(
         training_run,
         records,
         journal.last_sum_number,
-        continued if has_progress else None,
+        _continued(start, plan, journal, training_run, records) if has_progress else None,
         unfinished,
         opened,
         identity,
         Admission(FederationName(plan.federation.name), binding.plan_digest, roster, start.cert_folder),
         start.passphrase,
+    )
+
+
+def _checked_plan(start: Start) -> Plan:
+    """Return the plan, which this machine and these options can carry out."""
+    plan = load_plan(start.plan)
+    check_deployment(plan)
+    if start.goes_on and sites_remember(plan):
+        raise StateError(
+            f"--after-restore continue is not for this plan: {CANNOT_REPEAT}",
+            "put the newest copy of save/ back and start without it; the sites wait. Or begin a run with --fresh",
+        )
+    sites = len(plan.federation.collaborators)
+    of_sites = FILES_OF_A_SITE * sites
+    allow_open_files(of_sites + OTHER_FILES, of_sites + MIN_OPEN_FILES, f"the aggregator of {sites} collaborators")
+    return plan
+
+
+def _records(plan: Plan, paths: RunPaths, binding: InitialModel, journal: Journal) -> RunRecords:
+    """Return what writes the files of the run."""
+    origin = ModelOrigin.of_plan(plan, format_digest(binding.plan_digest), binding.schema, binding.initial_weights)
+    return RunRecords(
+        paths,
+        binding.layout,
+        journal,
+        origin,
+        plan.objective.worst_group_size,
+        every_sum=is_unevaluated(plan) or sites_remember(plan),
+    )
+
+
+def _continued(
+    start: Start, plan: Plan, journal: Journal, training_run: TrainingRun, records: RunRecords
+) -> Continued:
+    """Return how far the run has come, and how many sites have to say so before they are believed."""
+    vouchers = max(2, (plan.secure_aggregation.colluders or 0) + 1)
+    return Continued(
+        journal.run_id,
+        training_run.rounds_done,
+        records.rounds_at_risk(training_run.rounds_done),
+        vouchers,
+        start.goes_on,
+        CANNOT_REPEAT if sites_remember(plan) else "",
     )
 
 

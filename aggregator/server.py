@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from aggregator.address import Listen
+from aggregator.deadlines import StartTimer, clock_timer
 from aggregator.driver import RunDriver
 from aggregator.farewell import Farewell
 from aggregator.listening import listening
@@ -21,7 +22,6 @@ from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
 from aggregator.service import Service
 from aggregator.standing import ConnectionStanding
-from aggregator.timers import StartTimer, clock_timer
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from aggregator.upload_budget import UploadBudget
 from fedfair.aggregation.running_sum import PlainSum
@@ -79,36 +79,21 @@ async def serve(
         FedfairError: the address cannot be listened on.
     """
     protection = _protection(run)
-    federation = Federation(
-        run.plan,
-        run.training_run,
-        PlainSum,
-        run.plan_digest,
-        protection=protection,
-        last_sum_number=run.last_sum_number,
-        continued=run.continued,
-        unfinished=run.unfinished,
-        opened=run.opened,
-        clock=time.monotonic,
-    )
     shown = RenewableCertificate(run.identity)
-    standing = ConnectionStanding(run.admission, run.identity, shown, publish, run.passphrase)
     driver = RunDriver(
-        federation,
+        _federation(run, protection),
         run.training_run,
         run.records,
         publish,
         _farewell(run, farewell.seconds),
-        masked=protection is not None,
-        standing=standing,
-        model=_model_of(run),
         worst_group_size=run.plan.objective.worst_group_size,
+        masked=protection is not None,
+        certificates=ConnectionStanding(run.admission, run.identity, shown, publish, run.passphrase),
+        model=_model_of(run),
         start_timer=start_timer,
         finished=farewell.finished,
     )
-    specs = sum_specs(run.plan, run.layout, run.schema)
     vectors = frozenset[int]() if protection is None else protection.vector_lengths
-    budget = UploadBudget(max(*(spec.upload_bytes for spec in specs.values()), *vectors))
 
     stopped_by: list[str] = []
 
@@ -120,7 +105,7 @@ async def serve(
         publish(StopBegun(name))
 
     with closing(ReceivedLog(run, driver.stop)) as mirror:
-        service = Service(run.admission, driver, mirror, budget, vectors, limits)
+        service = Service(run.admission, driver.streams, mirror, _upload_budget(run, vectors), vectors, limits)
         # The socket is closed while signals are still taken: the second one of a request must not kill.
         with stopping(stop, tell):
             async with listening(service, shown, listen) as port:
@@ -130,6 +115,28 @@ async def serve(
     if ending.state is EndState.STOPPED and stopped_by:
         return replace(ending, signal_name=stopped_by[0])
     return ending
+
+
+def _federation(run: Run, protection: SecaggSession | None) -> Federation:
+    """Return the round rules of a run, as an earlier start has left it."""
+    return Federation(
+        run.plan,
+        run.training_run,
+        PlainSum,
+        run.plan_digest,
+        protection=protection,
+        last_sum_number=run.last_sum_number,
+        continued=run.continued,
+        unfinished=run.unfinished,
+        opened=run.opened,
+        clock=time.monotonic,
+    )
+
+
+def _upload_budget(run: Run, vectors: frozenset[int]) -> UploadBudget:
+    """Return the budget of bytes in the making; the longest upload of the plan fits in it."""
+    specs = sum_specs(run.plan, run.layout, run.schema)
+    return UploadBudget(max(*(spec.upload_bytes for spec in specs.values()), *vectors))
 
 
 def _farewell(run: Run, seconds: float | None) -> Farewell:

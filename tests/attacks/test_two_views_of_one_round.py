@@ -34,7 +34,7 @@ from fedfair.ids import FederationName, ParticipantId, parse_participant_id
 from fedfair.plan.approval import approve
 from fedfair.plan.loading import load_plan
 from fedfair.rounds.cohort_selection import CohortSelection
-from fedfair.rounds.events import SendSum
+from fedfair.rounds.events import Effect, SendSum
 from fedfair.rounds.secagg_session import SecaggSession
 from fedfair.rounds.sum_round import OutgoingMessage
 from fedfair.run.packed_state import pack_state
@@ -148,17 +148,21 @@ LIES: dict[str, Callable[[RunState], RunState]] = {
 
 def two_states(monkeypatch: pytest.MonkeyPatch, lie: Callable[[RunState], RunState]) -> None:
     """Show the target the true state of the run, and everybody else a false one with digests that fit it."""
-    send_sum, start_round = RunDriver._send_sum, SecaggSession.start_round
+    send, start_round = RunDriver._send, SecaggSession.start_round
     false: list[bytes] = []
 
-    def shown(self: RunDriver, effect: SendSum) -> None:
-        if effect.request.purpose is Purpose.TRAINING and effect.participant != TARGET:
+    async def shown(self: RunDriver, effect: Effect) -> None:
+        if (
+            isinstance(effect, SendSum)
+            and effect.request.purpose is Purpose.TRAINING
+            and effect.participant != TARGET
+        ):
             state = lie(self._training_run.state)
             false.append(state.digest(self._federation.steps._plan_digest))
             raw = b"".join(pack_state(state))
-            self._connections[effect.participant].publish(Broadcast(BroadcastKind.STATE, raw))
+            self.streams.connections[effect.participant].publish(Broadcast(BroadcastKind.STATE, raw))
             effect = replace(effect, state=false[-1])
-        send_sum(self, effect)
+        await send(self, effect)  # type: ignore[arg-type]  # an effect that sends
 
     def fitting(
         self: SecaggSession, request: SumRequest, subject: RoundSubject, clip: float, cohort: Iterable[int]
@@ -174,7 +178,7 @@ def two_states(monkeypatch: pytest.MonkeyPatch, lie: Callable[[RunState], RunSta
             found.append(SendTo(effect.member, start.encode()))
         return found
 
-    monkeypatch.setattr(RunDriver, "_send_sum", shown)
+    monkeypatch.setattr(RunDriver, "_send", shown)
     monkeypatch.setattr(SecaggSession, "start_round", fitting)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from aggregator.address import Listen
+from aggregator.deadlines import clock_timer
 from aggregator.outcome import Ending, write_result
 from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve
-from aggregator.timers import clock_timer
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, Link
@@ -61,7 +61,7 @@ class HeldDeadlines:
         self._passing: set[DeadlineKind] = set()
 
     def start(self, token: DeadlineToken, seconds: float, passed: Callable[[], None]) -> asyncio.TimerHandle:
-        """Start a deadline, as `aggregator.timers.StartTimer` says."""
+        """Start a deadline, as `aggregator.deadlines.StartTimer` says."""
         if seconds == 0.0 or token.kind in self._passing:
             return clock_timer(token, 0.0, passed)
         handle = clock_timer(token, 10.0 * PATIENCE, passed)

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 import torch
 
-from aggregator.driver import RunDriver
+from aggregator.streams import Streams
 from collaborator.worker import Worker
 from fedfair.cli.loopback import prepare
 from fedfair.errors import FedfairError
@@ -72,14 +72,14 @@ def test_an_upload_that_breaks_off_on_its_way_is_in_no_sum_until_it_comes_whole(
     plan["task"] = {**plan["task"], "model": {"name": "mlp", "hidden": [HIDDEN]}}  # type: ignore[dict-item]
     workspace = prepare(tmp_path, plan)
     begun: list[ArrivingVector] = []
-    arriving = RunDriver.arriving
+    arriving = Streams.arriving
 
-    async def seen(self: RunDriver, *about: object) -> ArrivingVector | None:
+    async def seen(self: Streams, *about: object) -> ArrivingVector | None:
         found = await arriving(self, *about)  # type: ignore[arg-type]
         begun.extend(() if found is None else (found,))
         return found
 
-    monkeypatch.setattr(RunDriver, "arriving", seen)
+    monkeypatch.setattr(Streams, "arriving", seen)
     first, *others = workspace.collaborators
 
     async def one_breaks_off(federation: Federation) -> None:

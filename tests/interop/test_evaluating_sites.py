@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from aggregator.driver import RunDriver
+from aggregator.streams import Streams
 from collaborator.known_models import ModelPlaces, approve_model, read_model
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.cli.loopback import Workspace, prepare
@@ -127,12 +127,12 @@ def test_an_aggregator_that_calls_training_an_evaluation_gets_no_update_of_anybo
     # Everybody has approved the model that the liar's run begins with, so that nobody refuses for the lack of it.
     begun_with = workspace.folder / "save" / "init.safetensors"
     announced = identity_of(workspace, begun_with)
-    honest = RunDriver.welcome
+    honest = Streams.welcome
 
-    def lie(driver: RunDriver) -> Welcome:
-        return replace(honest(driver), evaluation_only=True, model=announced)
+    def lie(streams: Streams) -> Welcome:
+        return replace(honest(streams), evaluation_only=True, model=announced)
 
-    monkeypatch.setattr(RunDriver, "welcome", lie)
+    monkeypatch.setattr(Streams, "welcome", lie)
 
     async def lied_to(federation: Federation) -> None:
         for name in NAMES:
@@ -158,12 +158,12 @@ def test_an_aggregator_that_announces_one_saved_model_gets_no_evaluation_of_anot
     known, other = (workspace.folder / "save" / name for name in ("last.safetensors", "other.safetensors"))
     write_moved(workspace, known, other)
     announced = identity_of(workspace, known)
-    honest = RunDriver.welcome
+    honest = Streams.welcome
 
-    def lie(driver: RunDriver) -> Welcome:
-        return replace(honest(driver), model=announced)
+    def lie(streams: Streams) -> Welcome:
+        return replace(honest(streams), model=announced)
 
-    monkeypatch.setattr(RunDriver, "welcome", lie)
+    monkeypatch.setattr(Streams, "welcome", lie)
     # The state with the other model is sent before every request.
     monkeypatch.setattr(StateSteps, "is_present", lambda *_: False)
 

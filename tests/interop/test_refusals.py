@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from aggregator.driver import RunDriver
+from aggregator.streams import Streams
 from collaborator.link import Address
 from collaborator.preparation import find_site, keep_policy, make_ready
 from collaborator.withdrawal import withdraw
@@ -182,14 +182,14 @@ def test_an_aggregator_that_lies_about_the_run_is_told_why_a_site_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=2))
-    honest = RunDriver.welcome
+    honest = Streams.welcome
 
-    def lying(self: RunDriver) -> Welcome:
+    def lying(self: Streams) -> Welcome:
         return replace(honest(self), rounds_total=10**9)
 
     async def one_leaves(federation: Federation) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(RunDriver, "welcome", lying)
+            patched.setattr(Streams, "welcome", lying)
             with pytest.raises(RemoteProtocolError, match="announces 1000000000 rounds, the plan has 2"):
                 await federation.take_part("clinic-c")
         await federation.watching.until_said(
