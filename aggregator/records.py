@@ -44,8 +44,8 @@ from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.document import to_text as result_text
 from fedfair.results.parts import Departure, LateSite
 from fedfair.rounds.events import CaughtUp, CheckpointKind, Clipping, Departed, LeftBehind, UnfinishedSum
+from fedfair.rounds.slowness.stragglers import NOT_TIMED, SumPace
 from fedfair.rounds.state_steps import LastOpened
-from fedfair.rounds.stragglers import NOT_TIMED, SumPace
 from fedfair.run.packed_state import pack_state
 from fedfair.run.saved_model import ModelOrigin, RunModel, save_model, saved_of
 from fedfair.run.snapshot import known_sha256

@@ -26,7 +26,7 @@ from fedfair.news.run import EntryRefused, InvitationDeclined, SentAway, StreamE
 from fedfair.rounds.events import Connected, Departed, Disconnected, Event, Misbehaved
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.federation import Federation
-from fedfair.rounds.steadiness import Steadiness
+from fedfair.rounds.slowness.steadiness import Steadiness
 from fedfair.secagg.arriving import ArrivingVector
 from fedfair.wire.frames import Chunk, Refused, TrustUpdate, Welcome
 

@@ -13,7 +13,7 @@ from fedfair.news.event import LogLevel, News, json_value
 from fedfair.results.costs import SumCost
 from fedfair.results.document import Json
 from fedfair.results.loss_text import loss_text
-from fedfair.rounds.stragglers import SumPace
+from fedfair.rounds.slowness.stragglers import SumPace
 from fedfair.run.progress import Progress
 from fedfair.statistics.table import Purpose
 from fedfair.watching.run_status import (

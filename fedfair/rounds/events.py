@@ -93,7 +93,7 @@ class Connected:
 class Disconnected:
     """The stream of a connected or refused collaborator ended.
 
-    `steady` is False where its streams never last (`steadiness`): nobody waits for its return.
+    `steady` is False where its streams never last (`slowness.steadiness`): nobody waits for its return.
     """
 
     participant: ParticipantId

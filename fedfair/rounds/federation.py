@@ -49,14 +49,14 @@ from fedfair.rounds.events import (
 )
 from fedfair.rounds.exit_reasons import ExitReason
 from fedfair.rounds.gathering import Gathering
-from fedfair.rounds.late_members import LateMembers
 from fedfair.rounds.liars import Liars
 from fedfair.rounds.lost_sums import LostSums
 from fedfair.rounds.membership import Membership, Presence
 from fedfair.rounds.phases import PHASES, Phase
 from fedfair.rounds.run_under_way import RunUnderWay
+from fedfair.rounds.slowness.late_members import LateMembers
+from fedfair.rounds.slowness.stragglers import SumPace
 from fedfair.rounds.state_steps import LastOpened, StateSteps
-from fedfair.rounds.stragglers import SumPace
 from fedfair.rounds.sum_round import MemberStanding, Step
 from fedfair.rounds.summing import Summing
 

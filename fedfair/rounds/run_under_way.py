@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from fedfair.rounds.cohort_selection import CohortSelection
     from fedfair.rounds.deadlines import Deadlines
     from fedfair.rounds.exit_reasons import ExitReason
-    from fedfair.rounds.late_members import LateMembers
     from fedfair.rounds.liars import Liars
     from fedfair.rounds.lost_sums import LostSums
     from fedfair.rounds.membership import Membership
     from fedfair.rounds.secagg_session import SecaggSession
+    from fedfair.rounds.slowness.late_members import LateMembers
     from fedfair.rounds.state_steps import StateSteps
     from fedfair.rounds.sum_round import SumRound
     from fedfair.run.training_run import TrainingRun

@@ -19,7 +19,7 @@ from fedfair.errors import UnreachableError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.news.repetition import MAX_REASONS
-from fedfair.rounds.steadiness import SHORT_STREAMS
+from fedfair.rounds.slowness.steadiness import SHORT_STREAMS
 from fedfair.wire.frames import Refused, Welcome
 from fedfair.wire.limits import MAX_CHECK_BYTES
 from fedfair.wire.service import CHECK, PARTICIPATE

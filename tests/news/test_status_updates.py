@@ -15,7 +15,7 @@ from fedfair.news.processors import COALESCED, MANY_AWAITED, StatusKeeper
 from fedfair.results.costs import SumCost
 from fedfair.results.own_figures import OwnFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
-from fedfair.rounds.stragglers import SumPace
+from fedfair.rounds.slowness.stragglers import SumPace
 from fedfair.run.progress import Progress
 from fedfair.statistics.table import Purpose
 from fedfair.watching.run_status import (

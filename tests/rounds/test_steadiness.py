@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedfair.ids import ParticipantId
-from fedfair.rounds.steadiness import LASTING_SECONDS, PROBATION_SECONDS, SHORT_STREAMS, Steadiness
+from fedfair.rounds.slowness.steadiness import LASTING_SECONDS, PROBATION_SECONDS, SHORT_STREAMS, Steadiness
 
 A, B = ParticipantId("clinic-a"), ParticipantId("clinic-b")
 

@@ -8,7 +8,7 @@ from fedfair.ids import ParticipantId, SumNumber
 from fedfair.rounds import events
 from fedfair.rounds.events import DeadlineKind
 from fedfair.rounds.phases import Phase
-from fedfair.rounds.stragglers import (
+from fedfair.rounds.slowness.stragglers import (
     AWAY_SHARE,
     AWAY_WAITS,
     FACTOR,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fedfair.plan.derived import is_masked, quorum
 from fedfair.rounds.events import CancelDeadline, CaughtUp, DeadlineKind, LeftBehind, SetDeadline, Unawaited
 from fedfair.rounds.membership import Presence
-from fedfair.rounds.stragglers import Question, Stragglers
+from fedfair.rounds.slowness.stragglers import Question, Stragglers
 
 if TYPE_CHECKING:
     from fedfair.aggregation.requests import SumRequest
