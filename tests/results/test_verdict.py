@@ -16,7 +16,7 @@ from fedfair.results.document import ResultDocument, to_json
 from fedfair.results.reading import parse_result
 from fedfair.results.risks import Moment, PastRisk, ReportedGroupRisk, SplitRisk
 from fedfair.results.served_groups import served_groups
-from fedfair.results.training_trend import Evaluated
+from fedfair.results.training_trend import Evaluated, TrainingTrend, Trend
 from fedfair.results.verdict import (
     Aim,
     Comparison,
@@ -26,7 +26,7 @@ from fedfair.results.verdict import (
     compare,
     state_of,
 )
-from fedfair.results.verdict_words import UNEVALUATED, Known, worded
+from fedfair.results.verdict_words import UNEVALUATED, Known, _said_all, worded
 from tests import plans
 from tests.result_files import small
 
@@ -468,3 +468,23 @@ def test_replaced_losses_prove_nothing_of_the_mean() -> None:
     returned = ReturnedEvaluation(held, held, {}, replaced=2)
     comparison = compare(AIM, None, start_of_number(2.0, 0.0), returned)
     assert ("r_squared", "test", "target_mean", False) in found(comparison)
+
+
+@pytest.mark.parametrize(
+    ("trend", "says"),
+    [
+        (Trend.RISING, "rose"),
+        (Trend.FALLING, "still falling"),
+        (Trend.STILL, "hardly moved"),
+        (Trend.FLAT, "flat"),
+        (Trend.UNKNOWN, None),
+    ],
+)
+def test_how_training_went_is_said_with_both_figures(trend: Trend, says: str | None) -> None:
+    seen = TrainingTrend(trend, Evaluated(3, 0.5), Evaluated(9, 0.25))
+    found = _said_all("trend", 0.1, trend=seen, minimised="The objective", too_small=False)
+    assert len(found) == (says is not None)
+    for sentence in found:
+        assert says is not None
+        assert says in sentence
+        assert "0.500 after round 3, 0.250 after round 9" in sentence
