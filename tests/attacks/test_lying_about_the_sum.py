@@ -243,7 +243,7 @@ def test_the_tags_of_survivors_add_up_to_the_tag_of_their_sum(
     assert set(wire.accepted) == {1, 2, 3, 4, 5}
     told = wire.server.announcement
     assert told is not None
-    message, due = OpenedMessage.decode(told.message), wire.sites[1]._due
+    message, due = OpenedMessage.decode(told.message), wire.sites[1]._acceptance.due
     assert due.key is not None
     words = np.frombuffer(message.header, "<u8").copy()
     body = unpack_signed(np.frombuffer(told.vector, np.uint8), ring_bits, length)

@@ -7,7 +7,7 @@ No lie is needed: the plan lets a sum go on without a site. So the sites have to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,14 @@ import yaml
 
 from aggregator.outcome import Ending
 from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.running_sum import RunningSum
+from fedfair.aggregation.spec import SumSpec
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.ids import ParticipantId, SumNumber
+from fedfair.ids import ParticipantId
 from fedfair.policy.plan_check import PolicyError
+from fedfair.rounds import summing
 from fedfair.rounds.cohort_selection import CohortSelection
-from fedfair.rounds.federation import Federation as Rounds
+from fedfair.rounds.run_under_way import RunUnderWay
 from fedfair.rounds.sum_round import SumRound
 from fedfair.statistics.table import Purpose
 from tests.attacks.test_two_views_of_one_round import NAMES, TARGET, Spy, difference_error, lying_plan
@@ -40,11 +43,13 @@ def prepared(folder: Path) -> Workspace:
 
 
 def leave_out_in_round_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    take, sum_round, asked = CohortSelection.take, Rounds._sum_round, list[SumRequest]()
+    take, sum_round, asked = CohortSelection.take, summing._begun, list[SumRequest]()
 
-    def noted(self: Rounds, number: SumNumber, request: SumRequest) -> SumRound:
+    def noted(
+        run: RunUnderWay, quorum: int, make_sum: Callable[[SumSpec], RunningSum], request: SumRequest
+    ) -> SumRound:
         asked.append(request)
-        return sum_round(self, number, request)
+        return sum_round(run, quorum, make_sum, request)
 
     def chosen(self: CohortSelection, resting: Collection[ParticipantId] = ()) -> tuple[ParticipantId, ...]:
         everybody = take(self, resting)
@@ -52,7 +57,7 @@ def leave_out_in_round_two(monkeypatch: pytest.MonkeyPatch) -> None:
         leaves = last.purpose is Purpose.TRAINING and last.round == 2
         return tuple(who for who in everybody if who != TARGET) if leaves else everybody
 
-    monkeypatch.setattr(Rounds, "_sum_round", noted)
+    monkeypatch.setattr(summing, "_begun", noted)
     monkeypatch.setattr(CohortSelection, "take", chosen)
 
 

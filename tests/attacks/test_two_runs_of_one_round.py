@@ -8,7 +8,7 @@ run begins in the same state, which the plan gives, so the second sum is about a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,13 @@ import torch
 import yaml
 
 from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.running_sum import RunningSum
+from fedfair.aggregation.spec import SumSpec
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.ids import ParticipantId, SumNumber
+from fedfair.ids import ParticipantId
+from fedfair.rounds import summing
 from fedfair.rounds.cohort_selection import CohortSelection
-from fedfair.rounds.federation import Federation as Rounds
+from fedfair.rounds.run_under_way import RunUnderWay
 from fedfair.rounds.sum_round import SumRound
 from fedfair.statistics.table import Purpose
 from tests.attacks.test_two_views_of_one_round import NAMES, TARGET, Spy, difference_error, lying_plan
@@ -43,11 +46,13 @@ def two_runs(
         evaluated: whether the model before round 1 is evaluated for everybody in the second run too; otherwise
             nobody evaluates it, and the state before round 1 has another digest than in the first run.
     """
-    take, sum_round, refusals, asked = CohortSelection.take, Rounds._sum_round, list[str](), list[Purpose]()
+    take, sum_round, refusals, asked = CohortSelection.take, summing._begun, list[str](), list[Purpose]()
 
-    def noted(self: Rounds, number: SumNumber, request: SumRequest) -> SumRound:
+    def noted(
+        run: RunUnderWay, quorum: int, make_sum: Callable[[SumSpec], RunningSum], request: SumRequest
+    ) -> SumRound:
         asked.append(request.purpose)
-        return sum_round(self, number, request)
+        return sum_round(run, quorum, make_sum, request)
 
     def leave_out(self: CohortSelection, resting: Collection[ParticipantId] = ()) -> tuple[ParticipantId, ...]:
         if not spy.opened or (evaluated and asked[-1] is not Purpose.TRAINING):
@@ -67,7 +72,7 @@ def two_runs(
             site.cancel()
         await asyncio.gather(*sites, federation.serving, return_exceptions=True)
 
-    monkeypatch.setattr(Rounds, "_sum_round", noted)
+    monkeypatch.setattr(summing, "_begun", noted)
     monkeypatch.setattr(CohortSelection, "take", leave_out)
     for fresh in (False, True):
         assert refusals == []
