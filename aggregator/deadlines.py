@@ -21,7 +21,7 @@ def clock_timer(_token: DeadlineToken, seconds: float, passed: Callable[[], None
     return asyncio.get_running_loop().call_later(seconds, passed)
 
 
-class Deadlines:
+class DeadlineTimers:
     """The deadlines that are set.
 
     Args:

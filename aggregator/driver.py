@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from aggregator.deadlines import Deadlines, StartTimer, clock_timer
+from aggregator.deadlines import DeadlineTimers, StartTimer, clock_timer
 from aggregator.farewell import NO_FAREWELL, EndOfRun, Farewell
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords
@@ -99,7 +99,7 @@ class RunDriver:
         self._masked = masked
         self._finished = finished
         self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
-        self._deadlines = Deadlines(start_timer)
+        self._deadlines = DeadlineTimers(start_timer)
         self._reports = SumReports(federation, records, publish, worst_group_size)
         self._sender = Sender(training_run, records, self._reports)
         self._end = EndOfRun(farewell, records, publish)

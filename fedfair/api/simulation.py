@@ -63,20 +63,6 @@ class SimulatedFederation:
         plan: by which it ran.
         result: the same figures as in the file `result.json`: risks by split and group size, the verdict, the
             costs.
-
-    Example:
-        >>> import numpy, fedfair
-        >>> draw = numpy.random.default_rng(0)
-        >>> def clinic(records):
-        ...     features = draw.normal(size=(records, 3))
-        ...     return features, (features[:, 0] + 0.1 * draw.normal(size=records) > 0).astype(int)
-        >>> sites = {"clinic-a": clinic(80), "clinic-b": clinic(50)}
-        >>> outcome = fedfair.simulate(sites, objective={"worst_group_size": 0.2}, training={"rounds": 50})
-        >>> outcome.result.verdict.state
-        'fine'
-        >>> risks = outcome.evaluate(*clinic(200), group_sizes=[0.2])
-        >>> risks.by_group_size[0.2].worst > risks.mean
-        True
     """
 
     plan: Plan
@@ -236,6 +222,20 @@ def simulate(
         PlanError: the plan or a section breaks a rule; the message tells all faults.
         DataError: records are missing, or are no numbers of one shape; the message names the site.
         TrainingError: training left the finite numbers.
+
+    Example:
+        >>> import numpy, fedfair
+        >>> draw = numpy.random.default_rng(0)
+        >>> def clinic(records):
+        ...     features = draw.normal(size=(records, 3))
+        ...     return features, (features[:, 0] + 0.1 * draw.normal(size=records) > 0).astype(int)
+        >>> sites = {"clinic-a": clinic(80), "clinic-b": clinic(50)}
+        >>> outcome = fedfair.simulate(sites, objective={"worst_group_size": 0.2}, training={"rounds": 50})
+        >>> outcome.result.verdict.state
+        'fine'
+        >>> risks = outcome.evaluate(*clinic(200), group_sizes=[0.2])
+        >>> risks.by_group_size[0.2].worst > risks.mean
+        True
     """
     made, root = _federation(source, plan, workspace, sections)
     made, held = _begun(made, root, initial_model)

@@ -85,7 +85,7 @@ class Commands(LazyGroup):
         "migrate": Entry(
             "fedfair.cli.migrate",
             "app",
-            "Turn a workspace of another system into fedfair's files. Its code is read and never run.",
+            "Turn a workspace of another system into fedfair's files. Its code is neither read nor run.",
         ),
         "certs": Entry(
             "fedfair.cli.certs",

@@ -103,7 +103,7 @@ def test_check_says_how_many_sites_masks_are_good_for_and_refuses_more() -> None
     path.write_text(yaml.safe_dump(plan))
     output = " ".join(run("check").split())
     assert "at most 1000 sites can add under masks; with 1000, a site sends 5.5 kB a round" in output
-    assert "to set up a session the aggregator carries 255.8 MB and a site computes for some 400 ms" in output
+    assert "to set up a session the aggregator carries 37.6 MB and a site computes for some 29 ms" in output
     assert "each shares masks with 40 others, 22 of these and itself open its mask" in output
     assert json.loads(run("check", "--json"))["masks"].startswith("at most 1000 sites can add under masks")
     plan["federation"]["collaborators"].append("clinic-1000")

@@ -8,6 +8,7 @@ import csv
 import gzip
 import math
 import re
+import zlib
 from dataclasses import dataclass, field
 
 from fedfair.plan.csv_table import CsvData
@@ -28,7 +29,10 @@ class Read:
 
 def read_slowly(content: bytes, spec: CsvData, path_is_packed: bool = False) -> Read:
     """Return the records of a file whose label is a class."""
-    header, rows = _table(gzip.decompress(content) if path_is_packed else content, spec)
+    try:
+        header, rows = _table(gzip.decompress(content) if path_is_packed else content, spec)
+    except (OSError, EOFError, zlib.error) as error:  # no whole gzip file
+        raise RefusedError from error
     for name in (*spec.answer_columns, *_listed(spec), *spec.categorical, *spec.rows, *spec.keep):
         if name not in header:
             raise RefusedError
