@@ -30,7 +30,7 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import (
     PrivacyLevel,
     earlier_plans,
-    keeps_own_thresholds,
+    keeps_site_thresholds,
     privacy_level,
     returns_tail,
     rounds_before,
@@ -275,7 +275,7 @@ def _check_remembered(
     if counted is None:
         return
     number = round_of(counted, plan.federation.collaborators, participant)
-    length = 0 if keeps_own_thresholds(plan) else dimension
+    length = 0 if keeps_site_thresholds(plan) else dimension
     if number != NEVER and EarlierVariates(state_folder, participant, plan, length, begun).found(number) is None:
         raise StateError(
             f"{participant} has lost what it kept of round {number}, which the run that goes on counts",

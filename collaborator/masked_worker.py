@@ -66,9 +66,9 @@ from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
-from fedfair.training.local_change import LocalChange
+from fedfair.terms.at_sites import NOTHING, Remembered, SiteMemory
+from fedfair.terms.local_change import LocalChange
 from fedfair.training.masked_update import header_update, noised_update, training_update
-from fedfair.training.site_memory import Remembered, SiteMemory
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
@@ -91,7 +91,7 @@ class MaskedTask(PlainTask, Protocol):
         model: GlobalModel,
         round_number: RoundNumber,
         attempt: int,
-        remembered: Remembered | None = None,
+        remembered: Remembered = NOTHING,
     ) -> LocalChange | None:
         """Return what this round's local steps change, whatever the values are; None without training records."""
 

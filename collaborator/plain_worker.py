@@ -24,7 +24,7 @@ from fedfair.policy.refusal_reasons import reason_for
 from fedfair.run.opened_totals import decode_totals
 from fedfair.run.replica import OutOfStepError
 from fedfair.statistics.table import Purpose
-from fedfair.training.site_memory import Remembered, SiteMemory
+from fedfair.terms.at_sites import NOTHING, Remembered, SiteMemory
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
@@ -37,7 +37,7 @@ class PlainTask(ScaledTask, Protocol):
     """The task that computes: `training.client.TrainingClient`."""
 
     def contribution(
-        self, request: SumRequest, model: GlobalModel, remembered: Remembered | None = None
+        self, request: SumRequest, model: GlobalModel, remembered: Remembered = NOTHING
     ) -> Contribution:
         """Return what this site adds to the requested sum."""
 

@@ -105,7 +105,7 @@ class AlgorithmFacts:
         centralised: whether it trains on pooled records, as a reference.
         mean_of_changes: whether a round moves the model by the mean of the sites' changes and by nothing else.
         threshold: whether local steps follow the tail of the losses above a threshold that moves.
-        own_thresholds: whether every site keeps a threshold of its own from round to round.
+        site_thresholds: whether every site keeps a threshold of its own from round to round.
         work: what a round's local work may be.
         options: which of `OptionsSection` it takes.
     """
@@ -121,7 +121,7 @@ class AlgorithmFacts:
     centralised: bool = False
     mean_of_changes: bool = False
     threshold: bool = False
-    own_thresholds: bool = False
+    site_thresholds: bool = False
     work: Literal["one step", "steps", "any"] = "any"
     options: tuple[str, ...] = ()
 
@@ -233,7 +233,7 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         kinds=("update-sums",),
         deployed=True,
         threshold=True,
-        own_thresholds=True,
+        site_thresholds=True,
     ),
     "erm": AlgorithmFacts(
         title="ERM",

@@ -113,14 +113,14 @@ def is_unevaluated(plan: Plan) -> bool:
 # ------------------------------------------------------------------ what is learnt and told
 
 
-def keeps_own_thresholds(plan: Plan) -> bool:
+def keeps_site_thresholds(plan: Plan) -> bool:
     """Return whether every site keeps a threshold of its own, and none is shared."""
-    return ALGORITHMS[plan.training.algorithm].own_thresholds
+    return ALGORITHMS[plan.training.algorithm].site_thresholds
 
 
 def sites_remember(plan: Plan) -> bool:
     """Return whether sites keep something of a round, which counts where the state says that their sum did."""
-    return plan.training.control_variates or keeps_own_thresholds(plan)
+    return plan.training.control_variates or keeps_site_thresholds(plan)
 
 
 def learns_threshold(plan: Plan) -> bool:

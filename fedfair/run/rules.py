@@ -49,7 +49,7 @@ from fedfair.plan.derived import (
     carries_scaling,
     is_unevaluated,
     keeps_best,
-    keeps_own_thresholds,
+    keeps_site_thresholds,
     learns_threshold,
     protects_records,
     standardises,
@@ -127,7 +127,7 @@ class RunRules:
         # Noise for whole collaborators clips model and threshold together, and has no bound of its own.
         self._threshold_limit = math.inf if is_unevaluated(plan) else threshold_limit(plan, schema.classes)
         # Noised counts are in every bin; where sites have thresholds of their own, there is none to bound.
-        self._is_bounded = learns_threshold(plan) and not (self._is_noised or keeps_own_thresholds(plan))
+        self._is_bounded = learns_threshold(plan) and not (self._is_noised or keeps_site_thresholds(plan))
         self._units = summed_units(plan.task.loss, schema)
         self._specs = sum_specs(plan, layout, schema)
         self.evaluator = Evaluator.from_plan(plan, schema)

@@ -25,9 +25,9 @@ from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.secagg.fixedpoint import SizeReport, clipped_values, size_histogram
+from fedfair.terms.at_sites import NOTHING, Remembered, SiteMemory
+from fedfair.terms.local_change import weighted
 from fedfair.training.client import TrainingClient
-from fedfair.training.local_change import weighted
-from fedfair.training.site_memory import Remembered, SiteMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +201,10 @@ class LoopClients:
         numbers = (task.noised_numbers(model, request.round, request.attempt) for task in self._tasks)
         return functools.reduce(operator.add, numbers)
 
-    def _remembered(self, task: TrainingClient, request: SumRequest, model: GlobalModel) -> Remembered | None:
-        """Return what a member's steps need of earlier rounds; None where they need nothing."""
+    def _remembered(self, task: TrainingClient, request: SumRequest, model: GlobalModel) -> Remembered:
+        """Return what a member's steps need of earlier rounds."""
         if self._memories is None or not request.purpose.statistic.is_round:
-            return None
+            return NOTHING
         return self._memories[task.participant].correction(request, model, task.training_weight)
 
     def _note(self, task: TrainingClient, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:

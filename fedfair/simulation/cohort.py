@@ -18,13 +18,13 @@ from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.simulation.vectorised.private_clients import PrivateClients
 from fedfair.tables.dataset import Splits
+from fedfair.terms.at_sites import SiteMemory, site_memory
 from fedfair.terms.variates.site import VariatesInMemory
 from fedfair.training.assembly import local_steps
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import PrivateStepping, simulated_protection
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import LocalSteps
-from fedfair.training.site_memory import SiteMemory, site_memory
 
 Steps: TypeAlias = LocalSteps | PrivateStepping
 Cohort: TypeAlias = LoopClients | VectorisedClients | PrivateClients

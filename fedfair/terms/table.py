@@ -11,7 +11,7 @@ from typing import Any
 
 from fedfair.aggregation.header import Field, Header, Number
 from fedfair.aggregation.training_sum import WEIGHTS, Divisor, training_header
-from fedfair.plan.derived import is_masked, keeps_own_thresholds
+from fedfair.plan.derived import is_masked, keeps_site_thresholds
 from fedfair.plan.schema import Plan
 from fedfair.terms.clip import state as clip
 from fedfair.terms.group_weights import section as group_section
@@ -32,8 +32,15 @@ TERMS = (
         (variates.SLOT_NAME, variates.SLOT),
         variate_section.fields,
         shown=variate_section.shown,
+        at_sites=True,
     ),
-    StepTerm("site_thresholds", keeps_own_thresholds, site_thresholds.rule, (variates.SLOT_NAME, variates.SLOT)),
+    StepTerm(
+        "site_thresholds",
+        keeps_site_thresholds,
+        site_thresholds.rule,
+        (variates.SLOT_NAME, variates.SLOT),
+        at_sites=True,
+    ),
     StepTerm(
         "group_weights",
         group_section.applies,
@@ -41,8 +48,9 @@ TERMS = (
         ("groups", groups.SLOT),
         group_section.fields,
         shown=group_section.shown,
+        at_sites=True,
     ),
-    StepTerm("loss_powers", powers.applies, fields=powers.fields, divisor=powers.DIVISOR),
+    StepTerm("loss_powers", powers.applies, fields=powers.fields, divisor=powers.DIVISOR, at_sites=True),
     StepTerm("clip", is_masked, clip.rule, ("clip", clip.SLOT)),
     # Of those that read the summed change the last, because it may use up its memory.
     StepTerm("server_step", lambda _: True, server_step.rule, (server_step.SLOT_NAME, server_step.SLOT)),

@@ -50,10 +50,10 @@ from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
+from fedfair.terms.at_sites import NOTHING, FinishedRound, Remembered, site_terms
 from fedfair.terms.drift import Drift
+from fedfair.terms.local_change import LocalChange, weighted
 from fedfair.terms.table import training_layout
-from fedfair.terms.variates.site import Correction
-from fedfair.training.algorithm_terms import AlgorithmTerms
 from fedfair.training.assembly import local_steps, objective_of
 from fedfair.training.batches import batch_indices
 from fedfair.training.device import SplitRecords, plain_arithmetic
@@ -61,12 +61,10 @@ from fedfair.training.dp_sgd import PoissonBatches, PrivateStepping, RecordProte
 from fedfair.training.dp_statistics import noised_column_sums, noised_evaluation_header
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan
-from fedfair.training.local_change import LocalChange, weighted
 from fedfair.training.local_sgd import Batch, LocalSteps
 from fedfair.training.model_draws import model_draws
 from fedfair.training.model_faults import training_faults
 from fedfair.training.placed_records import placed_records
-from fedfair.training.site_memory import OwnStart, Remembered
 from fedfair.training.statistics import (
     evaluation_header,
     fill_row,
@@ -134,21 +132,22 @@ class TrainingClient:
         self.scaling: FeatureScaling | None = None
         self._masked = masked
         self._threshold_limit = threshold_limit(plan, splits.train.schema.classes)
-        self._terms = AlgorithmTerms(plan, splits.train)
+        self._terms = site_terms(plan, splits.train)
+        self._header = training_layout(plan, splits.train.schema.classes)
         self._queried: tuple[bytes, SiteLosses, int] | None = None
         self._judged = b""  # digest of the model that `last_losses` are of
         self.last_losses: SiteLosses = {}
         self.last_fault = ""
 
     def contribution(
-        self, request: SumRequest, model: GlobalModel, remembered: Remembered | None = None
+        self, request: SumRequest, model: GlobalModel, remembered: Remembered = NOTHING
     ) -> Contribution:
         """Return what this site adds to the requested sum over the broadcast model.
 
         Args:
             request: the sum.
             model: the model.
-            remembered: what this site has kept of earlier rounds and its steps need; None where it keeps nothing.
+            remembered: what this site has kept of earlier rounds and its steps need.
         """
         computed: Mapping[Purpose, Callable[[], Contribution]] = {
             Purpose.TRAINING: lambda: self.training_contribution(
@@ -214,7 +213,7 @@ class TrainingClient:
         model: GlobalModel,
         round_number: RoundNumber,
         attempt: int,
-        remembered: Remembered | None = None,
+        remembered: Remembered = NOTHING,
     ) -> Contribution:
         """Return w, w * change of c, and w * change of theta, after this round's local steps.
 
@@ -223,8 +222,7 @@ class TrainingClient:
         """
         change = self.bounded_change(model, round_number, attempt, remembered)
         if change is None:
-            layout = training_layout(self._plan, self._splits.train.schema.classes)
-            return Contribution(layout.zeros(), np.zeros_like(model.vector))
+            return Contribution(self._header.zeros(), np.zeros_like(model.vector))
         return weighted(change)
 
     def bounded_change(
@@ -232,7 +230,7 @@ class TrainingClient:
         model: GlobalModel,
         round_number: RoundNumber,
         attempt: int,
-        remembered: Remembered | None = None,
+        remembered: Remembered = NOTHING,
     ) -> LocalChange | None:
         """Return `training_change` with the change of c clipped to `derived.threshold_limit`.
 
@@ -258,16 +256,15 @@ class TrainingClient:
         if change is None:
             return None
         threshold = float(np.clip(change.threshold, -self._threshold_limit, self._threshold_limit))
-        return self._terms.finished(
-            replace(change, threshold=threshold), model, round_number, remembered, losses, self.loss_unit
-        )
+        about = FinishedRound(model, round_number, remembered, losses, self.loss_unit)
+        return self._finished(replace(change, threshold=threshold), about)
 
     def summable_change(
         self,
         model: GlobalModel,
         round_number: RoundNumber,
         attempt: int,
-        remembered: Remembered | None = None,
+        remembered: Remembered = NOTHING,
     ) -> LocalChange | None:
         """Return `training_change` for a masked sum, which this site never leaves because of a value.
 
@@ -287,9 +284,8 @@ class TrainingClient:
             self.last_fault = fault.diagnostics()
             zeros = np.zeros_like(model.vector)
             # Under noise nothing is counted: what became of single records would need noise of its own.
-            new = remembered.new_weight if isinstance(remembered, Correction) else None
             change = self._noise_alone(model, round_number, attempt) or LocalChange(
-                self.training_weight, 0.0, zeros, zeros.size + 1, new
+                self.training_weight, 0.0, zeros, zeros.size + 1, remembered.further, self._header
             )
         if change is None:
             return None
@@ -302,19 +298,25 @@ class TrainingClient:
                 f"{unsound} values of this site's change are NaN, infinite or beyond their bound; they were "
                 "replaced and counted -> lower learning_rate, or look for missing or extreme values in the data"
             )
-        if self._terms.weighs_losses and _count_unsound(change.model):
+        if any(term.whole for term in self._terms) and _count_unsound(change.model):
             # The curvature is of the whole change, so none of it counts where it is not known.
             change.model.fill(0.0)
             replaced += change.model.size
         change = replace(change, threshold=threshold, replaced=change.replaced + replaced + beyond)
-        return self._terms.finished(change, model, round_number, remembered, losses, self.loss_unit)
+        return self._finished(change, FinishedRound(model, round_number, remembered, losses, self.loss_unit))
+
+    def _finished(self, change: LocalChange, about: FinishedRound) -> LocalChange:
+        """Return what the sum takes of a change, whose memory it may take."""
+        for term in self._terms:
+            change = term.finished(change, about)
+        return change
 
     def _own_losses(self, model: GlobalModel, number: RoundNumber) -> tuple[NDArray[np.floating] | None, int]:
         """Return the losses of the training records, array (n,), and how many of them had to be replaced.
 
         The losses are None in a round whose sum tells nothing of them, and without training records.
         """
-        if not self.training_records or not self._terms.takes_losses(number):
+        if not self.training_records or not any(term.takes_losses(number) for term in self._terms):
             return None, 0
         losses, replaced = self.summable_losses(model, ("train",))
         return losses["train"].values, replaced
@@ -362,7 +364,7 @@ class TrainingClient:
         with plain_arithmetic():
             moved = steps.descend([nothing] * round_length(self._plan.training, len(records)), threshold)
         moved_by = (float(moved) - float(threshold)) * self.loss_unit
-        return LocalChange(self.training_weight, moved_by, own.take_change())
+        return LocalChange(self.training_weight, moved_by, own.take_change(), layout=self._header)
 
     def training_change(
         self,
@@ -370,7 +372,7 @@ class TrainingClient:
         round_number: RoundNumber,
         attempt: int,
         *,
-        remembered: Remembered | None = None,
+        remembered: Remembered = NOTHING,
         steps: int | None = None,
         record_weights: NDArray[np.floating] | None = None,
     ) -> LocalChange | None:
@@ -380,7 +382,7 @@ class TrainingClient:
             model: what was broadcast.
             round_number: the round, which decides the batches.
             attempt: which attempt at the round, which decides them too.
-            remembered: what this site has kept of earlier rounds; None where it keeps nothing.
+            remembered: what this site has kept of earlier rounds.
             steps: only the first so many local steps; None makes all of them.
             record_weights: array (training records,): by how much each record's coefficient is multiplied.
 
@@ -397,14 +399,14 @@ class TrainingClient:
         own.load(model.vector)
         if not own.training:
             own.train()
-        start = remembered.threshold if isinstance(remembered, OwnStart) else model.threshold
-        threshold = torch.tensor(start / self.loss_unit, dtype=own.flat.dtype, device=own.flat.device)
+        start = remembered.start(model.threshold) / self.loss_unit
+        threshold = torch.tensor(start, dtype=own.flat.dtype, device=own.flat.device)
         drawn = model_draws(
             self._plan, self.participant, self._model.flat.device, self._protection, round_number, attempt
         )
         with drawn, training_faults(), plain_arithmetic():
             if record_weights is None:
-                record_weights = self._terms.record_weights(remembered)
+                record_weights = self._record_weights(remembered)
             weights = None if record_weights is None else torch.as_tensor(record_weights).to(own.flat)
             descent, batches = self._descent(records, round_number, attempt, weights, steps)
             if isinstance(descent, LocalSteps):
@@ -412,9 +414,14 @@ class TrainingClient:
             else:
                 moved = descent.descend(batches, threshold)
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
-        new = remembered.new_weight if isinstance(remembered, Correction) else None
         moved_by = (float(moved) - float(threshold)) * self.loss_unit
-        return LocalChange(weight, moved_by, own.take_change(), new_weight=new)
+        return LocalChange(weight, moved_by, own.take_change(), further=remembered.further, layout=self._header)
+
+    def _record_weights(self, remembered: Remembered) -> NDArray[np.float64] | None:
+        """Return by how much a term multiplies each record's coefficient: array (n,); None for nothing."""
+        return next(
+            (found for term in self._terms if (found := term.record_weights(remembered)) is not None), None
+        )
 
     def evaluation_contribution(
         self, model: GlobalModel, round_number: RoundNumber = FIRST_EVALUATION, attempt: int = 1
@@ -521,13 +528,14 @@ class TrainingClient:
         """Return how a step of a round is made."""
         return self._steps.at(local_rates(self._plan, number))
 
-    def _drift(self, remembered: Remembered | None) -> Drift | None:
+    def _drift(self, remembered: Remembered) -> Drift | None:
         """Return the correction by control variates on the model's device, in its width; None without any."""
-        if not isinstance(remembered, Correction):
+        if remembered.drift is None:
             return None
+        vector, addend = remembered.drift
         like = self._model.flat
-        threshold = torch.tensor(remembered.threshold, dtype=like.dtype, device=like.device)
-        return Drift(torch.from_numpy(remembered.vector).to(like), threshold)
+        threshold = torch.tensor(addend, dtype=like.dtype, device=like.device)
+        return Drift(torch.from_numpy(vector).to(like), threshold)
 
     def _batches(
         self, records: SplitRecords, number: RoundNumber, attempt: int, weights: Tensor | None = None

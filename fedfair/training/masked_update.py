@@ -13,7 +13,7 @@ from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.masked_encoding import HeaderParts
 from fedfair.aggregation.sum_kinds import MAX_INTEGER
 from fedfair.secagg.masking import Update
-from fedfair.training.local_change import LocalChange
+from fedfair.terms.local_change import LocalChange
 
 
 def training_update(change: LocalChange) -> Update:

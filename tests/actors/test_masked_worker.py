@@ -34,7 +34,7 @@ from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
-from fedfair.training.local_change import LocalChange
+from fedfair.terms.local_change import LocalChange
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedRequest

@@ -14,7 +14,7 @@ from fedfair.aggregation.sum_kinds import MAX_INTEGER
 from fedfair.secagg.fixedpoint import decode_header, encode_header
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.shape import HeaderRun
-from fedfair.training.local_change import LocalChange
+from fedfair.terms.local_change import LocalChange
 from fedfair.training.masked_update import header_update, training_update
 
 COUNTS = np.array([True, False, False, True])

@@ -41,13 +41,14 @@ from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import RoundSubject, session_identity
 from fedfair.statistics.table import Purpose
+from fedfair.terms.group_weights.site import GroupFactors
 from fedfair.terms.group_weights.state import GroupWeights
 from fedfair.terms.server_step.state import Moments
+from fedfair.terms.site_thresholds.site import SiteStart
 from fedfair.terms.variates.site import Correction
 from fedfair.terms.variates.state import CountedVariates, Variate
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
-from fedfair.training.site_memory import GroupFactors, OwnStart
 from fedfair.wire.frames import SumStart
 from fedfair.wire.receiving import ReceivedRequest
 from tests.held_terms import with_fact
@@ -91,6 +92,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "_masked": PLAN,
     "_parts": OWN,  # The processes of this site; rank 0 tells the others what it was asked, and nothing else.
     "_threshold_limit": PLAN,
+    "_header": PLAN,
     "_terms": OWN,  # From the plan and the groups of the site's own records.
     "_steps": PLAN,
     "_model": PLAN,  # Its content is the model of the state, which every method loads first.
@@ -123,7 +125,7 @@ HANDED: Mapping[type, Mapping[str, str]] = {
     GroupFactors: {"factors": STATE},
     CountedVariates: {"total": STATE, "weight": STATE, "rounds": STATE},
     Correction: {"vector": OWN, "threshold": OWN, "new_weight": OWN},
-    OwnStart: {"threshold": OWN},
+    SiteStart: {"threshold": OWN},
 }
 """Every field of what a contribution is handed."""
 

@@ -54,7 +54,7 @@ from fedfair.secagg.round_messages import OpenedMessage
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
-from fedfair.training.local_change import LocalChange
+from fedfair.terms.local_change import LocalChange
 from fedfair.training.masked_update import training_update
 from fedfair.wire.frames import NO_SUM, Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedSum

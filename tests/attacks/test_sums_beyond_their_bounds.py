@@ -28,8 +28,8 @@ from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.shape import COUNTED, SIZE_BUCKETS, TAG_LIMBS, SumShape
 from fedfair.secagg.signing import sign
+from fedfair.terms.local_change import LocalChange
 from fedfair.training.client import TrainingClient
-from fedfair.training.local_change import LocalChange
 from tests.attacks.harness import Lies
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.plans import small_plan

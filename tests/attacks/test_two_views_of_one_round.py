@@ -47,9 +47,9 @@ from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.server import Server
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
+from fedfair.terms.local_change import LocalChange
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
-from fedfair.training.local_change import LocalChange
 from fedfair.wire.frames import BroadcastKind
 from tests.interop.federation_kit import Federation, play
 from tests.plans import small_plan

@@ -13,7 +13,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.loading import load_plan
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
-from fedfair.terms.variates.site import OwnVariates
+from fedfair.terms.variates.site import SiteVariates
 from fedfair.training.binding import plan_binding
 
 
@@ -28,13 +28,13 @@ def state_of(workspace: Workspace, name: str) -> tuple[str, RunState]:
     return kept
 
 
-def own_variates(workspace: Workspace, name: str, run_id: str) -> OwnVariates:
+def own_variates(workspace: Workspace, name: str, run_id: str) -> SiteVariates:
     """Return a site's variates of a run, from its disk."""
     plan = load_plan(workspace.plan)
     binding = plan_binding(plan, workspace.folder)
     folder = workspace.folder / "state" / f"{name}-{binding.digest.hex()[:16]}.variates"
     store = VariateStore(folder, binding.layout.dimension, partial(str, run_id))
-    return OwnVariates(plan, binding.layout, ParticipantId(name), store)
+    return SiteVariates(plan, binding.layout, ParticipantId(name), store)
 
 
 def assert_sites_add_up(workspace: Workspace, by: str, tolerance: float) -> tuple[int, ...]:

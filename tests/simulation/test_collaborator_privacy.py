@@ -43,10 +43,10 @@ from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
+from fedfair.terms.local_change import LocalChange
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection, site_protection
-from fedfair.training.local_change import LocalChange
 from fedfair.training.masked_update import noised_update
 from tests import bc10
 from tests.secagg.federation_in_memory import Wire

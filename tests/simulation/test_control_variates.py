@@ -24,7 +24,7 @@ from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.statistics.table import Purpose
-from fedfair.terms.variates.site import OwnVariates
+from fedfair.terms.variates.site import SiteVariates
 from fedfair.terms.variates.state import CountedVariates
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.client import TrainingClient
@@ -77,7 +77,7 @@ class Played:
         self.run = TrainingRun(plan, flat.layout, schema, flat.vector())
         variates = simulated_memories(plan, flat.layout, sites)
         assert variates is not None
-        self.variates: dict[ParticipantId, OwnVariates] = variates
+        self.variates: dict[ParticipantId, SiteVariates] = variates
 
     def round(self, present: Sequence[int] | None = None, *, lost: bool = False) -> None:
         """Go to the next training sum and make it with those who are there; a lost one moves nothing."""

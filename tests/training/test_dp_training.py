@@ -32,10 +32,10 @@ from fedfair.simulation.backend import chosen_engine
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
+from fedfair.terms.local_change import LocalChange
 from fedfair.training.assembly import flat_model, mechanism_of
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection, site_protection
-from fedfair.training.local_change import LocalChange
 from tests import bc10
 
 torch.set_num_threads(1)

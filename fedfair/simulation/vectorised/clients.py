@@ -31,13 +31,14 @@ from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import (
-    keeps_own_thresholds,
+    keeps_site_thresholds,
     published_sites,
     reported_group_sizes,
     score_columns,
     standardises,
     threshold_limit,
 )
+from fedfair.plan.known_groups import group_count
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.local_rounds import round_length, round_weight, stated_batch_size
 from fedfair.plan.schema import Plan
@@ -51,11 +52,11 @@ from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.terms.group_weights.site import GroupSums, record_groups
+from fedfair.terms.group_weights.state import GroupRule
 from fedfair.terms.loss_powers.site import LossPowers
 from fedfair.terms.site_thresholds.all_sites import PooledThresholds
 from fedfair.terms.table import training_layout
 from fedfair.terms.variates.all_sites import PooledVariates
-from fedfair.training.algorithm_terms import adversary_of
 from fedfair.training.assembly import loss_weighting, objective_of
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
@@ -96,10 +97,11 @@ class VectorisedClients:
         if plan.training.control_variates:
             self._variates = PooledVariates(plan, len(self._names), model.layout.dimension)
         self._thresholds: PooledThresholds | None = None
-        if keeps_own_thresholds(plan):
+        if keeps_site_thresholds(plan):
             self._thresholds = PooledThresholds(plan, len(self._names), self._schema.classes)
         self._powers = LossPowers.of_plan(plan, self._schema.classes)
-        self._adversary = adversary_of(plan, self._schema.classes)
+        groups = group_count(plan, self._schema.classes)
+        self._adversary = GroupRule(plan, groups) if groups else None
         self._record_groups = [record_groups(plan, site.train) for site in self._sites]
         # A change that is clipped, counted or weighed must exist, and so everybody needs a model of its own.
         kept = clips_in_simulation(plan) or self._variates is not None or self._powers is not None

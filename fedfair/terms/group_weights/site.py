@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.errors import DataError
+from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.requests import GlobalModel, SumRequest
+from fedfair.errors import DataError, LocalProtocolError
+from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.known_groups import group_names
 from fedfair.plan.schema import Plan
 from fedfair.tables.dataset import Dataset
 from fedfair.tables.feature_storage import blocks_of
+from fedfair.terms.at_sites import FinishedRound, Remembered, SiteTerm
+from fedfair.terms.group_weights.state import GroupRule, GroupWeights
+from fedfair.terms.local_change import LocalChange
 
 Groups = NDArray[np.int64]
 """For every training record of one site the number of its group; array (n,)."""
@@ -62,3 +70,84 @@ def record_groups(plan: Plan, records: Dataset) -> Groups | None:
     return np.concatenate(
         [np.argmax(block[:, places], axis=1).astype(np.int64) for block in blocks_of(records.features)]
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupFactors(Remembered):
+    """The factors by which the state of the run weighs groups; a site remembers nothing of its own for it.
+
+    Attributes:
+        factors: float64 array (groups,), by which every record's coefficient is multiplied.
+    """
+
+    factors: NDArray[np.float64] = field(repr=False)
+
+
+class WeighedGroups(SiteTerm):
+    """The weighing of one site's records by their groups, and what the sum takes of each group.
+
+    Args:
+        plan: a plan whose sums tell of groups.
+        records: the site's training records.
+    """
+
+    def __init__(self, plan: Plan, records: Dataset) -> None:
+        names = group_names(plan, records.schema.classes) or ()
+        self._rule, self._count = GroupRule(plan, len(names)), len(names)
+        self._groups = record_groups(plan, records)
+
+    def takes_losses(self, number: RoundNumber) -> bool:
+        """Return whether the adversary looks in a round."""
+        return self._rule.looks_in(number)
+
+    def record_weights(self, remembered: Remembered) -> NDArray[np.float64] | None:
+        """Return mu_a / rho_a of every record's group: array (n,)."""
+        if self._groups is None or not isinstance(remembered, GroupFactors):
+            return None
+        weights: NDArray[np.float64] = remembered.factors[self._groups]
+        return weights
+
+    def finished(self, change: LocalChange, about: FinishedRound) -> LocalChange:
+        """Return the change with the records and the losses of every group beside it."""
+        if self._groups is None or not isinstance(about.remembered, GroupFactors):
+            return change
+        sums = GroupSums.of_losses(self._groups, about.losses, self._count)
+        told = {"group_counts": sums.counts, "group_losses": sums.losses}
+        return replace(change, further={**change.further, **told})
+
+
+def site_term(plan: Plan, records: Dataset) -> WeighedGroups:
+    """Return the weighing of a site's records."""
+    return WeighedGroups(plan, records)
+
+
+class StatedGroups:
+    """The weights of groups, which are the state's; a site keeps nothing for them."""
+
+    def correction(self, request: SumRequest, model: GlobalModel, weight: int) -> GroupFactors:
+        """Return the factors of groups; see `SiteMemory.correction`. Raises LocalProtocolError without any."""
+        del model, weight
+        held = request.terms.get("groups")
+        if not isinstance(held, GroupWeights):
+            raise LocalProtocolError(f"a request for {request.purpose.value} weighs no groups")
+        return GroupFactors(held.factors)
+
+    def adding(
+        self,
+        request: SumRequest,
+        model: GlobalModel,
+        weight: int,
+        change: NDArray[np.floating],
+        threshold: float,
+    ) -> None:
+        """Keep nothing; see `SiteMemory.adding`."""
+
+    def adding_in_the_clear(self, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
+        """Keep nothing; see `SiteMemory.adding_in_the_clear`."""
+
+
+def site_memory(
+    _plan: Plan, _layout: Layout, _participant: ParticipantId, _opened: Callable[[int], object]
+) -> StatedGroups:
+    """Return what reads the weights of groups from the state."""
+    return StatedGroups()

@@ -14,14 +14,19 @@ so that p_k stands in the sums.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.ids import RoundNumber
 from fedfair.plan.derived import guess_loss, planned_loss_range
+from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.losses import RANGE_IN_GUESSES
 from fedfair.plan.schema import Plan
+from fedfair.tables.dataset import Dataset
+from fedfair.terms.at_sites import FinishedRound, SiteTerm
+from fedfair.terms.local_change import LocalChange
 
 MIN_LOSS = 1e-10
 """A loss below this, in nats, counts as this, because F^(q-1) has a pole at 0 where q < 1."""
@@ -76,3 +81,40 @@ class LossPowers:
         with np.errstate(over="ignore", invalid="ignore"):
             steepness: _Vector = self.power * factors / np.maximum(losses, MIN_LOSS) * squares / rate
         return factors + steepness
+
+
+class WeighedChange(SiteTerm):
+    """The weighing of one site's change.
+
+    Args:
+        plan: a plan whose losses weigh.
+        powers: by which.
+    """
+
+    whole = True
+
+    def __init__(self, plan: Plan, powers: LossPowers) -> None:
+        self._plan, self._powers = plan, powers
+
+    def takes_losses(self, number: RoundNumber) -> bool:
+        """Return True: the loss weighs in every round."""
+        del number
+        return True
+
+    def finished(self, change: LocalChange, about: FinishedRound) -> LocalChange:
+        """Return F^q D with h beside it."""
+        if about.losses is None:
+            return change
+        values, means = change.model.astype(np.float64), np.array([float(about.losses.mean())])
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.array([values @ values])
+            np.multiply(change.model, self._powers.factors(means)[0], out=change.model, casting="same_kind")
+        rate = local_rates(self._plan, about.number).model / about.loss_unit
+        curvature = float(self._powers.curvatures(means, squares, rate)[0])
+        return replace(change, further={**change.further, "curvature": change.weight * curvature})
+
+
+def site_term(plan: Plan, records: Dataset) -> WeighedChange | SiteTerm:
+    """Return the weighing of a site's change."""
+    powers = LossPowers.of_plan(plan, records.schema.classes)
+    return SiteTerm() if powers is None else WeighedChange(plan, powers)

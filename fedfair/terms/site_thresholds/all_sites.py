@@ -1,4 +1,4 @@
-"""The own thresholds of all collaborators at once, as one array; `OwnThresholds` has that of one.
+"""The own thresholds of all collaborators at once, as one array; `SiteThresholds` has that of one.
 
 Everybody is in every sum here, so that one round counts all of them.
 """

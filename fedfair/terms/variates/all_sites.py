@@ -1,4 +1,4 @@
-"""The control variates of all collaborators at once, as rows of one array; `OwnVariates` has those of one.
+"""The control variates of all collaborators at once, as rows of one array; `SiteVariates` has those of one.
 
 Everybody is in every sum here, so that one round counts all of them.
 """

@@ -10,12 +10,12 @@ A site whose variate is lost cannot go on: the run counts a number that nobody k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.model_layout import Layout
@@ -24,6 +24,7 @@ from fedfair.aggregation.training_sum import training_header
 from fedfair.errors import LocalProtocolError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.schema import Plan
+from fedfair.terms.at_sites import Remembered
 from fedfair.terms.variates.section import NEW_WEIGHT
 from fedfair.terms.variates.state import NEVER, SLOT_NAME, CountedVariates, Variate, VariateRule, round_of
 
@@ -95,7 +96,7 @@ def staying_rounds(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Correction:
+class Correction(Remembered):
     """The correction of a round's local steps.
 
     Attributes:
@@ -108,8 +109,18 @@ class Correction:
     threshold: float
     new_weight: int
 
+    @property
+    def drift(self) -> tuple[NDArray[np.float64], float]:
+        """Return v - v_k."""
+        return self.vector, self.threshold
 
-class OwnVariates:
+    @property
+    def further(self) -> Mapping[str, ArrayLike]:
+        """Return the weight of a site that is counted for the first time."""
+        return {"new_weight": float(self.new_weight)}
+
+
+class SiteVariates:
     """One site's variates under one plan.
 
     Args:
@@ -213,3 +224,10 @@ def counted_variates(request: SumRequest) -> CountedVariates:
     if not isinstance(counted, CountedVariates):
         raise LocalProtocolError(f"a request for {request.purpose.value} counts nothing that a site keeps")
     return counted
+
+
+def site_memory(
+    plan: Plan, layout: Layout, participant: ParticipantId, opened: Callable[[int], VariateMemory]
+) -> SiteVariates:
+    """Return the kept variates of one site."""
+    return SiteVariates(plan, layout, participant, opened(layout.dimension))

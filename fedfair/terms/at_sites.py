@@ -1,0 +1,168 @@
+"""What a site does for the terms of a plan: one interface for all workers and all rooms.
+
+A term has up to two parts at a site. Its memory keeps what it needs of earlier rounds; its `SiteTerm` sees the
+records, and finishes a change. What a memory gives to the steps of a round is `Remembered`, which also goes to the
+processes that compute together.
+
+A memory commits nothing. What the site adds in round r is kept under r before it is sent, and the state of the run
+says which round counted this site last. So a sum that is lost, repeated or opened without this site leaves what it
+has as it is, wherever a process ends in between.
+
+A room's module `site` is found by the name of the row, because the table itself may not import records or torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.requests import GlobalModel, SumRequest
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.schema import Plan
+from fedfair.tables.dataset import Dataset
+from fedfair.terms.local_change import LocalChange
+from fedfair.terms.table import terms_of
+
+
+class Remembered:
+    """What a site's steps of one round need of its terms; as it stands nothing."""
+
+    def start(self, shared: float) -> float:
+        """Return the threshold that the steps begin from, in units of the loss; `shared` is that of the state."""
+        return shared
+
+    @property
+    def drift(self) -> tuple[NDArray[np.float64], float] | None:
+        """Return the addend of every gradient, array (d,) and that of the threshold; None for nothing."""
+        return None
+
+    @property
+    def further(self) -> Mapping[str, ArrayLike]:
+        """Return what is added to the header beside the change, by field."""
+        return {}
+
+
+NOTHING = Remembered()
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRound:
+    """What a term may need to finish a change.
+
+    Attributes:
+        model: of the state that asks for the round.
+        number: the round.
+        remembered: what the steps needed of earlier rounds.
+        losses: of the training records under `model`, array (n,); None where the sum tells nothing of them.
+        loss_unit: how many of their units one loss of the local steps has.
+    """
+
+    model: GlobalModel
+    number: RoundNumber
+    remembered: Remembered = NOTHING
+    losses: NDArray[np.floating] | None = field(default=None, repr=False)
+    loss_unit: float = 1.0
+
+
+class SiteTerm:
+    """One term at one site, which sees its training records; as it stands it changes nothing."""
+
+    whole = False
+    """Whether a change counts only where all of it is finite."""
+
+    def takes_losses(self, number: RoundNumber) -> bool:
+        """Return whether a round's sum tells something of the losses under the broadcast model."""
+        del number
+        return False
+
+    def record_weights(self, remembered: Remembered) -> NDArray[np.float64] | None:
+        """Return by how much each record's coefficient is multiplied: array (n,); None for nothing."""
+        del remembered
+        return None
+
+    def finished(self, change: LocalChange, about: FinishedRound) -> LocalChange:
+        """Return what the sum takes of a change, whose memory it may take; the threshold's is clipped already."""
+        del about
+        return change
+
+
+class SiteMemory(Protocol):
+    """The memory of one site under one plan: its control variates, or its threshold."""
+
+    def correction(self, request: SumRequest, model: GlobalModel, weight: int) -> Remembered:
+        """Return what this round's steps need of it.
+
+        Args:
+            request: the round that the state of the run asks for.
+            model: of that state.
+            weight: of this site, 0 without records.
+
+        Raises:
+            StateError: the run counts something of this site that it does not have.
+        """
+
+    def adding(
+        self,
+        request: SumRequest,
+        model: GlobalModel,
+        weight: int,
+        change: NDArray[np.floating],
+        threshold: float,
+    ) -> None:
+        """Keep what it becomes if the sum counts what is about to be sent; call it before anything is sent.
+
+        Args:
+            request: the round.
+            model: of the state that asks for it.
+            weight: of this site, 0 without records.
+            change: array (d,): the change of the model that is really added, not weighted.
+            threshold: the same of the threshold.
+
+        Raises:
+            StateError: as `correction`.
+            FedfairError: it cannot be kept.
+        """
+
+    def adding_in_the_clear(self, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
+        """Keep what it becomes if the sum counts this contribution; as `adding`."""
+
+
+def _rooms(plan: Plan) -> Iterator[ModuleType]:
+    for term in terms_of(plan):
+        if term.at_sites:
+            yield importlib.import_module(f"fedfair.terms.{term.name}.site")
+
+
+def site_terms(plan: Plan, records: Dataset) -> tuple[SiteTerm, ...]:
+    """Return the terms of a plan for a site with these training records."""
+    made: tuple[SiteTerm, ...] = tuple(
+        room.site_term(plan, records) for room in _rooms(plan) if hasattr(room, "site_term")
+    )
+    return made
+
+
+def site_memory(
+    plan: Plan, layout: Layout, participant: ParticipantId, opened: Callable[[int], Any]
+) -> SiteMemory | None:
+    """Return what a site needs of earlier rounds under a plan; None where it needs nothing.
+
+    Args:
+        plan: the plan.
+        layout: of its model.
+        participant: whose memory it is.
+        opened: from the length of the vectors that are kept to where they are kept (`variates.site`).
+    """
+    found: list[SiteMemory] = [
+        room.site_memory(plan, layout, participant, opened)
+        for room in _rooms(plan)
+        if hasattr(room, "site_memory")
+    ]
+    return found[0] if found else None

@@ -1,0 +1,127 @@
+"""A site's own threshold from round to round: where its steps begin, what it tells, and what it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.requests import GlobalModel, SumRequest
+from fedfair.aggregation.training_sum import TRAINING_LAYOUT
+from fedfair.errors import StateError
+from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.schema import Plan
+from fedfair.tables.dataset import Dataset
+from fedfair.terms.at_sites import FinishedRound, Remembered, SiteTerm
+from fedfair.terms.local_change import LocalChange
+from fedfair.terms.site_thresholds.state import ToldThreshold, renewed_threshold
+from fedfair.terms.variates.site import NEW_RUN, KeptVariate, VariateMemory, counted_variates
+from fedfair.terms.variates.state import NEVER, CountedVariates, Variate, round_of
+
+
+@dataclass(frozen=True, slots=True)
+class SiteStart(Remembered):
+    """The threshold that a site's local steps begin from in place of that of the state.
+
+    Attributes:
+        threshold: c_k, in units of the loss.
+    """
+
+    threshold: float
+
+    def start(self, shared: float) -> float:
+        """Return c_k."""
+        del shared
+        return self.threshold
+
+
+class ToldSiteThreshold(SiteTerm):
+    """The change of the threshold as the sum takes it: from the state's threshold to the site's own.
+
+    Args:
+        plan: a plan whose sites keep thresholds of their own.
+        classes: how many there are.
+    """
+
+    def __init__(self, plan: Plan, classes: int) -> None:
+        self._told = ToldThreshold(plan, classes)
+
+    def finished(self, change: LocalChange, about: FinishedRound) -> LocalChange:
+        """Return the change with told_k in place of what the steps did to c_k."""
+        if not isinstance(about.remembered, SiteStart):
+            return change
+        told = self._told(about.model.threshold, about.remembered.threshold, change.threshold)
+        return replace(change, threshold=told)
+
+
+def site_term(plan: Plan, records: Dataset) -> ToldSiteThreshold:
+    """Return what a site tells of its own threshold."""
+    return ToldSiteThreshold(plan, records.schema.classes)
+
+
+class SiteThresholds:
+    """One site's own thresholds under one plan, kept as variates without a vector.
+
+    Args:
+        plan: a plan whose sites keep thresholds of their own.
+        participant: whose they are.
+        memory: where they are kept.
+    """
+
+    def __init__(self, plan: Plan, participant: ParticipantId, memory: VariateMemory) -> None:
+        self._plan, self._participant, self._memory = plan, participant, memory
+
+    def correction(self, request: SumRequest, model: GlobalModel, weight: int) -> SiteStart:
+        """Return c_k, the threshold that this round's steps begin from; see `SiteMemory.correction`."""
+        del weight
+        return SiteStart(self._counted(counted_variates(request), model))
+
+    def adding(
+        self,
+        request: SumRequest,
+        model: GlobalModel,
+        weight: int,
+        change: NDArray[np.floating],
+        threshold: float,
+    ) -> None:
+        """Keep c_k+; without records that is c_k. See `SiteMemory.adding`."""
+        del change
+        counted = counted_variates(request)
+        own = self._counted(counted, model)
+        if weight:
+            own = renewed_threshold(self._plan, model.threshold, threshold)
+        self._memory.keep(request.round, KeptVariate(Variate(np.zeros(0), own), weight), self._round(counted))
+
+    def adding_in_the_clear(self, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
+        """Keep c_k+; see `SiteMemory.adding_in_the_clear`."""
+        sums = TRAINING_LAYOUT.read(addend.header)
+        weight = int(sums["weight"])
+        self.adding(request, model, weight, addend.body, float(sums["threshold"]) / max(weight, 1))
+
+    def _round(self, counted: CountedVariates) -> RoundNumber:
+        return round_of(counted, self._plan.federation.collaborators, self._participant)
+
+    def _counted(self, counted: CountedVariates, model: GlobalModel) -> float:
+        """Return c_k; whoever no sum has counted begins at the threshold of the state."""
+        number = self._round(counted)
+        if number == NEVER:
+            return model.threshold
+        kept = self._memory.found(number)
+        if kept is None:
+            raise StateError(
+                f"this site's own threshold of round {number} is lost: the run counts it, and no "
+                "other number may take its place",
+                f"copy this site's state folder back from its newest backup; or {NEW_RUN}",
+            )
+        return kept.variate.threshold
+
+
+def site_memory(
+    plan: Plan, _layout: Layout, participant: ParticipantId, opened: Callable[[int], VariateMemory]
+) -> SiteThresholds:
+    """Return the kept thresholds of one site."""
+    return SiteThresholds(plan, participant, opened(0))
