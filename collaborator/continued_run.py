@@ -54,10 +54,10 @@ from fedfair.run.saved_model import TrainedModel, read_saved, sites_digest
 from fedfair.run.state import RunState
 from fedfair.store.long_vectors import IN_MEMORY
 from fedfair.store.table_file import TableFile
-from fedfair.terms.variates.state import NEVER, round_of
+from fedfair.terms.kept import NEVER, round_of
 
 if TYPE_CHECKING:
-    from fedfair.terms.variates.site import KeptVariate
+    from fedfair.terms.kept import KeptVariate
     from fedfair.training.binding import PlanBinding
 
 _SAYS_SAME_SITES = (

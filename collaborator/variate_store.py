@@ -21,8 +21,7 @@ from fedfair.errors import StateError
 from fedfair.ids import RoundNumber
 from fedfair.store.atomic_file import OWNER_ONLY, replace_file
 from fedfair.store.disk import writing
-from fedfair.terms.variates.site import KeptVariate, staying_rounds
-from fedfair.terms.variates.state import Variate
+from fedfair.terms.kept import KeptVariate, Variate, staying_rounds
 
 _MARK = b"fedfair variate\n"
 _DIGEST_BYTES = 32

@@ -19,7 +19,7 @@ from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.simulation.vectorised.private_clients import PrivateClients
 from fedfair.tables.dataset import Splits
 from fedfair.terms.at_sites import SiteMemory, site_memory
-from fedfair.terms.variates.site import VariatesInMemory
+from fedfair.terms.kept import VariatesInMemory
 from fedfair.training.assembly import local_steps
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import PrivateStepping, simulated_protection

@@ -30,6 +30,7 @@ from fedfair.plan.derived import is_noised, is_unevaluated, rounds_before, sites
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.plan.simulated_clip import clips_in_simulation
 from fedfair.results.costs import ComputedTraffic, SumCost
 from fedfair.results.document import ResultDocument
 from fedfair.results.privacy import simulated_privacy
@@ -49,7 +50,6 @@ from fedfair.tables.dataset import Splits
 from fedfair.tables.site_files import SiteFiles
 from fedfair.tables.source import files_of_sites, load_federation
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
-from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.training.binding import bound
 
 HERE = RayCluster()
@@ -99,7 +99,7 @@ def simulate(
 
     Args:
         plan: the plan. Nothing is masked, because masks cancel; clipping is applied as under masks
-            (`clip_rule.clips_in_simulation`).
+            (`plan.simulated_clip`).
         root: the workspace: the plan's data paths and code start there.
         engine: compute one collaborator after the other (`loop`), or all at once (`vectorised`), which is the
             same up to rounding; `auto` is vectorised where the model and the precision allow it. With `ray` each

@@ -16,6 +16,7 @@ from fedfair.plan.schema import Plan
 from fedfair.terms.clip import state as clip
 from fedfair.terms.group_weights import section as group_section
 from fedfair.terms.group_weights import state as groups
+from fedfair.terms.kept import SLOT, SLOT_NAME
 from fedfair.terms.loss_powers import section as powers
 from fedfair.terms.server_step import state as server_step
 from fedfair.terms.site_thresholds import state as site_thresholds
@@ -29,7 +30,7 @@ TERMS = (
         "variates",
         variate_section.applies,
         variates.rule,
-        (variates.SLOT_NAME, variates.SLOT),
+        (SLOT_NAME, SLOT),
         variate_section.fields,
         shown=variate_section.shown,
         at_sites=True,
@@ -38,7 +39,7 @@ TERMS = (
         "site_thresholds",
         keeps_site_thresholds,
         site_thresholds.rule,
-        (variates.SLOT_NAME, variates.SLOT),
+        (SLOT_NAME, SLOT),
         at_sites=True,
     ),
     StepTerm(

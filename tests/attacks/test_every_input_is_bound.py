@@ -43,10 +43,10 @@ from fedfair.secagg.transcript import RoundSubject, session_identity
 from fedfair.statistics.table import Purpose
 from fedfair.terms.group_weights.site import GroupFactors
 from fedfair.terms.group_weights.state import GroupWeights
+from fedfair.terms.kept import CountedVariates, Variate
 from fedfair.terms.server_step.state import Moments
 from fedfair.terms.site_thresholds.site import SiteStart
 from fedfair.terms.variates.site import Correction
-from fedfair.terms.variates.state import CountedVariates, Variate
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
 from fedfair.wire.frames import SumStart

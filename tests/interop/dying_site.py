@@ -22,7 +22,7 @@ from fedfair.ids import RoundNumber
 from fedfair.process.terminal import run_app
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.statistics.table import Purpose
-from fedfair.terms.variates.site import KeptVariate
+from fedfair.terms.kept import KeptVariate
 from fedfair.wire.frames import CollaboratorFrame
 from fedfair.wire.receiving import ReceivedRequest, ReceivedSum
 

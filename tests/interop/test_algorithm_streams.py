@@ -20,7 +20,7 @@ from fedfair.policy.plan_check import check_policy
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms
 from fedfair.tables.source import load_federation
-from fedfair.terms.variates.state import round_of
+from fedfair.terms.kept import round_of
 from fedfair.training.binding import plan_binding
 from tests.interop.counted_variates import state_of
 from tests.interop.federation_kit import FIVE, Federation, model_files_agree, play, states_agree

@@ -16,6 +16,7 @@ from fedfair.plan.initial import ContinuedSection, InitialSection
 from fedfair.plan.learning_rates import rate_factor
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
+from fedfair.plan.simulated_clip import clips_in_simulation
 from fedfair.run.carried import Carried
 from fedfair.run.continuing import going_on, state_digest
 from fedfair.run.initial_model import vector_digest
@@ -26,7 +27,6 @@ from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
 from fedfair.tables.source import load_federation
-from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, bound
 from fedfair.training.client import TrainingClient

@@ -29,9 +29,9 @@ from fedfair.run.state import RunState
 from fedfair.run.state_slots import RARE, SLOTS
 from fedfair.signed_message import labelled_message
 from fedfair.terms.group_weights.state import GroupWeights
+from fedfair.terms.kept import CountedVariates, Variate
 from fedfair.terms.server_step.state import Moments
 from fedfair.terms.table import TERM_SLOTS
-from fedfair.terms.variates.state import CountedVariates, Variate
 from tests.held_terms import holding, with_fact
 from tests.run.test_training_run import answer, make_plan, make_training_run
 

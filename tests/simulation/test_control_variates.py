@@ -24,8 +24,8 @@ from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.statistics.table import Purpose
+from fedfair.terms.kept import CountedVariates
 from fedfair.terms.variates.site import SiteVariates
-from fedfair.terms.variates.state import CountedVariates
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.client import TrainingClient
 from tests import bc10

@@ -18,6 +18,7 @@ from fedfair.plan.deployment import check_deployment
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.known_groups import group_names
 from fedfair.plan.schema import Plan
+from fedfair.plan.simulated_clip import clips_in_simulation
 from fedfair.run.packed_state import pack_state, unpack_state
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, groups_of
@@ -27,7 +28,6 @@ from fedfair.simulation.simulate import play
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.tables.dataset import Dataset
 from fedfair.tables.source import load_federation
-from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.terms.group_weights.site import record_groups
 from fedfair.terms.loss_powers.site import MAX_POWER, LossPowers
 from fedfair.terms.site_thresholds.state import ToldThreshold, renewed_threshold

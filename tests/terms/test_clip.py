@@ -17,6 +17,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.plan.simulated_clip import clips_in_simulation
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.fixedpoint import clipped_values, size_histogram
@@ -25,7 +26,7 @@ from fedfair.simulation.simulate import simulate_sites
 from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.terms.clip.state import ClipRule, clip_rule, clips_in_simulation
+from fedfair.terms.clip.state import ClipRule, clip_rule
 from fedfair.training.assembly import flat_model
 
 torch.set_num_threads(1)

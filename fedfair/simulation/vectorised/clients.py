@@ -42,6 +42,7 @@ from fedfair.plan.known_groups import group_count
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.local_rounds import round_length, round_weight, stated_batch_size
 from fedfair.plan.schema import Plan
+from fedfair.plan.simulated_clip import clips_in_simulation
 from fedfair.simulation.clients import LocalChanges, asked_members
 from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.simulation.vectorised.descent import Descent
@@ -50,7 +51,6 @@ from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
-from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.terms.group_weights.site import GroupSums, record_groups
 from fedfair.terms.group_weights.state import GroupRule
 from fedfair.terms.loss_powers.site import LossPowers

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import clip_ceiling, has_fixed_clip, is_masked, is_unevaluated
-from fedfair.plan.known_groups import tells_groups
+from fedfair.plan.derived import clip_ceiling, has_fixed_clip
 from fedfair.plan.schema import Plan
 from fedfair.secagg.fixedpoint import automatic_clip
 from fedfair.terms.slot import Slot, same
@@ -64,16 +62,6 @@ def clip_rule(plan: Plan) -> ClipRule:
     if has_fixed_clip(plan):
         return ClipRule(greatest, greatest, follows=False)
     return ClipRule(min(FIRST_AUTOMATIC_CLIP, greatest), greatest, follows=True)
-
-
-def clips_in_simulation(plan: Plan) -> bool:
-    """Return whether a simulation of the plan clips changes, because a deployment would.
-
-    No deployment does where sums are plain, where whole collaborators are protected (their changes are clipped
-    before they are noised), and where it cannot run the algorithm, or cannot know its groups.
-    """
-    deployed = ALGORITHMS[plan.training.algorithm].deployed and tells_groups(plan)
-    return is_masked(plan) and deployed and not is_unevaluated(plan)
 
 
 def rule(setting: TermSetting) -> ClipRule:

@@ -17,10 +17,18 @@ from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.schema import Plan
 from fedfair.tables.dataset import Dataset
 from fedfair.terms.at_sites import FinishedRound, Remembered, SiteTerm
+from fedfair.terms.kept import (
+    NEVER,
+    NEW_RUN,
+    CountedVariates,
+    KeptVariate,
+    Variate,
+    VariateMemory,
+    counted_variates,
+    round_of,
+)
 from fedfair.terms.local_change import LocalChange
 from fedfair.terms.site_thresholds.state import ToldThreshold, renewed_threshold
-from fedfair.terms.variates.site import NEW_RUN, KeptVariate, VariateMemory, counted_variates
-from fedfair.terms.variates.state import NEVER, CountedVariates, Variate, round_of
 
 
 @dataclass(frozen=True, slots=True)

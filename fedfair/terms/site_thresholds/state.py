@@ -20,8 +20,8 @@ import numpy as np
 
 from fedfair.plan.derived import threshold_limit
 from fedfair.plan.schema import Plan
+from fedfair.terms.kept import NEVER, CountedVariates, Variate, rounds_after
 from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
-from fedfair.terms.variates.state import NEVER, CountedVariates, Variate, rounds_after
 
 
 class SiteThresholdRule(TermRule[CountedVariates]):

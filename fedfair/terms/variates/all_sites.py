@@ -14,7 +14,8 @@ from fedfair.aggregation.requests import SumRequest
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.schema import Plan
 from fedfair.terms.drift import Drift
-from fedfair.terms.variates.state import CountedVariates, Pace
+from fedfair.terms.kept import CountedVariates
+from fedfair.terms.variates.state import Pace
 
 Members = NDArray[np.int64]
 """Numbers of collaborators."""

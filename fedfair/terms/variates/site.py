@@ -10,9 +10,8 @@ A site whose variate is lost cannot go on: the run counts a number that nobody k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,78 +20,23 @@ from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.training_sum import training_header
-from fedfair.errors import LocalProtocolError, StateError
+from fedfair.errors import StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.schema import Plan
 from fedfair.terms.at_sites import Remembered
+from fedfair.terms.kept import (
+    NEVER,
+    NEW_RUN,
+    CountedVariates,
+    KeptVariate,
+    VariateMemory,
+    counted_variates,
+    round_of,
+)
 from fedfair.terms.variates.section import NEW_WEIGHT
-from fedfair.terms.variates.state import NEVER, SLOT_NAME, CountedVariates, Variate, VariateRule, round_of
+from fedfair.terms.variates.state import VariateRule
 
 _LAYOUT = training_header((NEW_WEIGHT,))
-
-NEW_RUN = "have the aggregator begin a new run with --fresh, in which every variate begins at zero"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeptVariate:
-    """One variate of a site.
-
-    Attributes:
-        variate: v_k.
-        weight: w_k, with which it is counted; 0 where the site had no records and nothing is counted.
-    """
-
-    variate: Variate
-    weight: int
-
-
-class VariateMemory(Protocol):
-    """The memory of one site's variates in one run."""
-
-    def found(self, number: RoundNumber) -> KeptVariate | None:
-        """Return what was kept for a round; None where nothing is."""
-
-    def keep(self, number: RoundNumber, kept: KeptVariate, counted: RoundNumber) -> None:
-        """Keep a variate for a round; it lasts when this returns.
-
-        Args:
-            number: the round.
-            kept: the variate that follows from what the site is about to add.
-            counted: the round whose variate the run counts now; it stays, and so does the one before.
-        """
-
-
-class VariatesInMemory:
-    """The memory of a simulated site: it is never put back by more than one round."""
-
-    def __init__(self) -> None:
-        self._kept: dict[RoundNumber, KeptVariate] = {}
-
-    def found(self, number: RoundNumber) -> KeptVariate | None:
-        """Return what was kept for a round; None where nothing is."""
-        return self._kept.get(number)
-
-    def keep(self, number: RoundNumber, kept: KeptVariate, counted: RoundNumber) -> None:
-        """Keep a variate for a round."""
-        staying = set(staying_rounds(self._kept, number, counted))
-        self._kept = {past: held for past, held in self._kept.items() if past in staying} | {number: kept}
-
-
-def staying_rounds(
-    known: Iterable[RoundNumber], number: RoundNumber, counted: RoundNumber
-) -> Iterator[RoundNumber]:
-    """Yield the rounds whose variates are still needed beside that of a new one: the counted, and one before it.
-
-    An aggregator whose journal lacks the last sum puts a run back by one round.
-
-    Args:
-        known: the rounds of everything that is kept.
-        number: the new one.
-        counted: the last round that counted this site.
-    """
-    rounds = set(known)
-    yield from {counted} & rounds
-    yield from sorted(past for past in rounds if past < counted and past != number)[-1:]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,14 +160,6 @@ class SiteVariates:
                 f"bring back the records with which it began this run; or {NEW_RUN}",
             )
         return own
-
-
-def counted_variates(request: SumRequest) -> CountedVariates:
-    """Return what the state that asks for a round counts of what sites keep. Raises LocalProtocolError."""
-    counted = request.terms.get(SLOT_NAME)
-    if not isinstance(counted, CountedVariates):
-        raise LocalProtocolError(f"a request for {request.purpose.value} counts nothing that a site keeps")
-    return counted
 
 
 def site_memory(

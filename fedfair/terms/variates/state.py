@@ -24,59 +24,18 @@ et al. 2020, Algorithm 1); one vector instead of two as in SCALLION (Huang et al
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from fedfair.aggregation.model_layout import Layout
-from fedfair.aggregation.requests import vector_sha256
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.schema import Plan
-from fedfair.terms.slot import Count, FirstState, Slot, Vectors, first_of, fitting
+from fedfair.terms.kept import NEVER, CountedVariates, Variate, rounds_after
 from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
-
-NEVER = RoundNumber(0)
-"""The round of whoever no sum has counted yet; its variate is zero."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Variate:
-    """A mean gradient, of one site or of all; nobody changes its array.
-
-    Attributes:
-        vector: float64 array (d,); 0 for entries that are never trained.
-        threshold: the same of the threshold.
-    """
-
-    vector: NDArray[np.float64]
-    threshold: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CountedVariates:
-    """The control variates that the state of a run counts.
-
-    Attributes:
-        total: V, the weighted sum of the variates of everybody who was ever counted.
-        weight: the sum of their weights.
-        rounds: for each collaborator of the plan, in its order, the last round that counted it; 0 for none.
-    """
-
-    total: Variate
-    weight: float
-    rounds: tuple[int, ...]
-
-    @property
-    def mean(self) -> Variate:
-        """Return v; zeros before anybody is counted."""
-        weight = self.weight or 1.0
-        return Variate(self.total.vector / weight, self.total.threshold / weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,68 +156,6 @@ class VariateRule(TermRule[CountedVariates]):
         return Variate(vector, 0.0 if pace.threshold is None else -threshold / pace.threshold)
 
 
-def rounds_after(
-    rounds: Sequence[int], names: Sequence[str], number: RoundNumber, members: Collection[str]
-) -> tuple[int, ...]:
-    """Return the last round that counted each collaborator, after one more.
-
-    Args:
-        rounds: the same before it.
-        names: the collaborators of the plan.
-        number: the round.
-        members: whose contributions are in its sum.
-
-    Raises:
-        RemoteProtocolError: there is none, or one is no collaborator of the plan.
-    """
-    counted = set(members)
-    unknown = sorted(counted - set(names))
-    if unknown or not members:
-        raise RemoteProtocolError(
-            f"the sum of round {number} names {unknown or 'nobody'} among its members, but what sites keep is "
-            "counted for the collaborators of the plan"
-        )
-    return tuple(int(number) if name in counted else earlier for name, earlier in zip(names, rounds, strict=True))
-
-
-def round_of(counted: CountedVariates, names: Sequence[str], who: str) -> RoundNumber:
-    """Return the last round that counted a collaborator; 0 for none."""
-    return RoundNumber(counted.rounds[names.index(who)])
-
-
 def rule(setting: TermSetting) -> VariateRule:
     """Return the rule of a plan with control variates."""
     return VariateRule(setting.plan, setting.layout)
-
-
-@dataclass(frozen=True, slots=True)
-class VariateFields:
-    """The counted control variates without V's vector; attributes as in `CountedVariates`."""
-
-    threshold: float
-    weight: float
-    rounds: tuple[Count, ...]
-
-
-def _digested(counted: CountedVariates) -> bytes:
-    numbers = struct.pack("<dd", counted.total.threshold, counted.weight)
-    rounds = struct.pack(f"<{len(counted.rounds)}Q", *counted.rounds)
-    return vector_sha256(counted.total.vector) + numbers + rounds
-
-
-def _made(fields: VariateFields, vectors: Vectors, initial: FirstState) -> CountedVariates:
-    like = first_of(initial, SLOT_NAME, CountedVariates).total.vector
-    vector = np.array(fitting(vectors[""], like), np.float64)
-    return CountedVariates(Variate(vector, fields.threshold), fields.weight, fields.rounds)
-
-
-SLOT_NAME = "variates"
-SLOT = Slot(
-    digested=_digested,
-    fields=lambda counted: VariateFields(counted.total.threshold, counted.weight, counted.rounds),
-    form=TypeAdapter(VariateFields),
-    made=_made,
-    vectors=lambda counted: {"": counted.total.vector},
-    planned=True,
-)
-"""The slot of whatever sites keep and the state counts; no plan has both terms that fill it."""

@@ -17,6 +17,7 @@ from fedfair.errors import AbortedError, LocalProtocolError, PlanError, Training
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.plan.simulated_clip import clips_in_simulation
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.baselines.registry import algorithm_of
@@ -26,7 +27,6 @@ from fedfair.simulation.dealt.clients import MAX_LOSSES
 from fedfair.simulation.dealt.share import ShareTerms
 from fedfair.simulation.simulate import play
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.terms.clip.state import clips_in_simulation
 from fedfair.training.assembly import flat_model
 from tests import plans
 from tests.simulation.dealt.crew_kit import LocalCrew, dealt
