@@ -15,6 +15,7 @@ from fedfair.plan.derived import is_unevaluated
 from fedfair.plan.losses import OrdinalLoss, OwnLoss, SegmentationLoss
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel, MlpModel
+from fedfair.terms.table import terms_of
 
 Engine: TypeAlias = Literal["auto", "loop", "vectorised", "ray"]
 
@@ -68,6 +69,9 @@ def obstacle(plan: Plan) -> str | None:  # noqa: PLR0911 - one return for each r
         return f"training.precision is {training.precision}, not fp32 or fp64"
     if is_unevaluated(plan):
         return "privacy.collaborator_level clips and rounds the change of every collaborator by itself"
+    for term in terms_of(plan):
+        if term.at_sites and not term.batched:
+            return f"{term.name} is computed for one collaborator at a time"
     if training.compile:
         return "training.compile is true, and nothing is left to compile"
     return None

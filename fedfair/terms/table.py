@@ -34,6 +34,7 @@ TERMS = (
         variate_section.fields,
         shown=variate_section.shown,
         at_sites=True,
+        batched=True,
     ),
     StepTerm(
         "site_thresholds",
@@ -41,6 +42,7 @@ TERMS = (
         site_thresholds.rule,
         (SLOT_NAME, SLOT),
         at_sites=True,
+        batched=True,
     ),
     StepTerm(
         "group_weights",
@@ -50,8 +52,11 @@ TERMS = (
         group_section.fields,
         shown=group_section.shown,
         at_sites=True,
+        batched=True,
     ),
-    StepTerm("loss_powers", powers.applies, fields=powers.fields, divisor=powers.DIVISOR, at_sites=True),
+    StepTerm(
+        "loss_powers", powers.applies, fields=powers.fields, divisor=powers.DIVISOR, at_sites=True, batched=True
+    ),
     StepTerm("clip", is_masked, clip.rule, ("clip", clip.SLOT)),
     # Of those that read the summed change the last, because it may use up its memory.
     StepTerm("server_step", lambda _: True, server_step.rule, (server_step.SLOT_NAME, server_step.SLOT)),

@@ -140,6 +140,7 @@ class StepTerm:
         divisor: what divides the sum in place of the weights; None where these do.
         shown: what a round shows where a site can be left out of it, as a part of a sentence.
         at_sites: whether it has a module `site`.
+        batched: whether a simulation of all sites at once computes that part.
     """
 
     name: str
@@ -150,3 +151,4 @@ class StepTerm:
     divisor: Divisor | None = None
     shown: Callable[[Plan], str] = _no_words
     at_sites: bool = False
+    batched: bool = False
