@@ -141,12 +141,34 @@ def _rooms(plan: Plan) -> Iterator[ModuleType]:
             yield importlib.import_module(f"fedfair.terms.{term.name}.site")
 
 
-def site_terms(plan: Plan, records: Dataset) -> tuple[SiteTerm, ...]:
-    """Return the terms of a plan for a site with these training records."""
-    made: tuple[SiteTerm, ...] = tuple(
-        room.site_term(plan, records) for room in _rooms(plan) if hasattr(room, "site_term")
-    )
-    return made
+class SiteTerms:
+    """The terms of a plan at one site, one after the other.
+
+    Args:
+        plan: the plan.
+        records: the site's training records.
+    """
+
+    def __init__(self, plan: Plan, records: Dataset) -> None:
+        rooms = [room for room in _rooms(plan) if hasattr(room, "site_term")]
+        self._terms: tuple[SiteTerm, ...] = tuple(room.site_term(plan, records) for room in rooms)
+        self.whole = any(term.whole for term in self._terms)
+        """Whether a change counts only where all of it is finite."""
+
+    def takes_losses(self, number: RoundNumber) -> bool:
+        """Return whether a round's sum tells something of the losses under the broadcast model."""
+        return any(term.takes_losses(number) for term in self._terms)
+
+    def record_weights(self, remembered: Remembered) -> NDArray[np.float64] | None:
+        """Return by how much each record's coefficient is multiplied: array (n,); None for nothing."""
+        found = (term.record_weights(remembered) for term in self._terms)
+        return next((weights for weights in found if weights is not None), None)
+
+    def finished(self, change: LocalChange, about: FinishedRound) -> LocalChange:
+        """Return what the sum takes of a change, whose memory it may take; the threshold's is clipped already."""
+        for term in self._terms:
+            change = term.finished(change, about)
+        return change
 
 
 def site_memory(

@@ -50,7 +50,7 @@ from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
-from fedfair.terms.at_sites import NOTHING, FinishedRound, Remembered, site_terms
+from fedfair.terms.at_sites import NOTHING, FinishedRound, Remembered, SiteTerms
 from fedfair.terms.drift import Drift
 from fedfair.terms.local_change import LocalChange, weighted
 from fedfair.terms.table import training_layout
@@ -132,7 +132,7 @@ class TrainingClient:
         self.scaling: FeatureScaling | None = None
         self._masked = masked
         self._threshold_limit = threshold_limit(plan, splits.train.schema.classes)
-        self._terms = site_terms(plan, splits.train)
+        self._terms = SiteTerms(plan, splits.train)
         self._header = training_layout(plan, splits.train.schema.classes)
         self._queried: tuple[bytes, SiteLosses, int] | None = None
         self._judged = b""  # digest of the model that `last_losses` are of
@@ -257,7 +257,7 @@ class TrainingClient:
             return None
         threshold = float(np.clip(change.threshold, -self._threshold_limit, self._threshold_limit))
         about = FinishedRound(model, round_number, remembered, losses, self.loss_unit)
-        return self._finished(replace(change, threshold=threshold), about)
+        return self._terms.finished(replace(change, threshold=threshold), about)
 
     def summable_change(
         self,
@@ -298,25 +298,19 @@ class TrainingClient:
                 f"{unsound} values of this site's change are NaN, infinite or beyond their bound; they were "
                 "replaced and counted -> lower learning_rate, or look for missing or extreme values in the data"
             )
-        if any(term.whole for term in self._terms) and _count_unsound(change.model):
+        if self._terms.whole and _count_unsound(change.model):
             # The curvature is of the whole change, so none of it counts where it is not known.
             change.model.fill(0.0)
             replaced += change.model.size
         change = replace(change, threshold=threshold, replaced=change.replaced + replaced + beyond)
-        return self._finished(change, FinishedRound(model, round_number, remembered, losses, self.loss_unit))
-
-    def _finished(self, change: LocalChange, about: FinishedRound) -> LocalChange:
-        """Return what the sum takes of a change, whose memory it may take."""
-        for term in self._terms:
-            change = term.finished(change, about)
-        return change
+        return self._terms.finished(change, FinishedRound(model, round_number, remembered, losses, self.loss_unit))
 
     def _own_losses(self, model: GlobalModel, number: RoundNumber) -> tuple[NDArray[np.floating] | None, int]:
         """Return the losses of the training records, array (n,), and how many of them had to be replaced.
 
         The losses are None in a round whose sum tells nothing of them, and without training records.
         """
-        if not self.training_records or not any(term.takes_losses(number) for term in self._terms):
+        if not self.training_records or not self._terms.takes_losses(number):
             return None, 0
         losses, replaced = self.summable_losses(model, ("train",))
         return losses["train"].values, replaced
@@ -406,7 +400,7 @@ class TrainingClient:
         )
         with drawn, training_faults(), plain_arithmetic():
             if record_weights is None:
-                record_weights = self._record_weights(remembered)
+                record_weights = self._terms.record_weights(remembered)
             weights = None if record_weights is None else torch.as_tensor(record_weights).to(own.flat)
             descent, batches = self._descent(records, round_number, attempt, weights, steps)
             if isinstance(descent, LocalSteps):
@@ -416,12 +410,6 @@ class TrainingClient:
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
         moved_by = (float(moved) - float(threshold)) * self.loss_unit
         return LocalChange(weight, moved_by, own.take_change(), further=remembered.further, layout=self._header)
-
-    def _record_weights(self, remembered: Remembered) -> NDArray[np.float64] | None:
-        """Return by how much a term multiplies each record's coefficient: array (n,); None for nothing."""
-        return next(
-            (found for term in self._terms if (found := term.record_weights(remembered)) is not None), None
-        )
 
     def evaluation_contribution(
         self, model: GlobalModel, round_number: RoundNumber = FIRST_EVALUATION, attempt: int = 1

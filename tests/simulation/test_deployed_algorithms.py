@@ -245,7 +245,7 @@ def test_a_masked_change_that_is_not_finite_counts_as_none_and_keeps_its_loss() 
     assert found is not None
     assert found.replaced >= flat.layout.dimension
     assert not found.model.any()
-    assert found.curvature == pytest.approx(1.0)
+    assert found.further["curvature"] == pytest.approx(found.weight)
 
 
 def by_label(members: Sequence[int]) -> list[slow.Vector]:
