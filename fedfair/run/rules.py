@@ -364,6 +364,7 @@ class RunRules:
         self._check_threshold_sum(state, weighted_change, weight)
         opened = OpenedRound(
             RoundNumber(state.rounds_done + 1),
+            Moved(state.model.vector, state.model.threshold),
             totals.body,
             {name: sums[name] for name in sums.dtype.names or ()},
             divisor,
@@ -372,7 +373,7 @@ class RunRules:
             totals.sizes,
             totals.used_up,
         )
-        terms, model = self._terms.after(state.terms, opened, Moved(state.model.vector, state.model.threshold))
+        terms, model = self._terms.after(state.terms, opened)
         self._check_threshold(state, model.threshold)
         return replace(self._after_round(state, model.vector, model.threshold), terms=terms)
 

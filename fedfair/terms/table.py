@@ -144,9 +144,9 @@ class PlanTerms:
         housed = {name: rule.housed(states[name]) for name, rule in self._rules if name in states}
         return states if all(housed[name] is held for name, held in states.items()) else housed
 
-    def after(self, states: TermStates, opened: OpenedRound, model: Moved) -> tuple[TermStates, Moved]:
+    def after(self, states: TermStates, opened: OpenedRound) -> tuple[TermStates, Moved]:
         """Return the states after a round, and the model as the last term leaves it; see `TermRule.apply`."""
-        held = {}
+        held, model = {}, opened.before
         for name, rule in self._rules:
             held[name], model = rule.apply(states.get(name), opened, model)
         return {name: after for name, after in held.items() if after is not None}, model

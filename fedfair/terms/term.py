@@ -30,31 +30,6 @@ _Held = TypeVar("_Held")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedRound:
-    """The opened sum of a training round.
-
-    Attributes:
-        number: the round, from 1.
-        total: array (d,), the weighted sum of the changes of the model.
-        sums: the header's numbers by name.
-        divisor: what divides `total`, above 0; mostly the sum of the weights.
-        loss_unit: how many units of the threshold one loss of the local steps has.
-        members: whose contributions are in it.
-        sizes: how many sites' largest change fell into each power of two; empty where nothing is clipped.
-        used_up: whether the memory of `total` may become the model's.
-    """
-
-    number: RoundNumber
-    total: NDArray[np.floating] = field(repr=False)
-    sums: Mapping[str, Any]
-    divisor: float
-    loss_unit: float = 1.0
-    members: Collection[str] = ()
-    sizes: tuple[int, ...] = ()
-    used_up: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Moved:
     """The model on its way through the terms of a round: first as it was broadcast, at last as it becomes.
 
@@ -65,6 +40,33 @@ class Moved:
 
     vector: NDArray[np.floating] = field(repr=False)
     threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRound:
+    """The opened sum of a training round.
+
+    Attributes:
+        number: the round, from 1.
+        before: the model that was broadcast.
+        total: array (d,), the weighted sum of the changes of the model.
+        sums: the header's numbers by name.
+        divisor: what divides `total`, above 0; mostly the sum of the weights.
+        loss_unit: how many units of the threshold one loss of the local steps has.
+        members: whose contributions are in it.
+        sizes: how many sites' largest change fell into each power of two; empty where nothing is clipped.
+        used_up: whether the memory of `total` may become the model's.
+    """
+
+    number: RoundNumber
+    before: Moved
+    total: NDArray[np.floating] = field(repr=False)
+    sums: Mapping[str, Any]
+    divisor: float
+    loss_unit: float = 1.0
+    members: Collection[str] = ()
+    sizes: tuple[int, ...] = ()
+    used_up: bool = False
 
 
 class TermRule(Generic[_Held]):
