@@ -22,6 +22,9 @@ from fedfair.wire.frames import Chunk, CollaboratorFrame
 STALL_SECONDS = 30.0
 """How long an upload may stand still before it gives its place up."""
 
+HASHED_AT_ONCE_BYTES = 1 << 16
+"""Handing a chunk to a thread and back costs the event loop more than hashing one as short as this."""
+
 
 class Stalled(Exception):  # noqa: N818 - not an error of anybody: the network stands still
     """An upload that no longer moves."""
@@ -64,14 +67,20 @@ class FrameReader:
         if not isinstance(frame, Chunk):
             self._record(raw, frame)
             return frame
-        # Nearly all bytes are chunks: a thread hashes them, once for the mirror and for the digest of the vector.
+        # Hashed once, for the mirror and for the digest of the vector.
+        digest = await self._digest(raw, frame)
+        self._record(raw, frame, digest)
+        return Chunk(frame.data, digest)
+
+    async def _digest(self, raw: bytes, frame: Chunk) -> bytes:
+        """Return the SHA-256 of a chunk; nearly all bytes are in long ones, which a thread hashes."""
+        if len(raw) <= HASHED_AT_ONCE_BYTES:
+            return hashlib.sha256(raw).digest()
         try:
-            digest = await asyncio.to_thread(_sha256, raw)
+            return await asyncio.to_thread(_sha256, raw)
         except asyncio.CancelledError:
             self._record(raw, frame)
             raise
-        self._record(raw, frame, digest)
-        return Chunk(frame.data, digest)
 
     async def chunk(self) -> Chunk:
         """Return the next piece of a vector.

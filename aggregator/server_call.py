@@ -3,16 +3,16 @@
 Three things are known here and nowhere else. First, every exception with which gRPC says that a call is over; all
 of them are `CallEnded`. Second, that gRPC sends no status while a message is still being written: a handler that
 returned, or aborted, in the middle of a write would leave its peer waiting for ever. So a write that nobody waits
-for any more continues, and the status follows it. Third, that gRPC logs a traceback where a peer has gone before
-that last status could be sent, or where the server stops while a call begins. `lost_statuses_unlogged` drops it: a
-lost connection and a stop have notices of their own.
+for any more continues, and the status follows it: the writer of a stream is stopped between two messages. Third,
+that gRPC logs a traceback where a peer has gone before that last status could be sent, or where the server stops
+while a call begins. `lost_statuses_unlogged` drops it: a lost connection and a stop have notices of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -41,6 +41,7 @@ class ServerCall:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._writing: asyncio.Task[None] | None = None
+        self._stopped = self._in_message = False
 
     @property
     def auth_context(self) -> dict[str, list[bytes]]:
@@ -65,6 +66,33 @@ class ServerCall:
         self._writing = asyncio.ensure_future(_carried_out(self._context.write(raw)))
         self._writing.add_done_callback(_look_at)
         await asyncio.shield(self._writing)
+
+    def begin_writing(
+        self, drain: Callable[[Callable[[bytes], Awaitable[None]]], Coroutine[object, None, None]]
+    ) -> asyncio.Task[None]:
+        """Return the task that writes a stream; only `stop_writing` may end it early.
+
+        Args:
+            drain: writes messages, one after the other, by what it is given.
+        """
+        self._writing = asyncio.create_task(drain(self._write_next))
+        self._writing.add_done_callback(_look_at)
+        return self._writing
+
+    def stop_writing(self) -> None:
+        """Let the writer of the stream end: after the message that it is writing, and at once where it waits."""
+        self._stopped = True
+        if self._writing is not None and not self._in_message:
+            self._writing.cancel()
+
+    async def _write_next(self, raw: bytes) -> None:
+        self._in_message = True
+        try:
+            await _carried_out(self._context.write(raw))
+        finally:
+            self._in_message = False
+        if self._stopped:
+            raise CallEnded("this side has stopped writing")
 
     async def settle(self) -> None:
         """Wait until nothing is being written any more; a handler returns only then."""

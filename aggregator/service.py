@@ -269,7 +269,7 @@ class Service:
     async def _carry(self, connection: Connection, incoming: FrameReader, call: ServerCall) -> None:
         """Read and write until the stream ends, the last frame is out, or the driver cuts it."""
         reader = asyncio.create_task(self._read(connection, incoming))
-        writer = asyncio.create_task(connection.drain(call.write))
+        writer = call.begin_writing(connection.drain)
         waiting: tuple[asyncio.Future[None] | asyncio.Future[str], ...] = (reader, writer, connection.cut_reason)
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -281,11 +281,11 @@ class Service:
                 await asyncio.wait((reader, connection.cut_reason), return_when=asyncio.FIRST_COMPLETED)
         finally:
             reader.cancel()
-            writer.cancel()
-            # Their faults are raised below; a cancelled one has none.
-            await asyncio.gather(reader, writer, return_exceptions=True)
+            call.stop_writing()
+            # Their faults are raised below; one that is ended here has none.
+            await asyncio.gather(reader, return_exceptions=True)
         for task in (reader, writer):
-            if not task.cancelled() and not connection.cut_reason.done():
+            if task.done() and not task.cancelled() and not connection.cut_reason.done():
                 task.result()
 
     async def _read(self, connection: Connection, incoming: FrameReader) -> None:

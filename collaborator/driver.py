@@ -138,6 +138,7 @@ class SiteDriver:
         self._greeting = greeting
         self._standing = NoStanding() if standing is None else standing
         self._between_sums = True
+        self._looked = -math.inf
         self._last_contact = time.monotonic()
         self._greeted: float | None = None
         self._was_asked = False
@@ -269,9 +270,18 @@ class SiteDriver:
             self._look()
             self._reconnect_between_sums()
 
+    def _look_before_sum(self) -> None:
+        """Look at the certificates where the look of every second is late: no sum begins on an older one.
+
+        The time of day counts also while the machine is suspended, as a monotonic clock need not.
+        """
+        if not 0 <= time.time() - self._looked < LOOK_SECONDS:
+            self._look()
+
     def _look(self, update: TrustUpdate | None = None) -> None:
         try:
             if update is None:
+                self._looked = time.time()
                 self._standing.look()
             else:
                 self._standing.take(update)
@@ -291,7 +301,7 @@ class SiteDriver:
                 case Welcome() as welcome:
                     await self._greet(welcome)
                 case ReceivedRequest() as question:
-                    self._look()
+                    self._look_before_sum()
                     self._between_sums = False
                     self._worker.standing.expect(question)
                     self._records.asked(question.start, link)

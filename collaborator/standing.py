@@ -1,9 +1,10 @@
 """The certificates that a site's stream rests on, its own and the aggregator's, and the revocation list.
 
-Looked at every second and before each sum. Decides when the stream must end at once, because the aggregator's
-certificate is not good any more, and when it should be opened again between two sums, because one side has a
-renewed certificate. Nothing that the aggregator says of certificates is believed: a list counts because the
-authority has signed it, and a new connection is checked from the beginning (`fedfair.identity.preflight`).
+Looked at every second, and before a sum where the last look is older. Decides when the stream must end at once,
+because the aggregator's certificate is not good any more, and when it should be opened again between two sums,
+because one side has a renewed certificate. Nothing that the aggregator says of certificates is believed: a list
+counts because the authority has signed it, and a new connection is checked from the beginning
+(`fedfair.identity.preflight`).
 """
 
 from __future__ import annotations

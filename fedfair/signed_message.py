@@ -7,7 +7,10 @@ another. Requests, certificate bindings and approvals are signed in this form.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+
+_U32 = struct.Struct(">I").pack
 
 
 def labelled_message(label: str, fields: Sequence[bytes]) -> bytes:
@@ -17,7 +20,5 @@ def labelled_message(label: str, fields: Sequence[bytes]) -> bytes:
         label: ASCII, one per purpose and version, such as "fedfair/approval/v1".
         fields: what is signed, in a fixed order.
     """
-    parts = [label.encode("ascii"), b"\0", len(fields).to_bytes(4, "big")]
-    for field in fields:
-        parts += [len(field).to_bytes(4, "big"), field]
-    return b"".join(parts)
+    sized = [part for field in fields for part in (_U32(len(field)), field)]
+    return b"".join([label.encode("ascii"), b"\0", _U32(len(fields)), *sized])

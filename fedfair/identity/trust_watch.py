@@ -1,7 +1,7 @@
 """Decides when to read a revocation list again, so that a renewed one takes effect on streams that are open.
 
 Decides only when: as soon as one of the files is another one, and otherwise once a minute, because certificates
-and lists also end by themselves. To ask costs two looks at the disk, so it may be asked before every sum.
+and lists also end by themselves. To ask costs two looks at the disk.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ class Section(BaseModel):
         validate_default=False,
         protected_namespaces=(),
         hide_input_in_errors=True,  # what a traceback shows may be a password
+        defer_build=True,  # the plan builds the validators of its sections; each builds its own where it is used
     )
 
 

@@ -342,14 +342,11 @@ def bounded_header(values: NDArray[np.float64], runs: Sequence[HeaderRun]) -> tu
         values: float64 array, one value for each of the runs.
         runs: what the values mean.
     """
-    bounded = np.empty_like(values)
-    start = 0
-    for run in runs:
-        part = slice(start, start + run.length)
-        least = 0.0 if run.whole else -run.bound
-        kept = np.clip(np.nan_to_num(values[part], nan=0.0, posinf=run.bound, neginf=least), least, run.bound)
-        bounded[part] = np.rint(kept) if run.whole else kept
-        start = part.stop
+    lengths = np.array([run.length for run in runs], np.intp)
+    most = np.repeat(np.array([run.bound for run in runs], np.float64), lengths)
+    whole = np.repeat(np.array([run.whole for run in runs], np.bool_), lengths)
+    bounded = np.clip(np.where(np.isnan(values), 0.0, values), np.where(whole, 0.0, -most), most)
+    np.rint(bounded, out=bounded, where=whole)
     # NaN differs from every number, and so counts as replaced.
     return bounded, int(np.count_nonzero(bounded != values))
 

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from collaborator import driver
 from collaborator.backoff import LIVED_SECONDS
-from collaborator.driver import Patience, SiteDriver
+from collaborator.driver import LOOK_SECONDS, Patience, SiteDriver
 from collaborator.link import Address, Link
 from collaborator.plain_worker import PlainWorker
 from collaborator.records import SiteLogs
@@ -200,6 +202,26 @@ def test_an_aggregator_that_announces_certificates_is_called_less_and_less_often
     over = (WELCOME, Finished(9, "done"))
     waits = waits_between(tmp_path, *announced, over, standing=Followed(fault))
     assert waits == [0.125, 0.25, 0.5]
+
+
+class CountedLooks(NoStanding):
+    """Counts the looks at the certificates."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def look(self) -> None:
+        self.looks += 1
+
+
+@pytest.mark.parametrize(("between", "looks"), [(0.5, 1), (LOOK_SECONDS, 2), (3600.0, 2), (-60.0, 2)])
+def test_certificates_are_looked_at_before_a_sum_where_the_last_look_is_a_second_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: float, looks: int
+) -> None:
+    times, standing = iter([0.0, 0.0, between, between]), CountedLooks()
+    monkeypatch.setattr(driver, "time", SimpleNamespace(time=times.__next__, monotonic=time.monotonic))
+    waits_between(tmp_path, (WELCOME, QUESTION, ANOTHER, Finished(9, "done")), standing=standing)
+    assert standing.looks == looks
 
 
 def test_an_accepted_answer_brings_the_short_waits_back(tmp_path: Path) -> None:
