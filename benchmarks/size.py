@@ -1,7 +1,8 @@
 """How large the product, its tests and its pages are, and its longest classes and functions.
 
 A line of code has a token that is neither a comment nor part of a docstring; a statement over several lines counts
-as all of them. Generated protobuf code is left out. Lines of tests are all lines. Words are those of the pages.
+as all of them. Generated protobuf code is left out. Lines of tests are all lines.
+A word of a page has a letter or a digit: the bars of a table and signs of equality are none.
 
     python benchmarks/size.py
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ GENERATED = "_pb2"
 CLASS_LINES, FUNCTION_LINES = 250, 60
 """The most lines that a class and a function should have."""
 
+_WORD = re.compile(r"\S*\w\S*")
 _NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
@@ -89,7 +92,7 @@ def sizes(root: Path) -> Sizes:
         long.update({f"{place}:{name}": length for name, length in long_units(source)})
     tests = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (root / "tests").rglob("*.py"))
     pages = [root / "README.md", *(root / "docs").rglob("*.md")]
-    words = sum(len(path.read_text(encoding="utf-8").split()) for path in pages)
+    words = sum(len(_WORD.findall(path.read_text(encoding="utf-8"))) for path in pages)
     return Sizes(dict(code.most_common()), len(modules), tests, words, long)
 
 

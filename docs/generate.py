@@ -19,7 +19,6 @@ from fedfair.rounds.plain_sum import TRANSITIONS
 from fedfair.rounds.sum_round import MemberStanding, Step
 from fedfair.secagg.graph_terms import bits, graph_terms
 from fedfair.secagg.params import Mode, drop_outs_survived, guarantee_in_words, threshold
-from supply import licences
 
 DOCS = Path(__file__).resolve().parent
 SIZES = ((3, 0), (3, 1), (4, 1), (5, 1), (7, 2), (10, 3), (20, 6), (50, 16), (100, 33))
@@ -100,7 +99,6 @@ WHOLE: Mapping[str, Callable[[], str]] = {
     "reference/plan.md": plan_keys.page,
     "how-to/published-tables.md": presets_page.page,
     "reference/events.md": events_page.page,
-    "develop/licences.md": licences.page,
 }
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "explain/algorithms.md": {"algorithms": lambda: disclosure_table.table().rstrip("\n")},

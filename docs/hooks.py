@@ -19,6 +19,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from supply import licences
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("fedfair", "aggregator", "collaborator")
 GENERATED = {"fedfair.wire.v1"}
@@ -27,6 +29,9 @@ GENERATED = {"fedfair.wire.v1"}
 REFERENCE = "reference/python"
 FROM_THE_ROOT = {"CHANGELOG.md": "develop/changelog.md", "SECURITY.md": "explain/security-policy.md"}
 """Files of the root that are pages of the site, and where they are there."""
+
+LICENCES = "develop/licences.md"
+"""The page of the licences of what is installed, made from `supply/licences.json`."""
 
 NOTEBOOKS = "notebooks"
 """The folder of `docs` whose notebooks become pages, with what they printed when they were run last."""
@@ -51,6 +56,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for notebook in sorted((REPOSITORY / "docs" / NOTEBOOKS).glob("*.ipynb")):
         page = f"{NOTEBOOKS}/{notebook.stem}.md"
         files.append(File.generated(config, page, content=notebook_page(notebook)))
+    files.append(File.generated(config, LICENCES, content=licences.page()))
     for source, page in FROM_THE_ROOT.items():
         text = (REPOSITORY / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=_LINK.sub(_from_the_root, text)))

@@ -46,8 +46,8 @@ fedfair itself is under Apache-2.0. Each distribution below is named with the li
 in the form of [SPDX](https://spdx.org/licenses/) where they use it. A `BSD` or a `not stated` is what they say;
 the text in the distribution counts.
 
-`make lock` reads the licences of the locked lists, and `make docs` writes this page. `make sbom` writes them
-into a bill of materials in CycloneDX form ([install](../how-to/install.md)).
+`make lock` reads the licences of the locked lists, and `make sbom` writes them into a bill of materials in
+CycloneDX form ([install](../how-to/install.md)).
 
 ## What both programs need
 

@@ -48,7 +48,7 @@ def test_the_product_is_counted_by_package_and_its_long_units_by_place(tmp_path:
     (tmp_path / "fedfair" / "steps.py").write_text(f"def run():\n{steps}")
     (tmp_path / "fedfair" / "wire_pb2.py").write_text("generated = 1\n")
     (tmp_path / "tests" / "test_sums.py").write_text("\n\nassert True\n")
-    (tmp_path / "docs" / "page.md").write_text("# Two words\n")
+    (tmp_path / "docs" / "page.md").write_text("# Two words\n\n| a | = |\n|---|---|\n")
     (tmp_path / "README.md").write_text("one\n")
     found = sizes(tmp_path)
     assert found.code == {"fedfair/rounds": CLASS_LINES + 7, "fedfair": FUNCTION_LINES + 1}
