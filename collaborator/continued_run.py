@@ -48,7 +48,7 @@ from fedfair.run.initial_model import (
     state_file,
     vector_digest,
 )
-from fedfair.run.progress import Stage
+from fedfair.run.progress import FinalStage
 from fedfair.run.rules import RunRules
 from fedfair.run.saved_model import TrainedModel, read_saved, sites_digest
 from fedfair.run.state import RunState
@@ -144,7 +144,7 @@ def saw_the_end(state_folder: Path, participant: ParticipantId, plan: Plan, befo
             "copy this site's state folder back from its newest backup; or, if you agree to go on from the state "
             "that the plan names, move these files away and name it in policy.initial_weights",
         )
-    if copy.state.stage is not Stage.FINISHED:
+    if copy.state.stage is not FinalStage.FINISHED:
         raise StateError(
             f"{participant} left the earlier run after round {copy.state.rounds_done} of "
             f"{stated.continues.rounds}, so its own copy cannot tell in which state it ended",

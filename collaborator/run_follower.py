@@ -17,8 +17,8 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import SurveyError
 from fedfair.ids import RoundNumber
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.run.opened_survey import OpenedSurvey
-from fedfair.run.progress import Progress, Stage
+from fedfair.run.kept_sum import KeptSum
+from fedfair.run.progress import FinalStage, Progress
 from fedfair.run.replica import OutOfStepError, RunReplica
 from fedfair.run.state import RunState
 from fedfair.statistics.table import Purpose
@@ -50,7 +50,7 @@ class Recording(Protocol):
     def progressed(self, replica: RunReplica, before: GlobalModel, progress: Progress, *, kept: bool) -> None:
         """Record what an opened sum came to."""
 
-    def surveyed(self, survey: OpenedSurvey) -> SurveyError | None:
+    def surveyed(self, survey: KeptSum) -> SurveyError | None:
         """Say what a survey shows of this site's own columns, once; return why it stops, if it does."""
 
     def ended(self, replica: RunReplica, words: str, *, finished: bool) -> None:
@@ -125,7 +125,7 @@ class RunFollower:
     def held(self) -> HeldRun:
         """Return what to say of it."""
         replica = self._replica
-        is_over = replica is self._own and replica.state.stage is Stage.FINISHED
+        is_over = replica is self._own and replica.state.stage is FinalStage.FINISHED
         return HeldRun(replica.run_id, replica.digest, replica.state.rounds_done, is_over)
 
     def has_joined(self, welcome: Welcome) -> bool:
@@ -152,7 +152,7 @@ class RunFollower:
         Raises:
             RemoteProtocolError: the survey does not have this site's part in it.
         """
-        survey = self._replica.state.survey
+        survey = self._replica.state.kept.get(Purpose.SURVEY.value)
         return None if survey is None else self.recording.surveyed(survey)
 
     def due(self, start: SumStart) -> SumRequest:

@@ -21,7 +21,7 @@ from fedfair.news.event import News
 from fedfair.news.site import LastSumsMissed, ModelReturned, OwnRecordsEvaluated, RunFileUnwritten, ValuesOmitted
 from fedfair.results.outcome import EndState, RunSubject
 from fedfair.results.own_figures import JudgedModel, OwnLosses, own_figures
-from fedfair.run.opened_survey import OpenedSurvey
+from fedfair.run.kept_sum import KeptSum
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica
 
@@ -112,7 +112,7 @@ class RunRecording:
             judged = JudgedModel(evaluated.vector_sha256, state.latest, rankings, is_returned=True)
             self._tell_own(replica.run_id, state.model, judged)
 
-    def surveyed(self, survey: OpenedSurvey) -> SurveyError | None:
+    def surveyed(self, survey: KeptSum) -> SurveyError | None:
         """Say what a survey shows of this site's own columns, once; return why it stops, if it does.
 
         Raises:

@@ -15,7 +15,7 @@ from fedfair.errors import SurveyError
 from fedfair.ids import ParticipantId
 from fedfair.news.event import News
 from fedfair.news.site import SurveyCompared, SurveyFaultFound
-from fedfair.run.opened_survey import OpenedSurvey
+from fedfair.run.kept_sum import KeptSum
 from fedfair.tables.own_survey import OwnSurvey
 from fedfair.tables.profile import DataProfile
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
@@ -38,9 +38,9 @@ class SurveyCheck:
     layout: SurveyLayout
     policy: Literal["warn", "stop"]
     profile: DataProfile | None = None
-    _known: tuple[OpenedSurvey, tuple[SurveyFault, ...]] | None = field(default=None, init=False, repr=False)
+    _known: tuple[KeptSum, tuple[SurveyFault, ...]] | None = field(default=None, init=False, repr=False)
 
-    def notices(self, survey: OpenedSurvey) -> tuple[News, ...]:
+    def notices(self, survey: KeptSum) -> tuple[News, ...]:
         """Return what there is to say about a survey; nothing where it was said before.
 
         Raises:
@@ -53,7 +53,7 @@ class SurveyCheck:
         compared = SurveyCompared(len(survey.members), columns, len(faults))
         return (compared, *(SurveyFaultFound(fault) for fault in faults))
 
-    def stop(self, survey: OpenedSurvey) -> SurveyError | None:
+    def stop(self, survey: KeptSum) -> SurveyError | None:
         """Return why this site stops after a survey; None where it goes on."""
         faults = self._faults(survey)
         if self.policy == "warn" or not faults:
@@ -65,7 +65,7 @@ class SurveyCheck:
             "collaborator.yaml and start this site again",
         )
 
-    def _faults(self, survey: OpenedSurvey) -> tuple[SurveyFault, ...]:
+    def _faults(self, survey: KeptSum) -> tuple[SurveyFault, ...]:
         if self._known is None or self._known[0] is not survey:
             is_member = self.participant in survey.members
             spelt = spellings(self.profile)

@@ -22,8 +22,9 @@ from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.initial import InitialSection
 from fedfair.run.initial_model import vector_digest
 from fedfair.run.packed_state import unpack_state
-from fedfair.run.progress import Stage
+from fedfair.run.progress import FinalStage, is_at, purpose_at
 from fedfair.run.state import RunState
+from fedfair.statistics.statistic import When
 
 EXTEND_AGAIN = "ask the lead to run `fedfair plan extend` again, and to export the workspace again"
 
@@ -38,7 +39,7 @@ def going_on(state: RunState, *, keeps_tail: bool) -> RunState:
     Raises:
         PlanError: the run is not finished, or an earlier version of fedfair has finished it.
     """
-    if state.stage is not Stage.FINISHED:
+    if state.stage is not FinalStage.FINISHED:
         raise PlanError(
             f"the run stands at {state.stage.value} after round {state.rounds_done}, and is not finished",
             "let it finish first; a run that was given up cannot be extended",
@@ -57,7 +58,7 @@ def going_on(state: RunState, *, keeps_tail: bool) -> RunState:
         evaluated = None
     return replace(
         state,
-        stage=Stage.TRAINING,
+        stage=purpose_at(When.ROUND),
         model=model,
         last=None,
         mean=mean,
@@ -109,7 +110,7 @@ def stated_state(raw: bytes, stated: InitialSection, fresh: RunState) -> RunStat
     weights = format_digest(vector_digest(state.model.vector))
     scaling = None if state.scaling is None else format_digest(scaling_digest(state.scaling))
     own = (int(state.rounds_done), weights, scaling)
-    if own != (continues.rounds, stated.weights, stated.scaling) or state.stage is not Stage.TRAINING:
+    if own != (continues.rounds, stated.weights, stated.scaling) or not is_at(state.stage, When.ROUND):
         raise PlanError(
             f"plan.initial.state is after round {own[0]} with weights {own[1]} and scaling {own[2]}, the plan "
             f"names round {continues.rounds}, {stated.weights} and {stated.scaling}",

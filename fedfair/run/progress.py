@@ -17,29 +17,47 @@ from fedfair.aggregation.site_means import SplitMeans
 from fedfair.aggregation.survey import SurveySummary
 from fedfair.ids import RoundNumber
 from fedfair.run.which_model import WhichModel
+from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 
 
-class Stage(enum.Enum):
-    """The stage of a training run, which says what it waits for; the value is the word in a snapshot."""
+class FinalStage(enum.Enum):
+    """The stages of a run that no statistic has a name for; the value is the word in a snapshot."""
 
-    SURVEY = "survey"
-    STANDARDISATION = "standardisation"
-    EVALUATION = "evaluation"
-    TRAINING = "training"
     OUTPUT_EVALUATION = "output-evaluation"
-    EXACT_EVALUATION = "exact-evaluation"
+    """The evaluation of an output model that is another one than the last."""
+
     FINISHED = "finished"
 
 
-PURPOSE_OF = {
-    Stage.SURVEY: Purpose.SURVEY,
-    Stage.STANDARDISATION: Purpose.STANDARDISATION,
-    Stage.EVALUATION: Purpose.EVALUATION,
-    Stage.TRAINING: Purpose.TRAINING,
-    Stage.OUTPUT_EVALUATION: Purpose.EVALUATION,
-    Stage.EXACT_EVALUATION: Purpose.EXACT_EVALUATION,
-}
+Stage = Purpose | FinalStage
+"""The stage of a training run: the statistic that it sums next, or one of the last two."""
+
+
+def purpose_at(when: When) -> Purpose:
+    """Return the first statistic that is summed at a moment of a run."""
+    return next(purpose for purpose in Purpose if purpose.statistic.when is when)
+
+
+def is_at(stage: Stage, *moments: When) -> bool:
+    """Return whether a stage is that of a statistic which is summed at one of these moments of a run."""
+    return isinstance(stage, Purpose) and stage.statistic.when in moments
+
+
+def summed_at(stage: Stage) -> Purpose | None:
+    """Return the statistic that is summed at a stage; None at the end of a run."""
+    if isinstance(stage, Purpose):
+        return stage
+    return purpose_at(When.EVERY) if stage is FinalStage.OUTPUT_EVALUATION else None
+
+
+def stage_named(word: str) -> Stage:
+    """Return the stage of a word, as a snapshot has it.
+
+    Raises:
+        ValueError: no stage has it.
+    """
+    return next((purpose for purpose in Purpose if purpose.value == word), None) or FinalStage(word)
 
 
 @dataclass(frozen=True, slots=True)

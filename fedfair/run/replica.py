@@ -16,7 +16,7 @@ from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.run.packed_state import unpack_state
-from fedfair.run.progress import Progress, Stage
+from fedfair.run.progress import FinalStage, Progress
 from fedfair.run.rules import RunRules
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
@@ -191,11 +191,11 @@ class RunReplica:
 
         The state that it ends in is on the disk when this returns.
         """
-        ended = next((state for state in self._reachable() if state.stage is Stage.FINISHED), self.state)
+        ended = next((state for state in self._reachable() if state.stage is FinalStage.FINISHED), self.state)
         if ended is not self.state:
             self._move(ended)
         self._keeper.settle()
-        return self.state.stage is Stage.FINISHED
+        return self.state.stage is FinalStage.FINISHED
 
     def trust(self) -> None:
         """Take the state that was sent on the aggregator's word, as a plan with plain sums does."""

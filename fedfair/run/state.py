@@ -20,9 +20,9 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.history_digest import NO_HISTORY
-from fedfair.run.opened_survey import OpenedSurvey
+from fedfair.run.kept_sum import KeptSum
 from fedfair.run.progress import Stage
-from fedfair.run.state_slots import RARE, SLOTS
+from fedfair.run.state_slots import KEPT, RARE, SLOTS
 from fedfair.signed_message import labelled_message
 from fedfair.terms.slot import Slot
 from fedfair.terms.table import TERM_SLOTS, TermStates
@@ -54,7 +54,7 @@ class RunState:
         evaluated_best: those of the best model; None before the first evaluation.
         query: how far an exact evaluation has come; None while there is none.
         query_fault: why it was given up; empty where it was not.
-        survey: the opened survey; None without one, and before it.
+        kept: the opened sums that the run keeps whole, by the word of their statistic; nothing before them.
     """
 
     stage: Stage
@@ -74,7 +74,7 @@ class RunState:
     evaluated_best: EvaluatedModel | None = None
     query: ExactQuery | None = None
     query_fault: str = ""
-    survey: OpenedSurvey | None = None
+    kept: Mapping[str, KeptSum] = field(default_factory=dict)
 
     @property
     def latest(self) -> Evaluation:
@@ -90,14 +90,17 @@ class RunState:
     @property
     def facts(self) -> Mapping[str, Any]:
         """Return every fact of the state by its slot; None where it has none."""
-        return {name: self.terms.get(name) if name in TERM_SLOTS else getattr(self, name) for name in SLOTS}
+        groups = {**dict.fromkeys(TERM_SLOTS, self.terms), **dict.fromkeys(KEPT, self.kept)}
+        return {name: groups[name].get(name) if name in groups else getattr(self, name) for name in SLOTS}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any], history_digest: bytes) -> RunState:
         """Return the state that has these facts; as `facts` gives them."""
-        kept = {name: fact for name, fact in facts.items() if name in TERM_SLOTS and fact is not None}
-        own = {name: fact for name, fact in facts.items() if name not in TERM_SLOTS}
-        return cls(**own, terms=kept, history_digest=history_digest)
+        terms, kept = (
+            {name: facts[name] for name in group if facts.get(name) is not None} for group in (TERM_SLOTS, KEPT)
+        )
+        base = {name: fact for name, fact in facts.items() if name not in TERM_SLOTS and name not in KEPT}
+        return cls(**base, terms=terms, kept=kept, history_digest=history_digest)
 
     def digest(self, plan_digest: bytes) -> bytes:
         """Return 32 bytes that two states share exactly where they are the same state of the same plan.

@@ -23,9 +23,11 @@ from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.history_digest import canonical, evaluation_bytes
-from fedfair.run.opened_survey import OpenedSurvey
-from fedfair.run.progress import Stage
+from fedfair.run.kept_sum import KeptSum
+from fedfair.run.progress import stage_named
 from fedfair.signed_message import labelled_message
+from fedfair.statistics.statistic import When
+from fedfair.statistics.table import Purpose
 from fedfair.terms.slot import Count, FirstState, Slot, Vectors, fitting, same
 from fedfair.terms.table import TERM_SLOTS
 
@@ -142,20 +144,20 @@ _EVALUATED = Slot(
 )
 
 
-# ------------------------------------------------------------------ the survey
+# ------------------------------------------------------------------ sums that are kept whole
 
 
-def _survey_bytes(survey: OpenedSurvey) -> bytes:
-    members = [name.encode() for name in survey.members]
-    return vector_sha256(survey.header) + labelled_message("fedfair/survey-members/1", members)
+def _kept_bytes(kept: KeptSum) -> bytes:
+    members = [name.encode() for name in kept.members]
+    return vector_sha256(kept.header) + labelled_message("fedfair/survey-members/1", members)
 
 
-_SURVEY: Slot[OpenedSurvey, tuple[str, ...]] = Slot(
-    digested=_survey_bytes,
-    fields=lambda survey: survey.members,
+_KEPT: Slot[KeptSum, tuple[str, ...]] = Slot(
+    digested=_kept_bytes,
+    fields=lambda kept: kept.members,
     form=TypeAdapter(tuple[str, ...]),
-    made=lambda members, vectors, _: OpenedSurvey(np.array(vectors[""], np.float64), members),
-    vectors=lambda survey: {"": survey.header},
+    made=lambda members, vectors, _: KeptSum(np.array(vectors[""], np.float64), members),
+    vectors=lambda kept: {"": kept.header},
 )
 
 
@@ -166,12 +168,15 @@ _QUERY = TypeAdapter(ExactQuery)
 _FIRST_TERMS = ("clip", "moments", "variates", "groups")
 """The slots of terms that stand amid the others in a digest; those of any further term stand at its end."""
 
+KEPT = tuple(purpose.value for purpose in Purpose if purpose.statistic.when is When.FIRST)
+"""The slots of the sums that are kept whole: those that scale nothing and are about no model."""
+
 SLOTS: Mapping[str, Slot[Any, Any]] = {
     "stage": Slot(
         digested=lambda stage: stage.value.encode(),
         fields=lambda stage: stage.value,
         form=TypeAdapter(str),
-        made=lambda value, *_: Stage(value),
+        made=lambda value, *_: stage_named(value),
         planned=True,
     ),
     "rounds_done": Slot(
@@ -217,11 +222,11 @@ SLOTS: Mapping[str, Slot[Any, Any]] = {
         planned=True,
     ),
     "last": _model_slot(planned=False),
-    "survey": _SURVEY,
+    **dict.fromkeys(KEPT, _KEPT),
     **{name: slot for name, slot in TERM_SLOTS.items() if name not in _FIRST_TERMS},
 }
 """Every fact of a `RunState`, in the order of its digest."""
 
-RARE = ("last", "survey", *(name for name in TERM_SLOTS if name not in _FIRST_TERMS))
+RARE = ("last", *KEPT, *(name for name in TERM_SLOTS if name not in _FIRST_TERMS))
 """The slots at the end of the digest that few states have: a state without them has the digest of one that never
 could have them."""

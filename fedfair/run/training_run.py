@@ -26,11 +26,12 @@ from fedfair.plan.derived import lost_before
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
-from fedfair.run.progress import Progress, RunResult, Stage
+from fedfair.run.progress import FinalStage, Progress, RunResult, is_at, purpose_at
 from fedfair.run.rules import RunRules, Stepped
 from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
 from fedfair.run.state import RunState
 from fedfair.run.which_model import WhichModel
+from fedfair.statistics.statistic import When
 from fedfair.store.long_vectors import IN_MEMORY, VectorRoom
 
 __all__ = [
@@ -175,7 +176,7 @@ class TrainingRun:
     def retry(self) -> None:
         """Give this attempt up, because its quorum was lost: the same sum again, one attempt later."""
         self._attempt += 1
-        self.lost_rounds += self.state.stage is Stage.TRAINING
+        self.lost_rounds += is_at(self.state.stage, When.ROUND)
 
     @property
     def may_skip(self) -> bool:
@@ -232,7 +233,7 @@ class TrainingRun:
             state.latest if state.history else None,
             {} if state.evaluated is None else evaluator.confusion(state.evaluated.header),
             state.history,
-            state.stage is Stage.FINISHED,
+            state.stage is FinalStage.FINISHED,
             state.left_out,
             state.query_fault,
             {} if state.evaluated is None else evaluator.site_means(state.evaluated.header),
@@ -285,7 +286,7 @@ class TrainingRun:
         """Take the initial model for one that has so many rounds behind it: all that is due is its evaluation."""
         self.evaluation_only, self._saved, self._saved_calibration = True, which, calibration
         model = replace(self.state.model, threshold=threshold)
-        resumed = replace(self.state, stage=Stage.EVALUATION, model=model)
+        resumed = replace(self.state, stage=purpose_at(When.EVERY), model=model)
         self.state = self.initial = replace(resumed, rounds_done=rounds_done, scaling=scaling)
 
 

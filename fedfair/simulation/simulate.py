@@ -46,6 +46,7 @@ from fedfair.simulation.clients import Clients
 from fedfair.simulation.dealt.clients import OnLoss, nobody_hears
 from fedfair.simulation.everybody import Everybody, RayTerms, engaged
 from fedfair.simulation.linear_family import family_facts, is_too_much
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.tables.site_files import SiteFiles
 from fedfair.tables.source import files_of_sites, load_federation
@@ -237,7 +238,7 @@ def _survey_faults(
     everybody: Everybody, training_run: TrainingRun
 ) -> dict[ParticipantId, tuple[SurveyFault, ...]]:
     """Return what each collaborator would be told of its own columns; nothing where nobody holds all records."""
-    survey, sites = training_run.state.survey, everybody.sites
+    survey, sites = training_run.state.kept.get(Purpose.SURVEY.value), everybody.sites
     if survey is None or isinstance(sites, SiteFiles):
         return {}
     layout = survey_layout(everybody.plan, everybody.schema)

@@ -24,7 +24,6 @@ from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.results.outcome import RunSubject
-from fedfair.run.progress import Stage
 from fedfair.run.replica import RunReplica, StateKeeper, Unkept
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
@@ -115,7 +114,7 @@ class FollowedRun:
 def run_before_round_1(plan: Plan, layout: Layout) -> TrainingRun:
     """Return a run as if nothing were summed before the first round."""
     run = TrainingRun(plan, layout, SCHEMA, np.zeros(layout.dimension))
-    run.state = run.initial = replace(run.initial, stage=Stage.TRAINING)
+    run.state = run.initial = replace(run.initial, stage=Purpose.TRAINING)
     return run
 
 

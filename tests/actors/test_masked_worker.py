@@ -23,7 +23,6 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import RefusalReason
-from fedfair.run.progress import Stage
 from fedfair.secagg.client import Uploaded
 from fedfair.secagg.effects import SendTo
 from fedfair.secagg.messages import Kind, kind_of
@@ -286,8 +285,8 @@ def test_what_is_the_same_in_every_run_is_opened_for_one_set_of_sites_whatever_t
 
     def computed(run: str, done: int, value: float = 0.0, *, on_demand: bool = False) -> bytes:
         model = GlobalModel(np.full(5, value), 0.5)
-        state = replace(site.run.replica.state, stage=Stage.EVALUATION, rounds_done=RoundNumber(done), model=model)
-        site.run.move(state)
+        state = replace(site.run.replica.state, stage=Purpose.EVALUATION, model=model)
+        site.run.move(replace(state, rounds_done=RoundNumber(done)))
         return site.answers._begun(replace(site.run.question(1), run_id=run, on_demand=on_demand))[1]
 
     same = computed("a", 1)

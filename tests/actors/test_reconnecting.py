@@ -25,7 +25,7 @@ from fedfair.ids import SumNumber
 from fedfair.news.event import News, StatusUpdate
 from fedfair.news.processors import Processor, ignore
 from fedfair.policy.refusal import Refusal
-from fedfair.run.progress import Stage
+from fedfair.run.progress import FinalStage
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
 from fedfair.wire.frames import (
     Accepted,
@@ -125,7 +125,7 @@ def waits_between(
         task, said = CountingTask(), iter([Granted(1)])
         run = FollowedRun(folder / "run", task, layout=layout_of(2))
         if has_ended:
-            run.move(replace(run.follower.replica.state, stage=Stage.FINISHED))
+            run.move(replace(run.follower.replica.state, stage=FinalStage.FINISHED))
         answers = PlainWorker(task, run.specs, lambda _: next(said, Refusal("not here")), run.follower)
         try:
             patience = Patience(backoff, give_up_after_seconds, clock, ended_seconds=0.0)

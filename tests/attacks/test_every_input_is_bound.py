@@ -31,8 +31,7 @@ from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.plan.schema import Plan
-from fedfair.run.opened_survey import OpenedSurvey
-from fedfair.run.progress import Stage
+from fedfair.run.kept_sum import KeptSum
 from fedfair.run.state import RunState
 from fedfair.run.state_slots import SLOTS
 from fedfair.secagg.params import Mode, SessionTerms, Suite
@@ -282,7 +281,7 @@ class Held:
 
 
 HELD = Held(
-    RunState(Stage.TRAINING, MODEL, RoundNumber(6), SCALING, {"clip": 1.0}),
+    RunState(Purpose.TRAINING, MODEL, RoundNumber(6), SCALING, {"clip": 1.0}),
     SumRequest(Purpose.TRAINING, RoundNumber(7), 1, SPEC, QueryStep(2, (1, 2, 3))),
 )
 
@@ -292,7 +291,7 @@ def up(value: float) -> float:
 
 
 STATES: Mapping[str, Mapping[str, object]] = {
-    "stage": {"": Stage.EVALUATION},
+    "stage": {"": Purpose.EVALUATION},
     "model": {
         "vector": GlobalModel(np.array([1.0, up(-2.0)]), 0.5),
         "threshold": GlobalModel(MODEL.vector, up(0.5)),
@@ -327,8 +326,8 @@ STATES: Mapping[str, Mapping[str, object]] = {
     "query": {"": ExactQuery.of((0.5,))},
     "query_fault": {"": "given up"},
     "survey": {
-        "header": OpenedSurvey(np.full(3, up(1.0)), ("a", "b", "c")),
-        "members": OpenedSurvey(np.ones(3), ("a", "b", "d")),
+        "header": KeptSum(np.full(3, up(1.0)), ("a", "b", "c")),
+        "members": KeptSum(np.ones(3), ("a", "b", "d")),
     },
 }
 """Another value of every attribute of the state; of those that a contribution reads, of each of their parts."""

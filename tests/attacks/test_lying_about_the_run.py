@@ -44,7 +44,6 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.ids import RoundNumber
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.run.packed_state import pack_state
-from fedfair.run.progress import Stage
 from fedfair.run.state import RunState
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Send, SendTo, ServerEffect, SumOpened
@@ -190,10 +189,10 @@ STATES: Mapping[str, Callable[[RunState], RunState]] = {
     "threshold": lambda state: with_model(
         state, state.model.vector, float(np.nextafter(state.model.threshold, 1))
     ),
-    "stage": lambda state: replace(state, stage=Stage.EVALUATION),
+    "stage": lambda state: replace(state, stage=Purpose.EVALUATION),
     "round": lambda state: replace(state, rounds_done=RoundNumber(1)),
     "query": lambda state: replace(
-        state, stage=Stage.EXACT_EVALUATION, rounds_done=RoundNumber(ROUNDS), query=ExactQuery.of((0.1, 0.3))
+        state, stage=Purpose.EXACT_EVALUATION, rounds_done=RoundNumber(ROUNDS), query=ExactQuery.of((0.1, 0.3))
     ),
     "clip": lambda state: holding(state, clip=2.0),
     "an evaluation that was left out": lambda state: replace(state, left_out=(RoundNumber(0),)),
@@ -232,7 +231,7 @@ def test_another_query_than_that_of_the_true_state_is_refused(site: LiedTo, step
     sizes = site.run.replica.rules.evaluator.group_sizes
     state = replace(
         site.run.replica.state,
-        stage=Stage.EXACT_EVALUATION,
+        stage=Purpose.EXACT_EVALUATION,
         rounds_done=RoundNumber(ROUNDS),
         query=ExactQuery.of(sizes),
     )

@@ -40,7 +40,6 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS
 from fedfair.policy.site_config import SitePolicy
 from fedfair.run.packed_state import pack_state
-from fedfair.run.progress import PURPOSE_OF, Stage
 from fedfair.run.replica import OutOfStepError
 from fedfair.run.saved_model import TrainedModel
 from fedfair.run.state import RunState
@@ -143,14 +142,13 @@ class Liar:
         """Return a state that asks for this sum."""
         vector = np.array(self.ready.binding.vector)
         vector.view(np.uint64)[0] += bit
-        stage = next(stage for stage, asked in PURPOSE_OF.items() if asked is purpose)
         sizes = self.answers._follower.replica.rules.evaluator.group_sizes
         return replace(
             self.initial,
-            stage=stage,
+            stage=purpose,
             rounds_done=RoundNumber(round_number - (purpose is TRAINING)),
             model=GlobalModel(vector, threshold),
-            query=ExactQuery.of(sizes) if stage is Stage.EXACT_EVALUATION else None,
+            query=ExactQuery.of(sizes) if purpose is Purpose.EXACT_EVALUATION else None,
         )
 
     def approve(self, state: RunState, done: int) -> bytes:

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from fedfair.plan.schema import Plan
 from fedfair.run.packed_state import pack_state
-from fedfair.run.progress import Stage
+from fedfair.run.progress import FinalStage
 from fedfair.run.replica import OutOfStepError, RunReplica, Unkept
 from fedfair.run.rules import RunRules
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
+from fedfair.statistics.table import Purpose
 from fedfair.training.binding import plan_binding
 from tests.actors.followed_run import PLAN_DIGEST
 from tests.actors.site_play import played, small
@@ -46,8 +47,8 @@ def test_every_state_that_a_run_comes_to_is_possible_and_is_taken_from_the_other
     tmp_path: Path, output: str, method: str
 ) -> None:
     rules, states = states_of(plan_with(output, method), tmp_path)
-    assert {state.stage for state in states} >= {Stage.STANDARDISATION, Stage.EVALUATION, Stage.TRAINING}
-    assert (Stage.EXACT_EVALUATION in {state.stage for state in states}) == (method == "exact")
+    assert {state.stage for state in states} >= {Purpose.STANDARDISATION, Purpose.EVALUATION, Purpose.TRAINING}
+    assert (Purpose.EXACT_EVALUATION in {state.stage for state in states}) == (method == "exact")
     for state in states:
         assert rules.may_be(state)
         if rules.may_skip(state):
@@ -123,6 +124,6 @@ def taken(replica: RunReplica, raw: bytes) -> None:
     replica.trust()
     state = replica.state
     assert replica.rules.may_be(state)
-    assert (replica.rules.next_request(state) is None) == (state.stage is Stage.FINISHED)
+    assert (replica.rules.next_request(state) is None) == (state.stage is FinalStage.FINISHED)
     np.testing.assert_equal(state.digest(PLAN_DIGEST), replica.digest)
     replica.finish()

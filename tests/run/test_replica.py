@@ -15,7 +15,7 @@ from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.schema import Plan
 from fedfair.run.packed_state import pack_state
-from fedfair.run.progress import Stage
+from fedfair.run.progress import FinalStage
 from fedfair.run.replica import OutOfStepError, RunReplica, Unkept
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
@@ -107,7 +107,7 @@ def test_a_request_about_any_other_state_than_the_sites_own_is_refused_and_chang
     held = pair.copy.state
     others = (
         with_another_model(held),
-        replace(held, stage=Stage.EVALUATION),
+        replace(held, stage=Purpose.EVALUATION),
         replace(held, rounds_done=RoundNumber(0)),
         replace(held, model=replace(held.model, threshold=0.75)),
         holding(held, clip=9.0),
@@ -152,14 +152,14 @@ def both_left_out(output: str = "best") -> Pair:
     pair = Pair(make_plan(output=output, method="exact"))
     pair.come_to(Purpose.EVALUATION, 3)
     pair.run.skip("nobody came")
-    assert pair.run.state.stage is Stage.EXACT_EVALUATION
+    assert pair.run.state.stage is Purpose.EXACT_EVALUATION
     return pair
 
 
 def test_a_site_that_saw_neither_of_two_evaluations_left_out_at_the_end_has_seen_the_run_to_its_end() -> None:
     pair = both_left_out()
     pair.run.skip("nobody came")
-    assert pair.run.state.stage is Stage.FINISHED
+    assert pair.run.state.stage is FinalStage.FINISHED
     assert pair.copy.finish()
     assert pair.copy.digest == pair.present
 
@@ -168,7 +168,7 @@ def test_a_site_follows_two_evaluations_that_were_left_out_when_others_vouch_for
     pair = both_left_out()
     pair.run.skip("nobody came")
     pair.copy.take_vouched(pair.present)
-    assert pair.copy.state.stage is Stage.FINISHED
+    assert pair.copy.state.stage is FinalStage.FINISHED
 
 
 def test_a_run_that_stopped_before_its_last_rounds_is_not_finished() -> None:

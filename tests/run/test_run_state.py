@@ -22,12 +22,13 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
-from fedfair.run.opened_survey import OpenedSurvey
-from fedfair.run.progress import Stage
+from fedfair.run.kept_sum import KeptSum
+from fedfair.run.progress import FinalStage
 from fedfair.run.snapshot import RunSnapshot, snapshot_of, state_of
 from fedfair.run.state import RunState
-from fedfair.run.state_slots import RARE, SLOTS
+from fedfair.run.state_slots import KEPT, RARE, SLOTS
 from fedfair.signed_message import labelled_message
+from fedfair.statistics.table import Purpose
 from fedfair.terms.group_weights.state import GroupWeights
 from fedfair.terms.kept import CountedVariates, Variate
 from fedfair.terms.server_step.state import Moments
@@ -53,7 +54,7 @@ def changed(state: RunState) -> dict[str, RunState]:
     """Return the state with another value of each of its attributes."""
     sums = EvaluatedModel(np.ones(3), bytes(32), 0.5, 1, 2)
     other: dict[str, object] = {
-        "stage": Stage.FINISHED if state.stage is not Stage.FINISHED else Stage.TRAINING,
+        "stage": FinalStage.FINISHED if state.stage is not FinalStage.FINISHED else Purpose.TRAINING,
         "model": GlobalModel(state.model.vector + 1, state.model.threshold),
         "rounds_done": RoundNumber(state.rounds_done + 1),
         "scaling": FeatureScaling(np.ones(1), np.full(1, 2.0)),
@@ -71,7 +72,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "evaluated_best": sums,
         "query": ExactQuery.of((0.5,)),
         "query_fault": "given up",
-        "survey": OpenedSurvey(np.ones(3), ("a", "b", "c")),
+        "survey": KeptSum(np.ones(3), ("a", "b", "c")),
         "last": GlobalModel(state.model.vector + 3, 0.25),
     }
     assert other.keys() == {*SLOTS, "history_digest"} - {"history"}, "a new fact needs a place in the digest"
@@ -107,7 +108,7 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
         state.terms.get("variates"),
         state.terms.get("groups"),
         state.mean,
-        state.survey,
+        state.kept.get("survey"),
     )
     parts = [
         plan_digest,
@@ -170,7 +171,7 @@ def some_states() -> list[RunState]:
 
 def test_every_attribute_of_a_state_has_a_slot() -> None:
     fields = {field.name for field in dataclasses.fields(RunState)}
-    assert {*SLOTS, "history_digest", "terms"} == fields | set(TERM_SLOTS)
+    assert {*SLOTS, "history_digest", "terms", "kept"} == fields | {*TERM_SLOTS, *KEPT}
     assert tuple(SLOTS)[-len(RARE) :] == RARE
 
 
@@ -203,10 +204,11 @@ def test_every_part_of_what_is_counted_of_control_variates_changes_the_digest_of
 
 
 def test_every_part_of_a_survey_changes_the_digest_of_the_state() -> None:
-    survey = OpenedSurvey(np.ones(3), ("a", "b"))
+    survey = KeptSum(np.ones(3), ("a", "b"))
     others = (replace(survey, header=np.array([1.0, 2.0, 1.0])), replace(survey, members=("a", "c")))
     state = states()[-1]
-    found = {replace(state, survey=one).digest(PLAN_DIGEST) for one in (None, survey, *others)}
+    digests = {replace(state, kept={"survey": one}).digest(PLAN_DIGEST) for one in (survey, *others)}
+    found = {replace(state, kept={}).digest(PLAN_DIGEST), *digests}
     assert len(found) == len(others) + 2
 
 

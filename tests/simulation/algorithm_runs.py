@@ -15,13 +15,13 @@ from fedfair.aggregation.requests import GlobalModel
 from fedfair.ids import RoundNumber
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
-from fedfair.run.progress import Stage
 from fedfair.run.rules import RunRules
 from fedfair.simulation.baselines.algorithm import Algorithm
 from fedfair.simulation.baselines.registry import algorithm_of
 from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients, LoopClients
 from fedfair.simulation.cohort import simulated_memories
+from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.training.client import TrainingClient
 from tests import bc10
@@ -69,7 +69,7 @@ class SummedRounds:
     def round(self, cohort: Clients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
         """Return the model after the sum over everybody that the state asks for."""
         rounds_done = RoundNumber(number - 1)
-        due = replace(self._state, stage=Stage.TRAINING, rounds_done=rounds_done, model=model)
+        due = replace(self._state, stage=Purpose.TRAINING, rounds_done=rounds_done, model=model)
         request = self._rules.next_request(due)
         assert request is not None
         self._state = self._rules.step(due, cohort.totals(request, model), cohort.names).state

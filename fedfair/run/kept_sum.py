@@ -1,4 +1,4 @@
-"""The survey of a run as it was opened."""
+"""An opened sum that the state of a run keeps whole: that of a statistic which no later sum depends on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedSurvey:
-    """The survey of a run as it was opened.
+class KeptSum:
+    """An opened sum that a run keeps.
 
     Attributes:
-        header: float64 array, as `aggregation.survey` lays it out.
+        header: float64 array, as the header of its statistic lays it out.
         members: whose training records it is of, sorted.
     """
 

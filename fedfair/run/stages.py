@@ -1,0 +1,151 @@
+"""The stages of a run: what it sums next, and with which model it ends.
+
+A stage is the statistic that is summed next (`Purpose`), the evaluation of an output model that is another one
+than the last, or the end. `Stages` moves a state from one to the next; `plan.schedule` says which sums there are.
+An evaluation that cannot be had is left out where the run can do without it. No torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedfair.aggregation.evaluator import Evaluation, Evaluator
+from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.requests import GlobalModel
+from fedfair.errors import LocalProtocolError
+from fedfair.plan.derived import keeps_best
+from fedfair.plan.schedule import Schedule
+from fedfair.plan.schema import Plan
+from fedfair.run.history import best_of
+from fedfair.run.progress import FinalStage, Stage, is_at, purpose_at
+from fedfair.run.state import RunState
+from fedfair.statistics.statistic import When
+
+
+class Stages:
+    """The stages of every run of one plan.
+
+    Args:
+        plan: the plan.
+        schedule: which sums its runs make.
+        evaluator: how it wants models evaluated.
+    """
+
+    def __init__(self, plan: Plan, schedule: Schedule, evaluator: Evaluator) -> None:
+        self._training, self._schedule, self._evaluator = plan.training, schedule, evaluator
+        self._keeps_best = keeps_best(plan)
+        self._before_model = schedule.at(When.FIRST, When.SCALING)
+
+    @property
+    def first(self) -> Stage:
+        """Return the stage of the first sum."""
+        return self._before_model[0] if self._before_model else self._with_model
+
+    def may_stand_at(self, state: RunState) -> bool:
+        """Return whether a run can be at the stage of a state after so many rounds."""
+        stage, schedule, done = state.stage, self._schedule, int(state.rounds_done)
+        at_end = done == schedule.rounds
+        if stage is FinalStage.FINISHED:
+            return at_end
+        if stage is FinalStage.OUTPUT_EVALUATION:
+            return at_end and schedule.evaluates and state.mean is not None
+        if is_at(stage, When.EVERY):
+            return schedule.evaluates_after(done)
+        if is_at(stage, When.ROUND):
+            return done < schedule.rounds
+        return at_end and stage in schedule.at(When.LAST) if done else stage in self._before_model
+
+    def after(self, state: RunState) -> RunState:
+        """Return the state at its next stage; at the end of training with the output model."""
+        stage, done = state.stage, int(state.rounds_done)
+        if stage in self._before_model:
+            left = self._before_model[self._before_model.index(stage) + 1 :]
+            return replace(state, stage=left[0] if left else self._with_model)
+        if is_at(stage, When.LAST):
+            return replace(state, stage=FinalStage.FINISHED if state.query is None else stage)
+        if stage is FinalStage.OUTPUT_EVALUATION:
+            return self._ended(state)
+        if is_at(stage, When.ROUND) and self._schedule.evaluates_after(done):
+            return replace(state, stage=purpose_at(When.EVERY))
+        if done < self._schedule.rounds:
+            return replace(state, stage=purpose_at(When.ROUND))
+        return self._training_ended(state)
+
+    def may_skip(self, state: RunState) -> bool:
+        """Return whether the sum that is due is an evaluation that the run can do without."""
+        if is_at(state.stage, When.LAST):
+            return True
+        if not is_at(state.stage, When.EVERY):
+            return False
+        if state.rounds_done < self._schedule.rounds:
+            return state.rounds_done > 0 or self._training.threshold_init != "quantile"
+        return state.mean is not None or (self._keeps_best and bool(state.history))
+
+    def skipping(self, state: RunState, reason: str) -> RunState:
+        """Return the state without the evaluation that is due; the history has none of this round.
+
+        Args:
+            state: the state; it stays as it is.
+            reason: why it cannot be had.
+
+        Raises:
+            LocalProtocolError: the run cannot do without it.
+        """
+        if not self.may_skip(state):
+            raise LocalProtocolError(f"a training run at {state.stage.value} cannot do without its next sum")
+        if is_at(state.stage, When.LAST):
+            return replace(state, stage=FinalStage.FINISHED, query=None, query_fault=reason)
+        earlier = state.evaluated if state.mean is not None else state.evaluated_earlier
+        left_out = (*state.left_out, state.rounds_done)
+        return self.after(replace(state, left_out=left_out, evaluated_earlier=earlier))
+
+    @property
+    def _with_model(self) -> Stage:
+        """Return the first stage that has a model."""
+        return purpose_at(When.EVERY if self._schedule.evaluates_after(0) else When.ROUND)
+
+    def _training_ended(self, state: RunState) -> RunState:
+        """Return the state with the output model, and with its evaluation where that is known."""
+        if self._keeps_best:
+            return self._ended(self._returning_best(state))
+        if state.mean is None:
+            return self._ended(state)
+        mean = state.mean
+        vector = mean.vector.astype(state.model.vector.dtype)
+        state = replace(state, model=GlobalModel(vector, mean.threshold), last=state.model)
+        # No site would mask the evaluation of one model a second time, and it could say nothing new.
+        state = replace(state, final=self._earlier_evaluation(state))
+        if state.final is None and self._schedule.evaluates:
+            return replace(state, stage=FinalStage.OUTPUT_EVALUATION)
+        if state.final is not None:
+            state = replace(state, evaluated=state.evaluated_earlier)
+        return self._ended(state)
+
+    def _returning_best(self, state: RunState) -> RunState:
+        """Return the state with the best model as the output model."""
+        best = state.best
+        if best is None:
+            raise LocalProtocolError(f"nothing was kept for output: {self._training.output}")
+        last = state.last if state.last is not None or _is_same(best, state.model) else state.model
+        final = best_of(state, self._evaluator.rank)
+        return replace(state, model=best, last=last, final=final, evaluated=state.evaluated_best)
+
+    def _ended(self, state: RunState) -> RunState:
+        """Continue with the exact evaluation, where the plan asks for one; otherwise finish."""
+        if not self._schedule.at(When.LAST) or state.query_fault:
+            return replace(state, stage=FinalStage.FINISHED)
+        return replace(state, stage=purpose_at(When.LAST), query=ExactQuery.of(self._evaluator.group_sizes))
+
+    def _earlier_evaluation(self, state: RunState) -> Evaluation | None:
+        """Return the evaluation that a mean has had already, if it is of one model that had one."""
+        if self._schedule.evaluates_output:
+            return None
+        # The mean of one model: that of the last broadcast, if it was evaluated with this very threshold.
+        earlier, broadcast = state.evaluated_earlier, (state.rounds_done - 1, state.model.threshold)
+        if earlier is None or (earlier.round, earlier.threshold) != broadcast:
+            return None
+        return next((past for past in state.history if past.round == earlier.round), None)
+
+
+def _is_same(left: GlobalModel, right: GlobalModel) -> bool:
+    return (left.threshold, left.vector_sha256) == (right.threshold, right.vector_sha256)
