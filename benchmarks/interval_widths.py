@@ -87,7 +87,7 @@ def held_out_losses(plan_file: Path) -> list[Losses]:
         task = TrainingClient(plan, name, splits, model)
         if outcome.scaling is not None:
             task.apply_scaling(outcome.scaling)
-        losses.append(task.losses(outcome.model)["test"])
+        losses.append(task.records.losses(outcome.model)["test"])
     return losses
 
 

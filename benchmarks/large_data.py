@@ -43,6 +43,7 @@ from fedfair.tables.pixels import feature_values
 from fedfair.tables.source import load_federation, read_site_records
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
+from tests.contributions import evaluation_of, standardisation_of
 
 COLUMNS, SITES = 20, ("site-a", "site-b", "site-c")
 WHOLE, BLOCK = 10_000_000, 100_000
@@ -176,10 +177,10 @@ def at_a_site(
         began = time.perf_counter()
         client, start = site_of(folder, in_memory, task)
         read = time.perf_counter()
-        client.evaluation_contribution(start)
+        evaluation_of(client, start)
         for number in range(1, 4):
-            client.training_contribution(start, RoundNumber(number), 1)
-        client.evaluation_contribution(start)
+            client.rounds.contribution(start, RoundNumber(number), 1)
+        evaluation_of(client, start)
     return {
         "read_s": round(read - began, 1),
         "train_s": round(time.perf_counter() - read, 1),
@@ -199,7 +200,7 @@ def site_of(
     splits = read_site_records(plan, site, name, folder, storage=storage).splits
     model = flat_model(plan, splits.train.schema, torch.device("cpu"), folder)
     client = TrainingClient(plan, name, splits, model)
-    sums = client.standardisation_contribution().header
+    sums = standardisation_of(client).header
     client.apply_scaling(scaling_from_sums(sums, splits.train.schema.units))
     return client, GlobalModel(model.vector(), 1.0)
 
@@ -211,7 +212,7 @@ def steps_of(folder: Path, _: bool) -> dict[str, object]:
     for number in range(1, 2 * ROUNDS + 1):
         for name, (client, start) in held.items():
             began = time.perf_counter()
-            client.training_contribution(start, RoundNumber(number), 1)
+            client.rounds.contribution(start, RoundNumber(number), 1)
             steps[name].append((time.perf_counter() - began) / STEPS)
     later = {name: times[ROUNDS:] for name, times in steps.items()}
     ratios = [one / other for one, other in zip(later["mapped"], later["memory"], strict=True)]
@@ -245,7 +246,7 @@ def images_of(count: int) -> dict[str, object]:
     for number in range(1, 4 * ROUNDS + 1):
         for kind, client in clients.items():
             began = time.perf_counter()
-            client.training_contribution(start, RoundNumber(number), 1)
+            client.rounds.contribution(start, RoundNumber(number), 1)
             steps[kind].append((time.perf_counter() - began) / 20)
     ratios = [one / other for one, other in zip(steps["uint8"], steps["float32"], strict=True)]
     return {

@@ -15,10 +15,8 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
-from collaborator.backoff import LIVED_SECONDS, MAX_SECONDS, Backoff
+from collaborator.calls import Calls, Patience
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
 from collaborator.records import SiteLogs
@@ -27,7 +25,6 @@ from collaborator.standing import NoStanding, Standing
 from collaborator.withdrawal import refusals_of, send_withdrawal, told_of
 from collaborator.worker import Worker
 from fedfair.errors import (
-    AbortedError,
     ApprovalError,
     ConnectionRefusedByPeerError,
     IdentityError,
@@ -40,7 +37,6 @@ from fedfair.news.processors import Processor
 from fedfair.news.site import (
     EvaluationDone,
     ReconnectionBegun,
-    RetryPlanned,
     RunJoined,
     SumDeclined,
     ValuesOmitted,
@@ -83,32 +79,11 @@ LEAVE_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 """How often the files of certificates are looked at."""
 
-ENDED_SECONDS = 3600.0
-"""How long a site that has the run to its end calls its aggregator, which may have gone for good."""
-
-REMINDER_SECONDS = 600.0
-"""The operator reads one and the same reason for waiting no more often than this."""
+AGGREGATOR_GONE = "this site has the run to its end, and its aggregator is not there any more"
 
 LISTENER_TELLS = (UnreachableError, ConnectionRefusedByPeerError)
 """A write that fails is not the news: the listener hears of the same break, and before that whatever the
 aggregator still had to say, such as a refusal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """The time for which a site keeps trying.
-
-    Attributes:
-        backoff: the waits between two attempts.
-        give_up_after_seconds: how long without a stream before it gives up; None for never.
-        clock: seconds since any fixed moment.
-        ended_seconds: the most of the time to keep trying for a site that has the run to its end already.
-    """
-
-    backoff: Backoff
-    give_up_after_seconds: float | None = None
-    clock: Callable[[], float] = time.monotonic
-    ended_seconds: float = ENDED_SECONDS
 
 
 class StreamOutdatedError(RenewableIdentityError):
@@ -129,25 +104,18 @@ class SiteDriver:
         greeting: Greeting,
         standing: Standing | None = None,
     ) -> None:
-        self._dial = dial
-        self._shapes = shapes
-        self._worker = worker
-        self._records = records
+        self._dial, self._shapes = dial, shapes
+        self._worker, self._records = worker, records
         self._publish = publish
-        self._patience = patience
+        self._calls = Calls(patience, publish)
         self._greeting = greeting
         self._standing = NoStanding() if standing is None else standing
         self._between_sums = True
         self._looked = -math.inf
-        self._last_contact = time.monotonic()
-        self._greeted: float | None = None
-        self._was_asked = False
         self._asked: SumStart | None = None
         self._contributed: SumNumber | None = None
         self._limit = RefusalLimit()
         self._has_left = False
-        self._told = ""
-        self._retry_noted: tuple[str, float] | None = None
 
     async def run(self) -> Finished:
         """Take part until the run is finished; return the aggregator's last words.
@@ -168,10 +136,10 @@ class SiteDriver:
                 self._publish(ReconnectionBegun(fault.message))
                 # Without a wait that grows, an aggregator that announces one certificate after another would be
                 # called many times a second.
-                await asyncio.sleep(self._patience.backoff.next())
+                await asyncio.sleep(self._calls.next_seconds())
             except (UnreachableError, RenewableIdentityError) as fault:
                 self._end_if_left()
-                self._forgive_if_lived()
+                self._calls.stream_ended()
                 finished = await self._pause(fault)
             else:
                 self._end_if_left()
@@ -183,56 +151,23 @@ class SiteDriver:
         if self._has_left and self._worker.standing.exit_reason is not None:
             raise self._worker.standing.exit_reason
 
-    def _forgive_if_lived(self) -> None:
-        """Begin with short waits again after a stream that lived: what broke it is a new fault."""
-        greeted, self._greeted = self._greeted, None
-        if greeted is not None and self._patience.clock() - greeted >= LIVED_SECONDS:
-            self._patience.backoff.reset()
-
-    def _forgive_if_ended(self, message: MovesState | SecaggMessage) -> None:
-        """Begin with short waits again once a round was asked for and came to its end on this stream."""
-        if self._was_asked and isinstance(message, ReceivedTotals | ReceivedSum):
-            self._patience.backoff.reset()
-
     async def _pause(self, fault: UnreachableError | RenewableIdentityError) -> Finished | None:
         """Wait before the next call; return the end of the run where there is nothing left to call for."""
-        limit, away = self._patience.give_up_after_seconds, time.monotonic() - self._last_contact
         held = self._worker.held
-        if held.is_over:
-            limit = min(self._patience.ended_seconds, math.inf if limit is None else limit)
-            if away >= limit:
-                words = "this site has the run to its end, and its aggregator is not there any more"
-                await self._worker.finish(words)
-                self._tell_of_run()
-                return Finished(int(held.rounds_done), words)
-        if limit is not None and away >= limit:
-            raise AbortedError(
-                f"gave up after {away:.0f} s without the aggregator{self._told}; the last attempt: "
-                f"{fault.message}",
-                "ask the aggregator's operator whether the run is over; if it is not, start again",
-            )
-        seconds = self._patience.backoff.next()
-        self._note_retry(fault.message, seconds, None if limit is None else limit - away)
+        seconds = self._calls.pause_seconds(fault.message, is_over=held.is_over)
+        if seconds is None:
+            await self._worker.finish(AGGREGATOR_GONE)
+            self._tell_of_run()
+            return Finished(int(held.rounds_done), AGGREGATOR_GONE)
         await asyncio.sleep(seconds)
         return None
-
-    def _note_retry(self, fault: str, seconds: float, left: float | None) -> None:
-        """Tell the operator of a fault once, and of the same one again after a while: it may last for days."""
-        noted, now = self._retry_noted, time.monotonic()
-        if noted is not None:
-            told, at = noted
-            if told == fault and self._last_contact < at and now < at + REMINDER_SECONDS:
-                return
-        self._retry_noted = fault, now
-        until = None if left is None else datetime.now(UTC) + timedelta(seconds=left)
-        self._publish(RetryPlanned(fault, seconds, MAX_SECONDS, until))
 
     # -------------------------------------------------------------- one stream
 
     async def _participate(self) -> Finished:
         async with self._dial() as (link, hello):
             self._records.begin_link()
-            self._was_asked = False
+            self._calls.stream_began()
             self._limit = RefusalLimit()
             with contextlib.suppress(*LISTENER_TELLS):
                 await link.send(hello)
@@ -296,7 +231,7 @@ class SiteDriver:
     async def _listen(self, link: Link, questions: Mailbox) -> Finished:
         receiver = Receiver(self._shapes, self._worker.standing.last_sum)
         async for frame in link.frames():
-            self._last_contact = time.monotonic()
+            self._calls.heard()
             match receiver.take(frame):
                 case Welcome() as welcome:
                     await self._greet(welcome)
@@ -305,10 +240,11 @@ class SiteDriver:
                     self._between_sums = False
                     self._worker.standing.expect(question)
                     self._records.asked(question.start, link)
-                    self._asked, self._was_asked = question.start, True
+                    self._asked = question.start
+                    self._calls.asked()
                     await questions.put(question)
                 case SecaggMessage() | ReceivedState() | ReceivedTotals() | ReceivedSum() as message:
-                    self._forgive_if_ended(message)
+                    self._calls.took(message)
                     await questions.put(message)
                 case TrustUpdate() as update:
                     self._look(update)
@@ -316,7 +252,7 @@ class SiteDriver:
                     if sum_number == self._contributed:
                         # Only once, and only for what was really sent: saying so costs an aggregator nothing.
                         self._contributed = None
-                        self._patience.backoff.reset()
+                        self._calls.contributed()
                         self._limit.contributed()
                         self._records.answered(link, "accepted")
                         self._tell_of_evaluation()
@@ -327,7 +263,7 @@ class SiteDriver:
                     self._tell_of_run()
                     return finished
                 case Refused() as refused:
-                    self._told = f", whose last words were: {refused.reason}"
+                    self._calls.last_words = refused.reason
                     raise _refusal(refused)
         raise UnreachableError("the aggregator closed the stream")
 
@@ -398,7 +334,7 @@ class SiteDriver:
             self._publish(EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))
 
     async def _greet(self, welcome: Welcome) -> None:
-        self._greeted = self._patience.clock()
+        self._calls.greeted()
         self._records.run_id = welcome.run_id
         self._greeting(welcome)
         await self._worker.join(welcome)

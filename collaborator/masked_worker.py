@@ -18,31 +18,24 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from collaborator.plain_worker import PlainTask
+from collaborator.masked_updates import MaskedTask, MaskedUpdates
 from collaborator.run_follower import HeldRun, RunFollower
 from collaborator.worker import Granted, Rule, WorkerStanding, hold_nothing
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import HeaderParts
 from fedfair.aggregation.masked_totals import MaskedTotals
-from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum
 from fedfair.errors import (
-    LocalProtocolError,
     PrivacyError,
     RemoteProtocolError,
     StateError,
     SurveyError,
     TrainingError,
 )
-from fedfair.ids import RoundNumber
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
-from fedfair.process.kept_memory import nothing_kept
 from fedfair.run.replica import OutOfStepError
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import Contributing
@@ -56,9 +49,7 @@ from fedfair.secagg.effects import (
     StateVouched,
     SumAccepted,
 )
-from fedfair.secagg.fixedpoint import decode_body
 from fedfair.secagg.log import whole_length
-from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.participant import Participant
@@ -66,9 +57,7 @@ from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
-from fedfair.terms.at_sites import NOTHING, Remembered, SiteMemory
-from fedfair.terms.local_change import LocalChange
-from fedfair.training.masked_update import header_update, noised_update, training_update
+from fedfair.terms.at_sites import SiteMemory
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
@@ -81,29 +70,6 @@ _NO_SUBJECT = RoundSubject(b"", b"")
 
 _NOT_ENTERED = frozenset({Check.OUT_OF_ORDER, Check.TRANSCRIPT})
 """Checks that an opened sum of a round fails that this site has not entered, or was asked past."""
-
-
-class MaskedTask(PlainTask, Protocol):
-    """The task that computes: `training.client.TrainingClient`."""
-
-    def summable_change(
-        self,
-        model: GlobalModel,
-        round_number: RoundNumber,
-        attempt: int,
-        remembered: Remembered = NOTHING,
-    ) -> LocalChange | None:
-        """Return what this round's local steps change, whatever the values are; None without training records."""
-
-    @property
-    def last_fault(self) -> str:
-        """Return what was wrong with the last contribution; empty where nothing was."""
-
-    def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
-        """Return 32 bytes that stand for what is drawn for a contribution, and for no value of it."""
-
-    def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
-        """Return what this site adds to a training sum that protects it as a whole."""
 
 
 class MaskedWorker:
@@ -136,22 +102,19 @@ class MaskedWorker:
         release: Callable[[], None] = hold_nothing,
         memory: SiteMemory | None = None,
     ) -> None:
-        self._memory = memory
-        self._follower = follower
-        self._names = site.roster.name
-        self._task = task
-        self._parts = parts
-        self._totals = totals
-        self._rule = rule
-        self._log = log
+        self._follower, self._task, self._log = follower, task, log
+        self._names, self._totals, self._rule = site.roster.name, totals, rule
         self._release = release
-        self._noised = any(shape.unit is not None for shape in site.shapes.values())
         found = log.read()
         self._participant = Participant(site, secrets.token_bytes, found, log.history)
         log.keep(whole_length(found))
         self._worker = ThreadPoolExecutor(1, "training")
         self._question: ReceivedRequest | None = None
         self.standing = WorkerStanding()
+        noised = any(shape.unit is not None for shape in site.shapes.values())
+        self._updates = MaskedUpdates(
+            task, parts, self._participant, follower, self.standing, memory, is_noised=noised
+        )
 
     @property
     def session(self) -> bytes:
@@ -222,7 +185,7 @@ class MaskedWorker:
                 subject = RoundSubject(self._follower.replica.digest, b"")
             elif kind is Kind.ROUND_START:
                 subject, computed = self._begun(question)
-                self._check_clips(RoundStart.decode(message))
+                _check_clips(RoundStart.decode(message), self._follower.replica.state.clip)
             return list(self._carry_out(self._participant.receive(message, subject, computed), question))
         except SecaggError as fault:
             return [self._abstain(start, _refusal(fault, f"{fault.check.value}: {fault.message}"))]
@@ -289,23 +252,6 @@ class MaskedWorker:
             return subject, same_sum(state.model, state.scaling, request)
         return subject, same_answer(request, on_demand=question.on_demand)
 
-    def _check_clips(self, start: RoundStart) -> None:
-        """Refuse another clip than that of this site's own state.
-
-        Raises:
-            SecaggError: STATE.
-        """
-        own = self._follower.replica.state.clip
-        for clip in start.clips:
-            require(
-                clip == own,
-                Check.STATE,
-                f"a round with a clip of {clip!r}, this site's state of the run has {own!r}",
-                "let the aggregator send the sums that this site has missed",
-                asked=f"clip {clip!r}",
-                allowed=f"clip {own!r}",
-            )
-
     def _carry_out(self, effects: list[SiteEffect], question: ReceivedRequest) -> Iterator[CollaboratorFrame]:
         for effect in effects:
             match effect:
@@ -347,8 +293,8 @@ class MaskedWorker:
         """
         try:
             request = self._follower.due(question.start)
-            said = self._rule(self._follower.asked(question, request, self._openers(), self._cohort()))
-            effects = self._contribution(request, said.attempt) if isinstance(said, Granted) else []
+            said = self._rule(self._follower.asked(question, request, *self._cohort()))
+            effects = self._updates.effects(request, said.attempt) if isinstance(said, Granted) else []
         except (TrainingError, SecaggError) as fault:
             said = _refusal(fault, fault.message)
         except PrivacyError as fault:
@@ -363,76 +309,17 @@ class MaskedWorker:
         self._participant.drop_out()
         yield self._abstain(question.start, said)
 
-    def _openers(self) -> tuple[int, ...]:
+    def _cohort(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Return who opens this masked round where all must, and the names of those who are asked in it."""
         phase = self._participant.phase
-        unanimous = isinstance(phase, Contributing) and phase.context.unanimous
-        return phase.context.cohort if unanimous and phase is not None else ()
-
-    def _cohort(self) -> tuple[str, ...]:
-        """Return the names of those who are asked in this masked round."""
-        phase = self._participant.phase
-        members = phase.context.cohort if isinstance(phase, Contributing) else ()
-        return tuple(self._names(member) for member in members)
+        if not isinstance(phase, Contributing):
+            return (), ()
+        members = phase.context.cohort
+        return members if phase.context.unanimous else (), tuple(self._names(member) for member in members)
 
     def _abstain(self, start: SumStart, refusal: Refusal) -> Abstain:
         self.standing.refused = refusal
         return Abstain(start.sum_number, reason_for(refusal.term), refusal.leaving, refusal.accused)
-
-    def _contribution(self, request: SumRequest, attempt: int) -> list[SiteEffect]:
-        """Return the upload of this site's update, or of nothing where it has no records.
-
-        Raises:
-            TrainingError: its weight is beyond the plan's; no other number makes a site leave.
-            SecaggError: it must not leave this site.
-        """
-        draws = self._task.draws(request.purpose, request.round, attempt)
-        request = replace(request, attempt=attempt)
-        if self._memory is not None and request.purpose.statistic.is_round:
-            return self._remembering(request, self._memory, draws)
-        update = self._update(request)
-        if update is None:
-            return self._participant.abstain(draws)
-        return self._participant.contribute(update, draws)
-
-    def _remembering(self, request: SumRequest, memory: SiteMemory, draws: bytes) -> list[SiteEffect]:
-        """Return the upload of a change whose steps needed what this site remembers.
-
-        What its memory becomes by it is on the disk before the upload is in the log, and so before it is sent. It
-        follows from what is really added: the elements of the ring before they are masked.
-        """
-        model = self._follower.replica.state.model
-        remembered = memory.correction(request, model, self._task.training_weight)
-        change = self._task.summable_change(model, request.round, request.attempt, remembered)
-        self.standing.fault = self._task.last_fault
-        if change is None:
-            effects = self._participant.abstain(draws)
-            memory.adding(request, model, 0, np.zeros(0), 0.0)
-            return effects
-        phase, encoded = self._participant.phase, np.empty(change.model.size, np.uint32)
-        if not isinstance(phase, Contributing):
-            raise LocalProtocolError("no update is due; wait for Contribute")
-        effects = self._participant.contribute(training_update(change), draws, encoded)
-        added = decode_body(encoded, phase.code, np.dtype(np.float64))
-        added /= change.weight
-        memory.adding(request, model, change.weight, added, change.threshold)
-        return effects
-
-    def _update(self, request: SumRequest) -> Update | None:
-        model, number, attempt = self._follower.replica.state.model, request.round, request.attempt
-        kind = request.purpose.statistic
-        if kind.is_round and self._noised:
-            numbers = self._task.noised_numbers(model, number, attempt)
-            self.standing.fault = self._task.last_fault
-            return noised_update(numbers)
-        if kind.is_round:
-            change = self._task.summable_change(model, number, attempt)
-            self.standing.fault = self._task.last_fault
-            return None if change is None else training_update(change)
-        # An evaluation takes more than a round, and other lengths.
-        with nothing_kept(model.vector.nbytes):
-            contribution = self._task.contribution(request, model)
-        self.standing.fault = self._task.last_fault
-        return header_update(contribution, self._parts[request.purpose])
 
 
 def _refusal(fault: TrainingError | SecaggError, reason: str) -> Refusal:
@@ -440,3 +327,16 @@ def _refusal(fault: TrainingError | SecaggError, reason: str) -> Refusal:
         return Refusal(reason, "values")
     term = f"secure aggregation: {fault.check.value}"
     return Refusal(reason, term, fault.asked, fault.allowed, accused=fault.accused)
+
+
+def _check_clips(start: RoundStart, own: float | None) -> None:
+    """Refuse another clip than that of this site's own state, `own`; raises SecaggError with `STATE`."""
+    for clip in start.clips:
+        require(
+            clip == own,
+            Check.STATE,
+            f"a round with a clip of {clip!r}, this site's state of the run has {own!r}",
+            "let the aggregator send the sums that this site has missed",
+            asked=f"clip {clip!r}",
+            allowed=f"clip {own!r}",
+        )

@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from collaborator.backoff import Backoff
+from collaborator.calls import Patience
 from collaborator.continued_run import ContinuedVariates, variates_of
-from collaborator.driver import Patience, SiteDriver
+from collaborator.driver import SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.known_models import ModelPlaces, find_model
 from collaborator.line_watch import LineWatch
@@ -140,7 +141,7 @@ def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ig
         log = WriteAheadLog(site.state / f"{stem}.secagg") if is_masked(site.plan) else None
         if log is not None:
             files.callback(log.close)
-        held = ready.task.records
+        held = ready.task.records.splits.records
         rules = SiteRules(site.plan, ready.binding.schema, site.config.policy, site.participant, held)
         record = RequestRecord(site.state / f"{stem}.answered", rules)
         files.callback(record.close)

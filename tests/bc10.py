@@ -122,7 +122,7 @@ class Federation:
 
     def losses(self) -> NDArray[np.float64]:
         """Return the training losses of everybody under the run's model."""
-        held = [task.losses(self.training_run.model)["train"].values for task in self.tasks]
+        held = [task.records.losses(self.training_run.model)["train"].values for task in self.tasks]
         return np.concatenate(held)
 
 

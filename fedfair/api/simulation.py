@@ -176,7 +176,7 @@ class SimulatedFederation:
         client = TrainingClient(plan, EVALUATED, splits, model)
         if scaling is not None:
             client.apply_scaling(scaling)
-        return client.losses(self._simulated.model, ("train",))["train"]
+        return client.records.losses(self._simulated.model, ("train",))["train"]
 
 
 def simulate(
@@ -193,26 +193,21 @@ def simulate(
 ) -> SimulatedFederation:
     """Run a whole federation on this machine, with the draws, the sums and the model of the deployed one.
 
-    With arrays, no plan is needed. It then trains a linear model on standardised columns, and protects the worst
-    30 % with a weight of 30 % on the overall mean, as in a new workspace. Any section of a plan changes that.
+    Arrays need no plan: a linear model on standardised columns then protects the worst 30 %, with a weight of 30 %
+    on the overall mean, as in a new workspace. Any section of a plan changes that.
 
     Args:
         source: a plan, the path of one, or the records of each site by its name: `(X, y)`, or a mapping from
             `train`, `validation` and `test` to such pairs. X is an array (records, columns), or (records,
-            channels, height, width), or a DataFrame of numbers. Images of uint8 stay bytes, and stand for x / 255.
-            y holds whole numbers or texts.
+            channels, height, width), uint8 for x / 255, or a DataFrame of numbers. y holds whole numbers or texts.
         plan: the plan for arrays, or its path. Its sites and its columns are those of the arrays.
-        workspace: the folder from which a plan's paths and its own code start; None for the folder that the plan
-            was read from, or else the present one.
-        engine: loop (one site after the other), vectorised (all at once), auto, or ray (many workers, each with a
-            share of the sites).
+        workspace: the folder from which a plan's paths start; None for that of the plan, or the present one.
+        engine: loop (one site after the other), vectorised (all at once), auto, or ray (many workers).
         workers: of `ray`; None for one on every free processor.
-        address: of a running Ray cluster: auto, HOST:PORT or ray://HOST:PORT. None takes the one that this program
-            has started, or starts Ray on this machine until the end of the simulation.
+        address: of a running Ray cluster: auto, HOST:PORT or ray://HOST:PORT; None begins one where none runs.
         on_progress: called after every sum.
-        initial_model: a file whose weights the run begins with, as `fedfair plan freeze --from` takes it: a model
-            that fedfair has saved, a `.safetensors` file, or a state dict of torch. None goes by the plan.
-        sections: sections of a plan, for arrays without one: task, objective, training, evaluation, privacy,
+        initial_model: a file of weights, as `fedfair plan freeze --from` takes it; None goes by the plan.
+        sections: of a plan, for arrays without one: task, objective, training, evaluation, privacy,
             secure_aggregation and federation, each a mapping with the keys of `plan.yaml`.
 
     Returns:
@@ -228,28 +223,30 @@ def simulate(
         >>> draw = numpy.random.default_rng(0)
         >>> def clinic(records):
         ...     features = draw.normal(size=(records, 3))
-        ...     return features, (features[:, 0] + 0.1 * draw.normal(size=records) > 0).astype(int)
+        ...     return features, (features[:, 0] > 0).astype(int)
         >>> sites = {"clinic-a": clinic(80), "clinic-b": clinic(50)}
         >>> outcome = fedfair.simulate(sites, objective={"worst_group_size": 0.2}, training={"rounds": 50})
         >>> outcome.result.verdict.state
         'fine'
-        >>> risks = outcome.evaluate(*clinic(200), group_sizes=[0.2])
-        >>> risks.by_group_size[0.2].worst > risks.mean
-        True
     """
     made, root = _federation(source, plan, workspace, sections)
     made, held = _begun(made, root, initial_model)
-    cluster = RayCluster(address, workers)
+    ray = RayCluster(address, workers)
     done = simulate_sites(
-        made.plan, made.sites, root, engine=engine, cluster=cluster, on_progress=on_progress, initial=held
+        made.plan, made.sites, root, engine=engine, cluster=ray, on_progress=on_progress, initial=held
     )
     if len(made.schema.input_shape) > 1 and plan is None and isinstance(source, Mapping):
         done = replace(done, origin=_of_images(done.origin))
-    returned = done.result.model
+    _warn_if_untrained(done.result)
+    return SimulatedFederation(made.plan, done.result, done, made, root)
+
+
+def _warn_if_untrained(result: ResultDocument) -> None:
+    """Warn whoever called `simulate` where the run returned the model before round 1."""
+    returned = result.model
     if returned is not None and returned.round == 0:
         remedy = "the verdict says what to change; training.output: last returns what training ends with"
-        warnings.warn(f"this is {returned.words}; {remedy}", UntrainedModelWarning, stacklevel=2)
-    return SimulatedFederation(made.plan, done.result, done, made, root)
+        warnings.warn(f"this is {returned.words}; {remedy}", UntrainedModelWarning, stacklevel=3)
 
 
 def _federation(

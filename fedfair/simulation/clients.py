@@ -166,12 +166,12 @@ class LoopClients:
     @property
     def loss_unit(self) -> float:
         """Return how many natural units one loss of the local steps has."""
-        return self._tasks[0].loss_unit
+        return self._tasks[0].records.loss_unit
 
     @property
     def last_losses(self) -> list[SiteLosses]:
         """Return what the last evaluation found at each collaborator."""
-        return [task.last_losses for task in self._tasks]
+        return [task.records.last_losses for task in self._tasks]
 
     @property
     def memory(self) -> Mapping[ParticipantId, SiteMemory] | None:
@@ -216,7 +216,7 @@ class LoopClients:
         total, reports = PlainSum(request.spec), list[SizeReport]()
         for task in self._tasks:
             remembered = self._remembered(task, request, model)
-            change = task.bounded_change(model, request.round, request.attempt, remembered)
+            change = task.rounds.bounded_change(model, request.round, request.attempt, remembered)
             if change is None:
                 addend = Contribution(np.zeros(request.spec.header_length), np.zeros_like(model.vector))
             else:
@@ -252,7 +252,9 @@ class LoopClients:
         for place, member in enumerate(asked):
             start = model if thresholds is None else GlobalModel(model.vector, float(thresholds[place]))
             weights = None if record_weights is None else record_weights[place]
-            change = self._tasks[member].training_change(start, number, 1, steps=steps, record_weights=weights)
+            change = self._tasks[member].descent.training_change(
+                start, number, 1, steps=steps, record_weights=weights
+            )
             if change is None:
                 raise without_records(self._names[member])
             models[place], moved[place] = change.model, change.threshold
@@ -260,4 +262,4 @@ class LoopClients:
 
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
         """Return the losses of the model at each collaborator, for those of the splits that have records."""
-        return [task.losses(model, splits) for task in self._tasks]
+        return [task.records.losses(model, splits) for task in self._tasks]

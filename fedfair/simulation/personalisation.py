@@ -159,7 +159,7 @@ def _client(
 
 def _next(client: TrainingClient, model: GlobalModel, number: int) -> GlobalModel:
     """Return the model after one more round of local steps."""
-    change = client.training_change(model, RoundNumber(number), 1)
+    change = client.descent.training_change(model, RoundNumber(number), 1)
     if change is None:
         raise LocalProtocolError("a site without training records cannot fine-tune a model")
     return GlobalModel(model.vector + change.model, max(0.0, model.threshold + change.threshold))
@@ -167,5 +167,5 @@ def _next(client: TrainingClient, model: GlobalModel, number: int) -> GlobalMode
 
 def _worst(client: TrainingClient, model: GlobalModel, group_size: float, split: str = JUDGED) -> float:
     """Return the mean loss of the worst group of a split."""
-    values = client.losses(model, (split,))[split].values
+    values = client.records.losses(model, (split,))[split].values
     return group_risk(values, group_size).worst if np.isfinite(values).all() else math.inf

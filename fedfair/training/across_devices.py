@@ -253,10 +253,10 @@ def follow(client: TrainingClient, group: DeviceGroup) -> None:
         FedfairError: rank 0 is lost.
     """
     methods: Mapping[str, Callable[..., object]] = {
-        "training_change": client.training_change,
-        "losses": client.losses,
-        "summable_losses": client.summable_losses,
-        "apply_scaling": client.apply_scaling,
+        "training_change": client.descent.training_change,
+        "losses": client.records.losses,
+        "summable_losses": client.records.summable_losses,
+        "apply_scaling": client.records.apply_scaling,
     }
     while (told := group.told()) is not None:
         method, given, named = told

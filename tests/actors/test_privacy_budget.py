@@ -33,6 +33,7 @@ from fedfair.wire.receiving import ReceivedRequest
 from tests import bc10
 from tests.actors.followed_run import FollowedRun
 from tests.actors.ledger_makers import LOOK, account, config, entry, holder, plan, written
+from tests.contributions import evaluation_of, standardisation_of
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 
@@ -215,9 +216,9 @@ def standardising(of_plan: Plan) -> Plan:
 
 
 WORK: dict[str, Callable[[TrainingClient, GlobalModel], object]] = {
-    "training": lambda task, model: task.training_change(model, RoundNumber(1), 1),
-    "evaluation": lambda task, model: task.evaluation_contribution(model),
-    "standardisation": lambda task, _: task.standardisation_contribution(),
+    "training": lambda task, model: task.descent.training_change(model, RoundNumber(1), 1),
+    "evaluation": evaluation_of,
+    "standardisation": lambda task, _: standardisation_of(task),
 }
 
 

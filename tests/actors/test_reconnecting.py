@@ -12,7 +12,8 @@ import pytest
 
 from collaborator import driver
 from collaborator.backoff import LIVED_SECONDS
-from collaborator.driver import LOOK_SECONDS, Patience, SiteDriver
+from collaborator.calls import Patience
+from collaborator.driver import LOOK_SECONDS, SiteDriver
 from collaborator.link import Address, Link
 from collaborator.plain_worker import PlainWorker
 from collaborator.records import SiteLogs

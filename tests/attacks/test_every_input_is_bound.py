@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -20,8 +21,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from collaborator import masked_worker, plain_worker, run_follower
-from collaborator.masked_worker import MaskedWorker
+from collaborator import masked_updates, masked_worker, plain_worker, run_follower
+from collaborator.masked_updates import MaskedUpdates
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
@@ -39,7 +40,7 @@ from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import RoundSubject, session_identity
-from fedfair.statistics.table import Purpose
+from fedfair.statistics.table import Purpose, room_of
 from fedfair.terms.group_weights.site import GroupFactors
 from fedfair.terms.group_weights.state import GroupWeights
 from fedfair.terms.kept import CountedVariates, Variate
@@ -48,6 +49,10 @@ from fedfair.terms.site_thresholds.site import SiteStart
 from fedfair.terms.variates.site import Correction
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
+from fedfair.training.local_descent import LocalDescent
+from fedfair.training.local_records import LocalRecords
+from fedfair.training.local_rounds import LocalRounds
+from fedfair.training.site_statistics import SiteParts
 from fedfair.wire.frames import SumStart
 from fedfair.wire.receiving import ReceivedRequest
 from tests.held_terms import with_fact
@@ -64,16 +69,18 @@ UNUSED = "never given"
 
 ARGUMENTS: Mapping[str, str] = {
     "model": STATE,
+    "_model": STATE,
     "round_number": REQUEST,
     "number": REQUEST,
     "request": REQUEST,
     "purpose": REQUEST,
-    "step": REQUEST,
     "replaced": OWN,
     "attempt": OWN,  # Counted by `request_limits`, over everything that was asked, across restarts.
     "records": OWN,
     "splits": PLAN,  # Which splits are evaluated: always all.
     "header": OWN,
+    "parts": OWN,
+    "_remembered": OWN,
     "remembered": OWN,  # The variates of the state, less the site's own of the round that the state names.
     "steps": UNUSED,  # A simulation makes fewer steps.
     "record_weights": UNUSED,  # A simulation weighs records by what it has found; a site by the state alone.
@@ -83,27 +90,40 @@ ARGUMENTS: Mapping[str, str] = {
 
 ATTRIBUTES: Mapping[str, str] = {
     "_plan": PLAN,
-    "_standardises": PLAN,
+    "plan": PLAN,
+    "standardises": PLAN,
     "_noised": PLAN,
-    "_objective": PLAN,
-    "_histogram": PLAN,
+    "objective": PLAN,
+    "histogram": PLAN,
     "_columns": PLAN,
-    "_masked": PLAN,
-    "_parts": OWN,  # The processes of this site; rank 0 tells the others what it was asked, and nothing else.
+    "_replaces": PLAN,
+    "parts": OWN,  # The processes of this site; rank 0 tells the others what it was asked, and nothing else.
+    "lead": OWN,
     "_threshold_limit": PLAN,
-    "_header": PLAN,
+    "header": PLAN,
     "_terms": OWN,  # From the plan and the groups of the site's own records.
     "_steps": PLAN,
+    "descend": PLAN,
     "_model": PLAN,  # Its content is the model of the state, which every method loads first.
+    "model": PLAN,
     "participant": OWN,
-    "_splits": OWN,
+    "splits": OWN,
     "_protection": OWN,
+    "protection": OWN,
     "_target": STATE,  # The scaling of the target, which is part of the state's scaling.
-    "_records": STATE,  # The site's own records under the scaling of the state.
-    "_judged": OWN,  # Which model the losses of the last evaluation are of.
-    "_queried": OWN,  # Losses that were computed before, about the same model and scaling.
+    "records": OWN,
+    "_records": OWN,
+    "_parts": OWN,
+    "_placed": STATE,  # The site's own records under the scaling of the state.
+    "take": OWN,
+    "everything": OWN,
+    "ahead": OWN,
+    "scalings": STATE,  # Losses that were computed before are about the same model and scaling.
+    "_evaluated": OWN,  # Which model the losses of the last evaluation are of.
     "last_losses": OWN,  # What this contribution itself has found.
-    "last_fault": OWN,
+    "fault": OWN,
+    "rounds": OWN,
+    "_statistics": PLAN,
 }
 """Every attribute that a contribution reads."""
 
@@ -128,11 +148,7 @@ HANDED: Mapping[type, Mapping[str, str]] = {
 }
 """Every field of what a contribution is handed."""
 
-UPDATING = (
-    MaskedWorker._contribution,
-    MaskedWorker._remembering,
-    MaskedWorker._update,
-)
+UPDATING = (MaskedUpdates.effects, MaskedUpdates._remembering, MaskedUpdates._update)
 """What makes the update of a site."""
 
 COMPARED, NAME, UNREAD = "compared with the site's own", "a name, for order and records", "not read"
@@ -151,37 +167,59 @@ STATED: Mapping[type, Mapping[str, str]] = {
 """Every field of what an aggregator states beside the messages of secure aggregation."""
 
 
-def methods() -> dict[str, ast.FunctionDef]:
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(TrainingClient))).body
-    assert isinstance(tree, ast.ClassDef)
-    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+LOOKED_INTO = (TrainingClient, LocalRecords, LocalDescent, LocalRounds, SiteParts)
+"""The objects of a site that a contribution passes through, beside the functions of the rooms of statistics."""
+
+OBJECTS = {
+    "self", "records", "parts", "descent", "rounds", "_parts", "_descent", "_records",
+}  # fmt: skip
+"""The names of these objects, in their own methods and in the rooms."""
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def methods() -> dict[str, list[ast.FunctionDef]]:
+    """Return every method of what a contribution passes through, by name; of rooms, what a site adds."""
+    found: dict[str, list[ast.FunctionDef]] = {}
+    for kind in LOOKED_INTO:
+        for node in functions(_tree(kind)):
+            if node.name != "__init__":
+                found.setdefault(node.name, []).append(node)
+    for purpose in Purpose:
+        room = importlib.import_module(f"{room_of(purpose)}.site")
+        found.setdefault("at_site", []).extend(
+            node for node in functions(_tree(room)) if node.name in {"_at_site", "contribution"}
+        )
+    return found
 
 
 def own_attributes(node: ast.AST) -> set[str]:
-    """Return every X of a `self.X` in a piece of code."""
+    """Return every X of a `self.X`, or of what a site holds, in a piece of code."""
     found = (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
-    return {part.attr for part in found if isinstance(part.value, ast.Name) and part.value.id == "self"}
+    return {part.attr for part in found if ast.unparse(part.value).split(".")[-1] in OBJECTS}
 
 
-def reached() -> dict[str, ast.FunctionDef]:
+def reached() -> list[ast.FunctionDef]:
     """Return every method that a contribution passes through."""
-    known, pending, found = methods(), list(ENTRANCES), dict[str, ast.FunctionDef]()
+    known, pending, found = methods(), [*ENTRANCES, "at_site"], dict[str, list[ast.FunctionDef]]()
     while pending:
         name = pending.pop()
         if name not in found:
             found[name] = known[name]
-            pending += own_attributes(known[name]) & known.keys()
-    return found
+            pending += set().union(*map(own_attributes, known[name])) & known.keys()
+    return [node for nodes in found.values() for node in nodes]
 
 
 def test_every_attribute_that_a_contribution_reads_is_classified() -> None:
-    read = set().union(*(own_attributes(node) for node in reached().values())) - methods().keys()
+    read = set().union(*map(own_attributes, reached())) - methods().keys()
     assert read == set(ATTRIBUTES)
 
 
 def test_every_argument_that_a_contribution_takes_is_classified() -> None:
     taken = set()
-    for node in reached().values():
+    for node in reached():
         arguments = node.args
         assert arguments.vararg is None
         assert arguments.kwarg is None
@@ -192,7 +230,7 @@ def test_every_argument_that_a_contribution_takes_is_classified() -> None:
 def test_everything_that_a_site_asks_of_its_task_is_looked_into() -> None:
     asked = {
         part.attr
-        for module in (masked_worker, run_follower)
+        for module in (masked_worker, masked_updates, run_follower)
         for part in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(part, ast.Attribute) and ast.unparse(part.value) == "self._task"
     }
@@ -211,7 +249,7 @@ def reads(module: ModuleType, name: str) -> set[str]:
 
 
 def test_what_an_aggregator_states_is_read_only_to_be_compared_or_as_a_name() -> None:
-    modules = (masked_worker, plain_worker, run_follower)
+    modules = (masked_worker, masked_updates, plain_worker, run_follower)
     read = set().union(*(reads(module, "start") for module in modules)) & {one.name for one in fields(SumStart)}
     assert read == {name for name, kind in STATED[SumStart].items() if kind is not UNREAD}
     # What makes the update is given nothing that was stated: only the request that the site's own state makes.
@@ -240,7 +278,7 @@ def test_a_collaborator_never_gives_what_only_a_simulation_gives() -> None:
     assert given.isdisjoint(name for name, kind in ARGUMENTS.items() if kind is UNUSED)
 
 
-def _tree(method: Callable[..., object]) -> ast.AST:
+def _tree(method: Callable[..., object] | ModuleType) -> ast.AST:
     return ast.parse(textwrap.dedent(inspect.getsource(method)))
 
 

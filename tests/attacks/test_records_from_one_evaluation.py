@@ -36,6 +36,7 @@ from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
+from tests.contributions import evaluation_of
 from tests.rounds.replayed_play import NAMES, ReplayedPlay, plan_of
 from tests.rounds.test_replayed_run import Chaos
 
@@ -139,8 +140,8 @@ def everybodys(trap: Trap) -> tuple[Losses, NDArray[np.float64], NDArray[np.floa
         model = flat_model(plan, schema, choose_device("cpu"), trap.folder)
         task = TrainingClient(plan, name, splits, model, masked=True)
         start = GlobalModel(binding.vector, 0.0)
-        losses.append(task.losses(start)["train"].values)
-        header = task.evaluation_contribution(start).header
+        losses.append(task.records.losses(start)["train"].values)
+        header = evaluation_of(task, start).header
         total = header if total is None else total + header
         spec = histogram_spec(plan, schema)
         layout = planned_layout(plan, schema)

@@ -20,6 +20,7 @@ from fedfair.errors import LocalProtocolError
 from fedfair.run.replica import OutOfStepError
 from fedfair.statistics.table import Purpose
 from tests.attacks.test_policy_at_the_round import EVERY, ROUNDS, Liar, answered, refused
+from tests.contributions import standardisation_of
 from tests.plans import small_plan
 
 TRAINING, EVALUATION, STANDARDISATION = Purpose.TRAINING, Purpose.EVALUATION, Purpose.STANDARDISATION
@@ -64,7 +65,7 @@ def test_columns_are_summed_only_under_a_plan_that_standardises(liar_under: Made
         site.ask(STANDARDISATION, 0)
     # What computes refuses too: it is the last that could.
     with pytest.raises(LocalProtocolError, match="columns are never summed"):
-        site.ready.task.standardisation_contribution()
+        standardisation_of(site.ready.task)
 
 
 def test_columns_are_summed_before_the_first_round_and_never_again(liar_under: Made) -> None:

@@ -49,7 +49,7 @@ from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
 from fedfair.terms.local_change import LocalChange
 from fedfair.training.binding import plan_binding
-from fedfair.training.client import TrainingClient
+from fedfair.training.local_descent import LocalDescent
 from fedfair.wire.frames import BroadcastKind
 from tests.interop.federation_kit import Federation, play
 from tests.plans import small_plan
@@ -72,7 +72,7 @@ class Spy:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened: list[NDArray[np.floating]] = []
         self.own: dict[str, NDArray[np.floating]] = {}
-        take, change = Server.take_sum, TrainingClient.training_change
+        take, change = Server.take_sum, LocalDescent.training_change
 
         def seen(server: Server) -> OpenedSum:
             opened = take(server)
@@ -80,14 +80,14 @@ class Spy:
                 self.opened.append(np.array(opened.body))
             return opened
 
-        def made(task: TrainingClient, *args: object, **options: object) -> LocalChange | None:
-            found = change(task, *args, **options)  # type: ignore[arg-type]  # forwarded as they are
+        def made(descent: LocalDescent, *args: object, **options: object) -> LocalChange | None:
+            found = change(descent, *args, **options)  # type: ignore[arg-type]  # forwarded as they are
             if found is not None:
-                self.own.setdefault(task.participant, found.model * found.weight)
+                self.own.setdefault(descent.records.participant, found.model * found.weight)
             return found
 
         monkeypatch.setattr(Server, "take_sum", seen)
-        monkeypatch.setattr(TrainingClient, "training_change", made)
+        monkeypatch.setattr(LocalDescent, "training_change", made)
 
     def error(self) -> float:
         """Return how far the weights of the first opened sum are from the target's own update, relatively."""

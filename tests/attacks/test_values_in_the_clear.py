@@ -128,13 +128,13 @@ def attack(folder: Path, value: float, model: object, **training: object) -> Tol
             if not isinstance(model, str):
                 ready = federation.ready(name)
                 federation.sites[name] = replace(ready, binding=crafted(ready.binding))
-            splits = federation.ready(name).task._splits
+            splits = federation.ready(name).task.records.splits
             patient = value if name == TARGET else 0.0
             held = (splits.train, splits.validation, splits.test)
-            federation.ready(name).task._splits = Splits(
+            federation.ready(name).task.records.splits = Splits(
                 *(None if data is None else with_patient(data, patient) for data in held)
             )
-            federation.ready(name).task._records = federation.ready(name).task._place(None)
+            federation.ready(name).task.records._placed = federation.ready(name).task.records._place(None)
         sites = [asyncio.create_task(federation.take_part(name)) for name in NAMES]
         await asyncio.wait({*sites, federation.serving}, return_when=asyncio.FIRST_EXCEPTION)
         for site in sites:

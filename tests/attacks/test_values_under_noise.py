@@ -28,6 +28,7 @@ from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection
 from tests.attacks.test_values_in_the_clear import MODULE, PICKY
+from tests.contributions import evaluation_of
 from tests.plans import small_plan
 
 RECORDS = 16
@@ -80,8 +81,8 @@ def sent(task: TrainingClient, model: GlobalModel, *, masked: bool) -> NDArray[n
         assert change is not None
         assert change.replaced == 0
         return change.model
-    contribution = task.training_contribution(model, 1, 1)
-    spec = sum_specs(task._plan, task.layout, task._splits.train.schema)[Purpose.TRAINING]
+    contribution = task.rounds.contribution(model, 1, 1)
+    spec = sum_specs(task._plan, task.layout, task.records.splits.train.schema)[Purpose.TRAINING]
     encode(contribution, spec)
     return contribution.body
 
@@ -113,6 +114,6 @@ def test_a_model_that_fails_on_a_record_leaves_the_noise_in_place(tmp_path: Path
     change = sent(task, model, masked=masked)
     assert np.isfinite(change).all()
     assert np.count_nonzero(change) == change.size
-    header = task.evaluation_contribution(model).header
+    header = evaluation_of(task, model).header
     assert np.isfinite(header).all()
     assert "ValueError" in task.last_fault

@@ -102,7 +102,7 @@ def test_c11_the_local_adversary_is_the_weaker_one_for_every_model() -> None:
     federation = bc10.Federation(bc10.plan(3), bc10.sites(parts))
     for _ in range(20):
         federation.begin_at(source.normal(size=22))
-        held = [task.losses(federation.training_run.model)["train"].values for task in federation.tasks]
+        held = [task.records.losses(federation.training_run.model)["train"].values for task in federation.tasks]
         share = np.array([len(values) for values in held]) / 569
         for rho in (0.05, 0.1, 0.3, 0.7):
             local = float(share @ [cvar(values, rho) for values in held])

@@ -15,7 +15,8 @@ import torch
 from aggregator.server_call import Context
 from aggregator.service import SERVER_OPTIONS
 from collaborator import driver as driver_module
-from collaborator.driver import Patience, SiteDriver
+from collaborator.calls import Patience
+from collaborator.driver import SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.link import Address
 from collaborator.mailbox import MAX_WAITING, Mailbox

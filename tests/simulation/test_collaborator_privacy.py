@@ -47,8 +47,10 @@ from fedfair.terms.local_change import LocalChange
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection, site_protection
+from fedfair.training.local_descent import LocalDescent
 from fedfair.training.masked_update import noised_update
 from tests import bc10
+from tests.contributions import evaluation_of, standardisation_of
 from tests.secagg.federation_in_memory import Wire
 
 torch.set_num_threads(1)
@@ -167,7 +169,7 @@ def test_model_and_threshold_are_clipped_as_one_vector() -> None:
     tasks, model = tasks_of(plan, bc10.random_thirds())
     sums = mechanism(plan, model).sums
     task = tasks[ParticipantId("site-2")]
-    change = task.training_change(model, FIRST, 1)
+    change = task.descent.training_change(model, FIRST, 1)
     assert change is not None
     whole = np.append(change.model, change.threshold)
     assert np.linalg.norm(whole) > 0.01
@@ -255,8 +257,8 @@ def test_a_site_insists_on_the_survivors_that_its_noise_share_counts_on() -> Non
 # ------------------------------------------------------------------ what a site does whatever its data are
 
 
-class Failing(TrainingClient):
-    """A task whose model fails on its records, or makes numbers that are none."""
+class Failing(LocalDescent):
+    """Local steps whose model fails on its records, or makes numbers that are none."""
 
     fault: TrainingError | None = None
 
@@ -264,7 +266,7 @@ class Failing(TrainingClient):
         del args, options
         if self.fault is not None:
             raise self.fault
-        return LocalChange(1, math.nan, np.zeros(self.layout.dimension))
+        return LocalChange(1, math.nan, np.zeros(self.records.model.layout.dimension))
 
 
 @pytest.mark.parametrize("fault", [None, TrainingError("the model fails on a batch")])
@@ -272,14 +274,15 @@ def test_a_site_whose_training_fails_takes_part_with_noise_alone_and_is_told(fau
     plan, log = noised(), ReleaseLog()
     tasks, model = tasks_of(plan, bc10.random_thirds())
     sound = tasks[ParticipantId("site-0")]
-    task = Failing(
+    task = TrainingClient(
         plan,
         sound.participant,
         Splits(bc10.dataset()),
         flat_model(plan, bc10.dataset().schema, CPU, Path()),
         protection=simulated_protection(plan, sound.participant, log),
     )
-    task.fault = fault
+    task.descent.__class__ = Failing
+    task.descent.fault = fault
     numbers = task.noised_numbers(model, FIRST, 1)
     sums = mechanism(plan, model).sums
     np.testing.assert_array_equal(
@@ -350,11 +353,11 @@ def test_no_other_sum_exists_and_no_change_leaves_a_site_as_it_is() -> None:
     assert set(shapes) == {"training"}
     assert shapes["training"].header_length == 0
     with pytest.raises(LocalProtocolError, match="whole numbers"):
-        task.training_contribution(model, FIRST, 1)
+        task.rounds.contribution(model, FIRST, 1)
     with pytest.raises(LocalProtocolError, match="asks for no"):
-        task.evaluation_contribution(model)
+        evaluation_of(task, model)
     with pytest.raises(LocalProtocolError, match="never summed"):
-        task.standardisation_contribution()
+        standardisation_of(task)
 
 
 @pytest.mark.parametrize("output", ["last", "average", "tail"])

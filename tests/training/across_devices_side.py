@@ -23,6 +23,7 @@ from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection
 from tests import plans
+from tests.contributions import evaluation_of
 
 RECORDS, COLUMNS = 41, 5
 SITE = ParticipantId("site-0")
@@ -139,9 +140,9 @@ def compared(
         moved = float(np.abs(other.model).max())
         apart.append([float(np.abs(one.model - other.model).max()), abs(one.threshold - other.threshold), moved])
         start = GlobalModel(start.vector + other.model, max(0.0, start.threshold + other.threshold))
-    one, other = (client.evaluation_contribution(start, RoundNumber(2)) for client in (together, alone))
+    one, other = (evaluation_of(client, start, RoundNumber(2)) for client in (together, alone))
     same = one.header.tobytes() == other.header.tobytes()
-    losses = [client.losses(start) for client in (together, alone)]
+    losses = [client.records.losses(start) for client in (together, alone)]
     return {
         "apart": apart,
         "same evaluation": same,

@@ -136,7 +136,7 @@ def test_the_model_travels_once_each_way_in_a_round_however_many_steps_it_has(ki
         with standin.standin() as traffic:
             task, model, flat = task_on(standin.DEVICE, plan)
             traffic.clear()
-            task.training_contribution(model, FIRST, 1)
+            task.rounds.contribution(model, FIRST, 1)
             whole = flat.layout.dimension
             # Noise is drawn on the device only where that is a GPU; here it is one vector for each step.
             assert traffic.to_device.count(whole) == 1 + (0 if kind == "plain" else steps)
@@ -151,7 +151,7 @@ def test_no_step_waits_for_the_device(kind: str) -> None:
         with standin.standin() as traffic:
             task, model, _ = task_on(standin.DEVICE, plan_of(kind, local_steps=steps))
             traffic.clear()
-            task.training_contribution(model, FIRST, 1)
+            task.rounds.contribution(model, FIRST, 1)
             waits.append(list(traffic.waits))
     # Both ends of the threshold, and the change of the model; with ghost clipping, whether all went well.
     assert waits[0] == waits[1]
@@ -202,10 +202,10 @@ def test_a_change_lies_in_memory_that_is_used_again_and_an_upload_does_not() -> 
     plan = plan_of()
     task, model, _ = task_on(CPU, plan)
     ask = next(requests(task, plan))
-    one = task.training_contribution(model, FIRST, 1)
+    one = task.rounds.contribution(model, FIRST, 1)
     sent = encode(one, ask.spec)
     before = bytes(sent)
-    other = task.training_contribution(model, RoundNumber(2), 1)
+    other = task.rounds.contribution(model, RoundNumber(2), 1)
     assert np.shares_memory(one.body, other.body)
     assert not np.shares_memory(np.frombuffer(sent, np.uint8), other.body)
     assert bytes(sent) == before != bytes(encode(other, ask.spec))

@@ -50,9 +50,9 @@ def change(device: str, gradients: str | None, precision: str = "fp32", *, trave
     protection = None if gradients is None else RecordProtection(lambda *words: len(words), ReleaseLog().record)
     task = TrainingClient(plan, NAME, Splits(records()), model, protection=protection)
     if travelling:
-        held = task._ready()["train"]
-        task._records = {"train": SplitRecords(held.features.cpu(), held.labels.cpu(), held.device)}
-    found = task.training_change(GlobalModel(model.vector(), 0.9), RoundNumber(1), 1)
+        held = task.records.placed["train"]
+        task.records._placed = {"train": SplitRecords(held.features.cpu(), held.labels.cpu(), held.device)}
+    found = task.descent.training_change(GlobalModel(model.vector(), 0.9), RoundNumber(1), 1)
     assert found is not None
     return np.append(found.model, found.threshold)
 

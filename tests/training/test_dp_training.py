@@ -37,6 +37,7 @@ from fedfair.training.assembly import flat_model, mechanism_of
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection, site_protection
 from tests import bc10
+from tests.contributions import evaluation_of
 
 torch.set_num_threads(1)
 
@@ -126,8 +127,8 @@ def task(
 def test_every_attempt_at_a_round_is_a_release_of_its_own_with_draws_of_its_own() -> None:
     plan, log = private(batch_size=64, local_epochs=2), ReleaseLog()
     work, model = task(plan, simulated_protection(plan, NAME, log))
-    first = work.training_contribution(model, FIRST, 1).body.copy()
-    second = work.training_contribution(model, FIRST, 2).body
+    first = work.rounds.contribution(model, FIRST, 1).body.copy()
+    second = work.rounds.contribution(model, FIRST, 2).body
     # 569 records in batches of 64 on average: nine steps an epoch.
     assert log.releases == [GaussianRelease("training", 6.0, 64 / 569, 18, clip=1.0)] * 2
     assert not np.allclose(first, second)
@@ -136,13 +137,13 @@ def test_every_attempt_at_a_round_is_a_release_of_its_own_with_draws_of_its_own(
 def test_evaluations_and_standardisation_are_releases_and_a_site_without_records_releases_nothing() -> None:
     plan, log = private(), ReleaseLog()
     work, model = task(plan, simulated_protection(plan, NAME, log))
-    work.evaluation_contribution(model)
+    evaluation_of(work, model)
     assert log.releases == [GaussianRelease("evaluation", 20.0, 1.0, 1)]
     nobody = Splits(bc10.dataset().take(np.arange(0)))
     empty = ReleaseLog()
     work, model = task(plan, simulated_protection(plan, NAME, empty), nobody)
-    assert not work.evaluation_contribution(model).header.any()
-    assert work.training_change(model, FIRST, 1) is None
+    assert not evaluation_of(work, model).header.any()
+    assert work.descent.training_change(model, FIRST, 1) is None
     assert empty.releases == []
 
 
@@ -159,7 +160,7 @@ def test_a_release_that_may_not_happen_changes_nothing_and_draws_nothing() -> No
     plan = private()
     work, model = task(plan, RecordProtection(entropy, refuse))
     before = model.vector.copy()
-    for ask in (lambda: work.training_contribution(model, FIRST, 1), lambda: work.evaluation_contribution(model)):
+    for ask in (lambda: work.rounds.contribution(model, FIRST, 1), lambda: evaluation_of(work, model)):
         with pytest.raises(PrivacyError, match="allows no"):
             ask()
     assert drawn == []
@@ -171,7 +172,7 @@ def test_a_real_site_draws_what_nobody_can_repeat() -> None:
     changes = []
     for _ in range(2):
         work, model = task(plan, site_protection(ReleaseLog().record))
-        changes.append(work.training_contribution(model, FIRST, 1).body)
+        changes.append(work.rounds.contribution(model, FIRST, 1).body)
     assert not np.allclose(*changes)
 
 
@@ -284,7 +285,7 @@ def test_noise_on_a_column_that_never_varies_does_not_blow_it_up() -> None:
 
 def test_what_is_noised_is_never_taken_for_what_was_sent_before_and_everything_else_is() -> None:
     noised, _ = task(private(), site_protection(ReleaseLog().record))
-    plain = TrainingClient(bc10.plan(1), NAME, Splits(bc10.dataset()), noised._model)
+    plain = TrainingClient(bc10.plan(1), NAME, Splits(bc10.dataset()), noised.records.model)
     for purpose in Purpose:
         assert noised.draws(purpose, FIRST, 1) != noised.draws(purpose, FIRST, 1)
         assert plain.draws(purpose, FIRST, 1) == plain.draws(purpose, RoundNumber(2), 2)
@@ -305,7 +306,7 @@ class Failing(TrainingClient):
             if batches > 1:
                 raise ValueError(batches)
 
-        hook = self._model.register_forward_pre_hook(fail)
+        hook = self.records.model.register_forward_pre_hook(fail)
         try:
             return super().summable_change(model, round_number, attempt)
         finally:

@@ -21,6 +21,7 @@ from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import EVALUATION_RECORDS, SplitRecords, choose_device
 from tests import bc10, plans
+from tests.contributions import evaluation_of, standardisation_of
 from tests.oracles.header_places import HEAD, block_length, evaluation_header_length, split_header
 
 torch.set_num_threads(1)
@@ -52,7 +53,7 @@ def make_task(plan: Plan, train: Dataset, **others: Dataset) -> tuple[TrainingCl
 
 def contribute(plan: Plan, train: Dataset, round_number: int = 1, attempt: int = 1) -> Contribution:
     task, model = make_task(plan, train)
-    return task.training_contribution(model, RoundNumber(round_number), attempt)
+    return task.rounds.contribution(model, RoundNumber(round_number), attempt)
 
 
 def kept(contribution: Contribution) -> Contribution:
@@ -90,7 +91,7 @@ def test_everything_that_is_drawn_depends_on_round_attempt_participant_and_seed_
     ]
     flat = flat_model(plan, train.schema, torch.device("cpu"), Path())
     stranger = TrainingClient(plan, ParticipantId("site-1"), Splits(train), flat)
-    others.append(stranger.training_contribution(GlobalModel(flat.vector(), 1.0), FIRST, 1))
+    others.append(stranger.rounds.contribution(GlobalModel(flat.vector(), 1.0), FIRST, 1))
     assert not any(same(reference, other) for other in others)
 
 
@@ -113,19 +114,19 @@ def test_a_module_that_draws_for_itself_draws_the_same_and_leaves_the_global_gen
     task = TrainingClient(plan, NAME, Splits(records(30)), flat)
     model = GlobalModel(flat.vector(), 1.0)
     before = torch.random.get_rng_state()
-    first = kept(task.training_contribution(model, FIRST, 1))
-    assert same(first, task.training_contribution(model, FIRST, 1))
-    assert not same(first, task.training_contribution(model, RoundNumber(2), 1))
+    first = kept(task.rounds.contribution(model, FIRST, 1))
+    assert same(first, task.rounds.contribution(model, FIRST, 1))
+    assert not same(first, task.rounds.contribution(model, RoundNumber(2), 1))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_a_task_remembers_nothing_between_rounds() -> None:
     plan, train = make_plan(local_steps=2), records(60)
     task, model = make_task(plan, train)
-    fresh = kept(task.training_contribution(model, FIRST, 1))
-    task.training_contribution(GlobalModel(model.vector + 1, 0.3), RoundNumber(2), 1)
-    task.evaluation_contribution(model)
-    assert same(fresh, task.training_contribution(model, FIRST, 1))
+    fresh = kept(task.rounds.contribution(model, FIRST, 1))
+    task.rounds.contribution(GlobalModel(model.vector + 1, 0.3), RoundNumber(2), 1)
+    evaluation_of(task, model)
+    assert same(fresh, task.rounds.contribution(model, FIRST, 1))
 
 
 def test_one_batch_for_a_whole_round_repeats_its_step() -> None:
@@ -144,16 +145,16 @@ def test_an_epoch_visits_every_record_once_and_keeps_the_last_smaller_batch() ->
     train = records(20)
     plan = make_plan(algorithm="fedavg", local_epochs=1, learning_rate=1e-9, precision="fp64")
     task, model = make_task(plan, train)
-    batches = list(task._batches(task._ready()["train"], FIRST, 1))
+    batches = list(task.descent.batches(task.records.placed["train"], FIRST, 1))
     assert [len(batch.labels) for batch in batches] == [8, 8, 4]
     seen = np.concatenate([batch.features.numpy() for batch in batches])
     np.testing.assert_array_equal(np.sort(seen[:, 0]), np.sort(train.features[:, 0]))
-    assert task.training_contribution(model, FIRST, 1).header[0] == 20.0
+    assert task.rounds.contribution(model, FIRST, 1).header[0] == 20.0
 
 
 def test_two_epochs_have_different_orders() -> None:
     task, _ = make_task(make_plan(algorithm="fedavg", local_epochs=2, batch_size=20), records(20))
-    task_batches = list(task._batches(task._ready()["train"], FIRST, 1))
+    task_batches = list(task.descent.batches(task.records.placed["train"], FIRST, 1))
     assert len(task_batches) == 2
     assert not torch.equal(task_batches[0][0], task_batches[1][0])
 
@@ -171,11 +172,11 @@ def test_the_weight_of_a_site_is_what_the_plan_says(weights: str, batch_size: ob
 def test_a_site_without_training_records_adds_zeros(weights: str) -> None:
     plan = make_plan(weights=weights)
     task, model = make_task(plan, records(0), test=records(5))
-    contribution = task.training_contribution(model, FIRST, 1)
+    contribution = task.rounds.contribution(model, FIRST, 1)
     assert not contribution.header.any()
     assert not contribution.body.any()
     schema = records(0).schema
-    header = task.evaluation_contribution(model).header
+    header = evaluation_of(task, model).header
     block, _ = split_header(header, histogram_spec(plan, schema), schema.classes)
     assert block[:, 0].tolist() == [0.0, 0.0, 5.0]
 
@@ -193,7 +194,7 @@ def test_the_length_of_an_evaluation_says_nothing_about_a_site(train: int, valid
     plan = make_plan()
     task, model = make_task(plan, records(train), validation=records(validation), test=records(test))
     classes = records(1).schema.classes
-    header = task.evaluation_contribution(model).header
+    header = evaluation_of(task, model).header
     assert len(header) == evaluation_header_length(histogram_spec(plan, records(1).schema), classes)
     blocks, matrices = split_header(header, histogram_spec(plan, records(1).schema), classes)
     assert matrices is not None
@@ -204,7 +205,7 @@ def test_an_evaluation_holds_the_losses_hits_and_smoothed_objective_of_the_broad
     plan, train = make_plan(precision="fp64"), records(50)
     task, model = make_task(plan, train)
     model.vector[:] = np.linspace(-1, 1, 8)
-    header = task.evaluation_contribution(model).header[: block_length(histogram_spec(plan, train.schema))]
+    header = evaluation_of(task, model).header[: block_length(histogram_spec(plan, train.schema))]
     logits = train.features @ model.vector[2:].reshape(2, 3).T + model.vector[:2]
     shifted = logits - logits.max(axis=1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(50), train.labels]
@@ -221,7 +222,7 @@ def test_evaluating_in_batches_changes_nothing() -> None:
     plan, train = make_plan(precision="fp64"), records(2 * EVALUATION_RECORDS + 3)
     task, model = make_task(plan, train)
     model.vector[:] = 0.3
-    losses = task.losses(model)["train"]
+    losses = task.records.losses(model)["train"]
     assert losses.values.dtype == np.float64
     logits = train.features @ model.vector[2:].reshape(2, 3).T + model.vector[:2]
     expected = np.logaddexp(logits[:, 0], logits[:, 1]) - logits[np.arange(len(train)), train.labels]
@@ -232,12 +233,12 @@ def test_standardised_features_have_mean_zero_and_variance_one_over_everybody() 
     plan = make_plan(standardize="secure", precision="fp64")
     parts = [records(20, 1), records(35, 2)]
     tasks = [make_task(plan, part)[0] for part in parts]
-    total = sum((task.standardisation_contribution().header for task in tasks), np.zeros(7))
+    total = sum((standardisation_of(task).header for task in tasks), np.zeros(7))
     scaling = scaling_from_sums(total)
     for task in tasks:
         task.apply_scaling(scaling)
         task.apply_scaling(scaling)  # a second one replaces the first, as after a reconnection
-    scaled = np.concatenate([task._ready()["train"].features.numpy() for task in tasks])
+    scaled = np.concatenate([task.records.placed["train"].features.numpy() for task in tasks])
     np.testing.assert_allclose(scaled.mean(axis=0)[[0, 2]], 0.0, atol=1e-14)
     np.testing.assert_allclose(scaled.std(axis=0)[[0, 2]], 1.0, rtol=1e-13)
     np.testing.assert_array_equal(scaled[:, 1], np.concatenate([part.features[:, 1] for part in parts]))
@@ -246,7 +247,7 @@ def test_standardised_features_have_mean_zero_and_variance_one_over_everybody() 
 def test_training_before_the_scaling_has_arrived_is_a_fault_of_our_own() -> None:
     task, model = make_task(make_plan(standardize="secure"), records(10))
     with pytest.raises(LocalProtocolError, match="scaling has not arrived"):
-        task.training_contribution(model, FIRST, 1)
+        task.rounds.contribution(model, FIRST, 1)
 
 
 def test_a_scaling_of_another_length_is_refused() -> None:
@@ -323,8 +324,8 @@ def test_batch_normalisation_statistics_travel_with_the_model() -> None:
     )
     plan = make_plan(model={"name": "resnet18", "norm": "batch"}, batch_size=6)
     task, model = make_task(plan, images)
-    contribution = task.training_contribution(model, FIRST, 1)
-    change = task._model.layout.unflatten(contribution.body)
+    contribution = task.rounds.contribution(model, FIRST, 1)
+    change = task.records.model.layout.unflatten(contribution.body)
     assert all(change[name].any() for name in change if name.endswith("running_mean"))
 
 
@@ -332,10 +333,10 @@ def test_simulated_and_separate_tasks_may_share_a_model() -> None:
     plan = bc10.plan(3, rounds=1)
     federation = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
     model = federation.training_run.model
-    shared = [kept(task.training_contribution(model, FIRST, 1)) for task in federation.tasks]
+    shared = [kept(task.rounds.contribution(model, FIRST, 1)) for task in federation.tasks]
     for (name, splits), contribution in zip(bc10.sites(bc10.random_thirds()).items(), shared, strict=True):
         own = flat_model(plan, splits.train.schema, torch.device("cpu"), Path())
-        assert same(contribution, TrainingClient(plan, name, splits, own).training_contribution(model, FIRST, 1))
+        assert same(contribution, TrainingClient(plan, name, splits, own).rounds.contribution(model, FIRST, 1))
 
 
 def test_a_model_that_fails_on_a_batch_is_one_fault_that_quotes_no_record(tmp_path: Path) -> None:
@@ -349,5 +350,5 @@ def test_a_model_that_fails_on_a_batch_is_one_fault_that_quotes_no_record(tmp_pa
     with pytest.raises(
         TrainingError, match=r"^the model or its loss fails on a batch of records: ValueError$"
     ) as fault:
-        task.training_contribution(GlobalModel(flat.vector(), 1.0), FIRST, 1)
+        task.rounds.contribution(GlobalModel(flat.vector(), 1.0), FIRST, 1)
     assert "Expected more than 1 value per channel" in fault.value.remedy

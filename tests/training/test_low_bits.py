@@ -34,6 +34,7 @@ from fedfair.training.assembly import flat_model, mechanism_of, objective_of
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection
 from tests import plans
+from tests.contributions import evaluation_of, standardisation_of
 from tests.oracles.header_places import HEAD, split_header
 
 torch.set_num_threads(1)
@@ -90,7 +91,7 @@ class Site:
     def sent(self, way: str) -> FLOATS:
         """Return everything of a round's own update, which is that of the noised sum, as its receiver sees it."""
         if way == "task":
-            body = self.task.training_contribution(self.start, FIRST, 1).body
+            body = self.task.rounds.contribution(self.start, FIRST, 1).body
         else:
             spec = sum_specs(self.plan, self.model.layout, SCHEMA)[Purpose.TRAINING]
             body = self.cohort.totals(SumRequest(Purpose.TRAINING, FIRST, 1, spec), self.start).body
@@ -185,7 +186,7 @@ def test_an_evaluation_lies_on_its_grid_with_and_without_the_record(precision: s
         greatest = float(objective.per_sample(torch.tensor([spec.loss_range], dtype=torch.float64), 0.5))
         units, bins = evaluation_units(spec, CLASSES, greatest), spec.bins + 1
         for site.seed in range(20):
-            blocks, matrices = split_header(site.task.evaluation_contribution(site.start).header, spec, CLASSES)
+            blocks, matrices = split_header(evaluation_of(site.task, site.start).header, spec, CLASSES)
             assert matrices is not None
             for cells in (matrices[0].ravel() / grid.cell, blocks[0][HEAD : HEAD + bins] / grid.cell):
                 assert np.array_equal(cells, np.rint(cells))
@@ -201,7 +202,7 @@ def test_a_standardisation_lies_on_its_grid_with_and_without_the_record() -> Non
     for there in (False, True):
         site = Site("fp32", there=there)
         for site.seed in range(20):
-            header = site.task.standardisation_contribution().header
+            header = standardisation_of(site.task).header
             assert header[0] == RECORDS
             cells = header[1:] / grid.cell
             assert np.array_equal(cells, np.rint(cells))

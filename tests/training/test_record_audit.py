@@ -29,6 +29,7 @@ from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection
 from tests import bc10
+from tests.contributions import evaluation_of, standardisation_of
 from tests.oracles.header_places import HEAD, split_header
 
 torch.set_num_threads(1)
@@ -80,7 +81,7 @@ def separating(gap: float) -> GlobalModel:
 
 def trained(task: TrainingClient, given: Plan) -> NUMBERS:
     """Return the noised sum that a round's change is made of, and kappa times that of the threshold."""
-    sent = task.training_contribution(separating(20.0), FIRST, 1)
+    sent = task.rounds.contribution(separating(20.0), FIRST, 1)
     # The weight is how many records there are, and so is the batch that the sum was divided by.
     assert sent.header[0] == task.training_records
     asked = given.privacy.sample_level
@@ -92,7 +93,7 @@ def evaluated(task: TrainingClient, given: Plan) -> NUMBERS:
     """Return everything of the evaluation's header but numbers of records; sums of bins as offsets from edges."""
     spec = histogram_spec(given, SCHEMA)
     model = separating(math.log(math.expm1(FURTHEST)))
-    blocks, matrices = split_header(task.evaluation_contribution(model).header, spec, 2)
+    blocks, matrices = split_header(evaluation_of(task, model).header, spec, 2)
     assert matrices is not None
     assert not blocks[1:].any()
     assert not matrices[1:].any()
@@ -106,7 +107,7 @@ def evaluated(task: TrainingClient, given: Plan) -> NUMBERS:
 def standardised(task: TrainingClient, given: Plan) -> NUMBERS:
     """Return everything of the standardisation's header but the number of records."""
     del given
-    sent = task.standardisation_contribution().header
+    sent = standardisation_of(task).header
     assert sent[0] == task.training_records
     return sent[1:]
 
@@ -180,9 +181,9 @@ def test_every_stream_of_a_run_is_asked_for_in_words_of_its_own() -> None:
     task = TrainingClient(given, NAME, splits, model, protection=RecordProtection(entropy, ReleaseLog().record))
     task.apply_scaling(FeatureScaling(np.zeros(2), np.ones(2)))
     for attempt in (1, 2):
-        task.standardisation_contribution(attempt)
+        standardisation_of(task, attempt)
         for number in (RoundNumber(1), RoundNumber(2)):
-            task.training_contribution(separating(1.0), number, attempt)
-            task.evaluation_contribution(separating(1.0), number, attempt)
+            task.rounds.contribution(separating(1.0), number, attempt)
+            evaluation_of(task, separating(1.0), number, attempt)
     # Two standardisations, four evaluations, and four rounds with noise and batches.
     assert len(set(asked)) == len(asked) == 2 + 4 + 2 * 4

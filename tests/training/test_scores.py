@@ -17,6 +17,7 @@ from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from tests import plans
+from tests.contributions import evaluation_of
 
 
 def plan_of(data: str = "breast-cancer", *, scores: bool = True) -> Plan:
@@ -38,19 +39,19 @@ def client_of(plan: Plan, folder: Path, *, masked: bool) -> tuple[TrainingClient
 def test_a_score_is_the_probability_that_a_loss_is_made_of(tmp_path: Path, data: str, columns: int) -> None:
     client, model = client_of(plan_of(data), tmp_path, masked=False)
     vector = np.random.default_rng(1).normal(0.0, 1e-3, len(model.vector))
-    found = client.losses(GlobalModel(vector, 0.5))["train"]
+    found = client.records.losses(GlobalModel(vector, 0.5))["train"]
     assert found.scores.shape == (len(found.values), columns)
     rows = np.arange(len(found.labels))
     taken = found.scores[rows, found.labels] if columns > 1 else np.abs(1 - found.labels - found.scores[:, 0])
     np.testing.assert_allclose(-np.log(taken), found.values, rtol=1e-9, atol=1e-12)
     none = client_of(plan_of(data, scores=False), tmp_path, masked=False)[0]
-    assert none.losses(model)["train"].scores.size == 0
+    assert none.records.losses(model)["train"].scores.size == 0
 
 
 def test_under_masks_records_without_numbers_are_counted_with_the_score_zero(tmp_path: Path) -> None:
     client, model = client_of(plan_of(), tmp_path, masked=True)
     unsound = GlobalModel(np.full_like(model.vector, np.nan), 0.5)
-    added = client.evaluation_contribution(unsound)
+    added = evaluation_of(client, unsound)
     schema = load_federation(plan_of(), tmp_path)[client.participant].train.schema
     sums = planned_layout(plan_of(), schema).read(added.header)
     assert np.isfinite(added.header).all()
@@ -66,4 +67,4 @@ def test_under_masks_records_without_numbers_are_counted_with_the_score_zero(tmp
 def test_in_the_clear_a_site_without_numbers_sends_nothing(tmp_path: Path) -> None:
     client, model = client_of(plan_of(), tmp_path, masked=False)
     with pytest.raises(TrainingError, match="nothing was sent"):
-        client.evaluation_contribution(GlobalModel(np.full_like(model.vector, np.nan), 0.5))
+        evaluation_of(client, GlobalModel(np.full_like(model.vector, np.nan), 0.5))

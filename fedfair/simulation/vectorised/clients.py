@@ -9,11 +9,9 @@ are added up, a few units in the last place of each sum, and by nothing else.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.aggregation.evaluation_sums import planned_layout
 from fedfair.aggregation.loss_histogram import SPLITS
-from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.target_scaling import of_features, target_scaling
@@ -32,8 +28,6 @@ from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import (
     keeps_site_thresholds,
-    published_sites,
-    reported_group_sizes,
     score_columns,
     standardises,
     threshold_limit,
@@ -49,10 +43,8 @@ from fedfair.simulation.vectorised.descent import Descent
 from fedfair.simulation.vectorised.group_batch import GroupBatch, group_batches
 from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
-from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
-from fedfair.terms.group_weights.site import GroupSums, record_groups
-from fedfair.terms.group_weights.state import GroupRule
+from fedfair.terms.group_weights.all_sites import PooledGroups
 from fedfair.terms.loss_powers.site import LossPowers
 from fedfair.terms.site_thresholds.all_sites import PooledThresholds
 from fedfair.terms.table import training_layout
@@ -62,7 +54,7 @@ from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate
 from fedfair.training.model_faults import training_faults
-from fedfair.training.statistics import evaluation_header, fill_row, standardisation_header, survey_header_of
+from fedfair.training.site_statistics import site_statistic
 
 
 class VectorisedClients:
@@ -73,6 +65,12 @@ class VectorisedClients:
         sites: everybody's records, unscaled.
         model: the plan's model on the device to work on; it is overwritten by every evaluation.
         group_bytes: memory that collaborators who are computed together may take; None for what suits the device.
+
+    Attributes:
+        names: who they are.
+        counts: int64 array (collaborators,), training records of each.
+        loss_unit: how many natural units one loss of the local steps has.
+        last_losses: what the last evaluation found at each collaborator.
     """
 
     def __init__(
@@ -83,55 +81,34 @@ class VectorisedClients:
         *,
         group_bytes: int | None = None,
     ) -> None:
-        self._plan, self._model = plan, model
+        self.plan, self._model = plan, model
         self._budget = suitable_budget(model.flat.device) if group_bytes is None else group_bytes
-        self._names, self._sites = tuple(sites), tuple(sites.values())
-        self._schema = self._sites[0].train.schema
-        self._loss_unit, self._objective = 1.0, objective_of(plan)
+        self.names, self.sites = tuple(sites), tuple(sites.values())
+        self._schema = self.sites[0].train.schema
+        self.loss_unit, self.objective = 1.0, objective_of(plan)
         self._histogram = histogram_spec(plan, self._schema)
         self._rule = loss_weighting(plan)
-        self._counts = np.array([len(site.train) for site in self._sites])
+        self.counts = np.array([len(site.train) for site in self.sites])
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
-        self._with_records = np.flatnonzero(self._counts)
+        self._with_records = np.flatnonzero(self.counts)
         self._variates: PooledVariates | None = None
         if plan.training.control_variates:
-            self._variates = PooledVariates(plan, len(self._names), model.layout.dimension)
+            self._variates = PooledVariates(plan, len(self.names), model.layout.dimension)
         self._thresholds: PooledThresholds | None = None
         if keeps_site_thresholds(plan):
-            self._thresholds = PooledThresholds(plan, len(self._names), self._schema.classes)
+            self._thresholds = PooledThresholds(plan, len(self.names), self._schema.classes)
         self._powers = LossPowers.of_plan(plan, self._schema.classes)
-        groups = group_count(plan, self._schema.classes)
-        self._adversary = GroupRule(plan, groups) if groups else None
-        self._record_groups = [record_groups(plan, site.train) for site in self._sites]
+        is_grouped = bool(group_count(plan, self._schema.classes))
+        self._known_groups = PooledGroups(plan, [site.train for site in self.sites]) if is_grouped else None
         # A change that is clipped, counted or weighed must exist, and so everybody needs a model of its own.
         kept = clips_in_simulation(plan) or self._variates is not None or self._powers is not None
         self._groups = self._grouped(self._with_records, None, own_models=kept)
-        self._last: list[SiteLosses] = [{} for _ in self._sites]
-
-    @property
-    def names(self) -> tuple[ParticipantId, ...]:
-        """Return who they are."""
-        return self._names
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many training records each has."""
-        return self._counts.copy()
+        self.last_losses: list[SiteLosses] = [{} for _ in self.sites]
 
     @property
     def weights(self) -> NDArray[np.float64]:
         """Return what each weighs in a round."""
-        return np.array([round_weight(self._plan.training, int(count)) for count in self._counts], np.float64)
-
-    @property
-    def loss_unit(self) -> float:
-        """Return how many natural units one loss of the local steps has."""
-        return self._loss_unit
-
-    @property
-    def last_losses(self) -> list[SiteLosses]:
-        """Return what the last evaluation found at each collaborator."""
-        return self._last
+        return np.array([round_weight(self.plan.training, int(count)) for count in self.counts], np.float64)
 
     @property
     def memory(self) -> tuple[PooledVariates | None, PooledThresholds | None]:
@@ -148,15 +125,11 @@ class VectorisedClients:
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody, computed without anybody's addend; see `Clients.totals`."""
-        if request.purpose.statistic.is_round:
+        at_all_sites = site_statistic(request.purpose).at_all_sites
+        if at_all_sites is None:
             return self._training_totals(request, model, None if clip is None else ChangeClipping(clip))
-        computed: Mapping[Purpose, Callable[[], NDArray[np.float64]]] = {
-            Purpose.EVALUATION: lambda: self._evaluation_header(model),
-            Purpose.STANDARDISATION: self._standardisation_header,
-            Purpose.EXACT_EVALUATION: lambda: self._exact_header(model, request.asked),
-            Purpose.SURVEY: self._survey_header,
-        }
-        return Totals(computed[request.purpose](), np.zeros(0, self._model.layout.dtype), len(self._names))
+        header = at_all_sites(self, request, model)
+        return Totals(header, np.zeros(0, self._model.layout.dtype), len(self.names))
 
     @training_faults()
     @plain_arithmetic()
@@ -171,7 +144,7 @@ class VectorisedClients:
         record_weights: Sequence[NDArray[np.floating]] | None = None,
     ) -> LocalChanges:
         """Return what a round's local steps change at each member; see `Clients.changes`."""
-        asked = asked_members(self._names, self._counts, members)
+        asked = asked_members(self.names, self.counts, members)
         start, levels = self._on_device(model.vector), np.full(len(asked), model.threshold)
         levels = levels if thresholds is None else thresholds
         models, moved = np.empty((len(asked), len(start)), model.vector.dtype), np.empty(len(asked))
@@ -181,24 +154,24 @@ class VectorisedClients:
                 None if record_weights is None else [self._on_device(record_weights[place]) for place in places]
             )
             batches = self._batches(asked[places], number, 1, weights)
-            first = self._on_device(levels[places] / self._loss_unit)[:, None]
+            first = self._on_device(levels[places] / self.loss_unit)[:, None]
             own, last = descent.changes(start, first, itertools.islice(batches, steps))
             models[places] = own.cpu().numpy()
-            moved[places] = _difference(last, first) * self._loss_unit
+            moved[places] = _difference(last, first) * self.loss_unit
         return LocalChanges(models, moved)
 
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
         """Return the losses of the model at each collaborator, for those of the splits that have records."""
-        return self._by_site(self._pooled_losses(model, splits))
+        return self._by_site(self.pooled_losses(model, splits))
 
     @training_faults()
     @plain_arithmetic()
     def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: ChangeClipping | None) -> Totals:
-        layout = training_layout(self._plan, self._schema.classes)
+        layout = training_layout(self.plan, self._schema.classes)
         start, header = self._on_device(model.vector), layout.zeros()
         sums = layout.read(header)
         total, weights = torch.zeros_like(start), self.weights
-        limit, descent = threshold_limit(self._plan, self._schema.classes), self._descent(request.round)
+        limit, descent = threshold_limit(self.plan, self._schema.classes), self._descent(request.round)
         variates = self._variates
         counted = None if variates is None else variates.begin(request)
         levels = self._levels(request, model)
@@ -206,7 +179,7 @@ class VectorisedClients:
         for places in self._groups:
             group = self._with_records[places]
             batches = self._batches(group, request.round, request.attempt, self._factors(request, group))
-            first = self._on_device(levels[group] / self._loss_unit)[:, None]
+            first = self._on_device(levels[group] / self.loss_unit)[:, None]
             drift = None if variates is None or counted is None else variates.drift(counted, group, start)
             # Nobody's last step is needed by itself, unless it is clipped, counted or weighed.
             summed, length = clipping is None and drift is None and losses is None, self._length(group)
@@ -219,14 +192,12 @@ class VectorisedClients:
                 changes, last = descent.changes(start, first, itertools.islice(batches, length), drift)
             if changes is not None:
                 if self._powers is not None and losses is not None:
-                    curvatures = _weigh(
-                        changes, self._powers, losses[group], descent.rates.model / self._loss_unit
-                    )
+                    curvatures = _weigh(changes, self._powers, losses[group], descent.rates.model / self.loss_unit)
                     sums["curvature"] += weights[group] @ curvatures
                 if clipping is not None:
                     clipping.limit(changes)
                 total.addmv_(changes.t(), column[:, 0])
-            moved = np.clip(_difference(last, first) * self._loss_unit, -limit, limit)
+            moved = np.clip(_difference(last, first) * self.loss_unit, -limit, limit)
             if variates is not None and counted is not None and changes is not None:
                 variates.adding(counted, group, changes, moved)
             if self._thresholds is not None:
@@ -235,38 +206,30 @@ class VectorisedClients:
             sums["threshold"] += weights[group] @ moved
         if variates is not None:
             sums["new_weight"] = variates.new_weight(weights)
-        self._tell_groups(sums, request, model)
+        self._add_groups(sums, request, model)
         body: NDArray[np.floating] = total.cpu().numpy()
         if not (np.isfinite(header).all() and np.isfinite(body).all()):
             raise TrainingError(
                 f"the sum of round {request.round} holds values that are NaN or infinite",
                 "lower learning_rate, or look for missing or extreme values in the data",
             )
-        totals = Totals(header, body, len(self._names))
+        totals = Totals(header, body, len(self.names))
         return totals if clipping is None else clipping.tell(totals)
 
     def _factors(self, request: SumRequest, group: Members) -> list[Tensor] | None:
         """Return what every record of each member is multiplied by; None for nothing."""
-        told = request.terms.get("groups")
-        if told is None:
-            return None
-        factors, held = told.factors, [self._record_groups[member] for member in group]
-        return [self._on_device(factors[groups]) for groups in held if groups is not None]
+        found = None if self._known_groups is None else self._known_groups.factors(request, group.tolist())
+        return None if found is None else [self._on_device(factors) for factors in found]
 
-    def _tell_groups(self, sums: NDArray[Any], request: SumRequest, model: GlobalModel) -> None:
-        """Write everybody's records of each group, and their losses, into a header in which somebody looks."""
-        adversary = self._adversary
-        if adversary is None or not adversary.looks_in(request.round):
-            return
-        held = [groups for groups in self._record_groups if groups is not None]
-        losses = self._pooled_losses(model, ("train",))["train"].values
-        told = GroupSums.of_losses(np.concatenate(held), losses, len(sums["group_counts"]))
-        sums["group_counts"], sums["group_losses"] = told.counts, told.losses
+    def _add_groups(self, sums: NDArray[Any], request: SumRequest, model: GlobalModel) -> None:
+        """Write all records of each known group into a header, and their losses, in a round that tells of them."""
+        if self._known_groups is not None and self._known_groups.looks_in(request.round):
+            self._known_groups.add_to(sums, self.pooled_losses(model, ("train",))["train"].values)
 
     def _levels(self, request: SumRequest, model: GlobalModel) -> NDArray[np.float64]:
         """Return the threshold that everybody's steps begin from: float64 array (collaborators,)."""
         if self._thresholds is None:
-            return np.full(len(self._names), model.threshold)
+            return np.full(len(self.names), model.threshold)
         return self._thresholds.begin(request, model)
 
     def _mean_losses(self, model: GlobalModel) -> NDArray[np.float64]:
@@ -276,57 +239,37 @@ class VectorisedClients:
 
     def _descent(self, number: RoundNumber) -> Descent:
         """Return the steps of a round."""
-        rates = local_rates(self._plan, number)
+        rates = local_rates(self.plan, number)
         return Descent(self._model.layout, self._rule, rates, self._model.record_loss)
 
-    def _evaluation_header(self, model: GlobalModel) -> NDArray[np.float64]:
-        """Return the blocks of everybody's records together, which are the sums of everybody's blocks."""
-        losses = self._pooled_losses(model)
-        self._last = self._by_site(losses)
-        held = {name: found for name, found in losses.items() if len(found.values)}
-        published = published_sites(self._plan)
-        layout = planned_layout(self._plan, self._schema)
-        about = (held, self._objective, model.threshold)
-        header = evaluation_header(*about, self._plan.task.loss, self._histogram, layout)
-        if published:
-            rows = layout.read(header)["sites"]
-            for name, site in zip(self._names, self._last, strict=True):
-                fill_row(rows[published.index(name)], site, self._histogram, self._plan.evaluation.min_group)
-        return header
+    def evaluated(self, losses: Mapping[str, Losses]) -> list[SiteLosses]:
+        """Keep the losses of an evaluation, `pooled_losses`; return each collaborator's own."""
+        self.last_losses = self._by_site(losses)
+        return self.last_losses
 
-    def _exact_header(self, model: GlobalModel, step: QueryStep) -> NDArray[np.float64]:
-        losses = {name: found.values for name, found in self._pooled_losses(model).items()}
-        return exact_header(losses, step, len(reported_group_sizes(self._plan)))
-
-    def _standardisation_header(self) -> NDArray[np.float64]:
-        headers = (standardisation_header(site.train, self._plan.task.loss) for site in self._sites)
-        return functools.reduce(operator.add, headers)
-
-    def _survey_header(self) -> NDArray[np.float64]:
-        return functools.reduce(operator.add, map(survey_header_of, self._sites))
-
-    def _pooled_losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
+    def pooled_losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
+        """Return the losses of the records of all collaborators together, by split."""
         self._model.load(model.vector)
         held = {name: pool for name, pool in self._ready().items() if name in splits}
-        columns = score_columns(self._plan, self._schema.classes)
+        columns = score_columns(self.plan, self._schema.classes)
         return {name: evaluate(self._model, pool.records, columns) for name, pool in held.items()}
 
     def _by_site(self, losses: Mapping[str, Losses]) -> list[SiteLosses]:
         parts = {name: self._ready()[name].of_each(found) for name, found in losses.items()}
         return [
-            {name: each[k] for name, each in parts.items() if len(each[k].values)} for k in range(len(self._names))
+            {name: each[k] for name, each in parts.items() if len(each[k].values)} for k in range(len(self.names))
         ]
 
     def _batches(
         self, group: Members, number: RoundNumber, attempt: int, weights: list[Tensor] | None
     ) -> Iterator[GroupBatch]:
-        members = [(int(member), self._names[member]) for member in group]
-        return group_batches(self._plan.training, self._ready()["train"], members, number, attempt, weights)
+        members = [(int(member), self.names[member]) for member in group]
+        return group_batches(self.plan.training, self._ready()["train"], members, number, attempt, weights)
 
     def _grouped(self, members: Members, steps: int | None, *, own_models: bool) -> list[Members]:
         """Return the places of `members` in groups."""
-        training, layout = self._plan.training, self._model.layout
-        counts = self._counts[members].tolist()
+        training, layout = self.plan.training, self._model.layout
+        counts = self.counts[members].tolist()
         lengths = np.array([round_length(training, count) for count in counts], np.int64)
         sizes = np.array([stated_batch_size(training, count) for count in counts], np.int64)
         lengths = lengths if steps is None else np.minimum(lengths, steps)
@@ -335,7 +278,7 @@ class VectorisedClients:
         return cut_groups(lengths, sizes, footprint_of(layout, columns, self._budget, own_models=own_models))
 
     def _length(self, group: Members) -> int:
-        return max(round_length(self._plan.training, int(count)) for count in self._counts[group])
+        return max(round_length(self.plan.training, int(count)) for count in self.counts[group])
 
     def _on_device(self, values: NDArray[np.floating]) -> Tensor:
         return torch.tensor(values, dtype=self._model.flat.dtype, device=self._model.flat.device)
@@ -346,12 +289,12 @@ class VectorisedClients:
         return self._pools
 
     def _pool(self, scaling: FeatureScaling | None) -> dict[str, Pool]:
-        splits = ([getattr(site, name) for site in self._sites] for name in SPLITS)
-        flat, loss = self._model.flat, self._plan.task.loss
+        splits = ([getattr(site, name) for site in self.sites] for name in SPLITS)
+        flat, loss = self._model.flat, self.plan.task.loss
         target, own = target_scaling(loss, scaling), None if scaling is None else of_features(loss, scaling)
-        self._loss_unit = target.loss_unit(loss)
+        self.loss_unit = target.loss_unit(loss)
         self._model.record_loss = self._model.record_loss.under(target)
-        self._objective = objective_of(self._plan, self._loss_unit)
+        self.objective = objective_of(self.plan, self.loss_unit)
         return {
             name: pooled(datasets, self._schema, own, flat.dtype, flat.device, target)
             for name, datasets in zip(SPLITS, splits, strict=True)
