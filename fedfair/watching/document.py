@@ -6,12 +6,21 @@ Times are ISO 8601 in UTC, losses in `loss_unit`. A reader takes what it knows a
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 from fedfair.watching.run_status import PooledFigures, RunStatus, up_to
 
 FORMAT = "fedfair/status/1"
+
+_OF_ANOTHER_FORM = {
+    "sites", "step", "step_since", "awaited", "awaited_until", "waiting_words", "withdrawn", "evaluation",
+    "history", "stride", "evaluations", "round_ends", "notes", "totals", "awaited_seconds",
+    "answer_seconds", "behind",
+}  # fmt: skip
+"""The fields of a status that the document has in another form, or not at all; any other is there as it is."""
 
 
 def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
@@ -22,17 +31,11 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
         now: the time, with a time zone.
     """
     seconds, present = up_to(status, now).awaited_seconds, frozenset(status.connected)
+    plain = (one.name for one in fields(status) if one.name not in _OF_ANOTHER_FORM)
     return {
         "format": FORMAT,
-        "role": status.role,
-        "name": status.name,
-        "federation": status.federation,
-        "run_id": status.run_id,
-        "state": status.state.value,
+        **{name: _plain(getattr(status, name)) for name in plain},
         "time": _stamp(now),
-        "started": _stamp(status.started),
-        "rounds_done": status.rounds_done,
-        "rounds_total": status.rounds_total,
         "rounds_per_second": _rounded(status.rounds_per_second),
         "last_round_age_seconds": _rounded(status.last_round_age(now)),
         "sum": {
@@ -53,13 +56,9 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
             }
             for name in status.sites
         },
-        "median_answer_seconds": _rounded(status.median_answer_seconds),
-        "connected": list(status.connected),
         "awaited": list(status.awaited),
         "awaited_until": _stamp(status.until),
         "waiting": status.waiting_words,
-        "worst_group_size": status.worst_group_size,
-        "loss_unit": status.loss_unit,
         "evaluation": None
         if status.evaluation is None
         else {
@@ -67,7 +66,6 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
             "splits": {name: _figures(split) for name, split in status.evaluation.splits.items()},
         },
         "certificate_days_left": status.certificate_days(now),
-        "certificate_ends": _stamp(status.certificate_ends),
         "totals": {
             name: {" ".join(labels): value for labels, value in sorted(values.items())}
             for name, values in sorted(status.totals.items())
@@ -87,6 +85,17 @@ def _figures(split: PooledFigures) -> dict[str, float | None]:
 
 def _stamp(time: datetime | None) -> str | None:
     return None if time is None else time.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _plain(value: object) -> object:
+    """Return a field of a status as a JSON value."""
+    if isinstance(value, datetime):
+        return _stamp(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return _rounded(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _rounded(value: float | None) -> float | None:
