@@ -34,7 +34,7 @@ from fedfair.ids import RoundNumber
 from fedfair.plan.schema import Plan
 from fedfair.run.kept_sum import KeptSum
 from fedfair.run.state import RunState
-from fedfair.run.state_slots import SLOTS
+from fedfair.run.state_slots import KEPT, SLOTS
 from fedfair.secagg.params import Mode, SessionTerms, Suite
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.round_start import round_transcript
@@ -363,9 +363,12 @@ STATES: Mapping[str, Mapping[str, object]] = {
     "moments": {"": Moments(np.ones(1), np.ones(1))},
     "query": {"": ExactQuery.of((0.5,))},
     "query_fault": {"": "given up"},
-    "survey": {
-        "header": KeptSum(np.full(3, up(1.0)), ("a", "b", "c")),
-        "members": KeptSum(np.ones(3), ("a", "b", "d")),
+    **{
+        word: {
+            "header": KeptSum(np.full(3, up(1.0)), ("a", "b", "c")),
+            "members": KeptSum(np.ones(3), ("a", "b", "d")),
+        }
+        for word in KEPT
     },
 }
 """Another value of every attribute of the state; of those that a contribution reads, of each of their parts."""

@@ -72,7 +72,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "evaluated_best": sums,
         "query": ExactQuery.of((0.5,)),
         "query_fault": "given up",
-        "survey": KeptSum(np.ones(3), ("a", "b", "c")),
+        **dict.fromkeys(KEPT, KeptSum(np.ones(3), ("a", "b", "c"))),
         "last": GlobalModel(state.model.vector + 3, 0.25),
     }
     assert other.keys() == {*SLOTS, "history_digest"} - {"history"}, "a new fact needs a place in the digest"
@@ -100,15 +100,20 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
         numbers = struct.pack("<dQQQ", found.threshold, found.round, found.contributors, found.replaced)
         return sha256(found.header.tobytes()) + found.vector_sha256 + numbers
 
+    def kept_sum(found: KeptSum | None) -> bytes:
+        if found is None:
+            return b""
+        names = labelled_message("fedfair/survey-members/1", [name.encode() for name in found.members])
+        return sha256(found.header.tobytes()) + names
+
     def text(value: Evaluation | ExactQuery) -> bytes:
         return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":")).encode()
 
-    moments, counted, groups, mean, survey = (
+    moments, counted, groups, mean = (
         state.terms.get("moments"),
         state.terms.get("variates"),
         state.terms.get("groups"),
         state.mean,
-        state.kept.get("survey"),
     )
     parts = [
         plan_digest,
@@ -140,12 +145,10 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
         b"" if state.query is None else text(state.query),
         bytes([bool(state.query_fault)]),
     ]
-    if state.last is not None or survey is not None:
-        parts.append(model(state.last))
-    if survey is not None:
-        names = labelled_message("fedfair/survey-members/1", [name.encode() for name in survey.members])
-        parts.append(sha256(survey.header.tobytes()) + names)
-    return sha256(labelled_message("fedfair/run-state/2", parts))
+    rare = [model(state.last), *(kept_sum(state.kept.get(word)) for word in KEPT)]
+    while rare and not rare[-1]:
+        rare.pop()
+    return sha256(labelled_message("fedfair/run-state/2", [*parts, *rare]))
 
 
 def sha256(raw: bytes) -> bytes:
@@ -203,11 +206,12 @@ def test_every_part_of_what_is_counted_of_control_variates_changes_the_digest_of
     assert len(found) == len(others) + 2
 
 
-def test_every_part_of_a_survey_changes_the_digest_of_the_state() -> None:
+@pytest.mark.parametrize("word", KEPT)
+def test_every_part_of_a_kept_sum_changes_the_digest_of_the_state(word: str) -> None:
     survey = KeptSum(np.ones(3), ("a", "b"))
     others = (replace(survey, header=np.array([1.0, 2.0, 1.0])), replace(survey, members=("a", "c")))
     state = states()[-1]
-    digests = {replace(state, kept={"survey": one}).digest(PLAN_DIGEST) for one in (survey, *others)}
+    digests = {replace(state, kept={word: one}).digest(PLAN_DIGEST) for one in (survey, *others)}
     found = {replace(state, kept={}).digest(PLAN_DIGEST), *digests}
     assert len(found) == len(others) + 2
 
