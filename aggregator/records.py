@@ -204,15 +204,10 @@ class RunRecords:
         *,
         every_sum: bool = False,
     ) -> None:
+        self.run_id, self._journal = journal.run_id, journal
+        self.received, self.spill_folder, self._paths = paths.received, paths.save, paths
+        self._layout, self._origin, self._worst_group_size = layout, origin, worst_group_size
         self._every_sum = every_sum
-        self.run_id = journal.run_id
-        self.received = paths.received
-        self.spill_folder = paths.save
-        self._paths = paths
-        self._layout = layout
-        self._journal = journal
-        self._origin = origin
-        self._worst_group_size = worst_group_size
         self.is_small = layout.dimension * layout.dtype.itemsize <= SMALL_MODEL_BYTES
         recorded = journal.latest()
         self._seconds_before = 0.0 if recorded is None else recorded.seconds
@@ -356,7 +351,7 @@ class RunRecords:
 
     def append_departure(self, departed: Departed) -> None:
         """Append who left, when and why; the journal keeps it for the result."""
-        self._journal.add_departure(departed)
+        self._journal.rows.add_departure(departed)
         line = {"collaborator": departed.participant, "round": departed.round, "reason": departed.reason}
         self._departures.append(self._stamped(line))
 
@@ -379,30 +374,30 @@ class RunRecords:
         """Return who needs no word that the run is over: those who were told, and those who left for good."""
         written = self._paths.told.read_text(encoding="utf-8").splitlines()
         lines = [json.loads(line) for line in written if line.endswith("}")]
-        left = [departed.participant for departed in self._journal.departures()]
+        left = [departed.participant for departed in self._journal.rows.departures()]
         return {str(name) for name in (*(line["collaborator"] for line in lines), *left)}
 
     def departures(self) -> tuple[Departure, ...]:
         """Return who left this run, over all its starts, in order, as `fedfair/result/1` says it."""
         return tuple(
             Departure(collaborator=departed.participant, round=departed.round, reason=departed.reason)
-            for departed in self._journal.departures()
+            for departed in self._journal.rows.departures()
         )
 
     def note_late(self, late: LeftBehind | CaughtUp) -> None:
         """Keep who was too slow, and how long it took, for the result."""
-        self._journal.add_lateness(late.participant, late.seconds, times=isinstance(late, LeftBehind))
+        self._journal.rows.add_lateness(late.participant, late.seconds, times=isinstance(late, LeftBehind))
 
     def late_sites(self) -> tuple[LateSite, ...]:
         """Return whom sums went on without, over all starts, as `fedfair/result/1` says it."""
         return tuple(
             LateSite(collaborator=who, times=times, longest_seconds=round(seconds, 3))
-            for who, times, seconds in self._journal.late_sites()
+            for who, times, seconds in self._journal.rows.late_sites()
         )
 
     def costs(self) -> list[SumCost]:
         """Return what every sum of this run cost, over all its starts; one that is repeated counts once."""
-        return [*self._journal.costs(), *self._unrecorded]
+        return [*self._journal.rows.costs(), *self._unrecorded]
 
     def _stamped(self, fields: Mapping[str, object]) -> str:
         return log_line(datetime.now(UTC), self.run_id, fields)

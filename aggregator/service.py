@@ -10,29 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 import grpc
 
 from aggregator.admission import Admission, TrustUnreadableError
 from aggregator.connection import Connection
-from aggregator.frame_reader import STALL_SECONDS, FrameReader, Stalled
+from aggregator.frame_reader import FrameReader, Stalled
 from aggregator.received_log import ReceivedLog
 from aggregator.server_call import CallEnded, Context, ServerCall
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits, TokenBuckets
 from aggregator.upload_budget import UploadBudget
+from aggregator.uploads import UploadHandler, Uploads
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import FedfairError, RemoteProtocolError
 from fedfair.identity.tls import AuthenticatedPeer, shown_certificate, shown_name
 from fedfair.ids import ParticipantId
 from fedfair.rounds.continued import Seen
-from fedfair.rounds.events import Abstained, Event, MessageArrived, Misbehaved, UploadArrived
+from fedfair.rounds.events import Abstained, Misbehaved
 from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
-from fedfair.secagg.arriving import ArrivingVector
-from fedfair.wire.chunking import Assembler, agreed_vector_length, expect_upload
 from fedfair.wire.codec import (
     decode_check_request,
     encode_aggregator_frame,
@@ -50,7 +48,7 @@ from fedfair.wire.frames import (
     UploadStart,
     Welcome,
 )
-from fedfair.wire.limits import MAX_CHECK_BYTES, MAX_CHUNK_BYTES, MAX_FRAME_BYTES
+from fedfair.wire.limits import MAX_CHECK_BYTES, MAX_FRAME_BYTES
 from fedfair.wire.service import (
     CHECK_METHOD,
     KEEPALIVE,
@@ -61,9 +59,6 @@ from fedfair.wire.service import (
 
 HELLO_SECONDS = 30.0
 """How long an authenticated peer may take to say hello."""
-
-MIN_BYTES_PER_SECOND = 128 << 10
-"""The pace below which an upload gives its place up while others wait for one."""
 
 SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
@@ -87,7 +82,7 @@ SERVER_OPTIONS = (
 )
 
 
-class StreamHandler(Protocol):
+class StreamHandler(UploadHandler, Protocol):
     """The interface of the driver that the service needs."""
 
     def turned_away(self, who: str, reason: str) -> None:
@@ -108,17 +103,8 @@ class StreamHandler(Protocol):
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
 
-    def arriving(self, connection: Connection, message: bytes, length: int) -> Awaitable[ArrivingVector | None]:
-        """Return what adds a masked vector to the sum while it arrives; None where it must be held."""
-
-    def add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> Awaitable[None]:
-        """Add a piece of a masked vector to the sum."""
-
     def ended(self, connection: Connection, state: bytes) -> None:
         """Note that a collaborator has heard the end of the run, and which state of it is on its disk."""
-
-    def submit(self, connection: Connection, event: Event) -> Awaitable[None]:
-        """Have the round rules take an event; done when nothing refers to its payload any more."""
 
 
 class Service:
@@ -145,8 +131,7 @@ class Service:
         self._admission = admission
         self._floor = floor
         self._mirror = mirror
-        self._budget = budget
-        self._vector_lengths = vector_lengths
+        self._uploads = Uploads(floor, budget, vector_lengths)
         self._refusal_seconds = limits.refusal_seconds
         self._starts = TokenBuckets(limits.burst, limits.seconds_per_token)
         self._questions = TokenBuckets(limits.burst, limits.seconds_per_token)
@@ -304,9 +289,9 @@ class Service:
         connection.heard()
         match frame:
             case UploadStart():
-                await self._take_upload(frame, connection, incoming)
+                await self._uploads.take(frame, connection, incoming)
             case SecaggMessage():
-                await self._take_message(frame, connection, incoming)
+                await self._uploads.take_message(frame, connection, incoming)
             case Abstain(sum_number, reason, leaving, accused):
                 if sum_number:
                     connection.expected(sum_number)
@@ -324,78 +309,6 @@ class Service:
                     f"{type(frame).__name__} is out of place here", "restart the collaborator"
                 )
 
-    async def _take_upload(self, start: UploadStart, connection: Connection, incoming: FrameReader) -> None:
-        spec = connection.expected(start.sum_number)
-        if spec is None:
-            await self._skip(start, incoming)
-            return
-        async with self._budget.place(spec.upload_bytes):
-            assembler = expect_upload(start, spec)
-            await self._fill(assembler, incoming, _held(assembler))
-            event = UploadArrived(connection.participant, start.sum_number, assembler.take())
-            await self._floor.submit(connection, event)
-            # The place is free only when the bytes are: no name may keep them.
-            del event, assembler
-
-    async def _take_message(self, start: SecaggMessage, connection: Connection, incoming: FrameReader) -> None:
-        if not start.vector_length:
-            await self._floor.submit(connection, MessageArrived(connection.participant, start.message))
-            return
-        length = agreed_vector_length(start, self._vector_lengths)
-        async with self._budget.place(length):
-            # What comes in one chunk is added at once anyway.
-            long = length > MAX_CHUNK_BYTES
-            arriving = await self._floor.arriving(connection, start.message, length) if long else None
-            if arriving is not None:
-                await self._take_arriving(start, arriving, connection, incoming)
-                return
-            assembler = Assembler(length, None)
-            await self._fill(assembler, incoming, _held(assembler))
-            event = MessageArrived(connection.participant, start.message, assembler.take())
-            await self._floor.submit(connection, event)
-            del event, assembler
-
-    async def _take_arriving(
-        self, start: SecaggMessage, arriving: ArrivingVector, connection: Connection, incoming: FrameReader
-    ) -> None:
-        """Add a vector to the sum as it arrives; where it breaks off or is refused, the sum is as it was."""
-        try:
-            await self._fill(arriving, incoming, partial(self._add_piece, arriving))
-            await self._floor.submit(connection, MessageArrived(connection.participant, start.message, arriving))
-        finally:
-            arriving.close()
-
-    async def _add_piece(self, arriving: ArrivingVector, chunk: Chunk) -> None:
-        if len(chunk.data) > arriving.missing:
-            raise RemoteProtocolError(
-                f"a chunk of {len(chunk.data)} bytes arrived where {arriving.missing} were missing"
-            )
-        await self._floor.add_piece(arriving, chunk)
-
-    async def _fill(
-        self, arriving: Assembler | ArrivingVector, incoming: FrameReader, add: Callable[[Chunk], Awaitable[None]]
-    ) -> None:
-        length, started = arriving.missing, time.monotonic()
-        while arriving.missing:
-            await add(await incoming.chunk())
-            self._check_pace(length - arriving.missing, time.monotonic() - started)
-
-    def _check_pace(self, arrived: int, seconds: float) -> None:
-        if seconds > STALL_SECONDS and self._budget.contended and arrived < seconds * MIN_BYTES_PER_SECOND:
-            raise Stalled(
-                f"the upload brought {arrived} bytes in {seconds:.0f} s while others waited for its place"
-            )
-
-    async def _skip(self, start: UploadStart, incoming: FrameReader) -> None:
-        """Read past an upload that came after its sum had closed, without keeping any of it."""
-        if start.length > self._budget.capacity:
-            raise RemoteProtocolError(f"an upload of {start.length} bytes is longer than any sum of this plan")
-        missing = start.length
-        while missing > 0:
-            missing -= len((await incoming.chunk()).data)
-        if missing < 0:
-            raise RemoteProtocolError(f"an upload brought {-missing} bytes more than announced")
-
 
 def _short_enough(question: bytes | None) -> bytes:
     """Return a preflight question whose length is one.
@@ -408,15 +321,6 @@ def _short_enough(question: bytes | None) -> bytes:
     if len(question) > MAX_CHECK_BYTES:
         raise RemoteProtocolError(f"a question of {len(question)} bytes; at most {MAX_CHECK_BYTES} are looked at")
     return question
-
-
-def _held(assembler: Assembler) -> Callable[[Chunk], Awaitable[None]]:
-    """Return what puts a chunk to those before it."""
-
-    async def add(chunk: Chunk) -> None:
-        assembler.add(chunk)
-
-    return add
 
 
 def _name(frame: CollaboratorFrame | None) -> str:

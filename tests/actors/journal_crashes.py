@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.journal import Journal, JournalEntry, LongVectors
+from aggregator.journal import Journal, JournalEntry
+from aggregator.journal_vectors import LongVectors
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.snapshot import RunSnapshot
 

@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.journal import NEWEST_COSTS, PIECE_BYTES, Journal, JournalEntry, forget
+from aggregator.journal import Journal, JournalEntry, forget
+from aggregator.journal_vectors import PIECE_BYTES
+from aggregator.run_rows import NEWEST_COSTS
 from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId, SumNumber
 from fedfair.results.costs import SumCost
@@ -148,14 +150,14 @@ def test_the_journal_of_another_plan_is_refused_with_both_digests_and_left_alone
 
 def test_a_run_that_has_only_waited_makes_way_for_a_changed_plan(path: Path) -> None:
     journal = Journal.open(path, DIGEST, RUN, NOW)
-    journal.add_departure(Departed(ParticipantId("clinic-a"), 0, "did not come"))
+    journal.rows.add_departure(Departed(ParticipantId("clinic-a"), 0, "did not come"))
     # A stop records the state before the first sum.
     journal.record(entry())
     journal.close()
     changed = Journal.open(path, bytes(32), "f" * 32, NOW)
     assert changed.run_id == "f" * 32
     assert changed.latest() is None
-    assert list(changed.departures()) == []
+    assert list(changed.rows.departures()) == []
     changed.close()
 
 
@@ -169,7 +171,7 @@ def test_a_sum_that_is_under_way_keeps_a_changed_plan_out(path: Path) -> None:
 
 def test_a_journal_of_another_form_is_refused_for_what_it_is(path: Path) -> None:
     journal = Journal.open(path, DIGEST, RUN, NOW)
-    journal._connection.execute("UPDATE run SET format = 'fedfair/journal/1'")
+    journal._database.connection.execute("UPDATE run SET format = 'fedfair/journal/1'")
     journal.close()
     with pytest.raises(FedfairError, match=r"format fedfair/journal/1, and fedfair .* reads fedfair/journal/7"):
         Journal.open(path, DIGEST, RUN, NOW)
@@ -375,11 +377,11 @@ def test_costs_are_added_to_those_of_earlier_entries_and_a_failed_entry_adds_non
     with pytest.raises(TypeError):
         journal.record(JournalEntry(RunSnapshot({"not for JSON": object()}, {}), 9.0, costs=COSTS[2:]))
     journal.record(replace(entry(), costs=COSTS[2:]))
-    journal.add_departure(Departed(ParticipantId("clinic-a"), 2, "budget"))
+    journal.rows.add_departure(Departed(ParticipantId("clinic-a"), 2, "budget"))
     journal.close()
     again = Journal.open(path, DIGEST, RUN, NOW)
-    assert again.costs() == list(COSTS)
-    assert again.departures() == [Departed(ParticipantId("clinic-a"), 2, "budget")]
+    assert again.rows.costs() == list(COSTS)
+    assert again.rows.departures() == [Departed(ParticipantId("clinic-a"), 2, "budget")]
     again.close()
 
 
@@ -397,8 +399,8 @@ def test_costs_are_added_to_those_of_earlier_entries_and_a_failed_entry_adds_non
 def test_a_damaged_row_of_costs_or_departures_is_told_before_the_run_goes_on(path: Path, harm: str) -> None:
     journal = Journal.open(path, DIGEST, RUN, NOW)
     journal.record(replace(entry(), costs=COSTS))
-    journal.add_departure(Departed(ParticipantId("clinic-a"), 2, "budget"))
-    journal.add_lateness(ParticipantId("clinic-b"), 3.5, times=1)
+    journal.rows.add_departure(Departed(ParticipantId("clinic-a"), 2, "budget"))
+    journal.rows.add_lateness(ParticipantId("clinic-b"), 3.5, times=1)
     journal.close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(harm)
@@ -413,10 +415,10 @@ def test_each_late_site_has_one_row_with_its_times_and_its_longest_answer(path: 
     a, b = ParticipantId("clinic-a"), ParticipantId("clinic-b")
     journal = Journal.open(path, DIGEST, RUN, NOW)
     for who, seconds, times in ((b, 2.0, 1), (a, 3.0, 1), (b, 9.5, 0), (b, 4.0, 1)):
-        journal.add_lateness(who, seconds, times=times)
+        journal.rows.add_lateness(who, seconds, times=times)
     journal.close()
     again = Journal.open(path, DIGEST, RUN, NOW)
-    assert again.late_sites() == [(b, 2, 9.5), (a, 1, 3.0)]
+    assert again.rows.late_sites() == [(b, 2, 9.5), (a, 1, 3.0)]
     again.close()
 
 
@@ -425,13 +427,13 @@ def test_who_leaves_while_an_entry_is_written_waits_for_it(path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         writing = [pool.submit(journal.record, replace(entry(length=PIECE_BYTES), costs=COSTS)) for _ in range(4)]
         leaving = [
-            pool.submit(journal.add_departure, Departed(ParticipantId(f"clinic-{letter}"), 1, "budget"))
+            pool.submit(journal.rows.add_departure, Departed(ParticipantId(f"clinic-{letter}"), 1, "budget"))
             for letter in "abcdef"
         ]
         for done in (*writing, *leaving):
             done.result()
-    assert len(journal.costs()) == 4 * len(COSTS)
-    assert len(journal.departures()) == 6
+    assert len(journal.rows.costs()) == 4 * len(COSTS)
+    assert len(journal.rows.departures()) == 6
     journal.close()
 
 
@@ -471,7 +473,7 @@ def test_a_start_checks_the_newest_costs_and_the_result_checks_all(path: Path) -
     journal = Journal.open(path, DIGEST, RUN, NOW)
     assert journal.latest() is not None
     with pytest.raises(FedfairError, match="what a sum cost \\(5\\)"):
-        journal.costs()
+        journal.rows.costs()
     journal.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE cost SET seconds = 9 WHERE position = 5")

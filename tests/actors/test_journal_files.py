@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.journal import LARGE_BYTES, Journal, JournalEntry, LongVectors, forget
+from aggregator.journal import Journal, JournalEntry, forget
+from aggregator.journal_vectors import LARGE_BYTES, LongVectors
 from fedfair.errors import FedfairError
 from tests.actors.journal_crashes import DIGEST, LARGE, NOW, RUN, entry
 
@@ -142,7 +143,7 @@ def test_an_entry_that_cannot_be_written_leaves_the_one_before_and_its_files(pat
 
 def test_a_journal_with_files_waits_for_the_disk_and_a_short_one_does_not(path: Path) -> None:
     def waits(journal: Journal) -> bool:
-        connection: sqlite3.Connection = journal._connection
+        connection: sqlite3.Connection = journal._database.connection
         return connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
     with closing(begun(path)) as journal:

@@ -90,7 +90,7 @@ def stores() -> Iterator[tuple[str, bytes]]:
         folder = Path(place)
         journal = Journal.open(folder / "journal.sqlite", PLAN_DIGEST, "ab" * 16, 1_800_000_000.0)
         journal.record(journal_entry())
-        journal.add_departure(Departed(ParticipantId("clinic-a"), 3, "it left"))
+        journal.rows.add_departure(Departed(ParticipantId("clinic-a"), 3, "it left"))
         journal.close()
         yield "journal", (folder / "journal.sqlite").read_bytes()
         written(folder / "ledger.sqlite", [entry(STEP), entry(LOOK), entry(STEP)])

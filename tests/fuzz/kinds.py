@@ -125,7 +125,7 @@ def _journal(raw: bytes, folder: Path) -> object:
     with _file(raw, folder, "journal.sqlite") as path:
         journal = Journal.open(path, PLAN_DIGEST, "ab" * 16, 1_800_000_000.0)
         try:
-            return journal.latest(), journal.unfinished(), journal.costs(), journal.departures()
+            return journal.latest(), journal.unfinished(), journal.rows.costs(), journal.rows.departures()
         finally:
             journal.close()
 
