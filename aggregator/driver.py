@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
+from aggregator.connection_certificates import ConnectionCertificates
 from aggregator.deadlines import DeadlineTimers, StartTimer, clock_timer
 from aggregator.farewell import NO_FAREWELL, EndOfRun, Farewell
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords
 from aggregator.sending import Sender
-from aggregator.standing import ConnectionStanding
 from aggregator.streams import LOOK_SECONDS, Streams
 from aggregator.sum_reports import SumReports
 from fedfair.news.effects import news_of_effect
@@ -87,7 +87,7 @@ class RunDriver:
         *,
         worst_group_size: float,
         masked: bool = False,
-        certificates: ConnectionStanding | None = None,
+        certificates: ConnectionCertificates | None = None,
         model: bytes = b"",
         start_timer: StartTimer = clock_timer,
         finished: Callable[[Ending], None] = lambda _: None,

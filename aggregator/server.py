@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from aggregator.address import Listen
+from aggregator.connection_certificates import ConnectionCertificates
 from aggregator.deadlines import StartTimer, clock_timer
 from aggregator.driver import RunDriver
 from aggregator.farewell import Farewell
@@ -21,7 +22,6 @@ from aggregator.outcome import Ending, EndState
 from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
 from aggregator.service import Service
-from aggregator.standing import ConnectionStanding
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from aggregator.upload_budget import UploadBudget
 from fedfair.aggregation.running_sum import PlainSum
@@ -88,7 +88,7 @@ async def serve(
         _farewell(run, farewell.seconds),
         worst_group_size=run.plan.objective.worst_group_size,
         masked=protection is not None,
-        certificates=ConnectionStanding(run.admission, run.identity, shown, publish, run.passphrase),
+        certificates=ConnectionCertificates(run.admission, run.identity, shown, publish, run.passphrase),
         model=_model_of(run),
         start_timer=start_timer,
         finished=farewell.finished,

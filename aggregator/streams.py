@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from aggregator.connection import Connection
+from aggregator.connection_certificates import ConnectionCertificates
 from aggregator.farewell import EndOfRun
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords
 from aggregator.sending import Sender
-from aggregator.standing import ConnectionStanding
 from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.ids import ParticipantId
 from fedfair.news.processors import Processor
@@ -65,7 +65,7 @@ class Streams:
         end: EndOfRun,
         sender: Sender,
         put: Put,
-        certificates: ConnectionStanding | None,
+        certificates: ConnectionCertificates | None,
         *,
         evaluates: bool,
         model: bytes,
@@ -227,7 +227,7 @@ class Streams:
         async with self.deciding:
             arriving.add(chunk.data, chunk.sha256)
 
-    def _send_away_lost(self, certificates: ConnectionStanding) -> dict[ParticipantId, IdentityError]:
+    def _send_away_lost(self, certificates: ConnectionCertificates) -> dict[ParticipantId, IdentityError]:
         """Send away those whose certificates are not good any more, and tell the others of a new list.
 
         Who has been revoked is refused for good. Who has let its certificate expire may come back with a renewed

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from fedfair.aggregation.survey import NumericColumn, SurveyedRecords, SurveyLayout
 from fedfair.aggregation.survey_grid import ColumnGrid
 from fedfair.cli.loopback import prepare
-from fedfair.tables.own_survey import OwnSurvey, own_survey
+from fedfair.tables.site_survey import SiteSurvey, site_survey
 from fedfair.tables.survey_faults import SurveyFaultKind, survey_faults
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.plans import small_plan
@@ -131,8 +131,8 @@ def acs(folder: Path) -> Sites:
 def faults(sites: Sites, names: list[str]) -> dict[str, object]:
     layout = SurveyLayout(tuple(NumericColumn(name, n, ColumnGrid(), 1.0) for n, name in enumerate(names)), (), 2)
 
-    def taken(site: Site) -> OwnSurvey:
-        return own_survey(SurveyedRecords(*site), layout)
+    def taken(site: Site) -> SiteSurvey:
+        return site_survey(SurveyedRecords(*site), layout)
 
     owns = {name: taken(site) for name, site in sites.items()}
     total = np.sum([own.header for own in owns.values()], axis=0)

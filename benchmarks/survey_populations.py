@@ -24,7 +24,7 @@ from sklearn import datasets
 
 from fedfair.aggregation.survey import NumericColumn, SurveyedRecords, SurveyLayout
 from fedfair.aggregation.survey_grid import ColumnGrid
-from fedfair.tables.own_survey import OwnSurvey, own_survey
+from fedfair.tables.site_survey import SiteSurvey, site_survey
 from fedfair.tables.survey_faults import LABEL, SurveyFault, SurveyFaultKind, survey_faults
 
 Numbers = NDArray[np.float64]
@@ -259,8 +259,8 @@ class Survey:
         self.owns = [self.own(site) for site in sites]
         self.total = np.sum([own.header for own in self.owns], axis=0)
 
-    def own(self, site: Records) -> OwnSurvey:
-        return own_survey(SurveyedRecords(site.values, site.labels), self.layout)
+    def own(self, site: Records) -> SiteSurvey:
+        return site_survey(SurveyedRecords(site.values, site.labels), self.layout)
 
     def told(self, at: int) -> tuple[SurveyFault, ...]:
         return survey_faults(self.total, self.owns[at], self.layout)

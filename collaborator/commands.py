@@ -176,11 +176,11 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare a federated model with what this site could have alone, on its own held-out records."""
-    from collaborator.own_records import own_records
+    from collaborator.site_records import site_records
     from collaborator.site_tables import comparison_document, comparison_table
     from fedfair.simulation.site_comparison import compare_at_site
 
-    own = own_records(config, plan, model, approval)
+    own = site_records(config, plan, model, approval)
     with error_console.status("training alone"):
         found = compare_at_site(own.plan, own.participant, own.splits, own.code, model)
     if as_json:
@@ -206,7 +206,7 @@ def personalise(
     as_json: AsJson = False,
 ) -> None:
     """Fine-tune a federated model on this site's own records; keep it only if its own worst group gains."""
-    from collaborator.own_records import own_records
+    from collaborator.site_records import site_records
     from collaborator.site_tables import personalised_document, personalised_lines
     from fedfair.run.saved_model import save_model
     from fedfair.simulation.personalisation import FineTuning, personalise
@@ -214,7 +214,7 @@ def personalise(
     if output.exists() or not output.parent.is_dir():
         fault = "exists" if output.exists() else f"the folder {output.parent} does not exist"
         raise DataError(f"{output}: {fault}", "name a new file in a folder that exists")
-    own = own_records(config, plan, model, approval)
+    own = site_records(config, plan, model, approval)
     terms = FineTuning(rounds, learning_rate, group_size)
     with error_console.status("fine-tuning"):
         found = personalise(own.plan, own.participant, own.splits, own.code, model, terms)
@@ -281,7 +281,7 @@ def _take_part(
     try:
         finished = asyncio.run(_watched_part(ready, worker, terms, publish, place))
     except (AbortedError, StoppedError) as fault:
-        if worker.standing.busy:
+        if worker.sums.busy:
             # The interpreter would wait for local training, which nobody wants any more, before it ended.
             (_say_fault if log is None else log.failed)(fault)
             os._exit(exit_status(fault))

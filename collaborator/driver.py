@@ -21,7 +21,7 @@ from collaborator.link import Link
 from collaborator.mailbox import Mailbox
 from collaborator.records import SiteLogs
 from collaborator.refusal_limit import RefusalLimit
-from collaborator.standing import NoStanding, Standing
+from collaborator.site_certificates import NoCertificates, StreamCertificates
 from collaborator.withdrawal import refusals_of, send_withdrawal, told_of
 from collaborator.worker import Worker
 from fedfair.errors import (
@@ -102,14 +102,14 @@ class SiteDriver:
         publish: Processor,
         patience: Patience,
         greeting: Greeting,
-        standing: Standing | None = None,
+        certificates: StreamCertificates | None = None,
     ) -> None:
         self._dial, self._shapes = dial, shapes
         self._worker, self._records = worker, records
         self._publish = publish
         self._calls = Calls(patience, publish)
         self._greeting = greeting
-        self._standing = NoStanding() if standing is None else standing
+        self._certificates = NoCertificates() if certificates is None else certificates
         self._between_sums = True
         self._looked = -math.inf
         self._asked: SumStart | None = None
@@ -148,8 +148,8 @@ class SiteDriver:
 
     def _end_if_left(self) -> None:
         """End where this site has taken its leave, however the stream ended after that."""
-        if self._has_left and self._worker.standing.exit_reason is not None:
-            raise self._worker.standing.exit_reason
+        if self._has_left and self._worker.sums.exit_reason is not None:
+            raise self._worker.sums.exit_reason
 
     async def _pause(self, fault: UnreachableError | RenewableIdentityError) -> Finished | None:
         """Wait before the next call; return the end of the run where there is nothing left to call for."""
@@ -217,19 +217,19 @@ class SiteDriver:
         try:
             if update is None:
                 self._looked = time.time()
-                self._standing.look()
+                self._certificates.look()
             else:
-                self._standing.take(update)
+                self._certificates.take(update)
         except IdentityError as fault:
             # Whether the aggregator has a better certificate by now, a new connection finds out.
             raise UnreachableError(fault.message, fault.remedy) from fault
 
     def _reconnect_between_sums(self) -> None:
-        if self._between_sums and self._standing.reconnection:
-            raise StreamOutdatedError(self._standing.reconnection)
+        if self._between_sums and self._certificates.reconnection:
+            raise StreamOutdatedError(self._certificates.reconnection)
 
     async def _listen(self, link: Link, questions: Mailbox) -> Finished:
-        receiver = Receiver(self._shapes, self._worker.standing.last_sum)
+        receiver = Receiver(self._shapes, self._worker.sums.last_sum)
         async for frame in link.frames():
             self._calls.heard()
             match receiver.take(frame):
@@ -238,7 +238,7 @@ class SiteDriver:
                 case ReceivedRequest() as question:
                     self._look_before_sum()
                     self._between_sums = False
-                    self._worker.standing.expect(question)
+                    self._worker.sums.expect(question)
                     self._records.asked(question.start, link)
                     self._asked = question.start
                     self._calls.asked()
@@ -285,7 +285,7 @@ class SiteDriver:
                         self._contributed = asked.sum_number
                     await link.send(frame)
                     if isinstance(frame, Abstain):
-                        refusal = self._worker.standing.refused or Refusal(frame.reason.value)
+                        refusal = self._worker.sums.refused or Refusal(frame.reason.value)
                         refused = refusal.reason
                         about = None if asked is None else (asked.purpose, RoundNumber(asked.round))
                         self._publish(SumDeclined(about, refusal.reason))
@@ -296,8 +296,8 @@ class SiteDriver:
             if isinstance(said, MovesState):
                 # A request that came meanwhile is made again on the next stream, and is answered there.
                 self._between_sums = not len(questions)
-                if self._standing.reconnection:
-                    raise StreamOutdatedError(self._standing.reconnection)
+                if self._certificates.reconnection:
+                    raise StreamOutdatedError(self._certificates.reconnection)
             # Only now, so that a site that refuses the last sum of a run leaves before it hears of the end.
             if refused:
                 self._limit.refused(refused)
@@ -320,7 +320,7 @@ class SiteDriver:
         self._end_if_left()
 
     def _tell_of_fault(self) -> None:
-        fault, self._worker.standing.fault = self._worker.standing.fault, ""
+        fault, self._worker.sums.fault = self._worker.sums.fault, ""
         if fault:
             self._publish(ValuesOmitted(fault))
 

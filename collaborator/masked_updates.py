@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from collaborator.plain_worker import PlainTask
 from collaborator.run_follower import RunFollower
-from collaborator.worker import WorkerStanding
+from collaborator.worker import WorkerSums
 from fedfair.aggregation.masked_encoding import HeaderParts
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.errors import (
@@ -66,7 +66,7 @@ class MaskedUpdates:
         parts: of the plain header of every sum.
         participant: this site in secure aggregation.
         follower: this site's copy of the run.
-        standing: told what was wrong with an update.
+        sums: told what was wrong with an update.
         memory: what it keeps of the rounds that counted it; None where the plan needs nothing of the kind.
         is_noised: whether training sums carry noise for whole collaborators.
     """
@@ -77,13 +77,13 @@ class MaskedUpdates:
         parts: Mapping[Purpose, HeaderParts],
         participant: Participant,
         follower: RunFollower,
-        standing: WorkerStanding,
+        sums: WorkerSums,
         memory: SiteMemory | None,
         *,
         is_noised: bool,
     ) -> None:
         self._task, self._parts, self._participant = task, parts, participant
-        self._follower, self._standing, self._memory = follower, standing, memory
+        self._follower, self._sums, self._memory = follower, sums, memory
         self._is_noised = is_noised
 
     def effects(self, request: SumRequest, attempt: int) -> list[SiteEffect]:
@@ -111,7 +111,7 @@ class MaskedUpdates:
         model = self._follower.replica.state.model
         remembered = memory.correction(request, model, self._task.training_weight)
         change = self._task.summable_change(model, request.round, request.attempt, remembered)
-        self._standing.fault = self._task.last_fault
+        self._sums.fault = self._task.last_fault
         if change is None:
             effects = self._participant.abstain(draws)
             memory.adding(request, model, 0, np.zeros(0), 0.0)
@@ -130,14 +130,14 @@ class MaskedUpdates:
         kind = request.purpose.statistic
         if kind.is_round and self._is_noised:
             numbers = self._task.noised_numbers(model, number, attempt)
-            self._standing.fault = self._task.last_fault
+            self._sums.fault = self._task.last_fault
             return noised_update(numbers)
         if kind.is_round:
             change = self._task.summable_change(model, number, attempt)
-            self._standing.fault = self._task.last_fault
+            self._sums.fault = self._task.last_fault
             return None if change is None else training_update(change)
         # An evaluation takes more than a round, and other lengths.
         with nothing_kept(model.vector.nbytes):
             contribution = self._task.contribution(request, model)
-        self._standing.fault = self._task.last_fault
+        self._sums.fault = self._task.last_fault
         return header_update(contribution, self._parts[request.purpose])

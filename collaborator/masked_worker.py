@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from collaborator.masked_updates import MaskedTask, MaskedUpdates
 from collaborator.run_follower import HeldRun, RunFollower
-from collaborator.worker import Granted, Rule, WorkerStanding, hold_nothing
+from collaborator.worker import Granted, Rule, WorkerSums, hold_nothing
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import HeaderParts
 from fedfair.aggregation.masked_totals import MaskedTotals
@@ -87,7 +87,7 @@ class MaskedWorker:
         memory: what it keeps of the rounds that counted it; None where the plan needs nothing of the kind.
 
     Attributes:
-        standing: what was asked so far.
+        sums: what was asked so far.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class MaskedWorker:
         log.keep(whole_length(found))
         self._worker = ThreadPoolExecutor(1, "training")
         self._question: ReceivedRequest | None = None
-        self.standing = WorkerStanding()
+        self.sums = WorkerSums()
         noised = any(shape.unit is not None for shape in site.shapes.values())
         self._updates = MaskedUpdates(
-            task, parts, self._participant, follower, self.standing, memory, is_noised=noised
+            task, parts, self._participant, follower, self.sums, memory, is_noised=noised
         )
 
     @property
@@ -177,7 +177,7 @@ class MaskedWorker:
 
     def _hear(self, question: ReceivedRequest, message: bytes) -> list[CollaboratorFrame]:
         start = question.start
-        self.standing.busy = True
+        self.sums.busy = True
         try:
             kind = kind_of(message)
             subject, computed = _NO_SUBJECT, b""
@@ -190,7 +190,7 @@ class MaskedWorker:
         except SecaggError as fault:
             return [self._abstain(start, _refusal(fault, f"{fault.check.value}: {fault.message}"))]
         finally:
-            self.standing.busy = False
+            self.sums.busy = False
 
     def _hear_sum(self, said: ReceivedSum) -> list[CollaboratorFrame]:
         """Take an opened sum, or end this site's part in the run.
@@ -203,9 +203,9 @@ class MaskedWorker:
         except SecaggError as fault:
             if fault.check in _NOT_ENTERED:
                 return []
-            self.standing.exit_reason = fault
-            self.standing.refused = replace(_refusal(fault, f"{fault.check.value}: {fault.message}"), leaving=True)
-            return [Abstain(NO_SUM, reason_for(self.standing.refused.term), leaving=True)]
+            self.sums.exit_reason = fault
+            self.sums.refused = replace(_refusal(fault, f"{fault.check.value}: {fault.message}"), leaving=True)
+            return [Abstain(NO_SUM, reason_for(self.sums.refused.term), leaving=True)]
         for effect in effects:
             # A sum that came again is about a state that this site has left behind, unless it was brought back.
             if isinstance(effect, SumAccepted) and effect.state_digest == self._follower.replica.digest:
@@ -217,8 +217,8 @@ class MaskedWorker:
         stop = self._follower.survey_stop()
         if stop is None:
             return []
-        self.standing.refused = self.standing.stops_after_survey(stop)
-        return [Abstain(NO_SUM, reason_for(self.standing.refused.term), leaving=True)]
+        self.sums.refused = self.sums.stops_after_survey(stop)
+        return [Abstain(NO_SUM, reason_for(self.sums.refused.term), leaving=True)]
 
     def _take_sum(self, opened: OpenedSum) -> None:
         """Apply an opened sum to this site's copy of the run; where it is refused, the copy stays as it is.
@@ -229,7 +229,7 @@ class MaskedWorker:
         try:
             self._follower.apply(self._totals.of(opened), members)
         except RemoteProtocolError as fault:
-            self.standing.fault = f"the opened sum is refused, and asked for again: {fault.message}"
+            self.sums.fault = f"the opened sum is refused, and asked for again: {fault.message}"
 
     def _begun(self, question: ReceivedRequest) -> tuple[RoundSubject, bytes]:
         """Return what a round that starts now is about, and what this site computes for it.
@@ -280,7 +280,7 @@ class MaskedWorker:
                 start,
                 Refusal(f"asked for {start.purpose.value}, the masked round is for {purpose}", "protocol"),
             )
-        elif start.sum_number == self.standing.last_sum:
+        elif start.sum_number == self.sums.last_sum:
             yield from self._take_part(question)
         else:
             self._participant.drop_out()
@@ -298,11 +298,11 @@ class MaskedWorker:
         except (TrainingError, SecaggError) as fault:
             said = _refusal(fault, fault.message)
         except PrivacyError as fault:
-            said = self.standing.may_not_release(fault)
+            said = self.sums.may_not_release(fault)
         except StateError as fault:
-            said = self.standing.may_not_continue(fault)
+            said = self.sums.may_not_continue(fault)
         except SurveyError as fault:
-            said = self.standing.stops_after_survey(fault)
+            said = self.sums.stops_after_survey(fault)
         if isinstance(said, Granted):
             yield from self._carry_out(effects, question)
             return
@@ -318,7 +318,7 @@ class MaskedWorker:
         return members if phase.context.unanimous else (), tuple(self._names(member) for member in members)
 
     def _abstain(self, start: SumStart, refusal: Refusal) -> Abstain:
-        self.standing.refused = refusal
+        self.sums.refused = refusal
         return Abstain(start.sum_number, reason_for(refusal.term), refusal.leaving, refusal.accused)
 
 

@@ -21,7 +21,6 @@ from collaborator.known_models import ModelPlaces, find_model
 from collaborator.line_watch import LineWatch
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_worker import MaskedWorker
-from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.plain_worker import PlainWorker
 from collaborator.plan_change import state_stem
 from collaborator.preparation import Readiness, check_run, history_of, introduction, masking_site
@@ -30,7 +29,8 @@ from collaborator.request_record import RequestRecord
 from collaborator.run_follower import Opened, RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
-from collaborator.standing import StreamStanding
+from collaborator.site_certificates import SiteCertificates
+from collaborator.site_figures_log import SiteFiguresLog
 from collaborator.survey_check import survey_check
 from collaborator.variate_store import VariateStore
 from collaborator.worker import Granted, Rule, Worker
@@ -87,7 +87,9 @@ def recording_of(ready: Readiness, logs: Path) -> RunRecording:
     digest = format_digest(binding.digest)
     subject = RunSubject(site.plan, digest, binding.layout, binding.schema, binding.initial_weights)
     logs.mkdir(parents=True, exist_ok=True)
-    return RunRecording(ready.task, subject, site.runs, OwnFiguresLog(logs, site.participant), survey_check(ready))
+    return RunRecording(
+        ready.task, subject, site.runs, SiteFiguresLog(logs, site.participant), survey_check(ready)
+    )
 
 
 def follower_of(ready: Readiness, store: RunStore, recording: RunRecording, opened: Opened) -> RunFollower:
@@ -255,20 +257,20 @@ def driver_of(
 ) -> SiteDriver:
     """Return the driver that takes part on these terms."""
     patience = Patience(Backoff(secrets.SystemRandom().random), terms.give_up_after_seconds)
-    standing = StreamStanding(ready.site, publish)
+    certificates = SiteCertificates(ready.site, publish)
     watch = LineWatch(time.monotonic)
 
     def call() -> AbstractAsyncContextManager[tuple[Link, Hello]]:
         keepalive = watch.next(patience.backoff.fruitless)
-        return dial(ready, terms.address, egress, partial(introduced, worker), standing, keepalive)
+        return dial(ready, terms.address, egress, partial(introduced, worker), certificates, keepalive)
 
     greeting = partial(check_run, ready)
-    return SiteDriver(call, ready.shapes, worker, records, publish, patience, greeting, standing)
+    return SiteDriver(call, ready.shapes, worker, records, publish, patience, greeting, certificates)
 
 
 def introduced(worker: Worker, hello: Hello) -> Hello:
     """Return an introduction that says what this process has keys for, and what it was asked last."""
-    held, asked = worker.held, worker.standing.last_asked
+    held, asked = worker.held, worker.sums.last_asked
     hello = replace(hello, session=worker.session, state=held.digest)
     if held.run_id:
         hello = replace(hello, run_id=held.run_id, rounds_done=int(held.rounds_done))
@@ -281,12 +283,12 @@ async def dial(
     address: Address,
     egress: Egress,
     complete: Callable[[Hello], Hello] = lambda hello: hello,
-    standing: StreamStanding | None = None,
+    certificates: SiteCertificates | None = None,
     keepalive: KeepAlive = KEEPALIVE,
 ) -> AsyncIterator[tuple[Link, Hello]]:
     """Open one stream, after looking at who is at the other end.
 
-    `complete` adds to the introduction what this process remembers of earlier streams; `standing` learns whose
+    `complete` adds to the introduction what this process remembers of earlier streams; `certificates` learns whose
     certificates the stream rests on; `keepalive` says when its line counts as dead.
 
     Raises:
@@ -300,8 +302,8 @@ async def dial(
     # sent on it, so there is nothing to record.
     now = datetime.now(UTC)
     server = await asyncio.to_thread(preflight, address.host, address.port, identity, now, route=address.route)
-    if standing is not None:
-        standing.met(identity, server)
+    if certificates is not None:
+        certificates.met(identity, server)
     async with open_link(address, channel_credentials(identity, server), egress, keepalive) as link:
         hello = introduction(site, identity, ready.binding.digest, ready.approval)
         yield link, complete(hello)

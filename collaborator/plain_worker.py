@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from collaborator.run_follower import HeldRun, RunFollower, ScaledTask
-from collaborator.worker import Rule, WorkerStanding, hold_nothing
+from collaborator.worker import Rule, WorkerSums, hold_nothing
 from fedfair.aggregation.contribution import Contribution, encode
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.spec import SumSpec
@@ -61,7 +61,7 @@ class PlainWorker:
         memory: what it keeps of the rounds that counted it; None where the plan needs nothing of the kind.
 
     Attributes:
-        standing: what was asked so far.
+        sums: what was asked so far.
         session: empty: plain sums need no keys.
     """
 
@@ -82,7 +82,7 @@ class PlainWorker:
         self._release = release
         self._worker = ThreadPoolExecutor(1, "training")
         self._current: tuple[tuple[str, SumStart], asyncio.Future[Answer | None]] | None = None
-        self.standing = WorkerStanding()
+        self.sums = WorkerSums()
         self.session = b""
 
     @property
@@ -116,7 +116,7 @@ class PlainWorker:
             self._current = (asked, loop.run_in_executor(self._worker, self._compute, question))
         # The stream that asked may end before the answer is there; the next one wants it still.
         answer = await asyncio.shield(self._current[1])
-        return answer if question.start.sum_number == self.standing.last_sum else None
+        return answer if question.start.sum_number == self.sums.last_sum else None
 
     async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
         """Return what to send.
@@ -135,7 +135,7 @@ class PlainWorker:
         if answer is None:
             return ()
         if isinstance(answer, Refusal):
-            self.standing.refused = answer
+            self.sums.refused = answer
             return (Abstain(number, reason_for(answer.term), answer.leaving),)
         return upload_frames(number, answer)
 
@@ -171,10 +171,10 @@ class PlainWorker:
 
     def _compute(self, question: ReceivedRequest) -> Answer | None:
         """Compute and encode."""
-        start, standing = question.start, self.standing
-        if start.sum_number != standing.last_sum:
+        start, sums = question.start, self.sums
+        if start.sum_number != sums.last_sum:
             return None
-        standing.busy = True
+        sums.busy = True
         try:
             request = self._follower.due(start)
             said = self._rule(self._follower.asked(question, request))
@@ -184,11 +184,11 @@ class PlainWorker:
         except (OutOfStepError, TrainingError) as fault:
             return Refusal(fault.message, "values" if isinstance(fault, TrainingError) else "protocol")
         except PrivacyError as fault:
-            return standing.may_not_release(fault)
+            return sums.may_not_release(fault)
         except StateError as fault:
-            return standing.may_not_continue(fault)
+            return sums.may_not_continue(fault)
         finally:
-            standing.busy = False
+            sums.busy = False
 
     def _contribution(self, request: SumRequest) -> Contribution:
         """Return what this site adds; what its memory becomes by it is on the disk before."""

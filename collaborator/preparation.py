@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from collaborator.continued_run import begins_with_own_run
 from collaborator.ledger import Ledger
 from collaborator.ledger_total import total_of
-from collaborator.own_name import own_name
 from collaborator.plan_code import PlanCode, plan_code
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.rollback_guard import RollbackGuard, witness_of
 from collaborator.site_history import SiteHistory, history_file
+from collaborator.site_name import site_name
 from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
@@ -62,8 +62,8 @@ from fedfair.secagg.params import SecaggPolicy
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.tables.feature_storage import FeatureStorage
-from fedfair.tables.own_survey import OwnSurvey
 from fedfair.tables.profile import DataProfile
+from fedfair.tables.site_survey import SiteSurvey
 from fedfair.tables.source import SiteRecords, read_site_records
 from fedfair.training.across_devices import DeviceGroup, SiteProcesses, check_divisible, join_processes
 from fedfair.training.assembly import flat_model
@@ -191,7 +191,7 @@ class Readiness:
     account: PrivacyBudget | None
     profile: DataProfile
     group: DeviceGroup | None = None
-    survey: OwnSurvey | None = None
+    survey: SiteSurvey | None = None
     withheld: tuple[str, ...] = ()
     own_run: bool = False
 
@@ -246,7 +246,7 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     plan = load_plan(plan_file)
     check_deployment(plan)
     config = load_site_config(config_file)
-    participant = own_name(plan, config, config_file, name)
+    participant = site_name(plan, config, config_file, name)
     check_protection(plan)
     if is_masked(plan):
         check_suite(suite_of(plan))

@@ -1,7 +1,7 @@
 """Records what a run comes to at this site: its models and result, and how the site's own records fare.
 
 Called in the worker's thread, right after an opened sum was applied. Files of a run are `run_folder.py`'s, figures
-are `results.own_figures`'s. Nothing here is ever sent, and nothing that is sent depends on it. What there is to
+are `results.site_figures`'s. Nothing here is ever sent, and nothing that is sent depends on it. What there is to
 say to the operator is kept until the driver takes it.
 """
 
@@ -11,8 +11,8 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.run_folder import RunFolder
+from collaborator.site_figures_log import SiteFiguresLog
 from collaborator.survey_check import SurveyCheck
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import DataError, FedfairError, SurveyError, TrainingError
@@ -20,7 +20,7 @@ from fedfair.fairness.record_losses import SiteLosses
 from fedfair.news.event import News
 from fedfair.news.site import LastSumsMissed, ModelReturned, OwnRecordsEvaluated, RunFileUnwritten, ValuesOmitted
 from fedfair.results.outcome import EndState, RunSubject
-from fedfair.results.own_figures import JudgedModel, OwnLosses, own_figures
+from fedfair.results.site_figures import JudgedModel, LocalLosses, site_figures
 from fedfair.run.kept_sum import KeptSum
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica
@@ -49,7 +49,7 @@ class RunRecording:
         task: JudgingTask,
         subject: RunSubject,
         runs: Path,
-        figures: OwnFiguresLog,
+        figures: SiteFiguresLog,
         survey: SurveyCheck | None = None,
     ) -> None:
         self._task = task
@@ -93,8 +93,8 @@ class RunRecording:
         """Tell how this site's own records fare under a model, beside everybody's."""
         self._told_of = judged.vector_sha256
         try:
-            own = OwnLosses(model.vector_sha256, self._task.losses_of(model))
-            figures = own_figures(self._subject.plan, own, judged)
+            own = LocalLosses(model.vector_sha256, self._task.losses_of(model))
+            figures = site_figures(self._subject.plan, own, judged)
             self._figures.append(run_id, figures)
             self._notices.append(OwnRecordsEvaluated(figures))
         except (DataError, TrainingError) as fault:

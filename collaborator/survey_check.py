@@ -16,8 +16,8 @@ from fedfair.ids import ParticipantId
 from fedfair.news.event import News
 from fedfair.news.site import SurveyCompared, SurveyFaultFound
 from fedfair.run.kept_sum import KeptSum
-from fedfair.tables.own_survey import OwnSurvey
 from fedfair.tables.profile import DataProfile
+from fedfair.tables.site_survey import SiteSurvey
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
 
 
@@ -34,7 +34,7 @@ class SurveyCheck:
     """
 
     participant: ParticipantId
-    own: OwnSurvey
+    own: SiteSurvey
     layout: SurveyLayout
     policy: Literal["warn", "stop"]
     profile: DataProfile | None = None

@@ -48,7 +48,7 @@ def hold_nothing() -> None:
 
 
 @dataclass(slots=True)
-class WorkerStanding:
+class WorkerSums:
     """The requests of a worker so far, and how they went; the driver reads it.
 
     Attributes:
@@ -92,7 +92,7 @@ class Worker(Protocol):
     """The worker that computes for one site; belongs to one event loop."""
 
     @property
-    def standing(self) -> WorkerStanding:
+    def sums(self) -> WorkerSums:
         """Return what was asked so far."""
 
     @property

@@ -43,7 +43,7 @@ def check(
     name: Name = None, config: Config = DEFAULT_CONFIG, plan: PlanFile = DEFAULT_PLAN, as_json: AsJson = False
 ) -> None:
     """Describe this site's records column by column as the plan reads them, with what is wrong or odd."""
-    from collaborator.own_data import checked_data
+    from collaborator.site_data import checked_data
 
     found = checked_data(name, config, plan)
     if as_json:

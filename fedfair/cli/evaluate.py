@@ -42,7 +42,7 @@ def evaluate_command(
     if output is not None:
         check_result_place(output)
     # Torch takes seconds to load; a wrong path should not have to wait for it.
-    from collaborator.own_records import own_records
+    from collaborator.site_records import site_records
     from fedfair.simulation.evaluate import evaluate, evaluate_sites
 
     exact |= evaluates_exactly(plan)
@@ -51,7 +51,7 @@ def evaluate_command(
             refuse_records_of_sites(plan, workspace_of(plan_file))
             outcome = evaluate(plan, workspace_of(plan_file), model_file, exact=exact)
         else:
-            own = own_records(config, plan_file, model_file, approval, evaluates=True)
+            own = site_records(config, plan_file, model_file, approval, evaluates=True)
             outcome = evaluate_sites(own.plan, own.code, {own.participant: own.splits}, model_file, exact=exact)
     text = to_text(outcome.result)
     if output is not None:

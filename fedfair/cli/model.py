@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.cli.own_verdict import faults_of_model
+from fedfair.cli.model_faults import faults_of_model
 from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.terminal import console, error_console
@@ -38,7 +38,7 @@ def show(
     """Show what a saved model takes and returns, and which plan trained it."""
     from fedfair.plan.losses import has_classes
     from fedfair.report.model_facts import column_facts, model_facts
-    from fedfair.run.calibration_words import answer_words
+    from fedfair.run.calibration_text import answer_words
 
     model = _described(model_file)
     faults = faults_of_model(model_file, model.saved.plan_digest)

@@ -24,7 +24,7 @@ def diff_command(
     The exit status is 0 where both are the same, 1 where they differ, and 2 in trouble. No code of a plan is run.
     """
     # Guarantees are derived with numpy, which takes longer to load than a help text may.
-    from fedfair.cli.difference_words import difference_json, digest_of_plan, show_difference
+    from fedfair.cli.difference_text import difference_json, digest_of_plan, show_difference
     from fedfair.workspace.difference import difference, side_of
 
     try:

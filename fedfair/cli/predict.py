@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from fedfair.aggregation.calibration import SCORES_ONLY
-from fedfair.cli.own_verdict import faults_of_model
+from fedfair.cli.model_faults import faults_of_model
 from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.printable import printable

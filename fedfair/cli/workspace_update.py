@@ -29,7 +29,7 @@ def replace_archive(target: Path, raw: bytes, workspace: Path, *, quiet: bool = 
     Raises:
         PlanError: what is there is no archive of a workspace.
     """
-    from fedfair.cli.difference_words import digest_of_plan, show_difference
+    from fedfair.cli.difference_text import digest_of_plan, show_difference
     from fedfair.workspace.difference import difference, side_of
 
     found = difference(side_of(target, digest_of_plan), side_of(workspace, digest_of_plan))
@@ -63,7 +63,7 @@ def take_update(raw: bytes, source: str, workspace: Path, answers: Answers, *, q
             cannot be written; the old workspace is whole.
     """
     from collaborator.plan_change import check_not_begun, site_folder, void_approval
-    from fedfair.cli.difference_words import digest_of_plan, show_difference
+    from fedfair.cli.difference_text import digest_of_plan, show_difference
     from fedfair.workspace.difference import difference, side_of, side_of_archive
     from fedfair.workspace.update import apply_update, finish_update, planned_update
 

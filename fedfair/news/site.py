@@ -12,7 +12,7 @@ from fedfair.ids import AGGREGATOR, RoundNumber
 from fedfair.news.event import LogLevel, News
 from fedfair.plan.description import percent
 from fedfair.results.loss_text import TOO_FEW, loss_or_too_few
-from fedfair.results.own_figures import OwnFigures
+from fedfair.results.site_figures import SiteFigures
 from fedfair.statistics.table import Purpose
 from fedfair.tables.survey_faults import SurveyFault
 from fedfair.watching.run_status import (
@@ -283,7 +283,7 @@ class OwnRecordsEvaluated(News):
     level = LogLevel.INFO
     is_noted = False
 
-    figures: OwnFigures
+    figures: SiteFigures
 
     @property
     def sentence(self) -> str:
@@ -518,7 +518,7 @@ class RevocationListUnwritten(News):
     fault: str
 
 
-def _own_lines(figures: OwnFigures) -> Iterator[str]:
+def _own_lines(figures: SiteFigures) -> Iterator[str]:
     """Yield one line for each split, with the same figures in the same places; losses in the plan's unit."""
     group = f"worst {percent(figures.group_size)}"
     whose = f"the model returned (round {figures.round})" if figures.is_returned else f"round {figures.round}"

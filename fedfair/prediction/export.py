@@ -36,7 +36,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.prediction.calibrated_chances import calibrated_chances, fits_of
 from fedfair.prediction.loaded_model import SavedModel
 from fedfair.prediction.raw_rows import RawRows
-from fedfair.run.calibration_words import CALIBRATION_KEY, calibration_words
+from fedfair.run.calibration_text import CALIBRATION_KEY, calibration_fields
 from fedfair.run.model_description import schema_of
 from fedfair.store.atomic_file import replace_file
 from fedfair.tables.pixels import Values, feature_values
@@ -239,7 +239,7 @@ def _answer_words(model: SavedModel) -> dict[str, str]:
     """Return what the numbers of classes are, and the calibration that is inside."""
     if not model.has_classes:
         return {}
-    found = calibration_words(model.described.saved.calibration)
+    found = calibration_fields(model.described.saved.calibration)
     return {"returns": model.answer_words} | {key: found[key] for key in found if key == CALIBRATION_KEY}
 
 

@@ -26,13 +26,13 @@ from fedfair.plan.task import ModelSpec
 from fedfair.prediction.answers import answer_names, answer_table, answers
 from fedfair.prediction.calibrated_chances import calibrated_chances, fits_of
 from fedfair.prediction.model_inputs import ModelInputs
-from fedfair.prediction.own_code import OwnCode, checked_code
+from fedfair.prediction.module_code import OwnCode, checked_code
 from fedfair.prediction.raw_rows import (
     RawColumns,
     RawRows,
     answers_given,
 )
-from fedfair.run.calibration_words import answer_words
+from fedfair.run.calibration_text import answer_words
 from fedfair.run.model_description import ModelDescription, schema_of
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.run.which_model import WhichModel

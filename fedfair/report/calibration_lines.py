@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fedfair.aggregation.calibration import SCORES_ONLY
 from fedfair.results.calibration import BeforeAndAfter
 from fedfair.results.document import ResultDocument
-from fedfair.run.calibration_words import NOBODY_SAYS, RECORDS
+from fedfair.run.calibration_text import NOBODY_SAYS, RECORDS
 
 MAX_CLASSES = 5
 """Of so many classes each has a sentence; the result file has all of them."""

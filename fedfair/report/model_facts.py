@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from fedfair.plan.csv_table import OTHER, OWN
 from fedfair.plan.losses import has_classes, loss_in_words, predicts_number
 from fedfair.plan.sources import DataSource, section_of
-from fedfair.run.calibration_words import answer_words
+from fedfair.run.calibration_text import answer_words
 from fedfair.run.model_description import (
     CategoryColumn,
     Column,

@@ -16,7 +16,7 @@ from fedfair.report.figure_names import TOO_FEW, interval
 from fedfair.report.figures import Chart, ChartAxis, Series, draw
 from fedfair.report.sentences import Reported
 from fedfair.results.scores import ClassScores, SplitScores
-from fedfair.run.calibration_words import RECORDS
+from fedfair.run.calibration_text import RECORDS
 
 MAX_CURVES = 5
 """More curves, and the line that they should be on, cannot be told apart in one picture."""

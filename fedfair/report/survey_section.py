@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from fedfair.report.blocks import paragraph, table
 from fedfair.report.figure_names import TOO_FEW
-from fedfair.results.survey import SurveyedCategories, SurveyedNumbers, SurveyWords
+from fedfair.results.survey import SurveyedCategories, SurveyedNumbers, SurveyFields
 
 
-def survey_parts(survey: SurveyWords) -> Markup:
+def survey_parts(survey: SurveyFields) -> Markup:
     """Return what a page says about a survey."""
     labels = ", ".join(f"class {label}: {_count(count)}" for label, count in enumerate(survey.labels))
     words = (

@@ -13,7 +13,7 @@ Advice follows from what is known, and a change that costs a federation new appr
 The group size that is proposed is known to be served better than by guessing: by some model of this kind (where
 the critical size is known), by this very model, or by one prediction for everybody. Where none is known it is a
 half.
-The words are `verdict_words.py`'s. No torch.
+The words are `verdict_sentences.py`'s. No torch.
 """
 
 from __future__ import annotations

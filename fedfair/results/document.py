@@ -19,10 +19,10 @@ from fedfair.plan.losses import NATS
 from fedfair.results.calibration import CalibrationFigures
 from fedfair.results.parts import (
     Departure,
-    EvaluationWords,
+    EvaluationFields,
     LateSite,
-    PlanWords,
-    PrivacyWords,
+    PlanFields,
+    PrivacyFields,
     ReportedProtection,
     ReturnedModel,
     Timing,
@@ -30,7 +30,7 @@ from fedfair.results.parts import (
 )
 from fedfair.results.risks import CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
 from fedfair.results.scores import FROZEN
-from fedfair.results.survey import SurveyWords
+from fedfair.results.survey import SurveyFields
 from fedfair.results.verdict import RunVerdict
 
 FORMAT = "fedfair/result/1"
@@ -54,7 +54,7 @@ class ResultDocument(BaseModel):
         default=None, description="simulation (exact figures) or deployment (figures from sums)"
     )
     plan_digest: str = Field(description="of the plan that was run: sha256: and 64 hex digits")
-    plan: PlanWords | None = Field(default=None, description="what was agreed")
+    plan: PlanFields | None = Field(default=None, description="what was agreed")
     algorithm: str = Field(description="training.algorithm of the plan")
     centralised: bool | None = Field(default=None, description="whether it trained on records in one place")
     rounds: int = Field(description="training rounds done")
@@ -78,8 +78,8 @@ class ResultDocument(BaseModel):
         default=(), description="every evaluation on the way; of 10,000 or more, evenly spaced ones"
     )
     left_out: tuple[int, ...] = Field(default=(), description="rounds whose due evaluation could not be had")
-    evaluation: EvaluationWords = Field(default=EvaluationWords(), description="how the last risks were found")
-    privacy: PrivacyWords = Field(default=PrivacyWords(), description="what differential privacy is promised")
+    evaluation: EvaluationFields = Field(default=EvaluationFields(), description="how the last risks were found")
+    privacy: PrivacyFields = Field(default=PrivacyFields(), description="what differential privacy is promised")
     secure_aggregation: ReportedProtection | None = Field(default=None, description="how the sums were protected")
     timing: Timing | None = Field(default=None, description="how long the run took; null at a site")
     traffic: Traffic | None = Field(default=None, description="bytes that travelled, or would; null if not known")
@@ -98,7 +98,7 @@ class ResultDocument(BaseModel):
     engine: Literal["loop", "vectorised", "ray"] | None = Field(
         default=None, description="which engine computed a simulation; omitted where none was computed"
     )
-    survey: SurveyWords | None = Field(
+    survey: SurveyFields | None = Field(
         default=None, description="what everybody's training records look like; omitted without a survey"
     )
     calibration: CalibrationFigures | None = Field(

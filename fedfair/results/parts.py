@@ -16,7 +16,7 @@ KEPT = ConfigDict(frozen=True, strict=True, extra="allow")
 """Other promises than today's are shown as they stand."""
 
 
-class PlanWords(BaseModel):
+class PlanFields(BaseModel):
     """The agreement: the objective, and the whole plan as headings and sentences."""
 
     model_config = FROZEN
@@ -43,7 +43,7 @@ class ReturnedModel(BaseModel):
     words: str = Field(description="the same in words")
 
 
-class EvaluationWords(BaseModel):
+class EvaluationFields(BaseModel):
     """How the last risks were found."""
 
     model_config = FROZEN
@@ -53,7 +53,7 @@ class EvaluationWords(BaseModel):
     replaced_losses: int = Field(default=0, description="losses that were replaced because they had no finite sum")
 
 
-class SampleLevelWords(BaseModel):
+class SampleLevelFields(BaseModel):
     """The protection of single records."""
 
     model_config = KEPT
@@ -71,7 +71,7 @@ class SampleLevelWords(BaseModel):
     worst_collaborator: str | None = Field(default=None, description="for whom a simulation states it")
 
 
-class CollaboratorLevelWords(BaseModel):
+class CollaboratorLevelFields(BaseModel):
     """The protection of whole collaborators."""
 
     model_config = KEPT
@@ -89,13 +89,13 @@ class CollaboratorLevelWords(BaseModel):
     statement: str | None = Field(default=None, description="the promise in words")
 
 
-class PrivacyWords(BaseModel):
+class PrivacyFields(BaseModel):
     """The promised differential privacy; a level is None where there is none."""
 
     model_config = KEPT
 
-    sample_level: SampleLevelWords | None = Field(default=None, description="of single records")
-    collaborator_level: CollaboratorLevelWords | None = Field(default=None, description="of whole collaborators")
+    sample_level: SampleLevelFields | None = Field(default=None, description="of single records")
+    collaborator_level: CollaboratorLevelFields | None = Field(default=None, description="of whole collaborators")
 
     def promises(self) -> dict[str, JsonValue]:
         """Return the levels that something is said of, as the result has it."""

@@ -31,13 +31,13 @@ from fedfair.privacy.statement import (
     collaborator_level_sentence,
     sample_level_sentence,
 )
-from fedfair.results.parts import CollaboratorLevelWords, PrivacyWords, SampleLevelWords
+from fedfair.results.parts import CollaboratorLevelFields, PrivacyFields, SampleLevelFields
 from fedfair.run.progress import RunResult
 
 if TYPE_CHECKING:  # the result is made of this
     from fedfair.results.costs import SumCost
 
-NO_PRIVACY = PrivacyWords(sample_level=None, collaborator_level=None)
+NO_PRIVACY = PrivacyFields(sample_level=None, collaborator_level=None)
 
 PROTECTS_NOBODY = (
     "this is a simulation, whose noise follows from the plan's seed and protects nobody, and whose figures are "
@@ -68,7 +68,7 @@ def plan_sensitivity(plan: Plan, asked: SampleLevelSection) -> float:
 
 def simulated_privacy(
     plan: Plan, logs: Mapping[ParticipantId, ReleaseLog], noised: DistributedDp | None
-) -> PrivacyWords:
+) -> PrivacyFields:
     """Return what a simulation says.
 
     Args:
@@ -80,7 +80,7 @@ def simulated_privacy(
         sums = max(sum(release.count for release in log.sums) for log in logs.values())
         everybody = len(plan.federation.collaborators)
         words = _collaborator_words(plan, noised, RELEASED_IN_SIMULATION, sums, everybody)
-        return PrivacyWords(sample_level=None, collaborator_level=words)
+        return PrivacyFields(sample_level=None, collaborator_level=words)
     releases = {name: log.releases for name, log in logs.items()}
     asked = plan.privacy.sample_level
     if asked is None:
@@ -93,12 +93,12 @@ def simulated_privacy(
     facts = SampleLevelFacts(f"collaborator {worst}", releases[worst], spent, asked.delta, accountant())
     told = _words(plan, asked, spent, PROTECTS_NOBODY + sample_level_sentence(facts))
     stated = told.model_copy(update={"worst_collaborator": str(worst)})
-    return PrivacyWords(sample_level=stated, collaborator_level=None)
+    return PrivacyFields(sample_level=stated, collaborator_level=None)
 
 
 def deployed_privacy(
     plan: Plan, noised: DistributedDp | None, run: RunResult, costs: Sequence[SumCost] | None
-) -> PrivacyWords:
+) -> PrivacyFields:
     """Return what is said of a deployed run.
 
     Args:
@@ -115,16 +115,16 @@ def deployed_privacy(
             fewest = min(fewest, quorum(plan))
         complete = all(cost.purpose.statistic.is_round for cost in costs)
         words = _collaborator_words(plan, noised, "", sums, fewest, complete=complete)
-        return PrivacyWords(sample_level=None, collaborator_level=words)
+        return PrivacyFields(sample_level=None, collaborator_level=words)
     asked = plan.privacy.sample_level
     if asked is None:
         return NO_PRIVACY
-    return PrivacyWords(sample_level=_words(plan, asked, None, STATED_BY_SITES), collaborator_level=None)
+    return PrivacyFields(sample_level=_words(plan, asked, None, STATED_BY_SITES), collaborator_level=None)
 
 
 def _collaborator_words(
     plan: Plan, noised: DistributedDp, preface: str, sums: int, fewest: int, *, complete: bool = True
-) -> CollaboratorLevelWords:
+) -> CollaboratorLevelFields:
     asked, mechanism = collaborator_level_of(plan), noised.sums
     spent = skellam_epsilon([mechanism.release(sums)] if sums else [], asked.delta)
     facts = CollaboratorLevelFacts(
@@ -144,7 +144,7 @@ def _collaborator_words(
         statement = preface + collaborator_level_sentence(facts)
     except PrivacyError as refusal:
         promised, statement = None, refusal.message
-    return CollaboratorLevelWords(
+    return CollaboratorLevelFields(
         epsilon=promised,
         delta=asked.delta,
         noise_multiplier=asked.noise_multiplier,
@@ -159,9 +159,9 @@ def _collaborator_words(
     )
 
 
-def _words(plan: Plan, asked: SampleLevelSection, spent: float | None, statement: str) -> SampleLevelWords:
+def _words(plan: Plan, asked: SampleLevelSection, spent: float | None, statement: str) -> SampleLevelFields:
     sensitivity = plan_sensitivity(plan, asked)
-    return SampleLevelWords(
+    return SampleLevelFields(
         epsilon=spent,
         delta=asked.delta,
         noise_multiplier=asked.noise_multiplier,

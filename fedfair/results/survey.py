@@ -42,7 +42,7 @@ class SurveyedCategories(BaseModel):
     missing: int | None = Field(description="how many records have none")
 
 
-class SurveyWords(BaseModel):
+class SurveyFields(BaseModel):
     """Everybody's training records, described; null stands for fewer people than the plan tells of."""
 
     model_config = FROZEN
@@ -53,14 +53,14 @@ class SurveyWords(BaseModel):
     categories: dict[str, SurveyedCategories] = Field(description="the categorical columns")
 
 
-def survey_words(found: SurveySummary, fewest: int) -> SurveyWords:
+def survey_words(found: SurveySummary, fewest: int) -> SurveyFields:
     """Return what a result tells of a survey.
 
     Args:
         found: the survey of everybody.
         fewest: `evaluation.min_group` of the plan.
     """
-    return SurveyWords(
+    return SurveyFields(
         records=found.records,
         labels=_told_together(found.labels, fewest),
         numeric={column.name: _numbers(column, fewest) for column in found.numeric},

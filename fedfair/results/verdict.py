@@ -25,7 +25,7 @@ interval. They are estimates: a finding by them is not certain, and without one 
 noise a figure has an interval that holds with 95 %, and is worse than its reference where those intervals are
 apart. Risks that are not reported (`evaluation.min_group`) are not compared, and the verdict lists what was
 not. Figures are those of the result itself, so that a verdict tells nothing that the result does not. The
-sentences are `verdict_words.py`'s, what to try is `advice.py`'s. No torch.
+sentences are `verdict_sentences.py`'s, what to try is `advice.py`'s. No torch.
 """
 
 from __future__ import annotations

@@ -52,9 +52,9 @@ from fedfair.results.calibration import calibration_figures
 from fedfair.results.costs import Basis, SumCost, rounds_summary, traffic_summary
 from fedfair.results.document import FORMAT, ResultDocument
 from fedfair.results.parts import (
-    EvaluationWords,
-    PlanWords,
-    PrivacyWords,
+    EvaluationFields,
+    PlanFields,
+    PrivacyFields,
     ReportedProtection,
     ReturnedModel,
     Timing,
@@ -72,8 +72,8 @@ from fedfair.results.site_risks import Sites, own_means, site_risk, told_sites
 from fedfair.results.survey import survey_words
 from fedfair.results.training_trend import Evaluated
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
-from fedfair.results.verdict_words import UNEVALUATED, Known, worded
-from fedfair.run.calibration_words import NOBODY_SAYS
+from fedfair.results.verdict_sentences import UNEVALUATED, Known, worded
+from fedfair.run.calibration_text import NOBODY_SAYS
 from fedfair.run.training_run import RunResult
 from fedfair.run.which_model import WhichModel
 from fedfair.version import __version__
@@ -137,7 +137,7 @@ def simulated_result(
     classes: int,
     seconds: float,
     costs: Sequence[SumCost],
-    privacy: PrivacyWords = NO_PRIVACY,
+    privacy: PrivacyFields = NO_PRIVACY,
     family: AskFamily | None = None,
     engine: Literal["loop", "vectorised", "ray"] | None = None,
 ) -> ResultDocument:
@@ -153,7 +153,7 @@ def simulated_result(
         seconds: how long the run took.
         costs: what every sum cost, in order.
         privacy: from `privacy_words.simulated_privacy`.
-        family: as `verdict_words.Known`; None where nobody can tell.
+        family: as `verdict_sentences.Known`; None where nobody can tell.
         engine: which engine computed it; None where a saved model was evaluated.
     """
     stated = plan.objective
@@ -286,7 +286,7 @@ class _Frame:
     classes: int
     seconds: float | None
     costs: Sequence[SumCost] | None
-    privacy: PrivacyWords
+    privacy: PrivacyFields
     setting: Setting
     family: AskFamily | None = None
 
@@ -347,8 +347,8 @@ def _timing(frame: _Frame) -> Timing | None:
     return Timing(seconds=seconds, rounds_per_second=speed, rounds=rounds_summary(frame.costs or ()))
 
 
-def _plan_in_words(plan: Plan) -> PlanWords:
-    words = PlanWords(
+def _plan_in_words(plan: Plan) -> PlanFields:
+    words = PlanFields(
         federation=plan.federation.name,
         collaborators=len(plan.federation.collaborators),
         worst_group_size=plan.objective.worst_group_size,
@@ -384,9 +384,9 @@ def _evaluation(run: RunResult) -> Evaluation:
     return run.evaluation
 
 
-def _evaluation_words(plan: Plan, run: RunResult) -> EvaluationWords:
+def _evaluation_words(plan: Plan, run: RunResult) -> EvaluationFields:
     """Return how the last risks were found, and how many of their losses were replaced, where any were."""
-    told = EvaluationWords(method=_method(plan, run), given_up=run.query_fault or None)
+    told = EvaluationFields(method=_method(plan, run), given_up=run.query_fault or None)
     replaced = 0 if run.evaluation is None else run.evaluation.replaced
     return told.model_copy(update={"replaced_losses": replaced}) if replaced else told
 

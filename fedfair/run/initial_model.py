@@ -45,7 +45,7 @@ from fedfair.plan.loading import workspace_of
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
-from fedfair.run.scaling_words import SCALING_KEY, parse_scaling, scaling_text
+from fedfair.run.scaling_text import SCALING_KEY, parse_scaling, scaling_text
 from fedfair.signed_message import labelled_message
 
 FORMAT = "fedfair/initial-model/1"

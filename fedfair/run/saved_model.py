@@ -31,7 +31,7 @@ from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.schema import Plan
-from fedfair.run.calibration_words import calibration_words, parse_calibration
+from fedfair.run.calibration_text import calibration_fields, parse_calibration
 from fedfair.run.model_description import (
     ModelDescription,
     NumberColumn,
@@ -39,7 +39,7 @@ from fedfair.run.model_description import (
     difference,
     read_description,
 )
-from fedfair.run.scaling_words import SCALING_KEY, parse_scaling, scaling_text
+from fedfair.run.scaling_text import SCALING_KEY, parse_scaling, scaling_text
 from fedfair.run.training_run import TrainingRun
 from fedfair.run.which_model import KINDS, WhichModel
 from fedfair.signed_message import labelled_message
@@ -188,7 +188,7 @@ def model_words(saved: TrainedModel, origin: ModelOrigin) -> dict[str, str]:
         words |= {KIND_KEY: saved.which.kind, ROUNDS_KEY: str(saved.which.rounds)}
     if saved.scaling is not None:
         words[SCALING_KEY] = scaling_text(saved.scaling)
-    return words | calibration_words(saved.calibration)
+    return words | calibration_fields(saved.calibration)
 
 
 def read_saved(path: Path) -> DescribedModel:

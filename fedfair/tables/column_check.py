@@ -26,10 +26,10 @@ from fedfair.plan.sources import CsvSource
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.known_units import CONVERSIONS
-from fedfair.tables.own_survey import OwnColumn, own_column, own_survey
 from fedfair.tables.profile import MAX_SHOWN, ColumnProfile, DataProfile, data_profile
 from fedfair.tables.row_order import record_hashes
 from fedfair.tables.site_form import site_table
+from fedfair.tables.site_survey import SiteColumn, site_column, site_survey
 from fedfair.tables.source import UnfinishedRecords, finished, read_unfinished, unfilled
 from fedfair.tables.sources.table import open_table
 from fedfair.tables.survey_faults import MIN_SPIKE, MISSING_CODES, is_far_from_the_rest
@@ -157,7 +157,7 @@ def _described(
     whole = _whole(read.splits)
     layout = survey_layout(plan, whole.schema)
     records = unfilled(whole, layout)
-    own = own_survey(records, layout)
+    own = site_survey(records, layout)
     summary = summarised(own.header, layout)
     values = numeric_values(records.features, layout)
     ranges = [column.grid.range for column in layout.numeric]
@@ -186,11 +186,11 @@ def _targets(plan: Plan, whole: Dataset) -> Iterator[NumberCheck]:
     if isinstance(loss, SquaredLoss | HuberLoss | PinballLoss):
         name = source.csv.target if isinstance(source, CsvSource) else None
         values = np.asarray(whole.labels, np.float64)
-        yield _number(own_column(name or "target", values), values, loss.target_range, name or "target")
+        yield _number(site_column(name or "target", values), values, loss.target_range, name or "target")
 
 
 def _number(
-    own: OwnColumn, values: NDArray[np.float64], declared: tuple[float, float] | None, name: str
+    own: SiteColumn, values: NDArray[np.float64], declared: tuple[float, float] | None, name: str
 ) -> NumberCheck:
     known = values[~np.isnan(values)]
     if not len(known):
@@ -214,7 +214,7 @@ def _number(
 
 
 def _odd_number(
-    own: OwnColumn, known: NDArray[np.float64], declared: tuple[float, float] | None, outside: int
+    own: SiteColumn, known: NDArray[np.float64], declared: tuple[float, float] | None, outside: int
 ) -> Iterator[str]:
     if own.distinct == 1 and len(known) > 1:
         yield f"is {known[0]:g} in all {len(known)} records"

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.tables.feature_storage import FeatureStorage, blocks_of, joined, taken
-from fedfair.tables.own_survey import OwnSurvey
 from fedfair.tables.pixels import Values, are_pixels, feature_values
+from fedfair.tables.site_survey import SiteSurvey
 
 Columns = Mapping[str, NDArray[np.generic]]
 """Raw columns by name, each (n,): for partitions and group reports, never features by themselves."""
@@ -75,7 +75,7 @@ class Splits:
     train: Dataset
     validation: Dataset | None = None
     test: Dataset | None = None
-    survey: OwnSurvey | None = None
+    survey: SiteSurvey | None = None
 
     def __post_init__(self) -> None:
         for name, part in (("validation", self.validation), ("test", self.test)):

@@ -23,8 +23,8 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar
 from fedfair.tables.dataset import Dataset
 from fedfair.tables.number_texts import NumberForm, form_of
-from fedfair.tables.own_survey import mask_name
 from fedfair.tables.profile import ColumnProfile, case_variants
+from fedfair.tables.site_survey import mask_name
 from fedfair.tables.text_table import PLAIN_NUMBERS, Faults, TextTable, numbers
 from fedfair.tables.typed_values import marks_as_numbers
 

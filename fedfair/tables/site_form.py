@@ -18,7 +18,7 @@ from fedfair.plan.sources import CsvSource
 from fedfair.plan.task import TaskSection
 from fedfair.policy.site_format import FormatSection
 from fedfair.tables.feature_coding import CsvRecords, csv_schema
-from fedfair.tables.own_survey import mask_name
+from fedfair.tables.site_survey import mask_name
 
 KEY = "data.format"
 

@@ -32,11 +32,11 @@ from fedfair.tables.few_records import UnusableRecordsError, no_records, with_en
 from fedfair.tables.files import read_files, simulation_paths, site_paths
 from fedfair.tables.holdout import hold_out
 from fedfair.tables.missing import Filling, fill_missing
-from fedfair.tables.own_survey import OwnSurvey, mask_name, own_survey
 from fedfair.tables.partition import deal
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.profile import ColumnProfile, DataProfile, data_profile, number_columns
 from fedfair.tables.ranges import scaled_by_ranges
+from fedfair.tables.site_survey import SiteSurvey, mask_name, site_survey
 from fedfair.tables.source_modules import DataPaths
 from fedfair.tables.summable_columns import check_columns
 
@@ -290,7 +290,7 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
     return replace(filled, survey=described)
 
 
-def surveyed(plan: Plan, train: Dataset) -> OwnSurvey:
+def surveyed(plan: Plan, train: Dataset) -> SiteSurvey:
     """Return a site's part of the plan's survey.
 
     Args:
@@ -298,7 +298,7 @@ def surveyed(plan: Plan, train: Dataset) -> OwnSurvey:
         train: its training records, with NaN where a number is missing.
     """
     layout = survey_layout(plan, train.schema)
-    return own_survey(unfilled(train, layout), layout)
+    return site_survey(unfilled(train, layout), layout)
 
 
 def unfilled(train: Dataset, layout: SurveyLayout) -> SurveyedRecords:

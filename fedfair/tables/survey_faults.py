@@ -27,8 +27,8 @@ from fedfair.aggregation.survey import (
 )
 from fedfair.aggregation.survey_grid import RELATIVE_BOUND
 from fedfair.plan.csv_table import MISSING, OTHER
-from fedfair.tables.own_survey import OwnColumn, OwnSurvey
 from fedfair.tables.profile import share
+from fedfair.tables.site_survey import SiteColumn, SiteSurvey
 from fedfair.tables.unit_faults import Compared, exchanged, explained_by_classes
 
 MIN_VALUES = 10
@@ -106,7 +106,7 @@ LABEL = "label"
 
 def survey_faults(
     total: NDArray[np.float64],
-    own: OwnSurvey,
+    own: SiteSurvey,
     layout: SurveyLayout,
     spellings: Mapping[str, str] | None = None,
     *,
@@ -241,7 +241,7 @@ def _is_code(compared: Compared, value: float, times: int, place: int) -> bool:
     return (is_far or is_peak_at_an_end(own, value)) and not is_chance((times, own.present), elsewhere, chance)
 
 
-def is_peak_at_an_end(own: OwnColumn, value: float) -> bool:
+def is_peak_at_an_end(own: SiteColumn, value: float) -> bool:
     """Return whether a value is at an end of a column and at least `PEAK` times as frequent as any other."""
     rest = own.ordered[own.ordered != value]
     if not len(rest) or rest[0] < value < rest[-1]:
@@ -250,7 +250,7 @@ def is_peak_at_an_end(own: OwnColumn, value: float) -> bool:
     return times[value] >= PEAK * max((often for other, often in own.common if other != value), default=1)
 
 
-def is_far_from_the_rest(own: OwnColumn, value: float) -> bool:
+def is_far_from_the_rest(own: SiteColumn, value: float) -> bool:
     """Return whether a value is far from all other values of a column."""
     rest = own.ordered[own.ordered != value]
     if not len(rest):
@@ -322,7 +322,7 @@ def _turned_fault(compared: Compared) -> SurveyFault | None:
     return SurveyFault(own.name, SurveyFaultKind.SIGN, words)
 
 
-def _factor(own: OwnColumn, others: NumericSummary) -> str:
+def _factor(own: SiteColumn, others: NumericSummary) -> str:
     """Return the ratio of the means in words; empty where there is none."""
     here, there = float(own.ordered.mean()), others.mean or 0.0
     if here * there <= 0:

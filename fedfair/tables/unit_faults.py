@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.survey import QUARTILES, NumericColumn, NumericSummary
 from fedfair.aggregation.survey_grid import LEAST, MAGNITUDES, ColumnGrid, quantile
 from fedfair.tables.known_units import CONVERSIONS, Conversion
-from fedfair.tables.own_survey import OwnColumn
+from fedfair.tables.site_survey import SiteColumn
 
 FAR, NEAR = 0.6, 0.5
 """The distance from which on two distributions are hardly of one quantity in one unit, and up to which they can be
@@ -141,7 +141,7 @@ class Compared:
     """
 
     column: NumericColumn
-    own: OwnColumn
+    own: SiteColumn
     others: NumericSummary
     counts: NDArray[np.float64] = field(repr=False)
     explained: float = 0.0

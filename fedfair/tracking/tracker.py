@@ -12,8 +12,8 @@ from typing import Protocol, TypeAlias
 
 from fedfair.news.event import LoggedEvent
 from fedfair.results.document import ResultDocument, UnfinishedResult
-from fedfair.results.own_figures import OwnFigures
 from fedfair.results.risks import Moment, PastRisk, SplitRisk
+from fedfair.results.site_figures import SiteFigures
 
 Figures: TypeAlias = Mapping[str, float]
 """Numbers by name; parts of a name are parted by a stroke."""
@@ -106,7 +106,7 @@ def result_figures(result: ResultDocument | UnfinishedResult) -> dict[str, float
     return found
 
 
-def own_risk_figures(figures: OwnFigures) -> dict[str, float]:
+def own_risk_figures(figures: SiteFigures) -> dict[str, float]:
     """Return a site's own figures of an evaluation and everybody's, as its notes have them."""
     found: dict[str, float] = {}
     for whose, splits in (("own", figures.own), ("everybody", figures.everybody)):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.run_follower import RunFollower, ScaledTask
 from collaborator.run_recording import RunRecording
+from collaborator.site_figures_log import SiteFiguresLog
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.aggregation.spec import SumSpec
@@ -89,7 +89,7 @@ class FollowedRun:
         self.replica = RunReplica(run, self.plan_digest, self.keeper)
         subject = RunSubject(self.plan, format_digest(self.plan_digest), self.layout, SCHEMA)
         self.folder.mkdir(parents=True, exist_ok=True)
-        figures = OwnFiguresLog(self.folder, "clinic-a")
+        figures = SiteFiguresLog(self.folder, "clinic-a")
         recording = RunRecording(NoRecords(), subject, self.folder / "runs", figures)
         self.follower = RunFollower(self.task, self.replica, nothing_saved, recording, lambda *_: None)
 

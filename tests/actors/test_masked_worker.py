@@ -135,7 +135,7 @@ class OneSite:
 
     def _hear(self, message: bytes, start: SumStart | None = None) -> list[CollaboratorFrame]:
         question = ReceivedRequest(start or self.run.start(self.rounds, self.rounds))
-        self.answers.standing.expect(question)
+        self.answers.sums.expect(question)
         return self.answers._hear(question, message)
 
     def _deliver(self, pending: list[object]) -> None:
@@ -165,7 +165,7 @@ def test_noised_numbers_are_uploaded_whatever_became_of_training_and_only_the_ow
     (frame, *_) = one.round()
     assert isinstance(frame, SecaggMessage)
     assert kind_of(frame.message) is Kind.UPLOAD
-    assert one.answers.standing.fault == "the model fails on a batch"
+    assert one.answers.sums.fault == "the model fails on a batch"
     one.answers.close()
 
 
@@ -189,15 +189,15 @@ def test_a_site_without_records_takes_part_with_nothing_and_nobody_can_tell(site
 def test_what_the_sites_policy_forbids_is_refused_in_the_open_not_answered_with_nothing(site: OneSite) -> None:
     site.refusal = Refusal("the policy of clinic-1 allows 3 rounds, this is round 4", "max_rounds")
     assert site.round() == [Abstain(SumNumber(1), RefusalReason.POLICY_MAX_ROUNDS)]
-    assert site.answers.standing.refused == site.refusal
+    assert site.answers.sums.refused == site.refusal
 
 
 def test_an_update_that_must_not_leave_is_refused_in_the_open(site: OneSite) -> None:
     site.round()
     (refusal,) = site.round()
     assert refusal == Abstain(SumNumber(2), RefusalReason.SECAGG_REUSED_UPDATE)
-    assert site.answers.standing.refused is not None
-    assert "these very draws was part of an earlier attempt" in site.answers.standing.refused.reason
+    assert site.answers.sums.refused is not None
+    assert "these very draws was part of an earlier attempt" in site.answers.sums.refused.reason
 
 
 def test_an_envelope_that_does_not_open_is_refused_with_the_place_of_its_sender_and_nothing_is_answered(
@@ -209,8 +209,8 @@ def test_an_envelope_that_does_not_open_is_refused_with_the_place_of_its_sender_
     envelopes = tuple((peer, bytes(ENVELOPE_BYTES)) for peer in cohort[1:])
     garbage = UnmaskRequest(phase.context.transcript, cohort, (), envelopes)
     assert site._hear(garbage.encode()) == [Abstain(SumNumber(1), RefusalReason.SECAGG_ENVELOPE, accused=2)]
-    assert site.answers.standing.refused is not None
-    assert site.answers.standing.refused.reason == "envelope: the envelope from clinic-2 does not open"
+    assert site.answers.sums.refused is not None
+    assert site.answers.sums.refused.reason == "envelope: the envelope from clinic-2 does not open"
     # An envelope that is lacking is the aggregator's fault, and accuses nobody.
     lacking = replace(garbage, envelopes=envelopes[1:])
     assert site._hear(lacking.encode()) == [Abstain(SumNumber(1), RefusalReason.SECAGG_ENVELOPE)]
@@ -226,8 +226,8 @@ def test_a_change_that_is_not_finite_looks_like_any_other_and_only_the_owner_hea
     site.task.change = LocalChange(1, value, np.full(5, value))
     site.task.last_fault = "values that are no numbers"
     assert [form(frame) for frame in site.round()] == honest
-    assert site.answers.standing.refused is None
-    assert site.answers.standing.fault == "values that are no numbers"
+    assert site.answers.sums.refused is None
+    assert site.answers.sums.fault == "values that are no numbers"
 
 
 def form(frame: CollaboratorFrame) -> tuple[str, int]:

@@ -62,7 +62,7 @@ class Site:
         self.answers = PlainWorker(self.task, self.run.specs, rule, self.run.follower)
 
     async def asked(self, one: ReceivedRequest) -> Answered:
-        self.answers.standing.expect(one)
+        self.answers.sums.expect(one)
         return await self.answers.answer(one)
 
 
@@ -101,7 +101,7 @@ def test_a_computation_outlives_the_stream_that_asked_for_it(tmp_path: Path) -> 
 
     async def scenario(site: Site) -> Answered:
         question = site.run.question(1)
-        site.answers.standing.expect(question)
+        site.answers.sums.expect(question)
         stream = asyncio.create_task(site.answers.answer(question))
         await asyncio.sleep(0)
         stream.cancel()
@@ -119,10 +119,10 @@ def test_a_newer_question_makes_the_older_answer_worthless(tmp_path: Path) -> No
 
     async def scenario(site: Site) -> tuple[Answered, Answered]:
         questions = [site.run.question(number) for number in (1, 2)]
-        site.answers.standing.expect(questions[0])
+        site.answers.sums.expect(questions[0])
         older = asyncio.create_task(site.answers.answer(questions[0]))
         await asyncio.sleep(0)
-        site.answers.standing.expect(questions[1])
+        site.answers.sums.expect(questions[1])
         newer = asyncio.create_task(site.answers.answer(questions[1]))
         site.task.gate.set()
         return await older, await newer

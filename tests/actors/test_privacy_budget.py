@@ -262,7 +262,7 @@ class Refusing:
 
 
 async def _answered(answers: PlainWorker, question: ReceivedRequest) -> tuple[object, ...]:
-    answers.standing.expect(question)
+    answers.sums.expect(question)
     return tuple(await answers.frames(question))
 
 
@@ -272,7 +272,7 @@ def test_the_aggregator_is_told_that_a_site_leaves_and_no_figure_or_path_of_it(t
     (goodbye,) = asyncio.run(_answered(answers, run.question(1)))
     answers.close()
     assert (goodbye.reason, goodbye.leaving) == (RefusalReason.BUDGET, True)
-    assert answers.standing.exit_reason is not None
-    assert "/home" in answers.standing.exit_reason.message
+    assert answers.sums.exit_reason is not None
+    assert "/home" in answers.sums.exit_reason.message
     assert not any(character.isdigit() or character == "/" for character in goodbye.reason.value)
     assert Refusal("busy").leaving is False

@@ -17,7 +17,7 @@ from collaborator.driver import LOOK_SECONDS, SiteDriver
 from collaborator.link import Address, Link
 from collaborator.plain_worker import PlainWorker
 from collaborator.records import SiteLogs
-from collaborator.standing import NoStanding, Standing
+from collaborator.site_certificates import NoCertificates, StreamCertificates
 from collaborator.worker import Granted
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
@@ -107,7 +107,7 @@ def waits_between(
     *streams: tuple[AggregatorFrame, ...] | UnreachableError | RenewableIdentityError,
     give_up_after_seconds: float | None = None,
     publish: Processor = ignore,
-    standing: Standing | None = None,
+    certificates: StreamCertificates | None = None,
     clock: Callable[[], float] = time.monotonic,
     has_ended: bool = False,
 ) -> list[float]:
@@ -138,7 +138,7 @@ def waits_between(
                 publish,
                 patience,
                 lambda _: None,
-                standing,
+                certificates,
             ).run()
         finally:
             answers.close()
@@ -182,7 +182,7 @@ def test_a_site_waits_for_a_renewed_certificate_and_says_so(tmp_path: Path) -> N
     assert sum("the certificate of clinic-a expired; trying again in" in note for note in read.notes) == 1
 
 
-class Followed(NoStanding):
+class Followed(NoCertificates):
     """Follows whatever certificate the aggregator announces; a fault is raised in place of that."""
 
     def __init__(self, fault: IdentityError | None = None) -> None:
@@ -201,11 +201,11 @@ def test_an_aggregator_that_announces_certificates_is_called_less_and_less_often
 ) -> None:
     announced = [(WELCOME, TrustUpdate(b"", bytes([number]) * 32)) for number in range(3)]
     over = (WELCOME, Finished(9, "done"))
-    waits = waits_between(tmp_path, *announced, over, standing=Followed(fault))
+    waits = waits_between(tmp_path, *announced, over, certificates=Followed(fault))
     assert waits == [0.125, 0.25, 0.5]
 
 
-class CountedLooks(NoStanding):
+class CountedLooks(NoCertificates):
     """Counts the looks at the certificates."""
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ def test_certificates_are_looked_at_before_a_sum_where_the_last_look_is_a_second
 ) -> None:
     times, standing = iter([0.0, 0.0, between, between]), CountedLooks()
     monkeypatch.setattr(driver, "time", SimpleNamespace(time=times.__next__, monotonic=time.monotonic))
-    waits_between(tmp_path, (WELCOME, QUESTION, ANOTHER, Finished(9, "done")), standing=standing)
+    waits_between(tmp_path, (WELCOME, QUESTION, ANOTHER, Finished(9, "done")), certificates=standing)
     assert standing.looks == looks
 
 

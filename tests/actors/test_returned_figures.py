@@ -13,8 +13,8 @@ import torch
 
 import collaborator
 import fedfair.results
-from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.run_recording import RunRecording
+from collaborator.site_figures_log import SiteFiguresLog
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.news.site import OwnRecordsEvaluated
@@ -22,7 +22,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.results.loss_text import loss_text
 from fedfair.results.outcome import RunSubject
-from fedfair.results.own_figures import JudgedModel, OwnFigures, OwnLosses, own_figures
+from fedfair.results.site_figures import JudgedModel, LocalLosses, SiteFigures, site_figures
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.training_run import TrainingRun
@@ -47,7 +47,7 @@ class RecordedRun:
 
     training_run: TrainingRun
     task: TrainingClient
-    figures: list[OwnFigures]
+    figures: list[SiteFigures]
     words: str
     lines: list[dict[str, object]]
     result: dict[str, object]
@@ -62,7 +62,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     own = load_federation(plan, folder)[MINE]
     task = TrainingClient(plan, MINE, own, flat_model(plan, binding.schema, torch.device("cpu"), folder))
     subject = RunSubject(plan, "sha256:" + "0" * 64, binding.layout, binding.schema)
-    recording = RunRecording(task, subject, folder / "runs", OwnFiguresLog(folder, MINE))
+    recording = RunRecording(task, subject, folder / "runs", SiteFiguresLog(folder, MINE))
     before = TrainingRun(plan, binding.layout, binding.schema, binding.vector).model
 
     def told(progress: Progress, training_run: TrainingRun, _losses: SiteLosses) -> None:
@@ -130,10 +130,10 @@ def test_figures_of_two_models_are_never_put_side_by_side(recorded: RecordedRun)
     run = recorded.training_run
     evaluation = run.result().evaluation
     assert evaluation is not None
-    own = OwnLosses(run.trained.vector_sha256, recorded.task.losses_of(run.trained))
+    own = LocalLosses(run.trained.vector_sha256, recorded.task.losses_of(run.trained))
     judged = JudgedModel(run.model.vector_sha256, evaluation, {})
     with pytest.raises(LocalProtocolError, match="this site's own losses are of the model"):
-        own_figures(small(), own, judged)
+        site_figures(small(), own, judged)
     assert np.isfinite(means(recorded)).all()
 
 
@@ -150,4 +150,4 @@ def test_whatever_holds_own_and_everybodys_figures_says_of_which_model() -> None
                     if {"own", "everybody"} <= names:
                         found.add(held)
                         assert "model" in names, held
-    assert OwnFigures in found
+    assert SiteFigures in found

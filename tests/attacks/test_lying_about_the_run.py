@@ -320,7 +320,7 @@ def test_an_opened_sum_that_is_wrong_by_one_unit_ends_this_sites_part_and_moves_
     for wrong in told_wrong(told):
         assert site.tell(wrong) == [Abstain(NO_SUM, RefusalReason.SECAGG_SUM, leaving=True)]
         assert site.run.replica.digest == held
-        fault = site.answers.standing.exit_reason
+        fault = site.answers.sums.exit_reason
         assert isinstance(fault, SecaggError)
         assert fault.check is Check.SUM
     # What is true is believed, and moves the copy of the run.

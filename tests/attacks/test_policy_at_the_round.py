@@ -130,7 +130,7 @@ class Liar:
         number = SumNumber(next(self.numbers))
         question = receiver.take(SumStart(number, *asked, self.answers.held.digest, 60))
         assert isinstance(question, ReceivedRequest)
-        self.answers.standing.expect(question)
+        self.answers.sums.expect(question)
         return await self.answers.answer(question)
 
     @property

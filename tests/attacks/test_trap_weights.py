@@ -179,11 +179,11 @@ def robbery(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Robbery]
 @pytest.mark.parametrize("robbery", [True], indirect=True, ids=["checked"])
 def test_every_site_refuses_a_claimed_sum_that_plants_trap_weights(robbery: Robbery) -> None:
     play, sites = robbery.play, list(robbery.play.sites.values())
-    while not all(site.worker.standing.exit_reason for site in sites):
+    while not all(site.worker.sums.exit_reason for site in sites):
         assert len(robbery.server.seen) < 2
         robbery.chaos.step()
     for site in sites:
-        refusal = site.worker.standing.exit_reason
+        refusal = site.worker.sums.exit_reason
         assert isinstance(refusal, SecaggError)
         assert refusal.check is Check.SUM
         assert "is not the sum of what its 4 survivors added" in refusal.message

@@ -118,7 +118,7 @@ def test_a_plain_sum_that_a_site_cannot_add_to_is_left_with_a_reason(
     task = Failing(PrivacyError(words) if budget else TrainingError(words))
     run = FollowedRun(tmp_path, task)
     answers, question = PlainWorker(task, run.specs, lambda _: Granted(1), run.follower), run.question(1)
-    answers.standing.expect(question)
+    answers.sums.expect(question)
     refused = answers._compute(question)
     answers.close()
     assert isinstance(refused, Refusal)
@@ -216,7 +216,7 @@ def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() 
     assert {reason for _, reason in found} <= {
         "reason_for(refusal.term)",
         "reason_for(answer.term)",
-        "reason_for(self.standing.refused.term)",
+        "reason_for(self.sums.refused.term)",
         "reason",
     }
     assert set(accused) == {"refusal.accused"}

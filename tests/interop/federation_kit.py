@@ -25,7 +25,7 @@ from collaborator.preparation import Readiness, make_ready
 from collaborator.records import SiteLogs
 from collaborator.run_follower import HeldRun
 from collaborator.run_store import RunStore
-from collaborator.worker import Worker, WorkerStanding
+from collaborator.worker import Worker, WorkerSums
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.aggregation.model_file import load
 from fedfair.aggregation.requests import vector_sha256
@@ -137,8 +137,8 @@ class WatchedWorker:
         self._worker, self._before = worker, before
 
     @property
-    def standing(self) -> WorkerStanding:
-        return self._worker.standing
+    def sums(self) -> WorkerSums:
+        return self._worker.sums
 
     @property
     def session(self) -> bytes:

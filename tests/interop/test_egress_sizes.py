@@ -201,7 +201,7 @@ def messages(workspace: Workspace) -> list[Message]:
     return [tuple(entry[key] for key in keys) for entry in entries if entry["kind"] == "message"]
 
 
-def own_figures(workspace: Workspace) -> list[dict[str, object]]:
+def site_figures(workspace: Workspace) -> list[dict[str, object]]:
     """Return how clinic-a's own records fare at each evaluation, as its own log says."""
     lines = (workspace.folder / "logs" / "clinic-a_own_figures.jsonl").read_text().splitlines()
     return [json.loads(line)["own"] for line in lines]
@@ -253,7 +253,7 @@ def test_sites_of_any_number_of_records_send_the_same_messages_of_the_lengths_th
     sent = {records: messages(workspace) for records, workspace in runs.items()}
     assert sent[10] == sent[1_000] == sent[100_000]
     # Each of these sites was told other figures of its own records; nothing of what it sent shows it.
-    told = [own_figures(workspace) for workspace in runs.values()]
+    told = [site_figures(workspace) for workspace in runs.values()]
     assert {len(figures) for figures in told} == {2}
     assert all(one != other for one, other in itertools.combinations(told, 2))
     workspace = runs[10]
@@ -281,6 +281,6 @@ def test_no_value_and_no_word_of_a_site_s_file_is_in_its_record_of_what_it_sent(
     kinds = {json.loads(line)["kind"] for line in kept.splitlines()}
     assert kinds == {"opened", "message", "signed"}
     assert len(messages(workspace)) > 8
-    figures = {str(value) for split in own_figures(workspace)[-1].values() for value in split.values() if value}
+    figures = {str(value) for split in site_figures(workspace)[-1].values() for value in split.values() if value}
     assert len(figures) > 3
     assert not any(f'"{figure}"' in kept or f":{figure}," in kept for figure in figures if "." in figure)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from collaborator.own_records import own_records
+from collaborator.site_records import site_records
 from fedfair.cli.commands import app
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.ids import ParticipantId
@@ -71,7 +71,7 @@ def test_a_clinic_alone_evaluates_and_predicts_as_the_deployed_run_and_its_simul
     model = tmp_path / "save" / "last.safetensors"
     plan = load_plan(workspace.plan)
     result = json.loads(workspace.result.read_text())
-    own = {name: own_records(tmp_path / f"{name}.yaml", workspace.plan, model) for name in NAMES}
+    own = {name: site_records(tmp_path / f"{name}.yaml", workspace.plan, model) for name in NAMES}
     sites = {ParticipantId(name): found.splits for name, found in own.items()}
     simulated = simulate_sites(plan, sites, tmp_path)
     means, counts = [], []

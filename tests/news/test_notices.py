@@ -16,7 +16,7 @@ from fedfair.news import run, site, sums, tracker
 from fedfair.news.event import LogLevel, News
 from fedfair.news.processors import text_lines
 from fedfair.news.tracker import TrackerFailed
-from fedfair.results.own_figures import OwnFigures, SplitFigures
+from fedfair.results.site_figures import SiteFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
 from fedfair.run.progress import Progress
 from fedfair.statistics.table import Purpose
@@ -202,7 +202,7 @@ SITE: list[tuple[News, str]] = [
     (site.AggregatorUntold("nobody answers"), "the aggregator was not told: nobody answers"),
     (
         site.OwnRecordsEvaluated(
-            OwnFigures(
+            SiteFigures(
                 "sha256:0",
                 False,
                 7,
@@ -219,7 +219,7 @@ SITE: list[tuple[News, str]] = [
         ),
     ),
     (
-        site.OwnRecordsEvaluated(OwnFigures("sha256:0", False, 7, 0.1, {}, {})),
+        site.OwnRecordsEvaluated(SiteFigures("sha256:0", False, 7, 0.1, {}, {})),
         "round 7: this site has no records to evaluate",
     ),
     (

@@ -13,7 +13,7 @@ from fedfair.news.event import News, StatusUpdate, event_name
 from fedfair.news.figures import AnswerCost, Attendance, StepReached
 from fedfair.news.processors import COALESCED, MANY_AWAITED, StatusKeeper
 from fedfair.results.costs import SumCost
-from fedfair.results.own_figures import OwnFigures, SplitFigures
+from fedfair.results.site_figures import SiteFigures, SplitFigures
 from fedfair.rounds.events import AfterWaiting, Waiting
 from fedfair.rounds.slowness.stragglers import SumPace
 from fedfair.run.progress import Progress
@@ -177,7 +177,7 @@ def test_a_site_counts_what_it_answered_and_what_it_refused() -> None:
 def test_a_site_shows_the_figures_of_everybody_and_not_its_own() -> None:
     own, everybody = SplitFigures(57, 0.4123, 1.25, 6, 0.875), SplitFigures(512, 0.3, 1.0, 52, 1.0)
     status = after_at_site(
-        site.OwnRecordsEvaluated(OwnFigures("sha256:0", False, 7, 0.1, {"train": own}, {"train": everybody}))
+        site.OwnRecordsEvaluated(SiteFigures("sha256:0", False, 7, 0.1, {"train": own}, {"train": everybody}))
     )
     assert status.evaluation is not None
     assert dict(status.evaluation.splits) == {"train": PooledFigures(0.3, 1.0, 1.0)}

@@ -20,7 +20,7 @@ from fedfair.aggregation.survey import (
 )
 from fedfair.aggregation.survey_grid import ColumnGrid
 from fedfair.report.survey_section import survey_parts
-from fedfair.results.survey import SurveyWords, survey_words
+from fedfair.results.survey import SurveyFields, survey_words
 
 FEWEST = 6
 LAYOUT = SurveyLayout(
@@ -28,7 +28,7 @@ LAYOUT = SurveyLayout(
 )
 
 
-def told(values: list[float], sexes: list[int], labels: list[int], unknown: int = 0) -> SurveyWords:
+def told(values: list[float], sexes: list[int], labels: list[int], unknown: int = 0) -> SurveyFields:
     features = np.column_stack([np.array(values), np.eye(3)[sexes]])
     records = SurveyedRecords(features, np.array(labels), (unknown,))
     return survey_words(summarised(survey_counts(records, LAYOUT), LAYOUT), FEWEST)

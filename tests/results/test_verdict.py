@@ -26,7 +26,7 @@ from fedfair.results.verdict import (
     compare,
     state_of,
 )
-from fedfair.results.verdict_words import UNEVALUATED, Known, _said_all, worded
+from fedfair.results.verdict_sentences import UNEVALUATED, Known, _said_all, worded
 from tests import plans
 from tests.result_files import small
 

@@ -29,13 +29,13 @@ from aggregator.journal import Journal, JournalEntry
 from aggregator.preparation import _resume
 from collaborator.mailbox import MAX_SUMS, MAX_WAITING, Mailbox
 from collaborator.masked_worker import MaskedWorker
-from collaborator.own_figures_log import OwnFiguresLog
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import masking_policy
 from collaborator.request_record import RequestRecord
 from collaborator.run_follower import RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
+from collaborator.site_figures_log import SiteFiguresLog
 from collaborator.worker import Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
@@ -161,7 +161,7 @@ class Site:
         if found is not None:
             replica.restore(*found)
         subject = RunSubject(plan, format_digest(binding.digest), binding.layout, binding.schema)
-        figures = OwnFiguresLog(self.folder, self.name)
+        figures = SiteFiguresLog(self.folder, self.name)
         recording = RunRecording(task, subject, self.folder / "runs", figures)
         follower = RunFollower(task, replica, lambda _: replica, recording, lambda *_: None)
         if log is None:
@@ -179,7 +179,7 @@ class Site:
     def connect(self) -> None:
         """Open a stream; an older one is gone with everything that was on it."""
         self.forget()
-        held, asked = self.worker.held, self.worker.standing.last_asked
+        held, asked = self.worker.held, self.worker.sums.last_asked
         seen = Seen() if asked is None else Seen(asked[1].sum_number, held.run_id, int(held.rounds_done))
         state = held.digest if held.run_id == RUN_ID else b""
         self.play.wait(self.worker.join(self.play.welcome()))
@@ -209,7 +209,7 @@ class Site:
         """Put what came first into the mailbox."""
         said = self.network.popleft()
         if isinstance(said, ReceivedRequest):
-            self.worker.standing.expect(said)
+            self.worker.sums.expect(said)
         self.play.wait(self.mailbox.put(said))
 
     def work(self) -> None:
@@ -239,14 +239,14 @@ class Site:
                     yield events.UploadArrived(self.name, number, vector)
                 case Abstain(number, reason, leaving, accused):
                     if self.play.is_honest and (leaving or accused):
-                        raise AssertionError(f"{self.name}: {self.worker.standing.refused}")
+                        raise AssertionError(f"{self.name}: {self.worker.sums.refused}")
                     self.play.counts.happened[f"abstained: {reason.value}"] += 1
                     yield events.Abstained(self.name, number, reason.value, leaving, accused)
 
     def _adds(self) -> None:
         """Refuse where it adds to a sum about another state than its own."""
-        assert self.worker.standing.last_asked is not None
-        assert self.worker.standing.last_asked[1].state == self.digest
+        assert self.worker.sums.last_asked is not None
+        assert self.worker.sums.last_asked[1].state == self.digest
         self.play.counts.happened["uploads"] += 1
 
 

@@ -18,7 +18,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.results.document import to_json
-from fedfair.run.calibration_words import CALIBRATION_KEY, calibration_words
+from fedfair.run.calibration_text import CALIBRATION_KEY, calibration_fields
 from fedfair.run.saved_model import SCALING_KEY, ModelOrigin, TrainedModel, load_saved, model_words
 from fedfair.simulation.evaluate import evaluate
 from tests import plans
@@ -78,7 +78,7 @@ def test_a_calibration_or_why_there_is_none_comes_back_exactly(
 
 
 def test_a_calibration_is_stored_as_decimal_texts() -> None:
-    assert calibration_words(PLATT) == {
+    assert calibration_fields(PLATT) == {
         CALIBRATION_KEY: '{"method":"platt","split":"validation","fits":{"1":["0.712345678","-1.5e-07"]}}'
     }
 

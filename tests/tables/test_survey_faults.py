@@ -17,7 +17,7 @@ from fedfair.aggregation.survey import (
 from fedfair.aggregation.survey_grid import ColumnGrid
 from fedfair.errors import RemoteProtocolError
 from fedfair.tables.known_units import UNIT_PAIRS
-from fedfair.tables.own_survey import OwnSurvey, own_survey
+from fedfair.tables.site_survey import SiteSurvey, site_survey
 from fedfair.tables.survey_faults import SurveyFault, SurveyFaultKind, is_chance, survey_faults
 
 LAYOUT = SurveyLayout(
@@ -28,23 +28,23 @@ N = 300
 
 def site(
     values: NDArray[np.float64], sexes: NDArray[np.int64] | None = None, labels: NDArray[np.int64] | None = None
-) -> OwnSurvey:
+) -> SiteSurvey:
     places = np.arange(len(values)) % 2 if sexes is None else sexes
     features = np.column_stack([values, np.eye(3)[places]])
     classes = np.arange(len(values)) % 3 % 2 if labels is None else labels
-    return own_survey(SurveyedRecords(features, classes), LAYOUT)
+    return site_survey(SurveyedRecords(features, classes), LAYOUT)
 
 
 def drawn(seed: int, median: float = 6.0) -> NDArray[np.float64]:
     return median * np.random.default_rng(seed).lognormal(0.0, 0.3, N)
 
 
-def found(own: OwnSurvey, *others: OwnSurvey) -> tuple[SurveyFault, ...]:
+def found(own: SiteSurvey, *others: SiteSurvey) -> tuple[SurveyFault, ...]:
     held = others or tuple(site(drawn(seed)) for seed in (1, 2, 3))
     return survey_faults(own.header + sum(other.header for other in held), own, LAYOUT)
 
 
-def kinds(own: OwnSurvey, *others: OwnSurvey) -> list[SurveyFaultKind]:
+def kinds(own: SiteSurvey, *others: SiteSurvey) -> list[SurveyFaultKind]:
     return [fault.kind for fault in found(own, *others)]
 
 
@@ -146,7 +146,7 @@ def test_children_among_adults_are_another_population_and_no_fault(seed: int) ->
 def test_what_another_mix_of_classes_explains_is_no_unit() -> None:
     """The second class has three times the values of the first, everywhere."""
 
-    def mixed(seed: int, second: float) -> OwnSurvey:
+    def mixed(seed: int, second: float) -> SiteSurvey:
         labels = (np.arange(N) < second * N).astype(np.int64)
         return site(drawn(seed) * np.where(labels, 3.0, 1.0), labels=labels)
 
@@ -158,7 +158,7 @@ def test_what_another_mix_of_classes_explains_is_no_unit() -> None:
 @pytest.mark.parametrize("zeros", [0.0, 0.6, 0.9])
 @pytest.mark.parametrize("factor", [18.0156, 1 / 1000])
 def test_a_unit_is_found_beside_many_zeros(zeros: float, factor: float) -> None:
-    def mostly_zero(seed: int, by: float = 1.0) -> OwnSurvey:
+    def mostly_zero(seed: int, by: float = 1.0) -> SiteSurvey:
         values = np.concatenate([drawn(seed), drawn(seed + 10), drawn(seed + 20)])
         return site(np.where(np.arange(len(values)) % 10 < 10 * zeros, 0.0, by * values))
 
@@ -189,9 +189,9 @@ def test_a_turned_sign_is_named_where_the_sign_is_known() -> None:
 def test_two_columns_that_are_exchanged_are_both_named() -> None:
     layout = SurveyLayout(tuple(NumericColumn(name, n, ColumnGrid(), 1.0) for n, name in enumerate("abc")), (), 2)
 
-    def three(seed: int, order: tuple[int, ...] = (0, 1, 2)) -> OwnSurvey:
+    def three(seed: int, order: tuple[int, ...] = (0, 1, 2)) -> SiteSurvey:
         columns = np.column_stack([drawn(seed), drawn(seed + 10, 70.0), drawn(seed + 20)])
-        return own_survey(SurveyedRecords(columns[:, order], np.arange(N) % 2), layout)
+        return site_survey(SurveyedRecords(columns[:, order], np.arange(N) % 2), layout)
 
     others = three(1).header + three(2).header
     assert survey_faults(others + three(0).header, three(0), layout) == ()
@@ -212,7 +212,7 @@ def test_one_and_two_elsewhere_and_zero_and_one_here_is_named() -> None:
 
 
 def test_a_rare_category_in_another_spelling_is_named_by_its_absence() -> None:
-    def wards(respelt: int | None) -> OwnSurvey:
+    def wards(respelt: int | None) -> SiteSurvey:
         places = np.where(np.arange(N) % 10 == 0, 1, 0)
         return site(drawn(0), places if respelt is None else np.where(places == respelt, 2, places))
 
@@ -230,15 +230,15 @@ def test_a_missing_category_is_no_unknown_value(own_value: bool) -> None:
     column = SurveyedCategory("sex", values, tuple(range(len(values))))
     layout = SurveyLayout((), (column,), 2)
 
-    def gone(part: float, strange: float) -> OwnSurvey:
+    def gone(part: float, strange: float) -> SiteSurvey:
         order = np.arange(N) / N
         places = np.arange(N) % 2
         places = np.where(order < part + strange, 2, places)
         places = np.where(order < part, len(values) - 1, places)
         unknown = 0 if own_value else int(np.sum(order < part))
-        return own_survey(SurveyedRecords(np.eye(len(values))[places], np.arange(N) % 2, (unknown,)), layout)
+        return site_survey(SurveyedRecords(np.eye(len(values))[places], np.arange(N) % 2, (unknown,)), layout)
 
-    def told(own: OwnSurvey, other: OwnSurvey) -> list[SurveyFaultKind]:
+    def told(own: SiteSurvey, other: SiteSurvey) -> list[SurveyFaultKind]:
         return [fault.kind for fault in survey_faults(own.header + other.header, own, layout)]
 
     assert told(gone(0.0, 0.0), gone(0.4, 0.0)) == []

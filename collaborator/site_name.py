@@ -10,7 +10,7 @@ from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 
 
-def own_name(plan: Plan, config: SiteConfig, config_file: Path, name: str | None) -> ParticipantId:
+def site_name(plan: Plan, config: SiteConfig, config_file: Path, name: str | None) -> ParticipantId:
     """Return the name of a site in the plan.
 
     Args:

@@ -30,7 +30,7 @@ def mask_name(column: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnColumn:
+class SiteColumn:
     """A numeric column of one site.
 
     Attributes:
@@ -51,7 +51,7 @@ class OwnColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnSurvey:
+class SiteSurvey:
     """A site's part of a survey.
 
     Attributes:
@@ -60,10 +60,10 @@ class OwnSurvey:
     """
 
     header: NDArray[np.float64] = field(repr=False)
-    columns: tuple[OwnColumn, ...]
+    columns: tuple[SiteColumn, ...]
 
 
-def own_survey(records: SurveyedRecords, layout: SurveyLayout) -> OwnSurvey:
+def site_survey(records: SurveyedRecords, layout: SurveyLayout) -> SiteSurvey:
     """Return one site's part.
 
     Args:
@@ -71,11 +71,11 @@ def own_survey(records: SurveyedRecords, layout: SurveyLayout) -> OwnSurvey:
         layout: the columns of the plan's survey.
     """
     values = numeric_values(records.features, layout)
-    columns = tuple(own_column(column.name, values[:, place]) for place, column in enumerate(layout.numeric))
-    return OwnSurvey(survey_counts(records, layout), columns)
+    columns = tuple(site_column(column.name, values[:, place]) for place, column in enumerate(layout.numeric))
+    return SiteSurvey(survey_counts(records, layout), columns)
 
 
-def own_column(name: str, values: NDArray[np.float64]) -> OwnColumn:
+def site_column(name: str, values: NDArray[np.float64]) -> SiteColumn:
     """Return the description of one column, float64 array (records,) with NaN for what is missing."""
     ordered = np.sort(values[~np.isnan(values)])
     present = len(ordered)
@@ -84,4 +84,4 @@ def own_column(name: str, values: NDArray[np.float64]) -> OwnColumn:
     common = tuple((float(distinct[place]), int(counts[place])) for place in most)
     if present > MAX_KEPT:
         ordered = ordered[np.linspace(0, present - 1, MAX_KEPT).round().astype(np.int64)]
-    return OwnColumn(name, ordered, common, len(distinct), present, len(values) - present)
+    return SiteColumn(name, ordered, common, len(distinct), present, len(values) - present)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from collaborator.own_figures_log import OwnFiguresLog
+from collaborator.site_figures_log import SiteFiguresLog
 from fedfair.aggregation.cvar_bounds import Interval
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.ranking import ClassRanking
@@ -23,7 +23,7 @@ from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.news.processors import text_lines
 from fedfair.news.site import OwnRecordsEvaluated
 from fedfair.plan.schema import Plan
-from fedfair.results.own_figures import JudgedModel, OwnFigures, OwnLosses, SplitFigures, own_figures
+from fedfair.results.site_figures import JudgedModel, LocalLosses, SiteFigures, SplitFigures, site_figures
 from fedfair.run.progress import Progress
 from fedfair.run.training_run import TrainingRun
 from tests import imports, plans
@@ -33,15 +33,15 @@ from tests.full_disk import full_beyond
 MODEL = bytes(32)
 
 
-def seen(folder: Path, plan: Plan) -> list[tuple[SiteLosses, Evaluation, OwnFigures]]:
-    found: list[tuple[SiteLosses, Evaluation, OwnFigures]] = []
+def seen(folder: Path, plan: Plan) -> list[tuple[SiteLosses, Evaluation, SiteFigures]]:
+    found: list[tuple[SiteLosses, Evaluation, SiteFigures]] = []
 
     def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
         evaluation, evaluated = progress.evaluation, progress.evaluated
         if evaluation is not None and evaluated is not None:
             rankings = training_run.rules.evaluator.rankings(evaluated.header)
-            own, judged = OwnLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings)
-            figures = own_figures(plan, own, judged)
+            own, judged = LocalLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings)
+            figures = site_figures(plan, own, judged)
             found.append((dict(losses), evaluation, figures))
 
     played(plan, folder, heard)
@@ -76,10 +76,10 @@ def test_a_group_that_is_too_small_is_told_of_own_records_and_not_of_everybodys(
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
     few = {"train": Losses(np.array([0.5, 2.0]), np.array([0, 1]), np.array([0, 0]))}
     judged = JudgedModel(MODEL, evaluation, {})
-    figures = own_figures(strict, OwnLosses(MODEL, few), judged)
+    figures = site_figures(strict, LocalLosses(MODEL, few), judged)
     assert figures.own == {"train": SplitFigures(2, 1.25, 2.0, 1, 0.5)}
     assert figures.everybody["train"].worst is None
-    assert list(own_figures(plan, OwnLosses(MODEL, {}), judged).own) == []
+    assert list(site_figures(plan, LocalLosses(MODEL, {}), judged).own) == []
     assert "test" in losses
 
 
@@ -93,14 +93,14 @@ def test_a_site_sees_how_its_own_scores_rank_beside_everybodys(tmp_path: Path) -
         assert own == pytest.approx(roc_auc_score(losses[name].labels, losses[name].scores[:, 0]), abs=1e-12)
         assert everybody is not None
         assert line.endswith(f"AUC {own:.3f} / {everybody:.3f}")
-    with closing(OwnFiguresLog(tmp_path, "clinic-b")) as log:
+    with closing(SiteFiguresLog(tmp_path, "clinic-b")) as log:
         log.append("ab" * 16, figures)
     written = json.loads((tmp_path / "clinic-b_own_figures.jsonl").read_text())
     assert written["own"]["test"]["auc"] == figures.own["test"].auc
     # Of too few people everybody's figure is not told; one's own is.
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
     rankings = {"test": (ClassRanking(1, 9, 9, Interval(0.5, 0.5), 0.1, ()),)}
-    again = own_figures(strict, OwnLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings))
+    again = site_figures(strict, LocalLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings))
     assert (again.everybody["test"].auc, again.own["test"].auc) == (None, figures.own["test"].auc)
 
 
@@ -114,7 +114,7 @@ def test_the_lines_of_two_splits_have_their_figures_in_the_same_places(tmp_path:
 
 def test_the_log_has_one_line_for_each_evaluation_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     found = seen(tmp_path, small())
-    with closing(OwnFiguresLog(tmp_path, "clinic-b")) as log:
+    with closing(SiteFiguresLog(tmp_path, "clinic-b")) as log:
         for _, _, figures in found:
             log.append("ab" * 16, figures)
     path = tmp_path / "clinic-b_own_figures.jsonl"
@@ -131,7 +131,7 @@ def test_the_log_has_one_line_for_each_evaluation_and_only_its_owner_can_read_it
 
 def test_a_rotated_log_of_own_figures_is_its_owners_alone_too(tmp_path: Path) -> None:
     figures = seen(tmp_path, small())[-1][2]
-    with closing(OwnFiguresLog(tmp_path, "clinic-b", max_log_bytes=10)) as log:
+    with closing(SiteFiguresLog(tmp_path, "clinic-b", max_log_bytes=10)) as log:
         for _ in range(3):
             log.append("ab" * 16, figures)
     files = sorted(tmp_path.glob("clinic-b_own_figures.jsonl*"))
@@ -140,9 +140,9 @@ def test_a_rotated_log_of_own_figures_is_its_owners_alone_too(tmp_path: Path) ->
 
 
 def test_a_full_disk_names_the_log(tmp_path: Path) -> None:
-    figures = OwnFigures("sha256:0", False, 1, 0.1, {"train": SplitFigures(5, 1.0, 2.0, 1, 1.0)}, {})
+    figures = SiteFigures("sha256:0", False, 1, 0.1, {"train": SplitFigures(5, 1.0, 2.0, 1, 1.0)}, {})
     figures = replace(figures, everybody=figures.own)
-    log = OwnFiguresLog(tmp_path, "clinic-b")
+    log = SiteFiguresLog(tmp_path, "clinic-b")
     with pytest.raises(FedfairError, match=r"clinic-b_own_figures\.jsonl cannot be written"), full_beyond(10):
         log.append("ab" * 16, figures)
     log.close()
@@ -169,15 +169,15 @@ def reached(*modules: str) -> set[str]:
 
 def test_what_shows_own_figures_has_no_way_to_the_network() -> None:
     shows = reached(
-        "collaborator/own_figures_log.py", "fedfair/news/site.py", "fedfair/news/processors.py",
-        "fedfair/results/own_figures.py",
+        "collaborator/site_figures_log.py", "fedfair/news/site.py", "fedfair/news/processors.py",
+        "fedfair/results/site_figures.py",
     )  # fmt: skip
     assert shows & SENDS == set()
     assert not {path for path in shows if path.startswith(("fedfair/wire/", "aggregator/"))}
     connects = re.compile(r"^\s*(?:import|from) (?:socket|ssl|grpc|http|urllib)\b", re.MULTILINE)
     assert not {path for path in shows if connects.search((imports.REPOSITORY / path).read_text("utf-8"))}
     # A value that holds numbers alone carries no link with it.
-    assert OwnFigures.__annotations__.keys() == {
+    assert SiteFigures.__annotations__.keys() == {
         "model", "is_returned", "round", "group_size", "own", "everybody"
     }  # fmt: skip
     assert set(SplitFigures.__annotations__.values()) == {"int", "float", "float | None"}
@@ -185,9 +185,9 @@ def test_what_shows_own_figures_has_no_way_to_the_network() -> None:
 
 def test_what_makes_messages_knows_nothing_of_own_figures() -> None:
     def knows(paths: Collection[str]) -> set[str]:
-        return {path for path in paths if "own_figures" in path or path == "collaborator/notices.py"}
+        return {path for path in paths if "site_figures" in path or path == "collaborator/notices.py"}
 
     wire = [f"fedfair/wire/{path.name}" for path in (imports.REPOSITORY / "fedfair" / "wire").glob("*.py")]
     assert knows(reached(*SENDS, *wire)) == set()
     # The check itself finds what it looks for.
-    assert knows(reached("collaborator/own_figures_log.py"))
+    assert knows(reached("collaborator/site_figures_log.py"))

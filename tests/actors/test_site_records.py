@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 import collaborator.commands
-from collaborator.own_records import own_records
+from collaborator.site_records import site_records
 from fedfair.cli.commands import app
 from fedfair.errors import ApprovalError, FedfairError
 from fedfair.policy.plan_check import PolicyError
@@ -125,7 +125,7 @@ def test_a_model_without_its_initial_weights_needs_code_that_the_policy_names(ru
     assert not has_run(run)
     named = fault.remedy.split("name ")[1].split(" in ")[0]
     allow(run, module_code=[named])
-    assert own_records(run.workspace / f"{SITE}.yaml", run.plan_file, run.model).participant == SITE
+    assert site_records(run.workspace / f"{SITE}.yaml", run.plan_file, run.model).participant == SITE
     forget(run)
     change_code(run)
     assert isinstance(refused(run, "compare"), PolicyError)

@@ -49,7 +49,7 @@ class SplitFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnLosses:
+class LocalLosses:
     """The losses of one site's own records under one model.
 
     Attributes:
@@ -79,7 +79,7 @@ class JudgedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnFigures:
+class SiteFigures:
     """One evaluation of one model, as one site sees it; numbers alone.
 
     Attributes:
@@ -99,7 +99,7 @@ class OwnFigures:
     everybody: Mapping[str, SplitFigures]
 
 
-def own_figures(plan: Plan, own: OwnLosses, judged: JudgedModel) -> OwnFigures:
+def site_figures(plan: Plan, own: LocalLosses, judged: JudgedModel) -> SiteFigures:
     """Return the figures of one evaluation at one site.
 
     Args:
@@ -120,7 +120,7 @@ def own_figures(plan: Plan, own: OwnLosses, judged: JudgedModel) -> OwnFigures:
     losses, evaluation, rankings = own.splits, judged.evaluation, judged.rankings
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
     names = [name for name in SPLITS if name in losses and name in evaluation.splits]
-    return OwnFigures(
+    return SiteFigures(
         format_digest(judged.vector_sha256),
         judged.is_returned,
         int(evaluation.round),

@@ -34,7 +34,7 @@ from fedfair.wire.frames import TrustUpdate
 from fedfair.wire.limits import MAX_LIST_BYTES
 
 
-class ConnectionStanding:
+class ConnectionCertificates:
     """The certificates of one run.
 
     Args:

@@ -16,7 +16,7 @@ RECORDS = {"train": "training", "validation": "validation", "test": "test"}
 NOBODY_SAYS = "nothing says how to calibrate them"
 
 
-def calibration_words(found: Calibration | Uncalibrated) -> dict[str, str]:
+def calibration_fields(found: Calibration | Uncalibrated) -> dict[str, str]:
     """Return the words of a model's file; `parse_calibration` reads the same back."""
     if isinstance(found, Uncalibrated):
         return {UNCALIBRATED_KEY: found.reason} if found.reason else {}

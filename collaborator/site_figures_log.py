@@ -3,7 +3,7 @@
 Only the owner of the file can read it, and nothing of it is ever sent: this module knows no link and no message.
 Each line says of which model all its figures are, and the last one of a finished run is of the model it returned.
 Each line has `time` and `run_id`, as the site's other logs do. It begins a new file in time and forgets the oldest
-one. What the figures are is said in `results.own_figures`.
+one. What the figures are is said in `results.site_figures`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedfair.process.log_lines import log_line
-from fedfair.results.own_figures import OwnFigures, SplitFigures
+from fedfair.results.site_figures import SiteFigures, SplitFigures
 from fedfair.store.disk import writing
 from fedfair.store.rotated_log import MAX_LOG_BYTES, RotatedLog
 
 
-class OwnFiguresLog:
+class SiteFiguresLog:
     """The log of one collaborator; its file is made by the first line.
 
     Args:
@@ -35,7 +35,7 @@ class OwnFiguresLog:
         """Return the file."""
         return self._log.path
 
-    def append(self, run_id: str, figures: OwnFigures) -> None:
+    def append(self, run_id: str, figures: SiteFigures) -> None:
         """Append the line of one evaluation.
 
         Args:

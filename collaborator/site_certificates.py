@@ -35,8 +35,8 @@ from fedfair.news.site import (
 from fedfair.wire.frames import TrustUpdate
 
 
-class Standing(Protocol):
-    """The interface that the driver needs: `StreamStanding`, or nothing to look at."""
+class StreamCertificates(Protocol):
+    """The interface that the driver needs: `SiteCertificates`, or nothing to look at."""
 
     @property
     def reconnection(self) -> str:
@@ -49,7 +49,7 @@ class Standing(Protocol):
         """Take what the aggregator says of certificates; raise where the stream must end now."""
 
 
-class NoStanding:
+class NoCertificates:
     """For a driver whose streams rest on nothing that changes."""
 
     reconnection = ""
@@ -61,7 +61,7 @@ class NoStanding:
         """Take nothing."""
 
 
-class StreamStanding:
+class SiteCertificates:
     """The certificates of one site, over all its streams.
 
     Args:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from collaborator.own_name import own_name
 from collaborator.plan_code import plan_code
+from collaborator.site_name import site_name
 from fedfair.ids import ParticipantId
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.schema import Plan
@@ -44,7 +44,7 @@ class OwnSite:
 def own_site(name: str | None, config_file: Path, plan_file: Path) -> OwnSite:
     """Return a site by its files; arguments and faults as of `checked_data`."""
     plan, config = load_plan(plan_file), load_site_config(config_file)
-    participant = own_name(plan, config, config_file, name)
+    participant = site_name(plan, config, config_file, name)
     workspace = workspace_of(plan_file)
     code = plan_code(plan.task.references, workspace, frozen=bool(config.policy.module_code))
     broken = code_fault(AskedTerms(plan, code.digest), config.policy)

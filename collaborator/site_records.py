@@ -49,7 +49,7 @@ class OwnRecords:
     code: Path
 
 
-def own_records(
+def site_records(
     config_file: Path, plan_file: Path, model_file: Path, approval: Path | None = None, *, evaluates: bool = False
 ) -> OwnRecords:
     """Return a site's own records, for a model of a plan that the site has approved.
