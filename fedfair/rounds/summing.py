@@ -134,8 +134,8 @@ class Summing:
         """Take a contribution in the clear."""
         if not self._run.members.is_heard(participant):
             return
-        yield from self._run.late.hear(participant)
         if self._is_over(number):
+            yield from self._run.late.hear(participant)
             if self._last_counted.get(participant) == number:
                 yield Accept(participant, number)
             return
@@ -145,6 +145,7 @@ class Summing:
         except RemoteProtocolError as fault:
             yield from self.expel(participant, fault.message, fault.remedy)
             return
+        yield from self._run.late.hear(participant)
         self._last_counted[participant] = number
         self._run.late.times.answered(participant)
         yield Accept(participant, number)

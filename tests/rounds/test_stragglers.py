@@ -308,6 +308,15 @@ def test_a_sum_that_a_quorum_has_answered_goes_on_without_a_slow_site_and_says_s
     assert kinds(play.answer(C, number)) == ["CaughtUp"]
 
 
+def test_a_slow_site_that_invents_a_sum_has_not_caught_up() -> None:
+    play = in_training()
+    play.upload(A, B)
+    play.pass_deadline(DeadlineKind.STRAGGLERS)
+    effects = play.tell(events.UploadArrived(C, SumNumber(play.federation.sum_number + 1), b""))
+    assert kinds(effects)[0] == "Refuse"
+    assert "CaughtUp" not in kinds(effects)
+
+
 def questions_after_a_late_answer(*, answers: bool) -> dict[str, set[tuple[Purpose, int]]]:
     """Let C miss a sum by ten seconds; return what B and C are asked from then on: purposes and rounds."""
     play = in_training(rounds=6)
