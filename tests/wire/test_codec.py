@@ -176,11 +176,11 @@ def test_a_frame_cut_off_anywhere_is_refused(way: Codec, frame: frames.Frame) ->
 
 
 @pytest.mark.parametrize(("way", "frame"), ONE_OF_EACH, ids=names_of_frames(ONE_OF_EACH))
-@pytest.mark.parametrize("garbage", [b"\x00", b"\x08\x01", b"\xfa\x01\x00", b"\x80\x7d\x07", bytes(40)])
-def test_bytes_after_a_frame_are_refused(way: Codec, frame: frames.Frame, garbage: bytes) -> None:
+def test_bytes_after_a_frame_are_refused(way: Codec, frame: frames.Frame) -> None:
     encode, decode = way
-    with pytest.raises(RemoteProtocolError):
-        decode(encode(frame) + garbage)
+    for garbage in (b"\x00", b"\x08\x01", b"\xfa\x01\x00", b"\x80\x7d\x07", bytes(40)):
+        with pytest.raises(RemoteProtocolError):
+            decode(encode(frame) + garbage)
 
 
 @pytest.mark.parametrize(("way", "frame"), ONE_OF_EACH[:13], ids=names_of_frames(ONE_OF_EACH[:13]))
