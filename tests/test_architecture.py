@@ -8,6 +8,7 @@ import itertools
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -326,6 +327,24 @@ def test_no_module_outgrows_what_a_reader_can_hold() -> None:
     # 50 to 250 lines is the aim; what is longer needs to be split, or to be one clear table or one machine.
     long = {place: len((REPOSITORY / place).read_text().splitlines()) for place in _trees()}
     assert {place: count for place, count in long.items() if count > 600} == {}
+
+
+def test_no_class_has_more_than_250_lines_and_no_function_more_than_60() -> None:
+    def units(tree: ast.Module | ast.ClassDef) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                yield node
+                yield from units(node)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+
+    found = {
+        f"{place}:{unit.name}": (unit.end_lineno or 0) - unit.lineno + 1
+        for place, tree in _trees().items()
+        for unit in units(tree)
+        if (unit.end_lineno or 0) - unit.lineno >= (250 if isinstance(unit, ast.ClassDef) else 60)
+    }
+    assert found == {}
 
 
 def test_the_top_level_holds_only_what_the_architecture_names() -> None:
