@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from fedfair.cli.interrupts import interrupts_deferred
@@ -92,44 +90,14 @@ def advise_command(
 def _advice(plan: Plan, place: Path, config: Path | None, grid: AdviceGrid, *, quiet: bool) -> AdviceDocument:
     """Return the advice from the plan's data, or from those of one site."""
     from collaborator.site_data import own_site, own_splits
+    from fedfair.cli.bars import fits_bar
     from fedfair.studies.advice.search import advise, advise_sites
 
-    with FitsBar(quiet=quiet) as bar:
+    with fits_bar(quiet=quiet) as fitted:
         if config is None:
-            return advise(plan, workspace_of(place), grid, bar.fitted)
+            return advise(plan, workspace_of(place), grid, fitted)
         site = own_site(None, config, place)
-        return advise_sites(plan, {site.participant: own_splits(site)}, site.code, grid, bar.fitted)
-
-
-class FitsBar:
-    """Shows how many models are fitted, of how many; a context manager.
-
-    Args:
-        quiet: draw nothing.
-    """
-
-    def __init__(self, *, quiet: bool) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=error_console, disable=quiet or not error_console.is_terminal)
-        self._task = self._bar.add_task("models", total=None)
-
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave the last state on the screen."""
-        self._bar.stop()
-
-    def fitted(self, done: int, total: int) -> None:
-        """Take how many models are fitted."""
-        self._bar.update(self._task, completed=done, total=total)
+        return advise_sites(plan, {site.participant: own_splits(site)}, site.code, grid, fitted)
 
 
 def write_advice(advice: AdviceDocument, folder: Path) -> None:

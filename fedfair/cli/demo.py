@@ -18,7 +18,7 @@ import typer
 
 from fedfair.aggregation.model_file import load
 from fedfair.cli.interrupts import interrupts_noticed
-from fedfair.cli.progress import RoundsBar
+from fedfair.cli.progress import rounds_bar
 from fedfair.cli.secagg_demo import secagg_command
 from fedfair.errors import FedfairError, StoppedError
 from fedfair.process.terminal import console, error_console
@@ -114,7 +114,7 @@ def _run(folder: Path, algorithm: str, ask: Callable[[], None], *, show: bool) -
         )
     workspace = prepare(folder, {**PLAN, "training": training})
     with (
-        RoundsBar(ROUNDS, SHOWN_SIZES[0], error_console, quiet=not show, title=NAMES[algorithm]) as bar,
+        rounds_bar(ROUNDS, SHOWN_SIZES[0], error_console, quiet=not show, title=NAMES[algorithm]) as bar,
         Processes(workspace) as processes,
     ):
         for line in processes.progress():

@@ -2,54 +2,49 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from fedfair.cli.bars import FIGURES, drawn
 from fedfair.studies.sweep.events import Event, PointAdvanced, PointFailed
 
 
-class PointsBar:
-    """Shows how far a sweep is, with the share of points that are running; a context manager.
+@contextmanager
+def points_bar(
+    points: int, finished: int, console: Console, *, quiet: bool = False, title: str = "points"
+) -> Iterator[PointsBar]:
+    """Show how far a sweep is, with the share of points that are running.
 
     Args:
         points: points in all.
         finished: how many of them are finished already.
-        console: where to draw; nothing is drawn unless it is a terminal.
+        console: where to draw.
         quiet: draw nothing.
         title: what stands in front of the bar.
     """
+    ended = TextColumn("{task.fields[ended]}/{task.total:.0f}")
+    columns = (ended, TimeRemainingColumn(elapsed_when_finished=True), FIGURES)
+    with drawn(console, *columns, quiet=quiet) as bar:
+        task = bar.add_task(title, total=points, completed=finished, ended=finished, figures="")
+        yield PointsBar(bar, task, finished)
 
-    def __init__(
-        self, points: int, finished: int, console: Console, *, quiet: bool = False, title: str = "points"
-    ) -> None:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[ended]}/{task.total:.0f}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn("[dim]{task.fields[figures]}"),
-        )
+
+class PointsBar:
+    """The bar of a sweep.
+
+    Args:
+        bar: what is drawn.
+        task: of the sweep.
+        finished: points that are finished already.
+    """
+
+    def __init__(self, bar: Progress, task: TaskID, finished: int) -> None:
+        self._bar, self._task = bar, task
         self._ended, self._failed = finished, 0
         self._running: dict[str, float] = {}
-        self._bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
-        self._task = self._bar.add_task(title, total=points, completed=finished, ended=finished, figures="")
-
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave the last state on the screen."""
-        self._bar.stop()
 
     def take(self, event: Event) -> None:
         """Take what an engine reports."""

@@ -2,62 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
+from fedfair.cli.bars import FIGURES, drawn
 from fedfair.plan.description import percent
 from fedfair.results.loss_text import loss_text
 from fedfair.run.training_run import Progress as RoundProgress
 
 
-class RoundsBar:
-    """Shows how far a run is; a context manager.
+@contextmanager
+def rounds_bar(
+    rounds: int, worst_group_size: float, console: Console, *, quiet: bool = False, title: str = "rounds"
+) -> Iterator[RoundsBar]:
+    """Show how far a run is.
 
     Args:
         rounds: training rounds in all.
         worst_group_size: the group size whose risk stands beside the bar.
-        console: where to draw; nothing is drawn unless it is a terminal.
+        console: where to draw.
         quiet: draw nothing.
         title: what stands in front of the bar.
     """
+    columns = (MofNCompleteColumn(), TimeRemainingColumn(), FIGURES)
+    with drawn(console, *columns, quiet=quiet) as bar:
+        yield RoundsBar(bar, bar.add_task(title, total=rounds, figures=""), worst_group_size)
 
-    def __init__(
-        self,
-        rounds: int,
-        worst_group_size: float,
-        console: Console,
-        *,
-        quiet: bool = False,
-        title: str = "rounds",
-    ) -> None:
-        self._worst_group_size = worst_group_size
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("[dim]{task.fields[figures]}"),
-        )
-        self._bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
-        self._task = self._bar.add_task(title, total=rounds, figures="")
 
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        self._bar.start()
-        return self
+class RoundsBar:
+    """The bar of a run.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave the last state on the screen."""
-        self._bar.stop()
+    Args:
+        bar: what is drawn.
+        task: of the run.
+        worst_group_size: the group size whose risk stands beside the bar.
+    """
+
+    def __init__(self, bar: Progress, task: TaskID, worst_group_size: float) -> None:
+        self._bar, self._task, self._worst_group_size = bar, task, worst_group_size
 
     def progressed(self, progress: RoundProgress) -> None:
         """Take one applied sum."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from fedfair.cli.points_bar import PointsBar
+from fedfair.cli.points_bar import points_bar
 from fedfair.process.terminal import error_console
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
 from fedfair.report.reproduction.tables import Rows, verdict_counts, worst_groups
@@ -67,7 +67,7 @@ def reproduce(
     for study in STUDIES[data_set]:
         prepared = PreparedStudy(study, study.quick if quick else study.full, data, out)
         points, before = len(prepared.runs.points), prepared.finished()
-        with PointsBar(points, before, error_console, quiet=quiet, title=study.name) as bar:
+        with points_bar(points, before, error_console, quiet=quiet, title=study.name) as bar:
             finished = prepared.run(workers, bar.take, is_over)
         done.append((finished, conclude(finished)))
     title = f"{data_set}: the paper's experiments again ({'quick' if quick else 'full'} size)"

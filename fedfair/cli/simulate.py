@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from fedfair.aggregation.evaluation_file import to_text as evaluation_text
-from fedfair.cli.progress import RoundsBar
+from fedfair.cli.progress import rounds_bar
 from fedfair.cli.simulation_watch import SimulationWatch
 from fedfair.errors import DataError, PlanError
 from fedfair.news.event import LogLevel
@@ -73,7 +73,7 @@ def simulate_command(
 
     seen = SimulationWatch(plan, log, targets, shown=not quiet)
     hidden = quiet or choice.is_json
-    with RoundsBar(seen.rounds, seen.worst_group_size, error_console, quiet=hidden) as bar:
+    with rounds_bar(seen.rounds, seen.worst_group_size, error_console, quiet=hidden) as bar:
         outcome = simulate(
             plan,
             workspace_of(plan_file),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from fedfair.cli.points_bar import PointsBar
+from fedfair.cli.points_bar import points_bar
 from fedfair.errors import FedfairError
 from fedfair.plan.loading import plan_document, workspace_of
 from fedfair.plan.schema import Plan
@@ -109,7 +109,7 @@ def _run(points: Sequence[Point], folder: SweepFolder, engine: Engine, *, quiet:
         finished = f", {there} of them finished before" if there else ""
         _note(f"{len(points)} points{finished}; results in {folder.path}")
     try:
-        with PointsBar(len(points), there, error_console, quiet=quiet) as bar:
+        with points_bar(len(points), there, error_console, quiet=quiet) as bar:
             return run_points(points, folder, engine, bar.take)
     except KeyboardInterrupt:
         done = len(folder.finished(points))
