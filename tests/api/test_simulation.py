@@ -84,7 +84,8 @@ def test_an_evaluation_of_more_records_is_that_of_the_scores(
     features, labels = load_breast_cancer(return_X_y=True)
     chances = outcome.model.scores(features)[np.arange(len(labels)), labels]
     losses = outcome.record_losses(features, labels)
-    np.testing.assert_allclose(losses, -np.log(chances), atol=1e-9)
+    # A GPU adds up 30 products in float32 otherwise for another number of records.
+    np.testing.assert_allclose(losses, -np.log(chances), atol=1e-5)
     risks = outcome.evaluate(features, labels, group_sizes=[0.1, 1.0])
     assert risks.count == len(labels)
     assert risks.mean == pytest.approx(losses.mean())

@@ -117,7 +117,8 @@ def test_a_fine_tuned_model_is_kept_where_the_worst_of_the_validation_records_ga
     model, test = load_model(path), own(run).test
     assert isinstance(test, Dataset)
     losses = -np.log(model.predict_proba(test.features)[np.arange(len(test)), test.labels])
-    assert group_risk(losses, 0.1).worst == pytest.approx(found.worst["test"].after, abs=1e-9)
+    # In float32 on a GPU.
+    assert group_risk(losses, 0.1).worst == pytest.approx(found.worst["test"].after, abs=1e-6)
 
 
 def test_a_model_that_does_not_gain_is_not_kept(run: SavedRun, tmp_path: Path) -> None:
