@@ -230,7 +230,7 @@ class Journal:
             self._long.reached("commit")
         self.rows.history = entry.history
         self._long.reached("committed")
-        self._vectors.drop_unnamed(places)
+        self._vectors.recorded(places)
 
     def keep(self, unfinished: UnfinishedSum) -> None:
         """Replace the record of the sum that is under way; whether it was finished shows the recorded state."""

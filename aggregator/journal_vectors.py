@@ -54,6 +54,7 @@ class JournalVectors:
     def __init__(self, database: JournalDatabase, long: LongVectors) -> None:
         self._database, self._long = database, long
         self._files = VectorFiles(vectors_folder(database.path), REMEDY, reached=long.reached)
+        self._recorded: Mapping[str, Place] = {}
 
     def keep_files(self, vectors: Mapping[str, Vector], known_sha256: Mapping[str, str]) -> dict[str, Place]:
         """Write the long ones of the vectors of an entry as files; return where they are.
@@ -66,10 +67,28 @@ class JournalVectors:
         return {name: self._file(vector, known_sha256.get(name, "")) for name, vector in large.items()}
 
     def replace(self, vectors: Mapping[str, Vector]) -> dict[str, Place]:
-        """Put these in the place of all vectors of the database, within a transaction; return where they are."""
-        self._database.connection.execute("DELETE FROM vector")
-        self._database.connection.execute("DELETE FROM piece")
-        return {name: self._insert(name, vector) for name, vector in vectors.items()}
+        """Put these in the place of all vectors of the database, within a transaction; return where they are.
+
+        One that this process has recorded before, and that is the same, stays where it is.
+        """
+        places: dict[str, Place] = {}
+        # Until `recorded` says that this transaction is over, nothing is known of the database.
+        known, self._recorded = self._recorded, {}
+        for name, vector in vectors.items():
+            dtype, content = vector.dtype.newbyteorder("<").str, np.ascontiguousarray(vector).data.cast("B")
+            places[name] = _vector_sha256(dtype, content)
+            if known.get(name) != places[name]:
+                self._remove(name)
+                self._insert(name, dtype, content)
+        for (name,) in self._database.connection.execute("SELECT name FROM vector").fetchall():
+            if name not in places:
+                self._remove(name)
+        return places
+
+    def recorded(self, places: Mapping[str, Place]) -> None:
+        """Note that a transaction with these vectors is over; files that none of them is in are removed."""
+        self._recorded = places
+        self.drop_unnamed(places)
 
     def drop_unnamed(self, places: Mapping[str, Place]) -> None:
         """Remove every file that no vector is in."""
@@ -81,14 +100,16 @@ class JournalVectors:
         content = np.ascontiguousarray(vector, dtype).data.cast("B")
         return self._files.keep(content, sha256), dtype.str, vector.size
 
-    def _insert(self, name: str, vector: Vector) -> str:
-        row = (name, vector.dtype.newbyteorder("<").str, vector.size)
+    def _remove(self, name: str) -> None:
+        for table in ("vector", "piece"):
+            self._database.connection.execute(f"DELETE FROM {table} WHERE name = ?", (name,))  # noqa: S608 - our own names
+
+    def _insert(self, name: str, dtype: str, content: memoryview) -> None:
+        row = (name, dtype, len(content) // np.dtype(dtype).itemsize)
         self._database.connection.execute("INSERT INTO vector VALUES (?, ?, ?)", row)
-        view = np.ascontiguousarray(vector).data.cast("B")
-        for position in range(0, len(view), PIECE_BYTES):
-            piece = (name, position, view[position : position + PIECE_BYTES])
+        for position in range(0, len(content), PIECE_BYTES):
+            piece = (name, position, content[position : position + PIECE_BYTES])
             self._database.connection.execute("INSERT INTO piece VALUES (?, ?, ?)", piece)
-        return _vector_sha256(row[1], view)
 
     def load(self, name: str, place: Place) -> NDArray[np.floating]:
         """Return a vector of the recorded state; raises StateError where it is damaged."""

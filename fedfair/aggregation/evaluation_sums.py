@@ -9,6 +9,8 @@ nothing about a site.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +28,7 @@ MAX_CLASSES = 64
 """With more classes an evaluation has no confusion matrices."""
 
 
+@lru_cache(maxsize=8)
 def evaluation_layout(
     spec: HistogramSpec, classes: int, sites: int = 0, columns: int = 0, figures: int = 0
 ) -> Header:

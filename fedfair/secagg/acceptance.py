@@ -17,12 +17,11 @@ from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import ConsistencyChecked, Contributing, RoundContext, RoundPhase, SharesRevealed
 from fedfair.secagg.effects import SumAccepted
 from fedfair.secagg.fixedpoint import unpack_signed
-from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import untagged
 from fedfair.secagg.opened_sum import OpenedSum, RoundLayout, decode_sum
 from fedfair.secagg.round_messages import OpenedMessage, RoundStart
 from fedfair.secagg.shape import SumShape
-from fedfair.secagg.sum_check import check_of, tag_of_limbs
+from fedfair.secagg.sum_check import SumCheck, tag_of_limbs
 
 _WHO_LIED = (
     "the aggregator lied, or a site added what does not fit; from the sum nobody can tell which. Nothing was "
@@ -37,12 +36,12 @@ class AwaitedSum:
     Attributes:
         context: the public facts of the round.
         start: the round start.
-        key: K of the round; None where sums are not checked.
+        check: of the round; None where sums are not checked.
     """
 
     context: RoundContext
     start: RoundStart
-    key: Secret | None = field(repr=False)
+    check: SumCheck | None = field(repr=False)
 
     @property
     def shape(self) -> SumShape:
@@ -80,8 +79,8 @@ class AwaitedSum:
 
     def erase(self) -> None:
         """Forget the key; no sum can be accepted any more."""
-        if self.key is not None:
-            self.key.erase()
+        if self.check is not None:
+            self.check.erase()
 
     def _words(
         self, message: OpenedMessage, vector: bytes | bytearray | memoryview
@@ -102,10 +101,10 @@ class AwaitedSum:
         return header, unpack_signed(packed, ring_bits, shape.body_length, in_place=given)
 
     def _check_tag(self, header: NDArray[np.uint64], body: NDArray[np.uint32], survivors: tuple[int, ...]) -> None:
-        if self.key is None:
+        if self.check is None:
             return
         shape = self.shape
-        expected = check_of(self.key, shape).tag_of_sum(untagged(header, shape), body, survivors)
+        expected = self.check.tag_of_sum(untagged(header, shape), body, survivors)
         require(
             tag_of_limbs(header[shape.tag_words]) == expected,
             Check.SUM,

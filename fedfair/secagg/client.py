@@ -42,7 +42,7 @@ from fedfair.secagg.sealing import open_envelope, seal, share_digests, wrap_pair
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shamir import SECRET_BYTES, Randomness, split
 from fedfair.secagg.signing import sign
-from fedfair.secagg.sum_check import Tagging, check_of
+from fedfair.secagg.sum_check import SumCheck, Tagging
 from fedfair.secagg.transcript import digest, u16
 
 
@@ -184,7 +184,7 @@ class RoundContext:
 class Contributing:
     """The round's seeds are derived; the update is being made.
 
-    `check_key` is K of the round, None where sums are not checked; it outlives this phase with what is awaited.
+    `check` is that of the round, None where sums are not checked; it outlives this phase with what is awaited.
     """
 
     context: RoundContext
@@ -193,7 +193,7 @@ class Contributing:
     seeds: Mapping[int, Secret] = field(repr=False)
     sending: Mapping[int, Secret] = field(repr=False)
     receiving: Mapping[int, Secret] = field(repr=False)
-    check_key: Secret | None
+    check: SumCheck | None = field(repr=False)
 
     def upload(
         self,
@@ -224,7 +224,7 @@ class Contributing:
         self._check_unused(computed, history)
         own_seed, rounding_key = Secret(randomness(SECRET_BYTES)), Secret(randomness(32))
         shape = site.shapes[self.start.purpose]
-        tagging = None if self.check_key is None else Tagging(check_of(self.check_key, shape), site.member)
+        tagging = None if self.check is None else Tagging(self.check, site.member)
         vector, vector_hash = masked_vector(
             update, shape, self.code, self._signed(own_seed), rounding_key, site.threads, tagging, encoded, frames
         )

@@ -35,7 +35,7 @@ from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.sealing import open_masks
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shamir import SHARE_BYTES
-from fedfair.secagg.sum_check import CHECK_KEY_BYTES
+from fedfair.secagg.sum_check import CHECK_KEY_BYTES, check_of
 from fedfair.secagg.transcript import DIGEST_BYTES, root_digest
 
 _HEAD_BYTES = 1 + 4 + 8
@@ -162,7 +162,7 @@ def upload_fields(uploaded: Uploaded, awaited: AwaitedSum, request: bytes, messa
     writer.fixed(context.computed).sized(context.settled)
     writer.by_member((peer, key.reveal()) for peer, key in uploaded.receiving.items())
     writer.sized(uploaded.own_share.reveal()).fixed(uploaded.fingerprint)
-    writer.sized(awaited.start.encode()).sized(b"" if awaited.key is None else awaited.key.reveal())
+    writer.sized(awaited.start.encode()).sized(b"" if awaited.check is None else awaited.check.key.reveal())
     writer.fixed(request).sized(message).sized(masks)
     near = context.near
     writer.members(near.peers).number(near.shares, 2).members(near.committee).number(near.votes, 2)
@@ -192,7 +192,7 @@ def read_upload(site: SessionSite, fields: bytes, masks_key: bytes) -> tuple[Upl
     reader.end()
     context = RoundContext(site, mode, colluders, cohort, threshold, *digests, near)
     masks = open_masks(masks_key, context.transcript, sealed)
-    awaited = AwaitedSum(context, start, Secret(key) if key else None)
+    awaited = AwaitedSum(context, start, check_of(Secret(key), site.shapes[start.purpose]) if key else None)
     return Uploaded(context, receiving, own_share, fingerprint, masks), awaited, request, message
 
 

@@ -10,6 +10,7 @@ of a sum beside `OpenedMessage`, which every site checks.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.codec import MessageReader, MessageWriter
@@ -41,6 +42,7 @@ class Kind(enum.IntEnum):
 
 
 Pairs = tuple[tuple[int, bytes], ...]
+_KINDS: Mapping[int, Kind] = {int(kind): kind for kind in Kind}
 
 
 def kind_of(raw: bytes) -> Kind:
@@ -49,16 +51,14 @@ def kind_of(raw: bytes) -> Kind:
     Raises:
         SecaggError: ENCODING: no message of this version, or longer than any.
     """
-    require(len(raw) <= MAX_MESSAGE_BYTES, Check.ENCODING, f"a message of {len(raw)} bytes is longer than any")
-    require(
-        len(raw) >= 2 and raw[0] == VERSION,
-        Check.ENCODING,
-        f"not a message of secure aggregation version {VERSION}",
-    )
-    try:
-        return Kind(raw[1])
-    except ValueError as error:
-        raise SecaggError(Check.ENCODING, f"no message has type {raw[1]}") from error
+    if len(raw) > MAX_MESSAGE_BYTES:
+        raise SecaggError(Check.ENCODING, f"a message of {len(raw)} bytes is longer than any")
+    if len(raw) < 2 or raw[0] != VERSION:
+        raise SecaggError(Check.ENCODING, f"not a message of secure aggregation version {VERSION}")
+    found = _KINDS.get(raw[1])
+    if found is None:
+        raise SecaggError(Check.ENCODING, f"no message has type {raw[1]}")
+    return found
 
 
 def begin(kind: Kind) -> MessageWriter:

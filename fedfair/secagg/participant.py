@@ -250,7 +250,7 @@ class Participant:
         self.drop_out()
         self._phase, self._start, self._sent = contributing, request, {}
         start = contributing.start
-        self._acceptance.renew(AwaitedSum(contributing.context, start, contributing.check_key))
+        self._acceptance.renew(AwaitedSum(contributing.context, start, contributing.check))
         return [Contribute(start.round, start.purpose, start.clips)]
 
     def _wrap(self, raw: bytes, request: bytes) -> list[SiteEffect]:

@@ -14,7 +14,7 @@ from fedfair.secagg.params import threshold
 from fedfair.secagg.round_graph import Neighbourhood, RoundGraph
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import MAX_JUMP, ROUNDS_PER_SESSION, Session
-from fedfair.secagg.sum_check import round_key
+from fedfair.secagg.sum_check import check_of, round_key
 from fedfair.secagg.transcript import RoundSubject, RoundTerms
 
 
@@ -62,7 +62,7 @@ def enter_round(session: Session, raw: bytes, subject: RoundSubject, computed: b
         {peer: session.chains[peer].mask_seed(transcript) for peer in peers},
         {peer: session.chains[peer].envelope_key(transcript, site.member, peer) for peer in peers},
         {peer: session.chains[peer].envelope_key(transcript, peer, site.member) for peer in peers},
-        round_key(session.check_key, transcript) if session.terms.check_sums else None,
+        check_of(round_key(session.check_key, transcript), shape) if session.terms.check_sums else None,
     )
 
 

@@ -45,6 +45,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,21 +79,42 @@ def round_key(session_key: Secret, transcript: bytes) -> Secret:
 class SumCheck:
     """The secret function of one round that every tag is a value of.
 
+    Its numbers are made when a tag is first asked for: one round asks for that of the upload and that of the sum.
+
     Args:
-        key: K; it is only read here, and erasing it is its owner's business.
+        key: K.
         body_length: values in the body.
         header_length: words of the masked header without the tag's own.
+
+    Attributes:
+        key: K.
     """
 
     def __init__(self, key: Secret, body_length: int, header_length: int) -> None:
-        self._key = key
-        blocks = -(-body_length // BLOCK_VALUES)
-        inner = self._numbers("inner", min(body_length, BLOCK_VALUES))
-        # (4, values): quarter q of v_j, the lowest first; its bytes are those of v_j in little-endian order.
-        quarters = inner.view("<u2").reshape(-1, _QUARTERS).T
-        self._inner = np.ascontiguousarray(quarters, np.float64)
-        self._outer = [int(number) for number in self._numbers("blocks", blocks)]
-        self._header = [int(number) for number in self._numbers("header", header_length)]
+        self.key = key
+        self._body_length, self._header_length = body_length, header_length
+
+    def erase(self) -> None:
+        """Forget the key and its numbers; no tag can be computed any more."""
+        self.key.erase()
+        for name in ("_inner", "_outer", "_header"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def _inner(self) -> NDArray[np.float64]:
+        """Return (4, values): quarter q of v_j, lowest first; its bytes are those of v_j, little-endian."""
+        inner = self._numbers("inner", min(self._body_length, BLOCK_VALUES))
+        return np.ascontiguousarray(inner.view("<u2").reshape(-1, _QUARTERS).T, np.float64)
+
+    @cached_property
+    def _outer(self) -> list[int]:
+        blocks: list[int] = self._numbers("blocks", -(-self._body_length // BLOCK_VALUES)).tolist()
+        return blocks
+
+    @cached_property
+    def _header(self) -> list[int]:
+        words: list[int] = self._numbers("header", self._header_length).tolist()
+        return words
 
     def body(self, words: NDArray[np.uint32], first_block: int = 0) -> int:
         """Return the share of consecutive body values in a tag, from 0 to M - 1.
@@ -129,7 +151,7 @@ class SumCheck:
 
     def pad(self, member: int) -> int:
         """Return r_k of a member, by its roster index."""
-        raw = derive(self._key, "sum-check/pad", u16(member), length=PAD_BYTES)
+        raw = derive(self.key, "sum-check/pad", u16(member), length=PAD_BYTES)
         pad = int.from_bytes(raw.reveal(), "big") % MODULUS
         raw.erase()
         return pad
@@ -145,7 +167,7 @@ class SumCheck:
         return (self.body(body) + self.header(header) + sum(map(self.pad, survivors))) % MODULUS
 
     def _numbers(self, label: str, count: int) -> NDArray[np.uint64]:
-        key = derive(self._key, f"sum-check/{label}", length=KEY_BYTES)
+        key = derive(self.key, f"sum-check/{label}", length=KEY_BYTES)
         stream = open_stream(key).update(bytes(COEFFICIENT_BYTES * count))
         key.erase()
         return np.frombuffer(stream, "<u8")

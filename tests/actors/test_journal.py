@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from aggregator.journal import Journal, JournalEntry, forget
-from aggregator.journal_vectors import PIECE_BYTES
+from aggregator.journal_vectors import PIECE_BYTES, LongVectors
 from aggregator.run_rows import NEWEST_COSTS
 from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId, SumNumber
@@ -89,6 +89,39 @@ def test_a_newer_entry_replaces_the_older_one_with_all_its_vectors(path: Path) -
     journal.close()
     assert found.training_run.vectors.keys() == {"model"}
     assert found.training_run.vectors["model"].shape == (2,)
+
+
+def test_vectors_that_stay_change_come_and_go_are_those_of_the_last_entry(path: Path) -> None:
+    source, kept = np.random.default_rng(3), {name: np.arange(5.0) + place for place, name in enumerate("abcd")}
+    reached: list[str] = []
+
+    def step(name: str) -> None:
+        reached.append(name)
+        if name == fault:
+            raise OSError("no room")
+
+    fault = ""
+    journal = Journal.open(path, DIGEST, RUN, NOW, LongVectors(reached=step))
+    for number in range(60):
+        names = [name for name in kept if source.random() < 0.7]
+        vectors = {name: kept[name] + float(source.random() < 0.3) for name in names}
+        fault = str(source.choice(["", "", "commit", "committed"]))
+        before = journal.latest()
+        if fault:
+            with pytest.raises(OSError, match="no room"):
+                journal.record(JournalEntry(RunSnapshot({}, dict(vectors)), number))
+        else:
+            journal.record(JournalEntry(RunSnapshot({}, dict(vectors)), number))
+        found = journal.latest()
+        expected = before.training_run.vectors if fault == "commit" and before else vectors
+        if fault == "commit" and before is None:
+            assert found is None
+            continue
+        assert found is not None
+        assert {name: vector.tobytes() for name, vector in found.training_run.vectors.items()} == {
+            name: vector.tobytes() for name, vector in expected.items()
+        }
+    journal.close()
 
 
 def test_a_restart_keeps_the_name_of_the_run_and_never_reuses_a_sum_number(path: Path) -> None:

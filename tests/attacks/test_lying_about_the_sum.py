@@ -244,11 +244,11 @@ def test_the_tags_of_survivors_add_up_to_the_tag_of_their_sum(
     told = wire.server.announcement
     assert told is not None
     message, due = OpenedMessage.decode(told.message), wire.sites[1]._acceptance.due
-    assert due.key is not None
+    assert due.check is not None
     words = np.frombuffer(message.header, "<u8").copy()
     body = unpack_signed(np.frombuffer(told.vector, np.uint8), ring_bits, length)
     numbers = untagged(words, shape).view(np.int64).tolist(), body.view(np.int32).tolist()
-    assert slow_tag(due.key, shape, *numbers, message.survivors) == tag_of_limbs(words[shape.tag_words])
+    assert slow_tag(due.check.key, shape, *numbers, message.survivors) == tag_of_limbs(words[shape.tag_words])
 
 
 def slow_tag(key: Secret, shape: SumShape, header: list[int], body: list[int], survivors: tuple[int, ...]) -> int:

@@ -222,8 +222,8 @@ def test_a_whole_seeded_round_is_byte_for_byte_that_of_the_independent_program()
         assert isinstance(upload, Send)
         assert site.phase is not None
         assert site.phase.context.transcript.hex() == KNOWN["transcript"]
-        assert site._acceptance.due.key is not None
-        assert site._acceptance.due.key.reveal().hex() == KNOWN["round_key"]
+        assert site._acceptance.due.check is not None
+        assert site._acceptance.due.check.key.reveal().hex() == KNOWN["round_key"]
         assert upload.message.hex() == KNOWN["uploads"][str(index)]
         assert bytes(upload.vector).hex() == KNOWN["vectors"][str(index)]
         carry(list(server.receive(index, upload.message, upload.vector)))
