@@ -5,6 +5,9 @@ of them with 9 010 parameters. `--hidden 149867 --collaborators 5` makes 11.2 mi
 run's own result file, from the first sum to the last, without starting the processes. With `--mode both` plain
 and masked runs alternate, so that a busy machine disturbs both alike, and the overhead of masks per round is
 the difference of the medians.
+
+The processor milliseconds a round are the time of a process's threads on the processors, by /proc (Linux). They
+are taken between a fifth and nineteen twentieths of the rounds, without start and end. A site's is the mean.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from machine import report
+from machine import processor_seconds, report
 from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
 
 from fedfair.cli.loopback import Processes, prepare
@@ -43,10 +46,26 @@ def plan(arguments: argparse.Namespace, mode: str) -> dict[str, object]:
     }
 
 
+def processor_milliseconds(processes: Processes, names: tuple[str, ...], rounds: int) -> dict[str, float]:
+    """Wait for the end of the run; return what a round cost the aggregator and, on the average, a site."""
+    began, ended = max(1, rounds // 5), max(2, rounds - rounds // 20)
+    marks: dict[int, dict[str, float]] = {}
+    for line in processes.progress():
+        for mark in (began, ended):
+            if line["round"] == mark and line["purpose"] == "training":
+                marks[mark] = {name: processor_seconds(processes.pid(name)) for name in ("aggregator", *names)}
+    taken = {name: 1e3 * (marks[ended][name] - marks[began][name]) / (ended - began) for name in marks[ended]}
+    return {
+        "aggregator_processor_milliseconds_a_round": taken.pop("aggregator"),
+        "site_processor_milliseconds_a_round": statistics.mean(taken.values()),
+    }
+
+
 def one_run(arguments: argparse.Namespace, mode: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         workspace = prepare(Path(folder), plan(arguments, mode))
         with Processes(workspace) as processes:
+            processors = processor_milliseconds(processes, workspace.collaborators, arguments.rounds)
             processes.wait()
         lines = [json.loads(line) for line in workspace.metrics.read_text().splitlines()]
         sums = [line for line in lines if line["purpose"] == "training"]
@@ -54,6 +73,7 @@ def one_run(arguments: argparse.Namespace, mode: str) -> dict[str, float]:
         timing = json.loads(workspace.result.read_text())["timing"]
         return {
             "rounds_per_second": timing["rounds_per_second"],
+            **processors,
             "median_round_milliseconds": 1e3 * statistics.median(training),
             "least_round_milliseconds": 1e3 * min(training),
             "bytes_up_per_collaborator": statistics.median(

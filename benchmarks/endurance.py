@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from machine import report
+from machine import processor_seconds, report
 
 from fedfair.cli.loopback import Processes, Workspace, prepare
 
@@ -47,8 +46,7 @@ def resident_bytes(process: int) -> int:
 def cpu_seconds(process: int) -> float:
     """Return the CPU time of a process, or 0 where it has ended."""
     with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_seconds(process)
     return 0.0
 
 

@@ -30,7 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from large_floor import floor_seconds
-from machine import report
+from machine import processor_seconds, report
 from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
 
 import fedfair
@@ -102,7 +102,7 @@ def one_run(hidden: list[int], collaborators: int, rounds: int, *, adam: bool) -
                 for progress in processes.progress():
                     if progress["purpose"] == "training":
                         for name, number in numbers.items():
-                            watched[name].spent.append(_processor_seconds(number))
+                            watched[name].spent.append(processor_seconds(number))
                 processes.wait()
             finally:
                 over.set()
@@ -123,11 +123,6 @@ def _high_water(number: int | str) -> int:
     except OSError:  # the process has ended between two looks
         return 0
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
-
-
-def _processor_seconds(number: int) -> float:
-    fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _training_alone(workspace: Workspace) -> Alone:

@@ -1,4 +1,4 @@
-"""What every benchmark says about where and with what it ran."""
+"""Where and with what a benchmark ran, and the processor time of a process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedfair.version import __version__
+
+
+def processor_seconds(process: int) -> float:
+    """Return the time that a process's threads have had on the processors, by /proc (Linux)."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def report(name: str, **figures: object) -> None:
