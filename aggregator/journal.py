@@ -215,8 +215,9 @@ class Journal:
             self._database.wait_for_the_disk()
         self._long.reached("begin the transaction")
         with self._database.transaction() as connection:
-            places = files | self._vectors.replace({name: vectors[name] for name in vectors if name not in files})
-            (sums,) = connection.execute("SELECT sums FROM run").fetchone()
+            sums, recorded = connection.execute("SELECT sums, vectors FROM run").fetchone()
+            short = {name: vectors[name] for name in vectors if name not in files}
+            places = files | self._vectors.replace(short, json.loads(recorded))
             self.rows.add_costs(entry.costs, sums)
             evaluations = self.rows.record_history(entry.history)
             words = (
@@ -230,7 +231,7 @@ class Journal:
             self._long.reached("commit")
         self.rows.history = entry.history
         self._long.reached("committed")
-        self._vectors.recorded(places)
+        self._vectors.drop_unnamed(places)
 
     def keep(self, unfinished: UnfinishedSum) -> None:
         """Replace the record of the sum that is under way; whether it was finished shows the recorded state."""

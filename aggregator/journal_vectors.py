@@ -54,7 +54,6 @@ class JournalVectors:
     def __init__(self, database: JournalDatabase, long: LongVectors) -> None:
         self._database, self._long = database, long
         self._files = VectorFiles(vectors_folder(database.path), REMEDY, reached=long.reached)
-        self._recorded: Mapping[str, Place] = {}
 
     def keep_files(self, vectors: Mapping[str, Vector], known_sha256: Mapping[str, str]) -> dict[str, Place]:
         """Write the long ones of the vectors of an entry as files; return where they are.
@@ -66,29 +65,23 @@ class JournalVectors:
         large = {name: vector for name, vector in vectors.items() if vector.nbytes > self._long.large_bytes}
         return {name: self._file(vector, known_sha256.get(name, "")) for name, vector in large.items()}
 
-    def replace(self, vectors: Mapping[str, Vector]) -> dict[str, Place]:
+    def replace(self, vectors: Mapping[str, Vector], recorded: Mapping[str, Place]) -> dict[str, Place]:
         """Put these in the place of all vectors of the database, within a transaction; return where they are.
 
-        One that this process has recorded before, and that is the same, stays where it is.
+        Args:
+            vectors: by name.
+            recorded: where the vectors are that the database has; one that is the same stays as it is.
         """
         places: dict[str, Place] = {}
-        # Until `recorded` says that this transaction is over, nothing is known of the database.
-        known, self._recorded = self._recorded, {}
         for name, vector in vectors.items():
             dtype, content = vector.dtype.newbyteorder("<").str, np.ascontiguousarray(vector).data.cast("B")
             places[name] = _vector_sha256(dtype, content)
-            if known.get(name) != places[name]:
+            if recorded.get(name) != places[name]:
                 self._remove(name)
                 self._insert(name, dtype, content)
-        for (name,) in self._database.connection.execute("SELECT name FROM vector").fetchall():
-            if name not in places:
-                self._remove(name)
+        for name in recorded.keys() - places.keys():
+            self._remove(name)
         return places
-
-    def recorded(self, places: Mapping[str, Place]) -> None:
-        """Note that a transaction with these vectors is over; files that none of them is in are removed."""
-        self._recorded = places
-        self.drop_unnamed(places)
 
     def drop_unnamed(self, places: Mapping[str, Place]) -> None:
         """Remove every file that no vector is in."""

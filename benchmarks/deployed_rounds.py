@@ -23,6 +23,8 @@ from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
 
 from fedfair.cli.loopback import Processes, prepare
 
+LEAST_ROUNDS = 20
+
 
 def plan(arguments: argparse.Namespace, mode: str) -> dict[str, object]:
     names = [f"site-{number}" for number in range(1, arguments.collaborators + 1)]
@@ -48,12 +50,12 @@ def plan(arguments: argparse.Namespace, mode: str) -> dict[str, object]:
 
 def processor_milliseconds(processes: Processes, names: tuple[str, ...], rounds: int) -> dict[str, float]:
     """Wait for the end of the run; return what a round cost the aggregator and, on the average, a site."""
-    began, ended = max(1, rounds // 5), max(2, rounds - rounds // 20)
     marks: dict[int, dict[str, float]] = {}
     for line in processes.progress():
-        for mark in (began, ended):
-            if line["round"] == mark and line["purpose"] == "training":
-                marks[mark] = {name: processor_seconds(processes.pid(name)) for name in ("aggregator", *names)}
+        number = int(str(line["round"]))
+        if line["purpose"] == "training" and 0.2 * rounds <= number <= 0.95 * rounds:
+            marks[number] = {name: processor_seconds(processes.pid(name)) for name in ("aggregator", *names)}
+    began, ended = min(marks), max(marks)
     taken = {name: 1e3 * (marks[ended][name] - marks[began][name]) / (ended - began) for name in marks[ended]}
     return {
         "aggregator_processor_milliseconds_a_round": taken.pop("aggregator"),
@@ -97,6 +99,8 @@ if __name__ == "__main__":
     parser.add_argument("--hidden", type=int, default=120)
     parser.add_argument("--mode", choices=("malicious", "semi-honest", "off", "both"), default="malicious")
     arguments = parser.parse_args()
+    if arguments.rounds < LEAST_ROUNDS:
+        parser.error(f"--rounds must be at least {LEAST_ROUNDS}: the first fifth and the end are not measured")
     modes = ("off", "malicious") if arguments.mode == "both" else (arguments.mode,)
     found: dict[str, list[dict[str, float]]] = {mode: [] for mode in modes}
     for _ in range(arguments.runs):

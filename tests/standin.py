@@ -12,11 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+if torch.cuda.is_available():
+    # PyTorch has one accelerator in a process: beside this one, no backward pass works on a GPU.
+    pytest.skip("a GPU is here: test_cuda.py asks it", allow_module_level=True)
 
 NAME = "standin"
 _setup_privateuseone_for_python_backend(NAME)

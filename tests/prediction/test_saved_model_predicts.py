@@ -19,6 +19,7 @@ from fedfair.tables.sources.acs_employment import FEATURES, MAX_CODES
 from fedfair.tables.text_file import read_table
 from tests import plans
 from tests.prediction.saved_runs import HOSPITALS, SavedRun, heart_values, saved_run
+from tests.rounding import rounding
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +62,7 @@ def test_a_built_in_data_set_is_predicted_from_a_frame_and_from_an_array_alike(c
     assert np.array_equal(model.predict_proba(frame), found)
     assert np.array_equal(model.predict_proba(frame.iloc[:, ::-1]), found)
     losses = -np.log(found[np.arange(len(test)), test.labels])
-    # In float32 on a GPU.
-    assert losses == pytest.approx(cancer.losses("clinic-a", "test"), abs=1e-6)
+    assert losses == pytest.approx(cancer.losses("clinic-a", "test"), abs=rounding(1e-9))
     assert model.classes == ("malignant", "benign")
     assert set(model.predict(test.features)) == {"malignant", "benign"}
 

@@ -35,13 +35,7 @@ from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import Batch, LocalSteps, loss_function
 from fedfair.training.loss_weightings.fedavg import equal_coefficients
 from fedfair.training.models import linear
-from tests import plans
-
-if torch.cuda.is_available():
-    # A process of PyTorch has one accelerator: beside a stand-in, no backward pass works on a GPU.
-    pytest.skip("a GPU is here: test_cuda.py asks it", allow_module_level=True)
-
-from tests import standin  # it registers the stand-in
+from tests import plans, standin
 
 torch.set_num_threads(1)
 
