@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, dataclass_transform
 
 from fedfair.aggregation.requests import SumRequest
 from fedfair.results.document import Json
@@ -63,32 +63,34 @@ class StatusUpdate(Protocol):
         """Return the status after it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True)
 class News:
-    """One kind of news; its fields are the values of the JSON log.
+    """One kind of news: every subclass is a frozen dataclass, and its fields are the values of the JSON log.
 
     Attributes:
-        level: how much it matters.
+        level: how much it matters; INFO where a kind does not state it.
         text: its sentence, with the names of its fields in braces; a kind that needs more overrides `sentence`.
         refusal: what it refuses, as the metrics count refusals; empty where it refuses nothing.
         is_notice: whether the status counts it, and trackers have it.
         is_noted: whether its sentence is among the recent notes of the status.
     """
 
-    level: ClassVar[LogLevel]
+    level: ClassVar[LogLevel] = LogLevel.INFO
     text: ClassVar[str] = ""
     refusal: ClassVar[str] = ""
     is_notice: ClassVar[bool] = True
     is_noted: ClassVar[bool] = True
 
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
     @property
     def sentence(self) -> str:
         """What the operator reads."""
-        return self.text.format_map({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+        return self.text.format_map(vars(self))
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status with what this kind tells beyond its sentence."""
-        del now
         return status
 
     def updated(self, status: RunStatus, now: datetime) -> RunStatus:
@@ -107,7 +109,7 @@ class News:
 
     def fields(self) -> Mapping[str, Json]:
         """Return the values of the JSON log."""
-        return {field.name: json_value(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {name: json_value(value) for name, value in vars(self).items()}
 
     def logged(self) -> LoggedEvent:
         """Return this news as an event for programs."""
@@ -139,11 +141,7 @@ def json_value(value: object) -> Json:  # noqa: PLR0911 - one case per kind
             return {str(json_value(key)): json_value(inner) for key, inner in value.items()}
         case SumRequest():
             # Its shapes are the plan's.
-            return {
-                "purpose": value.purpose.value,
-                "round": int(value.round),
-                "attempt": value.attempt,
-            }
+            return {"purpose": value.purpose.value, "round": int(value.round), "attempt": value.attempt}
         case tuple() | list() | set() | frozenset():
             return [json_value(inner) for inner in value]
         case _ if dataclasses.is_dataclass(value):

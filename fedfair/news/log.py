@@ -31,10 +31,7 @@ class LogFormat(enum.Enum):
     JSON = "json"
 
 
-LogFormatOption = Annotated[
-    LogFormat,
-    typer.Option("--log-format", help="Log format: text or JSON lines."),
-]
+LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="Log format: text or JSON lines.")]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Minimum level to log.")]
 
 

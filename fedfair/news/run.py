@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -15,15 +15,12 @@ from fedfair.rounds.events import Waiting
 from fedfair.watching.run_status import RunStatus, WatchedState
 
 
-@dataclass(frozen=True, slots=True)
 class ProtectionStated(News):
     """The aggregator starts under a plan whose sums are masked, or in the clear.
 
     Attributes:
         guarantee: what the plan's sums keep from whom; empty where they are in the clear.
     """
-
-    level = LogLevel.INFO
 
     guarantee: str
 
@@ -33,7 +30,6 @@ class ProtectionStated(News):
         return f"secure aggregation: {self.guarantee}" if self.guarantee else IN_THE_CLEAR
 
 
-@dataclass(frozen=True, slots=True)
 class IdentityWarned(News):
     """A certificate or a list of revoked ones is good, but not for long.
 
@@ -47,7 +43,6 @@ class IdentityWarned(News):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class EarlierRunKept(News):
     """The files of a finished run, whose plan was extended, were set aside for the run that goes on from it.
 
@@ -55,13 +50,11 @@ class EarlierRunKept(News):
         folder: where they are now.
     """
 
-    level = LogLevel.INFO
     text = "the run goes on from a finished one, whose files are in {folder} now"
 
     folder: Path
 
 
-@dataclass(frozen=True, slots=True)
 class RunContinued(News):
     """An earlier process has begun this run, and its journal is there.
 
@@ -70,23 +63,16 @@ class RunContinued(News):
         rounds_done: training rounds that the journal holds.
     """
 
-    level = LogLevel.INFO
+    text = "continuing run {run_id:.8} after round {rounds_done}, as recorded in the journal"
 
     run_id: str
     rounds_done: RoundNumber
 
-    @property
-    def sentence(self) -> str:
-        """What the operator reads."""
-        return f"continuing run {self.run_id[:8]} after round {self.rounds_done}, as recorded in the journal"
-
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return replace(status, run_id=self.run_id, rounds_done=int(self.rounds_done))
 
 
-@dataclass(frozen=True, slots=True)
 class PortOpened(News):
     """Connections are accepted.
 
@@ -94,8 +80,6 @@ class PortOpened(News):
         port: the TCP port.
         collaborators: who may connect, in the plan's order.
     """
-
-    level = LogLevel.INFO
 
     port: int
     collaborators: tuple[str, ...]
@@ -106,7 +90,6 @@ class PortOpened(News):
         return f"listening on port {self.port} for {', '.join(self.collaborators)}"
 
 
-@dataclass(frozen=True, slots=True)
 class StatusServed(News):
     """The status of the run can be read.
 
@@ -114,13 +97,11 @@ class StatusServed(News):
         address: its URL.
     """
 
-    level = LogLevel.INFO
     text = "the status of the run is at {address}"
 
     address: str
 
 
-@dataclass(frozen=True, slots=True)
 class EntryRefused(News):
     """Somebody was not let in.
 
@@ -137,7 +118,6 @@ class EntryRefused(News):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class InvitationDeclined(News):
     """A collaborator does not come.
 
@@ -153,13 +133,11 @@ class InvitationDeclined(News):
     who: ParticipantId
     reason: str
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return replace(status, withdrawn={**status.withdrawn, self.who: self.reason})
 
 
-@dataclass(frozen=True, slots=True)
 class StreamOpened(News):
     """A collaborator connected.
 
@@ -167,8 +145,6 @@ class StreamOpened(News):
         who: its name.
         replaces: whether an older stream of the same collaborator makes way.
     """
-
-    level = LogLevel.INFO
 
     who: ParticipantId
     replaces: bool
@@ -181,14 +157,12 @@ class StreamOpened(News):
         again = "said again and again, it means that two machines use its identity"
         return f"{self.who} returned on a new stream in place of its older one; {again}"
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         left = {name: why for name, why in status.withdrawn.items() if name != self.who}
         return replace(status, withdrawn=left)
 
 
-@dataclass(frozen=True, slots=True)
 class StreamEnded(News):
     """A collaborator is no longer connected.
 
@@ -196,13 +170,11 @@ class StreamEnded(News):
         who: its name.
     """
 
-    level = LogLevel.INFO
     text = "{who} disconnected"
 
     who: ParticipantId
 
 
-@dataclass(frozen=True, slots=True)
 class SitesAwaited(News):
     """The run waits for collaborators.
 
@@ -211,8 +183,6 @@ class SitesAwaited(News):
         until: when the first deadline passes, with a time zone.
         told_at: when this is said, with a time zone.
     """
-
-    level = LogLevel.INFO
 
     facts: Waiting
     until: datetime
@@ -223,13 +193,11 @@ class SitesAwaited(News):
         """What the operator reads."""
         return waiting_words(self.facts, self.until, self.told_at)
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return replace(status, waiting_words=self.sentence, awaited_until=self.until)
 
 
-@dataclass(frozen=True, slots=True)
 class SentAway(News):
     """A collaborator is disconnected by this side.
 
@@ -246,7 +214,6 @@ class SentAway(News):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class SiteWithdrew(News):
     """A collaborator leaves for good.
 
@@ -264,13 +231,11 @@ class SiteWithdrew(News):
     rounds_done: int
     reason: str
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return replace(status, withdrawn={**status.withdrawn, self.who: self.reason})
 
 
-@dataclass(frozen=True, slots=True)
 class StopBegun(News):
     """The operator asked for an orderly end.
 
@@ -278,18 +243,15 @@ class StopBegun(News):
         signal_name: of the signal.
     """
 
-    level = LogLevel.INFO
     text = "{signal_name}: telling the collaborators and recording the run; once more to stop at once"
 
     signal_name: str
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return replace(status, state=WatchedState.STOPPING)
 
 
-@dataclass(frozen=True, slots=True)
 class AbsentSitesAwaited(News):
     """The run is over, and collaborators that are away do not know it.
 
@@ -297,8 +259,6 @@ class AbsentSitesAwaited(News):
         seconds: how long this side continues to listen.
         names: who is away.
     """
-
-    level = LogLevel.INFO
 
     seconds: float
     names: tuple[str, ...]
@@ -311,7 +271,6 @@ class AbsentSitesAwaited(News):
         )
 
 
-@dataclass(frozen=True, slots=True)
 class EndMissed(News):
     """A collaborator has heard that the run is over, and its own copy lacks the last sums.
 
@@ -328,7 +287,6 @@ class EndMissed(News):
     participant: ParticipantId
 
 
-@dataclass(frozen=True, slots=True)
 class OlderTrustKept(News):
     """A newer revocation list cannot be relied upon.
 
@@ -342,7 +300,6 @@ class OlderTrustKept(News):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class RevocationListChanged(News):
     """Another revocation list is in force from now on, and connected sites are sent it.
 
@@ -351,14 +308,12 @@ class RevocationListChanged(News):
         revoked: how many certificates are on it.
     """
 
-    level = LogLevel.INFO
     text = "revocation list {number} is in force, with {revoked} certificate(s); connected sites are sent it"
 
     number: int
     revoked: int
 
 
-@dataclass(frozen=True, slots=True)
 class CertificateEnding(News):
     """A certificate or the revocation list ends in 30, 7 or 1 days, or has ended; each is told once.
 
@@ -372,7 +327,6 @@ class CertificateEnding(News):
     ending: Expiry
 
 
-@dataclass(frozen=True, slots=True)
 class CertificateRenewed(News):
     """New connections are shown a renewed certificate of the aggregator from now on.
 
@@ -380,18 +334,15 @@ class CertificateRenewed(News):
         until: its end, with a time zone.
     """
 
-    level = LogLevel.INFO
     text = "new connections are shown the renewed certificate, good until {until:%Y-%m-%d %H:%M} UTC"
 
     until: datetime
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return replace(status, certificate_ends=self.until)
 
 
-@dataclass(frozen=True, slots=True)
 class CertificateUnusable(News):
     """The aggregator's certificate on the disk is another one and cannot be used; the present one stays.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from fedfair.watching.run_status import (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class RunJoined(News):
     """The aggregator has let this site in.
 
@@ -36,16 +35,11 @@ class RunJoined(News):
         rounds_total: training rounds of the plan.
     """
 
-    level = LogLevel.INFO
+    text = "connected; run {run_id:.8} stands at round {rounds_done} of {rounds_total}"
 
     run_id: str
     rounds_done: int
     rounds_total: int
-
-    @property
-    def sentence(self) -> str:
-        """What the operator reads."""
-        return f"connected; run {self.run_id[:8]} stands at round {self.rounds_done} of {self.rounds_total}"
 
     def change(self, status: RunStatus, now: datetime) -> RunStatus:
         """Return the status after it."""
@@ -62,7 +56,6 @@ class RunJoined(News):
         return attended(joined, (AGGREGATOR,), (), now)
 
 
-@dataclass(frozen=True, slots=True)
 class SiteStatusServed(News):
     """The status of this site can be read.
 
@@ -70,13 +63,11 @@ class SiteStatusServed(News):
         address: its URL.
     """
 
-    level = LogLevel.INFO
     text = "the status of this site is at {address}"
 
     address: str
 
 
-@dataclass(frozen=True, slots=True)
 class RetryPlanned(News):
     """There is no stream to the aggregator.
 
@@ -107,7 +98,6 @@ class RetryPlanned(News):
         return replace(away, waiting_words=self.sentence, awaited_until=self.until)
 
 
-@dataclass(frozen=True, slots=True)
 class SumDeclined(News):
     """This site adds nothing to a sum, and says so.
 
@@ -127,13 +117,11 @@ class SumDeclined(News):
         what = "the session" if self.sum is None else f"the {self.sum[0].value} sum of round {self.sum[1]}"
         return f"takes no part in {what}: {self.reason}"
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return counted(status, "refusals", "session" if self.sum is None else self.sum[0].value)
 
 
-@dataclass(frozen=True, slots=True)
 class ValuesOmitted(News):
     """Values of this site's contribution could not be summed and were replaced.
 
@@ -147,7 +135,6 @@ class ValuesOmitted(News):
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
 class EvaluationDone(News):
     """The aggregator has counted this site's part of an evaluation.
 
@@ -156,14 +143,12 @@ class EvaluationDone(News):
         rounds_total: training rounds of the plan.
     """
 
-    level = LogLevel.INFO
     text = "round {round} of {rounds_total} evaluated"
 
     round: RoundNumber
     rounds_total: int
 
 
-@dataclass(frozen=True, slots=True)
 class PrivacyForecast(News):
     """The cost of the run to this site's privacy budget.
 
@@ -171,13 +156,11 @@ class PrivacyForecast(News):
         line: one line of the forecast.
     """
 
-    level = LogLevel.INFO
     text = "privacy: {line}"
 
     line: str
 
 
-@dataclass(frozen=True, slots=True)
 class RecordsWithheld(News):
     """Records of this site are too few to take part; nobody but this site can see that.
 
@@ -191,7 +174,6 @@ class RecordsWithheld(News):
     words: str
 
 
-@dataclass(frozen=True, slots=True)
 class RecordsChanged(News):
     """This site's records are not those of its last start; a run that continues goes on with them all the same.
 
@@ -205,7 +187,6 @@ class RecordsChanged(News):
     words: str
 
 
-@dataclass(frozen=True, slots=True)
 class SummaryUnwritten(News):
     """The summary of this site's data cannot be kept.
 
@@ -221,7 +202,6 @@ class SummaryUnwritten(News):
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
 class LeavingBegun(News):
     """The operator asked for an orderly end.
 
@@ -229,18 +209,15 @@ class LeavingBegun(News):
         signal_name: of the signal.
     """
 
-    level = LogLevel.INFO
     text = "{signal_name}: leaving the federation; once more to stop at once"
 
     signal_name: str
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return replace(status, state=WatchedState.STOPPING)
 
 
-@dataclass(frozen=True, slots=True)
 class PlanRefused(News):
     """This site does not take part in the plan.
 
@@ -258,7 +235,6 @@ class PlanRefused(News):
         return " ".join(self.reason.split())
 
 
-@dataclass(frozen=True, slots=True)
 class AggregatorUntold(News):
     """The aggregator does not know that this site does not come.
 
@@ -272,7 +248,6 @@ class AggregatorUntold(News):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class OwnRecordsEvaluated(News):
     """How this site's own records fare under the global model; it stays at this site.
 
@@ -280,7 +255,6 @@ class OwnRecordsEvaluated(News):
         figures: of the evaluation, beside everybody's.
     """
 
-    level = LogLevel.INFO
     is_noted = False
 
     figures: SiteFigures
@@ -292,9 +266,8 @@ class OwnRecordsEvaluated(News):
             f"round {self.figures.round}: this site has no records to evaluate"
         )
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         if self.figures.is_returned:
             # The evaluation of this model is among those on the way.
             return status
@@ -305,7 +278,6 @@ class OwnRecordsEvaluated(News):
         return evaluated(status, PooledEvaluation(int(self.figures.round), pooled))
 
 
-@dataclass(frozen=True, slots=True)
 class RunFileUnwritten(News):
     """A file of this site's own copy of the run cannot be written; the run goes on.
 
@@ -324,7 +296,6 @@ class RunFileUnwritten(News):
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
 class StateUnread(News):
     """This site's kept copy of the run gives no state, so the site takes the run from the others.
 
@@ -343,7 +314,6 @@ class StateUnread(News):
     fault: str
 
 
-@dataclass(frozen=True, slots=True)
 class ModelReturned(News):
     """The run has ended, and this site knows its model.
 
@@ -351,13 +321,11 @@ class ModelReturned(News):
         words: which of the run's models it is.
     """
 
-    level = LogLevel.INFO
     text = "the run returned {words}"
 
     words: str
 
 
-@dataclass(frozen=True, slots=True)
 class LastSumsMissed(News):
     """The run has ended, and this site was away or too slow for its last sums.
 
@@ -374,7 +342,6 @@ class LastSumsMissed(News):
     rounds_done: int
 
 
-@dataclass(frozen=True, slots=True)
 class ReconnectionBegun(News):
     """This site ends its stream and opens another one at once.
 
@@ -382,13 +349,11 @@ class ReconnectionBegun(News):
         reason: why.
     """
 
-    level = LogLevel.INFO
     text = "reconnecting: {reason}"
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class SurveyCompared(News):
     """This site's columns were held against everybody else's.
 
@@ -397,8 +362,6 @@ class SurveyCompared(News):
         columns: columns that were compared.
         faults: how many of them are probably wrong here.
     """
-
-    level = LogLevel.INFO
 
     members: int
     columns: int
@@ -411,7 +374,6 @@ class SurveyCompared(News):
         return f"survey of {self.members} sites: {self.columns} columns compared with everybody else's, {found}"
 
 
-@dataclass(frozen=True, slots=True)
 class SurveyFaultFound(News):
     """A column of this site is probably wrong; it stays at this site.
 
@@ -425,7 +387,6 @@ class SurveyFaultFound(News):
     fault: SurveyFault
 
 
-@dataclass(frozen=True, slots=True)
 class SiteCertificateEnding(News):
     """A certificate or the revocation list ends in 30, 7 or 1 days, or has ended; each is told once.
 
@@ -439,7 +400,6 @@ class SiteCertificateEnding(News):
     ending: Expiry
 
 
-@dataclass(frozen=True, slots=True)
 class SiteCertificateUnusable(News):
     """This site's certificate on the disk is another one and cannot be used; the present one stays.
 
@@ -453,7 +413,6 @@ class SiteCertificateUnusable(News):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class SiteCertificateRenewed(News):
     """This site's certificate on the disk is a renewed one; the next stream shows it.
 
@@ -461,18 +420,15 @@ class SiteCertificateRenewed(News):
         until: its end, with a time zone.
     """
 
-    level = LogLevel.INFO
     text = "a renewed certificate is here, good until {until:%Y-%m-%d %H:%M} UTC"
 
     until: datetime
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return replace(status, certificate_ends=self.until)
 
 
-@dataclass(frozen=True, slots=True)
 class RevocationListTaken(News):
     """The aggregator carried a newer list of the authority, and it is installed.
 
@@ -481,14 +437,12 @@ class RevocationListTaken(News):
         revoked: how many certificates are on it.
     """
 
-    level = LogLevel.INFO
     text = "revocation list {number} of the authority was taken over; it has {revoked} certificate(s)"
 
     number: int
     revoked: int
 
 
-@dataclass(frozen=True, slots=True)
 class RevocationListRefused(News):
     """The aggregator carried a list that is not taken.
 
@@ -502,7 +456,6 @@ class RevocationListRefused(News):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class RevocationListUnwritten(News):
     """The aggregator carried a newer list, which counts for this stream but cannot be kept.
 

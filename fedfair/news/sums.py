@@ -29,7 +29,6 @@ from fedfair.watching.run_status import (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class SumApplied(News):
     """A sum was opened and applied.
 
@@ -62,7 +61,6 @@ class SumApplied(News):
         return status
 
 
-@dataclass(frozen=True, slots=True)
 class RoundEvaluated(News):
     """A model was evaluated.
 
@@ -74,7 +72,6 @@ class RoundEvaluated(News):
         evaluation: the figures, over all sites together.
     """
 
-    level = LogLevel.INFO
     is_notice = is_noted = False
 
     round: int
@@ -120,9 +117,8 @@ class RoundEvaluated(News):
         }
         return {name: json_value(value) for name, value in values.items()}
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         splits = {
             name: PooledFigures(split.mean, self.worst(split), split.accuracy)
             for name, split in self.evaluation.splits.items()
@@ -167,7 +163,6 @@ class SumMeasured:
         return answered(status, dict(pace.answers.items()), pace.median, pace.left_behind)
 
 
-@dataclass(frozen=True, slots=True)
 class AnswerUnawaited(News):
     """A sum continues without a collaborator.
 
@@ -186,13 +181,11 @@ class AnswerUnawaited(News):
     round: RoundNumber
     reason: str
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return counted(status, "unawaited_answers", self.purpose.value)
 
 
-@dataclass(frozen=True, slots=True)
 class SiteLeftBehind(News):
     """A sum goes on without a connected collaborator that has not answered; it is asked again later.
 
@@ -224,7 +217,6 @@ class SiteLeftBehind(News):
         return left_behind(status, self.who, now)
 
 
-@dataclass(frozen=True, slots=True)
 class SiteCaughtUp(News):
     """A collaborator that was left behind has answered, too late for that sum.
 
@@ -233,8 +225,6 @@ class SiteCaughtUp(News):
         seconds: what it took.
         median_seconds: what the sites took, by the last answer of each; None where nobody was timed.
     """
-
-    level = LogLevel.INFO
 
     who: ParticipantId
     seconds: float
@@ -246,13 +236,11 @@ class SiteCaughtUp(News):
         taken = _seconds(self.seconds, self.median_seconds)
         return f"{self.who} has answered after {taken}, too late for that sum"
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return answered(status, {self.who: self.seconds}, self.median_seconds)
 
 
-@dataclass(frozen=True, slots=True)
 class LieSuspected(News):
     """A collaborator's messages contradict those of others.
 
@@ -268,7 +256,6 @@ class LieSuspected(News):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class AttemptLost(News):
     """An attempt at a sum has no total.
 
@@ -287,13 +274,11 @@ class AttemptLost(News):
     attempt: int
     reason: str
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
         """Return the status after it."""
-        del now
         return counted(status, "lost_sums", self.purpose.value)
 
 
-@dataclass(frozen=True, slots=True)
 class EvaluationOmitted(News):
     """The run continues without an evaluation.
 
@@ -309,7 +294,6 @@ class EvaluationOmitted(News):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class JournalBehind(News):
     """Collaborators say that they know more rounds than the journal.
 
@@ -333,7 +317,6 @@ class JournalBehind(News):
         return f"sites report rounds beyond the journal: {said}; {belief}"
 
 
-@dataclass(frozen=True, slots=True)
 class ChangesClipped(News):
     """Changes of the model were larger than the clip, for the first time since a sum without any.
 
@@ -354,7 +337,6 @@ class ChangesClipped(News):
     clip: float
 
 
-@dataclass(frozen=True, slots=True)
 class ValuesReplaced(News):
     """Values could not be summed, for the first time since a sum without any.
 

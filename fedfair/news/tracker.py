@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fedfair.news.event import LogLevel, News
 
 
-@dataclass(frozen=True, slots=True)
 class TrackerFailed(News):
     """A tracker cannot write; the run goes on without it, and it is tried again.
 
