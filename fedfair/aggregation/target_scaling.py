@@ -14,12 +14,15 @@ only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.feature_moments import unit_of, units_of
+from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import HuberLoss, Loss, PinballLoss, SquaredLoss, greatest_loss, predicts_number
@@ -98,3 +101,10 @@ def of_features(loss: Loss, scaling: FeatureScaling) -> FeatureScaling:
     if not predicts_number(loss):
         return scaling
     return replace(scaling, mean=scaling.mean[:-1], scale=scaling.scale[:-1])
+
+
+def scaler_of(
+    loss: Loss, numeric: tuple[int, ...], scaling: FeatureScaling | None
+) -> Callable[[NDArray[np.floating]], NDArray[np.floating]] | None:
+    """Return what scales the numeric columns of features; None without a scaling."""
+    return None if scaling is None else partial(scale_columns, numeric=numeric, scaling=of_features(loss, scaling))

@@ -31,16 +31,27 @@ from fedfair.training.client import TrainingClient
 
 
 @dataclass(frozen=True, slots=True)
-class LocalChanges:
-    """The changes by the local steps of several collaborators, in the order in which they were asked for.
+class AskedSteps:
+    """The local steps that an algorithm asks for.
 
     Attributes:
-        models: array (members, d) in the layout's width: change of every parameter.
-        thresholds: float64 array (members,): change of the threshold, in units of the loss.
+        round: decides the batches.
+        members: who is asked, by number; None asks everybody. All of them must have training records.
+        steps: only the first so many local steps, at least 1; None makes all of them.
+        record_weights: for each member an array (its training records,): by how much each record's
+            coefficient is multiplied; None multiplies by nothing.
     """
 
-    models: NDArray[np.floating] = field(repr=False)
-    thresholds: NDArray[np.float64] = field(repr=False)
+    round: RoundNumber
+    members: Sequence[int] | None = None
+    steps: int | None = None
+    record_weights: Sequence[NDArray[np.floating]] | None = field(default=None, repr=False)
+
+    def of(self, own: range, members: NDArray[np.int64], first: int = 0) -> tuple[list[int], AskedSteps]:
+        """Return the places in `members` of those in a range, and what is asked of them, numbered from `first`."""
+        places = np.flatnonzero((members >= own.start) & (members < own.stop)).tolist()
+        weights = None if self.record_weights is None else [self.record_weights[place] for place in places]
+        return places, replace(self, members=(members[places] - first).tolist(), record_weights=weights)
 
 
 class Clients(Protocol):
@@ -79,27 +90,8 @@ class Clients(Protocol):
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale everybody's features."""
 
-    def changes(
-        self,
-        model: GlobalModel,
-        number: RoundNumber,
-        *,
-        members: Sequence[int] | None = None,
-        thresholds: NDArray[np.float64] | None = None,
-        steps: int | None = None,
-        record_weights: Sequence[NDArray[np.floating]] | None = None,
-    ) -> LocalChanges:
-        """Return what a round's local steps change at each member; everybody starts from `model`.
-
-        Args:
-            model: what is broadcast.
-            number: the round, which decides the batches.
-            members: who is asked, by number; None asks everybody. All of them must have training records.
-            thresholds: float64 array (members,): the threshold that each starts from; None takes the model's.
-            steps: only the first so many local steps, at least 1; None makes all of them.
-            record_weights: for each member an array (its training records,): by how much each record's
-                coefficient is multiplied; None multiplies by nothing.
-        """
+    def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
+        """Return by how much local steps change the model at each member: array (members, d) in its width."""
 
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
         """Return the losses of the model at each collaborator, for those of the splits that have records."""
@@ -144,24 +136,10 @@ class LoopClients:
         noised: DistributedDp | None = None,
         memories: Mapping[ParticipantId, SiteMemory] | None = None,
     ) -> None:
-        self._noised, self._memories = noised, memories
-        self._tasks = tuple(tasks.values())
-        self._names = tuple(tasks)
-
-    @property
-    def names(self) -> tuple[ParticipantId, ...]:
-        """Return who they are."""
-        return self._names
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many training records each has."""
-        return np.array([task.training_records for task in self._tasks])
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Return what each weighs in a round."""
-        return np.array([task.training_weight for task in self._tasks], np.float64)
+        self._noised, self.memory = noised, memories
+        self._tasks, self.names = tuple(tasks.values()), tuple(tasks)
+        self.counts = np.array([task.training_records for task in self._tasks])
+        self.weights = np.array([task.training_weight for task in self._tasks], np.float64)
 
     @property
     def loss_unit(self) -> float:
@@ -172,15 +150,6 @@ class LoopClients:
     def last_losses(self) -> list[SiteLosses]:
         """Return what the last evaluation found at each collaborator."""
         return [task.records.last_losses for task in self._tasks]
-
-    @property
-    def memory(self) -> Mapping[ParticipantId, SiteMemory] | None:
-        """Return what everybody keeps of earlier rounds; None where the plan needs nothing of the kind."""
-        return self._memories
-
-    def restore(self, memory: Mapping[ParticipantId, SiteMemory] | None) -> None:
-        """Keep what `memory` was when it was copied."""
-        self._memories = memory
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody, of bytes as they would have travelled; see `Clients.totals`."""
@@ -203,13 +172,13 @@ class LoopClients:
 
     def _remembered(self, task: TrainingClient, request: SumRequest, model: GlobalModel) -> Remembered:
         """Return what a member's steps need of earlier rounds."""
-        if self._memories is None or not request.purpose.statistic.is_round:
+        if self.memory is None or not request.purpose.statistic.is_round:
             return NOTHING
-        return self._memories[task.participant].correction(request, model, task.training_weight)
+        return self.memory[task.participant].correction(request, model, task.training_weight)
 
     def _note(self, task: TrainingClient, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
-        if self._memories is not None and request.purpose.statistic.is_round:
-            self._memories[task.participant].adding_in_the_clear(request, model, addend)
+        if self.memory is not None and request.purpose.statistic.is_round:
+            self.memory[task.participant].adding_in_the_clear(request, model, addend)
 
     def _clipped_totals(self, request: SumRequest, model: GlobalModel, clip: float) -> Totals:
         """Return a training sum of what the encoding of a masked one would let through, and the sizes it tells."""
@@ -235,30 +204,18 @@ class LoopClients:
         for task in self._tasks:
             task.apply_scaling(scaling)
 
-    def changes(
-        self,
-        model: GlobalModel,
-        number: RoundNumber,
-        *,
-        members: Sequence[int] | None = None,
-        thresholds: NDArray[np.float64] | None = None,
-        steps: int | None = None,
-        record_weights: Sequence[NDArray[np.floating]] | None = None,
-    ) -> LocalChanges:
-        """Return what a round's local steps change at each member; see `Clients.changes`."""
-        asked = range(len(self._tasks)) if members is None else members
-        models = np.empty((len(asked), len(model.vector)), model.vector.dtype)
-        moved = np.empty(len(asked))
-        for place, member in enumerate(asked):
-            start = model if thresholds is None else GlobalModel(model.vector, float(thresholds[place]))
-            weights = None if record_weights is None else record_weights[place]
-            change = self._tasks[member].descent.training_change(
-                start, number, 1, steps=steps, record_weights=weights
-            )
+    def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
+        """Return what local steps change at each member; see `Clients.changes`."""
+        members = range(len(self._tasks)) if asked.members is None else asked.members
+        models = np.empty((len(members), len(model.vector)), model.vector.dtype)
+        for place, member in enumerate(members):
+            weights = None if asked.record_weights is None else asked.record_weights[place]
+            descent = self._tasks[member].descent
+            change = descent.training_change(model, asked.round, 1, steps=asked.steps, record_weights=weights)
             if change is None:
-                raise without_records(self._names[member])
-            models[place], moved[place] = change.model, change.threshold
-        return LocalChanges(models, moved)
+                raise without_records(self.names[member])
+            models[place] = change.model
+        return models
 
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
         """Return the losses of the model at each collaborator, for those of the splits that have records."""

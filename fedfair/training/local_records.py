@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from functools import partial
 
 from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
 from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, histogram_spec
 from fedfair.aggregation.score_histogram import bounded_scores
-from fedfair.aggregation.target_scaling import AS_IT_IS, target_scaling
+from fedfair.aggregation.target_scaling import AS_IT_IS, scaler_of, target_scaling
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import score_columns, standardises
 from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import BatchParts
-from fedfair.tables.dataset import Splits
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import objective_of
 from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan
 from fedfair.training.model_faults import training_faults
-from fedfair.training.placed_records import placed_records
 
 
 class LocalRecords:
@@ -152,5 +150,9 @@ class LocalRecords:
         self.model.record_loss = self.model.record_loss.under(self._target)
         self.objective = objective_of(self.plan, self.loss_unit)
         splits = zip(SPLITS, (self.splits.train, self.splits.validation, self.splits.test), strict=True)
-        placed = partial(placed_records, loss=self.plan.task.loss, scaling=scaling, like=self.model.flat)
-        return {name: placed(dataset) for name, dataset in splits if dataset is not None}
+        return {name: self._placed_split(dataset, scaling) for name, dataset in splits if dataset is not None}
+
+    def _placed_split(self, dataset: Dataset, scaling: FeatureScaling | None) -> SplitRecords:
+        like, scaled = self.model.flat, scaler_of(self.plan.task.loss, dataset.schema.numeric, scaling)
+        labels = self._target.placed(dataset.labels)
+        return SplitRecords.place(dataset.features, labels, like.dtype, like.device, scaled)

@@ -14,6 +14,7 @@ from fedfair.simulation.baselines.drfa import RobustFederatedAveraging
 from fedfair.simulation.baselines.fedmgda import CommonDescent
 from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups, group_names, groups_of
 from fedfair.simulation.centralised.bpf import BlindParetoFairness
+from fedfair.simulation.clients import AskedSteps
 from fedfair.tables.dataset import Dataset
 from tests import bc10
 from tests.oracles.erm import descend_mean
@@ -70,7 +71,7 @@ def test_fedmgda_without_a_range_keeps_the_shares_of_the_records() -> None:
     start = GlobalModel(np.zeros(22), 1.0)
     cohort = runs.cohort_of(plan, slow.thirds())
     after = CommonDescent(0.0, lambda _: 0.1).round(cohort, start, runs.RoundNumber(1))
-    changes = cohort.changes(start, runs.RoundNumber(1)).models
+    changes = cohort.changes(start, AskedSteps(runs.RoundNumber(1)))
     expected = slow.masses(slow.thirds()) @ (changes / np.linalg.norm(changes, axis=1, keepdims=True))
     np.testing.assert_allclose(after.vector, 0.1 * expected, rtol=0, atol=1e-15)
 

@@ -16,7 +16,7 @@ from fedfair.ids import RoundNumber
 from fedfair.plan.schema import Plan
 from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups
 from fedfair.simulation.centralised.dro import chi_square_weights
-from fedfair.simulation.clients import Clients
+from fedfair.simulation.clients import AskedSteps, Clients
 from tests import bc10
 from tests.simulation import algorithm_runs as runs
 from tests.simulation import slow_algorithms as slow
@@ -79,7 +79,7 @@ def test_qffl_comes_down_to_the_least_mean_square_of_the_collaborators_losses() 
     cohort, share, lengths = runs.cohort_of(plan, THIRDS), slow.masses(THIRDS), 0.0
     for number, (before, after) in enumerate(runs.play_on(cohort, runs.chosen(plan, THIRDS), ROUNDS), start=1):
         risks = np.array(runs.site_means(cohort, before))
-        gradients = -cohort.changes(before, RoundNumber(number)).models / RATE
+        gradients = -cohort.changes(before, AskedSteps(RoundNumber(number))) / RATE
         slope = (share * risks) @ gradients
         step = float(np.linalg.norm(after.vector - before.vector) / np.linalg.norm(slope))
         value, lower = (float(share @ np.square(runs.site_means(cohort, m))) / 2 for m in (before, after))

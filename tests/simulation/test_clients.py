@@ -8,7 +8,7 @@ import pytest
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
-from fedfair.simulation.clients import Clients, LoopClients
+from fedfair.simulation.clients import AskedSteps, LoopClients
 from fedfair.simulation.simulate import play
 from tests import bc10
 
@@ -23,15 +23,22 @@ def thirds(**training: object) -> bc10.Federation:
     return bc10.Federation(bc10.plan(3, **training), bc10.sites(bc10.random_thirds()))
 
 
+def thresholds(
+    cohort: LoopClients, model: GlobalModel, number: RoundNumber, steps: int | None = None
+) -> np.ndarray:
+    """By how much the local steps of each move the threshold."""
+    found = [task.descent.training_change(model, number, 1, steps=steps) for task in cohort._tasks]
+    return np.array([change.threshold for change in found if change is not None])
+
+
 class WeightedMean:
     """FedSRCVaR once more, from the changes that everybody would have to reveal."""
 
-    def round(self, cohort: Clients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
+    def round(self, cohort: LoopClients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
         share = cohort.weights / cohort.weights.sum()
-        changes = cohort.changes(model, number)
-        return GlobalModel(
-            model.vector + share @ changes.models, model.threshold + float(share @ changes.thresholds)
-        )
+        changes = cohort.changes(model, AskedSteps(number))
+        moved = float(share @ thresholds(cohort, model, number))
+        return GlobalModel(model.vector + share @ changes, model.threshold + moved)
 
 
 def test_the_weighted_mean_of_single_changes_is_what_the_sum_gives() -> None:
@@ -49,18 +56,16 @@ def test_the_weighted_mean_of_single_changes_is_what_the_sum_gives() -> None:
 def test_steps_stops_a_round_early() -> None:
     long, short = cohort_of(thirds(local_steps=4, batch_size=16)), cohort_of(thirds(local_steps=2, batch_size=16))
     start = GlobalModel(np.zeros(22), 0.5)
-    early, whole = long.changes(start, FIRST, steps=2), short.changes(start, FIRST)
-    np.testing.assert_array_equal(early.models, whole.models)
-    np.testing.assert_array_equal(early.thresholds, whole.thresholds)
+    early, whole = long.changes(start, AskedSteps(FIRST, steps=2)), short.changes(start, AskedSteps(FIRST))
+    np.testing.assert_array_equal(early, whole)
+    np.testing.assert_array_equal(thresholds(long, start, FIRST, 2), thresholds(short, start, FIRST))
 
 
-def test_members_are_asked_in_the_order_given_each_from_its_own_threshold() -> None:
+def test_members_are_asked_in_the_order_given() -> None:
     cohort, start = cohort_of(thirds(local_steps=2)), GlobalModel(np.zeros(22), 0.5)
-    levels = np.array([0.9, 0.1])
-    both = cohort.changes(start, FIRST, members=[2, 0], thresholds=levels)
-    for place, (member, level) in enumerate(zip([2, 0], levels, strict=True)):
-        alone = cohort.changes(GlobalModel(start.vector, level), FIRST, members=[member])
-        np.testing.assert_array_equal(both.models[place], alone.models[0])
+    both = cohort.changes(start, AskedSteps(FIRST, [2, 0]))
+    for place, member in enumerate([2, 0]):
+        np.testing.assert_array_equal(both[place], cohort.changes(start, AskedSteps(FIRST, [member]))[0])
 
 
 def test_record_weights_of_zero_and_one_leave_records_out() -> None:
@@ -69,22 +74,22 @@ def test_record_weights_of_zero_and_one_leave_records_out() -> None:
     start, (part, *_) = GlobalModel(np.zeros(22), 1.0), bc10.random_thirds()
     weights = np.zeros(len(part))
     weights[:10] = len(part) / 10
-    weighted = cohort_of(federation).changes(start, FIRST, members=[0], record_weights=[weights])
+    weighted = cohort_of(federation).changes(start, AskedSteps(FIRST, [0], record_weights=[weights]))
     alone = bc10.Federation(bc10.plan(1, algorithm="fedavg"), bc10.sites([part[:10]]))
-    np.testing.assert_allclose(weighted.models, cohort_of(alone).changes(start, FIRST).models, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(weighted, cohort_of(alone).changes(start, AskedSteps(FIRST)), rtol=0, atol=1e-15)
 
 
 def test_a_drawn_batch_takes_its_records_weights_along() -> None:
     cohort, start = cohort_of(thirds(algorithm="fedavg", batch_size=8)), GlobalModel(np.zeros(22), 1.0)
-    plain = cohort.changes(start, FIRST)
-    doubled = cohort.changes(start, FIRST, record_weights=[np.full(n, 2.0) for n in cohort.counts])
-    np.testing.assert_allclose(doubled.models, 2 * plain.models, rtol=1e-14)
+    plain = cohort.changes(start, AskedSteps(FIRST))
+    twice = AskedSteps(FIRST, record_weights=[np.full(n, 2.0) for n in cohort.counts])
+    np.testing.assert_allclose(cohort.changes(start, twice), 2 * plain, rtol=1e-14)
 
 
 def test_a_member_without_training_records_is_named() -> None:
     federation = bc10.Federation(bc10.plan(2), bc10.sites([np.arange(5), np.arange(0)]))
     with pytest.raises(LocalProtocolError, match="site-1 has no training records"):
-        cohort_of(federation).changes(GlobalModel(np.zeros(22), 1.0), FIRST)
+        cohort_of(federation).changes(GlobalModel(np.zeros(22), 1.0), AskedSteps(FIRST))
 
 
 def test_a_training_run_applies_only_finite_models_in_a_training_round() -> None:

@@ -15,7 +15,7 @@ from fedfair.aggregation.requests import GlobalModel
 from fedfair.fairness.simplex import Vector, project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.cohort_queries import adversary_acts, mean_losses, moved, present, shares
-from fedfair.simulation.clients import Clients
+from fedfair.simulation.clients import AskedSteps, Clients
 
 
 class AgnosticFederatedLearning:
@@ -38,8 +38,8 @@ class AgnosticFederatedLearning:
         """Make one step of both players from the same model."""
         members = present(cohort)
         weights = shares(cohort, members) if self.weights is None else self.weights
-        changes = cohort.changes(model, number, members=members)
+        changes = cohort.changes(model, AskedSteps(number, members))
         if adversary_acts(number, self._interval):
             rate = self._interval * self._learning_rate
             self.weights = project_on_simplex(weights + rate * mean_losses(cohort, model, members))
-        return moved(model, weights @ changes.models)
+        return moved(model, weights @ changes)

@@ -21,7 +21,7 @@ from fedfair.aggregation.requests import GlobalModel
 from fedfair.fairness.superquantile_weights import worst_weights
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.cohort_queries import mean_losses, moved, present, shares
-from fedfair.simulation.clients import Clients
+from fedfair.simulation.clients import AskedSteps, Clients
 
 
 class SuperquantileOverCollaborators:
@@ -40,5 +40,5 @@ class SuperquantileOverCollaborators:
         losses = mean_losses(cohort, model, members)
         weights = worst_weights(losses, shares(cohort, members), self._worst_share)
         asked = [member for member, weight in zip(members, weights, strict=True) if weight > 0]
-        changes = cohort.changes(model, number, members=asked)
-        return moved(model, weights[weights > 0] @ changes.models)
+        changes = cohort.changes(model, AskedSteps(number, asked))
+        return moved(model, weights[weights > 0] @ changes)

@@ -17,7 +17,7 @@ from fedfair.aggregation.requests import GlobalModel
 from fedfair.fairness.simplex import Vector, project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.cohort_queries import mean_losses, moved, present, shares
-from fedfair.simulation.clients import Clients
+from fedfair.simulation.clients import AskedSteps, Clients
 from fedfair.tables.seeds import array_generator
 
 
@@ -53,10 +53,10 @@ class RobustFederatedAveraging:
 
         asked = [member for member, count in zip(members, times, strict=True) if count]
         portions = times[times > 0] / size
-        changes = cohort.changes(model, number, members=asked)
-        snapshot = cohort.changes(model, number, members=asked, steps=early)
-        between = moved(model, portions @ snapshot.models)
+        changes = cohort.changes(model, AskedSteps(number, asked))
+        snapshot = cohort.changes(model, AskedSteps(number, asked, early))
+        between = moved(model, portions @ snapshot)
         estimate = np.zeros(len(members))
         estimate[told] = len(members) / size * mean_losses(cohort, between, members)[told]
         self.weights = project_on_simplex(weights + self._local_steps * self._learning_rate * estimate)
-        return moved(model, portions @ changes.models)
+        return moved(model, portions @ changes)

@@ -18,7 +18,7 @@ from fedfair.aggregation.requests import GlobalModel
 from fedfair.fairness.min_norm import shortest_combination
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.cohort_queries import moved, present, shares
-from fedfair.simulation.clients import Clients
+from fedfair.simulation.clients import AskedSteps, Clients
 
 
 class CommonDescent:
@@ -37,7 +37,7 @@ class CommonDescent:
         """Go one step along the shortest combination of everybody's directions."""
         members = present(cohort)
         share = shares(cohort, members)
-        changes = cohort.changes(model, number, members=members).models
+        changes = cohort.changes(model, AskedSteps(number, members))
         lengths = np.linalg.norm(changes.astype(np.float64), axis=1, keepdims=True)
         # Who does not want to move has the direction 0, which makes every step a step back for nobody.
         units = np.divide(changes, lengths, out=np.zeros(changes.shape), where=lengths > 0)

@@ -16,7 +16,7 @@ from fedfair.errors import PlanError
 from fedfair.fairness.simplex import Vector, project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.cohort_queries import adversary_acts, moved, present, shares, training_losses
-from fedfair.simulation.clients import Clients
+from fedfair.simulation.clients import AskedSteps, Clients
 from fedfair.tables.dataset import Dataset
 
 Groups = NDArray[np.int64]
@@ -90,11 +90,11 @@ class MinimaxOverGroups:
         members = present(cohort)
         ratio = self.weights / self._shares
         by_record = [ratio[self._groups[member]] for member in members]
-        changes = cohort.changes(model, number, members=members, record_weights=by_record)
+        changes = cohort.changes(model, AskedSteps(number, members, record_weights=by_record))
         if adversary_acts(number, self._interval):
             rate = self._interval * self._learning_rate
             self.weights = project_on_simplex(self.weights + rate * self._risks(cohort, model, members))
-        return moved(model, shares(cohort, members) @ changes.models)
+        return moved(model, shares(cohort, members) @ changes)
 
     def _risks(self, cohort: Clients, model: GlobalModel, members: Sequence[int]) -> Vector:
         """Return the mean loss of each group over everybody's records."""

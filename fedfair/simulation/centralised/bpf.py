@@ -22,7 +22,7 @@ from fedfair.fairness.superquantile_weights import worst_weights
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.cohort_queries import adversary_acts, moved
 from fedfair.simulation.centralised.pooled import pooled_losses
-from fedfair.simulation.clients import Clients
+from fedfair.simulation.clients import AskedSteps, Clients
 
 
 def box_weights(losses: Vector, group_size: float, *, floor: float) -> Vector:
@@ -65,7 +65,7 @@ class BlindParetoFairness:
         """Make one step of both players from the same model."""
         rho = self._group_size
         weights = np.full(int(cohort.counts.sum()), rho) if self.weights is None else self.weights
-        change = cohort.changes(model, number, record_weights=[weights / rho]).models[0]
+        change = cohort.changes(model, AskedSteps(number, record_weights=[weights / rho]))[0]
         if adversary_acts(number, self._interval):
             raised = weights + self._interval * self._learning_rate * pooled_losses(cohort, model)
             self.weights = project_on_box(raised, self._floor, 1.0, rho * len(weights))

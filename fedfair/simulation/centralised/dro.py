@@ -26,7 +26,7 @@ from fedfair.fairness.superquantile_weights import TIE, worst_weights
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.cohort_queries import adversary_acts, moved
 from fedfair.simulation.centralised.pooled import pooled_losses
-from fedfair.simulation.clients import Clients
+from fedfair.simulation.clients import AskedSteps, Clients
 
 Reweighting = Callable[[Vector, float], Vector]
 """From losses (n,) and rho to the adversary's weights (n,), of mean 1."""
@@ -104,5 +104,5 @@ class WorstReweighting:
         """Make one round on the pooled records."""
         if self._weights is None or adversary_acts(number, self._interval):
             self._weights = self._rule(pooled_losses(cohort, model), self._group_size)
-        change = cohort.changes(model, number, record_weights=[self._weights]).models[0]
+        change = cohort.changes(model, AskedSteps(number, record_weights=[self._weights]))[0]
         return moved(model, change)

@@ -6,18 +6,16 @@ that a reference has the result file of a federated run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.fairness.simplex import Vector
-from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.simulation.clients import Clients, LocalChanges
+from fedfair.ids import ParticipantId
+from fedfair.simulation.clients import Clients
 from fedfair.tables.dataset import Dataset, pooled_features
 
 POOLED = ParticipantId("pooled")
@@ -48,23 +46,9 @@ class PooledClients:
     """
 
     def __init__(self, sites: Clients, pooled: Clients) -> None:
-        self._sites = sites
-        self._pooled = pooled
-
-    @property
-    def names(self) -> tuple[ParticipantId, ...]:
-        """Return whose records they are."""
-        return self._sites.names
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many training records there are in all: array (1,)."""
-        return self._pooled.counts
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Return the weight of the pooled records: array (1,)."""
-        return self._pooled.weights
+        self._sites, self._pooled = sites, pooled
+        self.names, self.losses = sites.names, sites.losses
+        self.counts, self.weights, self.changes = pooled.counts, pooled.weights, pooled.changes
 
     @property
     def loss_unit(self) -> float:
@@ -85,22 +69,3 @@ class PooledClients:
         """Scale everybody's features, and the pooled ones."""
         self._sites.apply_scaling(scaling)
         self._pooled.apply_scaling(scaling)
-
-    def changes(
-        self,
-        model: GlobalModel,
-        number: RoundNumber,
-        *,
-        members: Sequence[int] | None = None,
-        thresholds: NDArray[np.float64] | None = None,
-        steps: int | None = None,
-        record_weights: Sequence[NDArray[np.floating]] | None = None,
-    ) -> LocalChanges:
-        """Return what a round's steps on the pooled records change; see `Clients.changes`."""
-        return self._pooled.changes(
-            model, number, members=members, thresholds=thresholds, steps=steps, record_weights=record_weights
-        )
-
-    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
-        """Return the losses of the model at each collaborator, by split."""
-        return self._sites.losses(model, splits)

@@ -27,10 +27,10 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.target_scaling import loss_unit
 from fedfair.errors import AbortedError, TrainingError
 from fedfair.fairness.record_losses import SiteLosses
-from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_noised, sites_remember
 from fedfair.privacy.releases import ReleaseLog
-from fedfair.simulation.clients import LocalChanges, asked_members
+from fedfair.simulation.clients import AskedSteps, asked_members
 from fedfair.simulation.dealt.crew import Call, Crew, Lost
 from fedfair.simulation.dealt.dealing import Dealing, Node, added, whole_sum
 from fedfair.simulation.dealt.share import Counted, PackedLosses, PartialSums, ShareTerms, WorkerFault, loss_order
@@ -71,42 +71,22 @@ class DealtClients:
         on_loss: OnLoss = nobody_hears,
     ) -> None:
         self._crew, self._dealing, self._noised, self._on_loss = crew, dealing, noised, on_loss
-        self._names = tuple(names)
+        self.names = tuple(names)
         self._begin = {worker: Call("begin", (terms, dealing, worker, part)) for worker, part in enumerate(parts)}
         self._scaling: FeatureScaling | None = None
         self._loss = terms.plan.task.loss
         self._remembers = sites_remember(terms.plan) or is_noised(terms.plan)
         self._since: list[Call] = []
         self._copies: dict[int, Any] = {}
-        self._last: list[SiteLosses] = [{} for _ in self._names]
+        self.last_losses: list[SiteLosses] = [{} for _ in self.names]
         counted: dict[int, Counted] = self._answers(self._begin, known=False)
-        self._counts = np.concatenate([counted[worker].counts for worker in sorted(counted)])
-        self._weights = np.concatenate([counted[worker].weights for worker in sorted(counted)])
-
-    @property
-    def names(self) -> tuple[ParticipantId, ...]:
-        """Return who they are."""
-        return self._names
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many training records each has."""
-        return self._counts.copy()
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Return what each weighs in a round."""
-        return self._weights.copy()
+        self.counts = np.concatenate([counted[worker][0] for worker in sorted(counted)])
+        self.weights = np.concatenate([counted[worker][1] for worker in sorted(counted)])
 
     @property
     def loss_unit(self) -> float:
         """Return how many natural units one loss of the local steps has."""
         return loss_unit(self._loss, self._scaling)
-
-    @property
-    def last_losses(self) -> list[SiteLosses]:
-        """Return what the last evaluation found at each collaborator."""
-        return self._last
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody; see `Clients.totals`.
@@ -119,7 +99,7 @@ class DealtClients:
         for answer in answers.values():
             parts |= answer.nodes
         if all(answer.losses is not None for answer in answers.values()):
-            self._last = self._unpacked({worker: answer.losses for worker, answer in answers.items()})
+            self.last_losses = self._unpacked({worker: answer.losses for worker, answer in answers.items()})
         total = whole_sum(self._dealing.blocks, parts, added)
         if self._noised is not None and request.purpose.statistic.is_round:
             # Whole numbers, which may be added in any order.
@@ -136,32 +116,18 @@ class DealtClients:
         self._answers(dict.fromkeys(range(self._crew.workers), Call("scale", (scaling,))))
         self._scaling = scaling
 
-    def changes(
-        self,
-        model: GlobalModel,
-        number: RoundNumber,
-        *,
-        members: Sequence[int] | None = None,
-        thresholds: NDArray[np.float64] | None = None,
-        steps: int | None = None,
-        record_weights: Sequence[NDArray[np.floating]] | None = None,
-    ) -> LocalChanges:
-        """Return what a round's local steps change at each member; only workers that have one compute."""
-        asked = asked_members(self._names, self._counts, members)
-        calls, places = dict[int, Call](), dict[int, NDArray[np.int64]]()
+    def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
+        """Return what local steps change at each member; only workers that have one compute."""
+        members = asked_members(self.names, self.counts, asked.members)
+        calls, places = dict[int, Call](), dict[int, list[int]]()
         for worker in range(self._crew.workers):
-            own = self._dealing.members(worker)
-            here = np.flatnonzero((asked >= own.start) & (asked < own.stop))
-            if len(here):
-                levels = None if thresholds is None else thresholds[here]
-                weights = None if record_weights is None else [record_weights[place] for place in here.tolist()]
-                calls[worker] = Call("changes", (model, number, asked[here].tolist(), levels, steps, weights))
-                places[worker] = here
-        models, moved = np.empty((len(asked), len(model.vector)), model.vector.dtype), np.empty(len(asked))
-        found: dict[int, LocalChanges] = self._answers(calls)
-        for worker, changed in found.items():
-            models[places[worker]], moved[places[worker]] = changed.models, changed.thresholds
-        return LocalChanges(models, moved)
+            here, own = asked.of(self._dealing.members(worker), members)
+            if here:
+                calls[worker], places[worker] = Call("changes", (model, own)), here
+        models = np.empty((len(members), len(model.vector)), model.vector.dtype)
+        for worker, changed in self._answers(calls).items():
+            models[places[worker]] = changed
+        return models
 
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
         """Return the losses of the model at each collaborator, for those of the splits that have records."""

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -22,11 +22,11 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import FedfairError, PlanError
 from fedfair.fairness.record_losses import Losses, SiteLosses
-from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_unevaluated
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
-from fedfair.simulation.clients import LocalChanges, LoopClients
+from fedfair.simulation.clients import AskedSteps, LoopClients
 from fedfair.simulation.cohort import Cohort, cohort_of
 from fedfair.simulation.dealt.dealing import Dealing, Node, added, node_sum, own_nodes
 from fedfair.tables.dataset import Splits
@@ -54,17 +54,8 @@ class ShareTerms:
     version: str = __version__
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The sizes of a share.
-
-    Attributes:
-        counts: int64 array (members,), training records of each.
-        weights: float64 array (members,), what each weighs in a round.
-    """
-
-    counts: NDArray[np.int64] = field(repr=False)
-    weights: NDArray[np.float64] = field(repr=False)
+Counted: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""The training records of each member of a share, and what each weighs in a round: arrays (members,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +164,8 @@ class Share:
             logs = {name: self._logs[name] for name in part}
             self._blocks[block] = cohort_of(plan, part, model, logs, vectorised=terms.vectorised, steps=steps)
         cohorts = list(self._blocks.values())
-        return Counted(
-            np.concatenate([cohort.counts for cohort in cohorts]),
-            np.concatenate([cohort.weights for cohort in cohorts]),
-        )
+        counts = np.concatenate([cohort.counts for cohort in cohorts])
+        return counts, np.concatenate([cohort.weights for cohort in cohorts])
 
     def scale(self, scaling: FeatureScaling) -> None:
         """Scale everybody's features."""
@@ -205,42 +194,16 @@ class Share:
         """Return the losses of the model; see `Clients.losses`."""
         return self._packed(cohort.losses(model, splits) for cohort in self._blocks.values())
 
-    def changes(
-        self,
-        model: GlobalModel,
-        number: RoundNumber,
-        members: Sequence[int],
-        thresholds: NDArray[np.float64] | None,
-        steps: int | None,
-        record_weights: Sequence[NDArray[np.floating]] | None,
-    ) -> LocalChanges:
-        """Return single changes, for an algorithm that no sum can carry; see `Clients.changes`.
-
-        Args:
-            model: what is broadcast.
-            number: the round.
-            members: who is asked, by number in the plan; all of them are of this share.
-            thresholds: that each starts from; None takes the model's.
-            steps: only the first so many; None makes all of them.
-            record_weights: for each member; None multiplies by nothing.
-        """
+    def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
+        """Return what local steps change at members of this share; see `Clients.changes`."""
+        members = np.asarray(asked.members)
         models = np.empty((len(members), len(model.vector)), model.vector.dtype)
-        moved = np.empty(len(members))
         for block, cohort in self._blocks.items():
-            here, asked = self._dealing.block(block), np.asarray(members)
-            places = np.flatnonzero((asked >= here.start) & (asked < here.stop)).tolist()
-            if not places:
-                continue
-            found = cohort.changes(
-                model,
-                number,
-                members=[members[place] - here.start for place in places],
-                thresholds=None if thresholds is None else thresholds[places],
-                steps=steps,
-                record_weights=None if record_weights is None else [record_weights[place] for place in places],
-            )
-            models[places], moved[places] = found.models, found.thresholds
-        return LocalChanges(models, moved)
+            here = self._dealing.block(block)
+            places, own = asked.of(here, members, here.start)
+            if places:
+                models[places] = cohort.changes(model, own)
+        return models
 
     def answer_and_say(self, method: str, *given: Any) -> tuple[bool, Any]:  # noqa: ANN401 - as above
         """Return that there is an answer, and the answer: two values, so that one may stay where it is."""
@@ -254,7 +217,7 @@ class Share:
         """Know what another worker knew in this place."""
         kept, logs = memory
         for block, cohort in self._blocks.items():
-            cohort.restore(kept[block])
+            cohort.memory = kept[block]
         for name, log in self._logs.items():
             log.releases, log.sums = list(logs[name].releases), list(logs[name].sums)
 

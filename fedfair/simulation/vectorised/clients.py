@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from torch import Tensor
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.target_scaling import of_features, target_scaling
-from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.aggregation.target_scaling import target_scaling
+from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import (
@@ -34,14 +34,14 @@ from fedfair.plan.derived import (
 )
 from fedfair.plan.known_groups import group_count
 from fedfair.plan.learning_rates import local_rates
-from fedfair.plan.local_rounds import round_length, round_weight, stated_batch_size
+from fedfair.plan.local_rounds import round_length, round_weight
 from fedfair.plan.schema import Plan
 from fedfair.plan.simulated_clip import clips_in_simulation
-from fedfair.simulation.clients import LocalChanges, asked_members
-from fedfair.simulation.vectorised.clipping import ChangeClipping
+from fedfair.simulation.clients import AskedSteps, asked_members
+from fedfair.simulation.vectorised.clipping import ChangeClipping, training_totals
 from fedfair.simulation.vectorised.descent import Descent
 from fedfair.simulation.vectorised.group_batch import GroupBatch, group_batches
-from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
+from fedfair.simulation.vectorised.groups import Members, planned_groups, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.tables.dataset import Splits
 from fedfair.terms.group_weights.all_sites import PooledGroups
@@ -69,6 +69,8 @@ class VectorisedClients:
     Attributes:
         names: who they are.
         counts: int64 array (collaborators,), training records of each.
+        weights: float64 array (collaborators,), what each weighs in a round.
+        memory: what everybody keeps of earlier rounds.
         loss_unit: how many natural units one loss of the local steps has.
         last_losses: what the last evaluation found at each collaborator.
     """
@@ -89,35 +91,22 @@ class VectorisedClients:
         self._histogram = histogram_spec(plan, self._schema)
         self._rule = loss_weighting(plan)
         self.counts = np.array([len(site.train) for site in self.sites])
+        self.weights = np.array([round_weight(plan.training, count) for count in self.counts.tolist()], np.float64)
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
         self._with_records = np.flatnonzero(self.counts)
-        self._variates: PooledVariates | None = None
-        if plan.training.control_variates:
-            self._variates = PooledVariates(plan, len(self.names), model.layout.dimension)
-        self._thresholds: PooledThresholds | None = None
-        if keeps_site_thresholds(plan):
-            self._thresholds = PooledThresholds(plan, len(self.names), self._schema.classes)
-        self._powers = LossPowers.of_plan(plan, self._schema.classes)
-        is_grouped = bool(group_count(plan, self._schema.classes))
+        count, classes = len(self.names), self._schema.classes
+        has_variates, own_thresholds = plan.training.control_variates, keeps_site_thresholds(plan)
+        self.memory = (
+            PooledVariates(plan, count, model.layout.dimension) if has_variates else None,
+            PooledThresholds(plan, count, classes) if own_thresholds else None,
+        )
+        self._powers = LossPowers.of_plan(plan, classes)
+        is_grouped = bool(group_count(plan, classes))
         self._known_groups = PooledGroups(plan, [site.train for site in self.sites]) if is_grouped else None
         # A change that is clipped, counted or weighed must exist, and so everybody needs a model of its own.
-        kept = clips_in_simulation(plan) or self._variates is not None or self._powers is not None
+        kept = clips_in_simulation(plan) or has_variates or self._powers is not None
         self._groups = self._grouped(self._with_records, None, own_models=kept)
         self.last_losses: list[SiteLosses] = [{} for _ in self.sites]
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Return what each weighs in a round."""
-        return np.array([round_weight(self.plan.training, int(count)) for count in self.counts], np.float64)
-
-    @property
-    def memory(self) -> tuple[PooledVariates | None, PooledThresholds | None]:
-        """Return what everybody keeps of earlier rounds."""
-        return self._variates, self._thresholds
-
-    def restore(self, memory: tuple[PooledVariates | None, PooledThresholds | None]) -> None:
-        """Keep what `memory` was when it was copied."""
-        self._variates, self._thresholds = memory
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale everybody's features; a second call replaces the first."""
@@ -133,32 +122,17 @@ class VectorisedClients:
 
     @training_faults()
     @plain_arithmetic()
-    def changes(
-        self,
-        model: GlobalModel,
-        number: RoundNumber,
-        *,
-        members: Sequence[int] | None = None,
-        thresholds: NDArray[np.float64] | None = None,
-        steps: int | None = None,
-        record_weights: Sequence[NDArray[np.floating]] | None = None,
-    ) -> LocalChanges:
-        """Return what a round's local steps change at each member; see `Clients.changes`."""
-        asked = asked_members(self.names, self.counts, members)
-        start, levels = self._on_device(model.vector), np.full(len(asked), model.threshold)
-        levels = levels if thresholds is None else thresholds
-        models, moved = np.empty((len(asked), len(start)), model.vector.dtype), np.empty(len(asked))
-        descent = self._descent(number)
-        for places in self._grouped(asked, steps, own_models=True):
-            weights = (
-                None if record_weights is None else [self._on_device(record_weights[place]) for place in places]
-            )
-            batches = self._batches(asked[places], number, 1, weights)
-            first = self._on_device(levels[places] / self.loss_unit)[:, None]
-            own, last = descent.changes(start, first, itertools.islice(batches, steps))
-            models[places] = own.cpu().numpy()
-            moved[places] = _difference(last, first) * self.loss_unit
-        return LocalChanges(models, moved)
+    def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
+        """Return what local steps change at each member; see `Clients.changes`."""
+        members = asked_members(self.names, self.counts, asked.members)
+        start, weighed = self._on_device(model.vector), asked.record_weights
+        models, descent = np.empty((len(members), len(start)), model.vector.dtype), self._descent(asked.round)
+        for places in self._grouped(members, asked.steps, own_models=True):
+            weights = None if weighed is None else [self._on_device(weighed[place]) for place in places]
+            batches = self._batches(members[places], asked.round, 1, weights)
+            first = self._on_device(np.full((len(places), 1), model.threshold / self.loss_unit))
+            models[places] = descent.changes(start, first, itertools.islice(batches, asked.steps))[0].cpu().numpy()
+        return models
 
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
         """Return the losses of the model at each collaborator, for those of the splits that have records."""
@@ -172,9 +146,9 @@ class VectorisedClients:
         sums = layout.read(header)
         total, weights = torch.zeros_like(start), self.weights
         limit, descent = threshold_limit(self.plan, self._schema.classes), self._descent(request.round)
-        variates = self._variates
+        variates, thresholds = self.memory
         counted = None if variates is None else variates.begin(request)
-        levels = self._levels(request, model)
+        levels = np.full(len(weights), model.threshold) if thresholds is None else thresholds.begin(request, model)
         losses = None if self._powers is None else self._mean_losses(model)
         for places in self._groups:
             group = self._with_records[places]
@@ -200,21 +174,14 @@ class VectorisedClients:
             moved = np.clip(_difference(last, first) * self.loss_unit, -limit, limit)
             if variates is not None and counted is not None and changes is not None:
                 variates.adding(counted, group, changes, moved)
-            if self._thresholds is not None:
-                moved = self._thresholds.adding(model, group, moved)
+            if thresholds is not None:
+                moved = thresholds.adding(model, group, moved)
             sums["weight"] += weights[group].sum()
             sums["threshold"] += weights[group] @ moved
         if variates is not None:
             sums["new_weight"] = variates.new_weight(weights)
         self._add_groups(sums, request, model)
-        body: NDArray[np.floating] = total.cpu().numpy()
-        if not (np.isfinite(header).all() and np.isfinite(body).all()):
-            raise TrainingError(
-                f"the sum of round {request.round} holds values that are NaN or infinite",
-                "lower learning_rate, or look for missing or extreme values in the data",
-            )
-        totals = Totals(header, body, len(self.names))
-        return totals if clipping is None else clipping.tell(totals)
+        return training_totals(header, total, len(self.names), request.round, clipping)
 
     def _factors(self, request: SumRequest, group: Members) -> list[Tensor] | None:
         """Return what every record of each member is multiplied by; None for nothing."""
@@ -225,12 +192,6 @@ class VectorisedClients:
         """Write all records of each known group into a header, and their losses, in a round that tells of them."""
         if self._known_groups is not None and self._known_groups.looks_in(request.round):
             self._known_groups.add_to(sums, self.pooled_losses(model, ("train",))["train"].values)
-
-    def _levels(self, request: SumRequest, model: GlobalModel) -> NDArray[np.float64]:
-        """Return the threshold that everybody's steps begin from: float64 array (collaborators,)."""
-        if self._thresholds is None:
-            return np.full(len(self.names), model.threshold)
-        return self._thresholds.begin(request, model)
 
     def _mean_losses(self, model: GlobalModel) -> NDArray[np.float64]:
         """Return everybody's mean training loss in nats: float64 array (collaborators,); 1 without records."""
@@ -268,14 +229,10 @@ class VectorisedClients:
 
     def _grouped(self, members: Members, steps: int | None, *, own_models: bool) -> list[Members]:
         """Return the places of `members` in groups."""
-        training, layout = self.plan.training, self._model.layout
-        counts = self.counts[members].tolist()
-        lengths = np.array([round_length(training, count) for count in counts], np.int64)
-        sizes = np.array([stated_batch_size(training, count) for count in counts], np.int64)
-        lengths = lengths if steps is None else np.minimum(lengths, steps)
-        own_models |= bool((lengths > 1).any())
-        columns = math.prod(self._schema.input_shape)
-        return cut_groups(lengths, sizes, footprint_of(layout, columns, self._budget, own_models=own_models))
+        counts, layout, columns = self.counts[members], self._model.layout, math.prod(self._schema.input_shape)
+        return planned_groups(
+            self.plan.training, counts, layout, columns, self._budget, own_models=own_models, steps=steps
+        )
 
     def _length(self, group: Members) -> int:
         return max(round_length(self.plan.training, int(count)) for count in self.counts[group])
@@ -290,13 +247,13 @@ class VectorisedClients:
 
     def _pool(self, scaling: FeatureScaling | None) -> dict[str, Pool]:
         splits = ([getattr(site, name) for site in self.sites] for name in SPLITS)
-        flat, loss = self._model.flat, self.plan.task.loss
-        target, own = target_scaling(loss, scaling), None if scaling is None else of_features(loss, scaling)
+        loss = self.plan.task.loss
+        target = target_scaling(loss, scaling)
         self.loss_unit = target.loss_unit(loss)
         self._model.record_loss = self._model.record_loss.under(target)
         self.objective = objective_of(self.plan, self.loss_unit)
         return {
-            name: pooled(datasets, self._schema, own, flat.dtype, flat.device, target)
+            name: pooled(datasets, self._schema, loss, scaling, self._model.flat)
             for name, datasets in zip(SPLITS, splits, strict=True)
         }
 

@@ -6,12 +6,15 @@ holds the two together. Nothing is replaced here: what is no number ends the sim
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.aggregation.running_sum import Totals
+from fedfair.errors import TrainingError
 from fedfair.secagg.fixedpoint import size_histogram
 
 
@@ -29,11 +32,6 @@ class ChangeClipping:
     clipped: int = 0
     largest: list[float] = field(default_factory=list)
 
-    def tell(self, totals: Totals) -> Totals:
-        """Return the totals with the report of the sizes of the changes, all of which must be finite."""
-        sizes = tuple(int(count) for count in size_histogram(*self.largest))
-        return replace(totals, clipped=self.clipped, sizes=sizes)
-
     def limit(self, changes: Tensor) -> None:
         """Clip changes (k, d) in place, and count; NaN and infinities stay as they are.
 
@@ -46,3 +44,23 @@ class ChangeClipping:
         if bool(torch.isfinite(largest).all()) and bool((largest > self.clip).any()):
             self.clipped += int((changes.abs() > self.clip).sum())
             changes.clamp_(-self.clip, self.clip)
+
+
+def training_totals(
+    header: NDArray[np.float64], total: Tensor, contributors: int, number: int, clipping: ChangeClipping | None
+) -> Totals:
+    """Return the totals of a round's changes, with the sizes of these where they were clipped.
+
+    Raises:
+        TrainingError: a value is NaN or infinite.
+    """
+    body: NDArray[np.floating] = total.cpu().numpy()
+    if not (np.isfinite(header).all() and np.isfinite(body).all()):
+        raise TrainingError(
+            f"the sum of round {number} holds values that are NaN or infinite",
+            "lower learning_rate, or look for missing or extreme values in the data",
+        )
+    if clipping is None:
+        return Totals(header, body, contributors)
+    sizes = tuple(int(count) for count in size_histogram(*clipping.largest))
+    return Totals(header, body, contributors, clipped=clipping.clipped, sizes=sizes)

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedfair.aggregation.model_layout import Layout
+from fedfair.plan.local_rounds import round_length, stated_batch_size
+from fedfair.plan.schema import TrainingSection
 
 CPU_GROUP_BYTES = 16 << 20
 """Found by measuring: from a quarter of it to twice as much a round takes the same time within a tenth."""
@@ -67,6 +69,34 @@ def footprint_of(layout: Layout, columns: int, budget: int, *, own_models: bool)
     # Every output of a layer is there twice, as itself and as its gradient, and a moved model as itself.
     width = layout.dtype.itemsize
     return Footprint(budget, width * layout.dimension if own_models else 0, width * (columns + 2 * biases))
+
+
+def planned_groups(
+    training: TrainingSection,
+    counts: NDArray[np.int64],
+    layout: Layout,
+    columns: int,
+    budget: int,
+    *,
+    own_models: bool,
+    steps: int | None = None,
+) -> list[Members]:
+    """Return places in groups that make the local steps of a round together.
+
+    Args:
+        training: how many steps, on how many records.
+        counts: training records of each, at least 1.
+        layout: as all that follows of `footprint_of`; `own_models` also where somebody makes more than one step.
+        columns: see there.
+        budget: see there.
+        own_models: see there.
+        steps: the most that anybody makes; None for all of a round.
+    """
+    lengths = np.array([round_length(training, count) for count in counts.tolist()], np.int64)
+    sizes = np.array([stated_batch_size(training, count) for count in counts.tolist()], np.int64)
+    lengths = lengths if steps is None else np.minimum(lengths, steps)
+    own_models |= bool((lengths > 1).any())
+    return cut_groups(lengths, sizes, footprint_of(layout, columns, budget, own_models=own_models))
 
 
 def cut_groups(lengths: NDArray[np.int64], sizes: NDArray[np.int64], footprint: Footprint) -> list[Members]:

@@ -9,17 +9,16 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedfair.aggregation.feature_scaling import scale_columns
 from fedfair.aggregation.requests import FeatureScaling
-from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling
+from fedfair.aggregation.target_scaling import scaler_of, target_scaling
 from fedfair.fairness.record_losses import Losses
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.losses import Loss
 from fedfair.tables.dataset import Dataset
 from fedfair.training.device import SplitRecords
 
@@ -45,20 +44,18 @@ class Pool:
 def pooled(
     datasets: Sequence[Dataset | None],
     schema: FeatureSchema,
+    loss: Loss,
     scaling: FeatureScaling | None,
-    dtype: torch.dtype,
-    device: torch.device,
-    target: TargetScaling = AS_IT_IS,
+    like: Tensor,
 ) -> Pool:
     """Return the records of everybody who has any.
 
     Args:
         datasets: one for each collaborator; None where it has none of this split.
         schema: what their features are.
-        scaling: what is done to the numeric columns; None for nothing.
-        dtype: float32 or float64, of the pooled features.
-        device: where batches go.
-        target: what is done to the answers.
+        loss: the plan's.
+        scaling: of columns and target; None where no sum has made one.
+        like: has the width and the device of the model.
     """
     held = [dataset for dataset in datasets if dataset is not None]
     counts = [0 if dataset is None else len(dataset) for dataset in datasets]
@@ -66,6 +63,6 @@ def pooled(
     rows = [dataset.features.reshape(len(dataset), columns) for dataset in held]
     width = next((dataset.labels.dtype for dataset in held), np.dtype(np.int64))
     labels = np.concatenate([np.empty((0, *schema.targets), width), *(dataset.labels for dataset in held)])
-    scaled = None if scaling is None else partial(scale_columns, numeric=schema.numeric, scaling=scaling)
-    records = SplitRecords.place_joined(rows, (columns,), target.placed(labels), dtype, device, scaled)
+    placed, scaled = target_scaling(loss, scaling).placed(labels), scaler_of(loss, schema.numeric, scaling)
+    records = SplitRecords.place_joined(rows, (columns,), placed, like.dtype, like.device, scaled)
     return Pool(records, np.cumsum([0, *counts]))

@@ -7,28 +7,28 @@ a group's releases first, then its samples and its noise, from the very streams 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.target_scaling import of_features, target_scaling
+from fedfair.aggregation.target_scaling import target_scaling
 from fedfair.aggregation.training_sum import TRAINING_LAYOUT
-from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
-from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.ids import ParticipantId
 from fedfair.plan.derived import standardises, threshold_limit
 from fedfair.plan.learning_rates import local_rates
-from fedfair.plan.local_rounds import round_length, stated_batch_size
+from fedfair.plan.local_rounds import stated_batch_size
 from fedfair.plan.schema import Plan
 from fedfair.privacy.planned_releases import sample_level_of, training_release
-from fedfair.simulation.clients import LocalChanges, LoopClients
-from fedfair.simulation.vectorised.clipping import ChangeClipping
-from fedfair.simulation.vectorised.groups import Members, cut_groups, footprint_of, suitable_budget
+from fedfair.simulation.clients import LoopClients
+from fedfair.simulation.vectorised.clipping import ChangeClipping, training_totals
+from fedfair.simulation.vectorised.groups import Members, planned_groups, suitable_budget
 from fedfair.simulation.vectorised.pool import Pool, pooled
 from fedfair.simulation.vectorised.private_descent import PrivateDescent, group_samples
 from fedfair.tables.dataset import Splits
@@ -62,28 +62,21 @@ class PrivateClients:
         group_bytes: int | None = None,
     ) -> None:
         self._plan, self._model, self._loop = plan, model, loop
+        self.names, self.counts, self.weights = loop.names, loop.counts, loop.weights
+        self.changes, self.losses = loop.changes, loop.losses
+        # No plan that protects single records has sites that keep anything of earlier rounds.
+        self.memory = None
         self._sites = tuple(sites.values())
         self._protections = [protections[name] for name in sites]
         self._schema = self._sites[0].train.schema
         self._mechanism = mechanism_of(plan, sample_level_of(plan))
         self._pool = None if standardises(plan, len(self._schema.numeric)) else self._pooled(None)
         budget = suitable_budget(model.flat.device) if group_bytes is None else group_bytes
-        self._groups = self._grouped(budget)
-
-    @property
-    def names(self) -> tuple[ParticipantId, ...]:
-        """Return who they are."""
-        return self._loop.names
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many training records each has."""
-        return self._loop.counts
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Return what each weighs in a round."""
-        return self._loop.weights
+        members, columns = np.flatnonzero(self.counts), math.prod(self._schema.input_shape)
+        places = planned_groups(
+            plan.training, self.counts[members], model.layout, columns, budget, own_models=True
+        )
+        self._groups = [members[group] for group in places]
 
     @property
     def loss_unit(self) -> float:
@@ -94,13 +87,6 @@ class PrivateClients:
     def last_losses(self) -> list[SiteLosses]:
         """Return what the last evaluation found at each collaborator."""
         return self._loop.last_losses
-
-    @property
-    def memory(self) -> None:
-        """Return nothing: no plan that protects single records has sites that keep anything of earlier rounds."""
-
-    def restore(self, memory: None) -> None:
-        """Keep nothing."""
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over everybody; that of a round's changes without anybody's addend."""
@@ -113,30 +99,6 @@ class PrivateClients:
         """Scale everybody's features; a second call replaces the first."""
         self._loop.apply_scaling(scaling)
         self._pool = self._pooled(scaling)
-
-    def changes(
-        self,
-        model: GlobalModel,
-        number: RoundNumber,
-        *,
-        members: Sequence[int] | None = None,
-        thresholds: NDArray[np.float64] | None = None,
-        steps: int | None = None,
-        record_weights: Sequence[NDArray[np.floating]] | None = None,
-    ) -> LocalChanges:
-        """Return what a round's local steps change at each member; see `Clients.changes`."""
-        return self._loop.changes(
-            model,
-            number,
-            members=members,
-            thresholds=thresholds,
-            steps=steps,
-            record_weights=record_weights,
-        )
-
-    def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
-        """Return the losses of the model at each collaborator, for those of the splits that have records."""
-        return self._loop.losses(model, splits)
 
     def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: ChangeClipping | None) -> Totals:
         self._model.load(model.vector)
@@ -153,14 +115,7 @@ class PrivateClients:
             moved: NDArray[np.float64] = (last.double() - first.double())[:, 0].cpu().numpy() * unit
             sums["weight"] += weights[group].sum()
             sums["threshold"] += weights[group] @ np.clip(moved, -limit, limit)
-        body: NDArray[np.floating] = total.cpu().numpy()
-        if not (np.isfinite(header).all() and np.isfinite(body).all()):
-            raise TrainingError(
-                f"the sum of round {request.round} holds values that are NaN or infinite",
-                "lower learning_rate, or look for missing or extreme values in the data",
-            )
-        totals = Totals(header, body, len(self._sites))
-        return totals if clipping is None else clipping.tell(totals)
+        return training_totals(header, total, len(self._sites), request.round, clipping)
 
     def _walked(
         self, group: Members, request: SumRequest, first: torch.Tensor
@@ -186,19 +141,7 @@ class PrivateClients:
         descent = PrivateDescent(self._model.layout, self._mechanism, rates, loss)
         return descent.walk(self._model.flat, first, samples, expected, noise)
 
-    def _grouped(self, budget: int) -> list[Members]:
-        """Return in groups everybody who has training records, by number."""
-        training, members = self._plan.training, np.flatnonzero(self.counts)
-        counts = self.counts[members].tolist()
-        lengths = np.array([round_length(training, count) for count in counts], np.int64)
-        sizes = np.array([stated_batch_size(training, count) for count in counts], np.int64)
-        columns = int(np.prod(self._schema.input_shape))
-        footprint = footprint_of(self._model.layout, columns, budget, own_models=True)
-        return [members[places] for places in cut_groups(lengths, sizes, footprint)]
-
     def _pooled(self, scaling: FeatureScaling | None) -> Pool:
-        flat, train = self._model.flat, [site.train for site in self._sites]
-        loss = self._plan.task.loss
-        target, own = target_scaling(loss, scaling), None if scaling is None else of_features(loss, scaling)
-        self._model.record_loss = self._model.record_loss.under(target)
-        return pooled(train, self._schema, own, flat.dtype, flat.device, target)
+        train, loss = [site.train for site in self._sites], self._plan.task.loss
+        self._model.record_loss = self._model.record_loss.under(target_scaling(loss, scaling))
+        return pooled(train, self._schema, loss, scaling, self._model.flat)

@@ -21,7 +21,7 @@ from fedfair.plan.simulated_clip import clips_in_simulation
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.baselines.registry import algorithm_of
-from fedfair.simulation.clients import Clients
+from fedfair.simulation.clients import AskedSteps, Clients
 from fedfair.simulation.cohort import cohort_of
 from fedfair.simulation.dealt.clients import MAX_LOSSES
 from fedfair.simulation.dealt.share import ShareTerms
@@ -204,14 +204,11 @@ def test_only_workers_with_a_drawn_collaborator_compute() -> None:
     start = GlobalModel(flat_model(plan, records(1, 0).schema, torch.device("cpu"), Path()).vector(), 0.5)
     _, loop, _ = alone(plan, sites)
     crew.methods.clear()
-    thresholds, weights = np.array([0.1, 0.7]), [np.full(8, 2.0), np.full(9, 0.5)]
-    given = {"members": [3, 0], "thresholds": thresholds, "steps": 1, "record_weights": weights}
-    found, expected = (who.changes(start, RoundNumber(4), **given) for who in (cohort, loop))
-    np.testing.assert_allclose(found.models, expected.models, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(found.thresholds, expected.thresholds)
+    asked = AskedSteps(RoundNumber(4), [3, 0], 1, [np.full(8, 2.0), np.full(9, 0.5)])
+    np.testing.assert_allclose(cohort.changes(start, asked), loop.changes(start, asked), rtol=0, atol=1e-12)
     assert sorted(crew.methods) == [(0, "changes"), (3, "changes")]
     with pytest.raises(LocalProtocolError, match="site-1 has no training records"):
-        cohort.changes(start, RoundNumber(1), members=[1])
+        cohort.changes(start, AskedSteps(RoundNumber(1), [1]))
 
 
 def test_a_fault_of_a_worker_is_the_fault_of_the_loop() -> None:

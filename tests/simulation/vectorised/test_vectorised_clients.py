@@ -25,7 +25,7 @@ from fedfair.plan.derived import threshold_limit
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.run.training_run import TrainingRun
-from fedfair.simulation.clients import Clients, LoopClients
+from fedfair.simulation.clients import AskedSteps, Clients, LoopClients
 from fedfair.simulation.simulate import play, simulate_sites
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.statistics.table import Purpose
@@ -194,16 +194,20 @@ def test_single_changes_are_those_of_the_loop() -> None:
     members = [3, 0, 2, 3]
     asked = {
         "members": members,
-        "thresholds": np.array([0.1, 0.5, 0.9, 0.3]),
         "steps": 2,
         "record_weights": [source.random(loop.counts[member]) for member in members],
     }
-    for names in ((), ("members",), ("members", "thresholds"), ("steps",), tuple(asked)):
-        words = {name: asked[name] for name in names}
-        one, other = loop.changes(start, FIRST, **words), vectorised.changes(start, FIRST, **words)
-        np.testing.assert_allclose(other.models, one.models, **CLOSE)
-        np.testing.assert_allclose(other.thresholds, one.thresholds, **CLOSE)
-        assert other.models.dtype == one.models.dtype
+    for names in ((), ("members",), ("members", "record_weights"), ("steps",), tuple(asked)):
+        words = AskedSteps(FIRST, **{name: asked[name] for name in names})
+        one, other = loop.changes(start, words), vectorised.changes(start, words)
+        np.testing.assert_allclose(other, one, **CLOSE)
+        assert other.dtype == one.dtype
+
+
+def thresholds(loop: LoopClients, model: GlobalModel) -> np.ndarray:
+    """By how much the local steps of each who has records move the threshold."""
+    found = [task.descent.training_change(model, FIRST, 1) for task in loop._tasks]
+    return np.array([change.threshold for change in found if change is not None])
 
 
 def sites_schema(sites: Sites) -> FeatureSchema:
@@ -213,7 +217,7 @@ def sites_schema(sites: Sites) -> FeatureSchema:
 def test_a_sum_is_the_weighted_sum_of_the_single_changes() -> None:
     sites = sites_of([20, 0, 9, 30, 5])
     plan = plan_of(sites, (8, 4), local_steps=3)
-    _, cohort = both(plan, sites, 4_000)
+    loop, cohort = both(plan, sites, 4_000)
     schema = sites_schema(sites)
     flat = flat_model(plan, schema, torch.device("cpu"), Path())
     training_run = TrainingRun(plan, flat.layout, schema, flat.vector())
@@ -221,9 +225,10 @@ def test_a_sum_is_the_weighted_sum_of_the_single_changes() -> None:
     request = training_run.next_sum()
     totals = cohort.totals(request, training_run.model)
     members = [0, 2, 3, 4]
-    changes, weights = cohort.changes(training_run.model, FIRST, members=members), cohort.weights[members]
-    np.testing.assert_allclose(totals.body, weights @ changes.models, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(totals.header, [weights.sum(), weights @ changes.thresholds], rtol=1e-12)
+    changes = cohort.changes(training_run.model, AskedSteps(FIRST, members))
+    weights, moved = cohort.weights[members], thresholds(loop, training_run.model)
+    np.testing.assert_allclose(totals.body, weights @ changes, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(totals.header, [weights.sum(), weights @ moved], rtol=1e-12)
     assert totals.contributors == len(sites)
 
 
@@ -333,7 +338,7 @@ def test_a_change_of_the_threshold_that_is_clipped_is_clipped_alike() -> None:
     assert request is not None
     assert request.purpose is Purpose.TRAINING
     first, second = loop.totals(request, training_run.model), vectorised.totals(request, training_run.model)
-    moved = loop.changes(training_run.model, FIRST).thresholds
+    moved = thresholds(loop, training_run.model)
     assert (np.abs(moved) > limit).all()
     np.testing.assert_allclose(first.header, second.header, **CLOSE)
     assert first.header[1] == pytest.approx(loop.weights @ np.clip(moved, -limit, limit))
