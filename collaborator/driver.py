@@ -33,30 +33,11 @@ from fedfair.errors import (
     UnreachableError,
 )
 from fedfair.ids import RoundNumber, SumNumber
+from fedfair.news import site as news
 from fedfair.news.processors import Processor
-from fedfair.news.site import (
-    EvaluationDone,
-    ReconnectionBegun,
-    RunJoined,
-    SumDeclined,
-    ValuesOmitted,
-)
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.refusal import Refusal
-from fedfair.wire.frames import (
-    Abstain,
-    Accepted,
-    CollaboratorFrame,
-    Ended,
-    Finished,
-    Hello,
-    Refused,
-    SecaggMessage,
-    SumStart,
-    TrustUpdate,
-    UploadStart,
-    Welcome,
-)
+from fedfair.wire import frames
 from fedfair.wire.receiving import (
     MovesState,
     ReceivedRequest,
@@ -67,10 +48,10 @@ from fedfair.wire.receiving import (
     Shapes,
 )
 
-Greeting = Callable[[Welcome], None]
+Greeting = Callable[[frames.Welcome], None]
 """Refuses a run that this site has no part in, by raising before anything but the introduction was sent."""
 
-Dial = Callable[[], AbstractAsyncContextManager[tuple[Link, Hello]]]
+Dial = Callable[[], AbstractAsyncContextManager[tuple[Link, frames.Hello]]]
 """Opens one stream, and says what to introduce oneself with on it."""
 
 LEAVE_SECONDS = 30.0
@@ -112,12 +93,12 @@ class SiteDriver:
         self._certificates = NoCertificates() if certificates is None else certificates
         self._between_sums = True
         self._looked = -math.inf
-        self._asked: SumStart | None = None
+        self._asked: frames.SumStart | None = None
         self._contributed: SumNumber | None = None
         self._limit = RefusalLimit()
         self._has_left = False
 
-    async def run(self) -> Finished:
+    async def run(self) -> frames.Finished:
         """Take part until the run is finished; return the aggregator's last words.
 
         Raises:
@@ -128,12 +109,12 @@ class SiteDriver:
             FedfairError: the aggregator broke the protocol, or this site cannot go on.
         """
         while True:
-            finished: Finished | None = None
+            finished: frames.Finished | None = None
             try:
                 finished = await self._participate()
             except StreamOutdatedError as fault:
                 self._end_if_left()
-                self._publish(ReconnectionBegun(fault.message))
+                self._publish(news.ReconnectionBegun(fault.message))
                 # Without a wait that grows, an aggregator that announces one certificate after another would be
                 # called many times a second.
                 await asyncio.sleep(self._calls.next_seconds())
@@ -151,20 +132,20 @@ class SiteDriver:
         if self._has_left and self._worker.sums.exit_reason is not None:
             raise self._worker.sums.exit_reason
 
-    async def _pause(self, fault: UnreachableError | RenewableIdentityError) -> Finished | None:
+    async def _pause(self, fault: UnreachableError | RenewableIdentityError) -> frames.Finished | None:
         """Wait before the next call; return the end of the run where there is nothing left to call for."""
         held = self._worker.held
         seconds = self._calls.pause_seconds(fault.message, is_over=held.is_over)
         if seconds is None:
             await self._worker.finish(AGGREGATOR_GONE)
             self._tell_of_run()
-            return Finished(int(held.rounds_done), AGGREGATOR_GONE)
+            return frames.Finished(int(held.rounds_done), AGGREGATOR_GONE)
         await asyncio.sleep(seconds)
         return None
 
     # -------------------------------------------------------------- one stream
 
-    async def _participate(self) -> Finished:
+    async def _participate(self) -> frames.Finished:
         async with self._dial() as (link, hello):
             self._records.begin_link()
             self._calls.stream_began()
@@ -193,12 +174,12 @@ class SiteDriver:
         """Say that the run is over and on this disk, as far as it came here; let the aggregator end the stream."""
         with contextlib.suppress(*LISTENER_TELLS, RemoteProtocolError, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                await link.send(Ended(self._worker.held.digest))
+                await link.send(frames.Ended(self._worker.held.digest))
                 await link.finish()
                 async for _ in link.frames():
                     pass
 
-    async def _keep_looking(self) -> Finished:
+    async def _keep_looking(self) -> frames.Finished:
         """Look at the certificates of both sides every second, until one of them ends the stream."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -213,7 +194,7 @@ class SiteDriver:
         if not 0 <= time.time() - self._looked < LOOK_SECONDS:
             self._look()
 
-    def _look(self, update: TrustUpdate | None = None) -> None:
+    def _look(self, update: frames.TrustUpdate | None = None) -> None:
         try:
             if update is None:
                 self._looked = time.time()
@@ -228,12 +209,12 @@ class SiteDriver:
         if self._between_sums and self._certificates.reconnection:
             raise StreamOutdatedError(self._certificates.reconnection)
 
-    async def _listen(self, link: Link, questions: Mailbox) -> Finished:
+    async def _listen(self, link: Link, questions: Mailbox) -> frames.Finished:
         receiver = Receiver(self._shapes, self._worker.sums.last_sum)
         async for frame in link.frames():
             self._calls.heard()
             match receiver.take(frame):
-                case Welcome() as welcome:
+                case frames.Welcome() as welcome:
                     await self._greet(welcome)
                 case ReceivedRequest() as question:
                     self._look_before_sum()
@@ -243,12 +224,12 @@ class SiteDriver:
                     self._asked = question.start
                     self._calls.asked()
                     await questions.put(question)
-                case SecaggMessage() | ReceivedState() | ReceivedTotals() | ReceivedSum() as message:
+                case frames.SecaggMessage() | ReceivedState() | ReceivedTotals() | ReceivedSum() as message:
                     self._calls.took(message)
                     await questions.put(message)
-                case TrustUpdate() as update:
+                case frames.TrustUpdate() as update:
                     self._look(update)
-                case Accepted(sum_number):
+                case frames.Accepted(sum_number):
                     if sum_number == self._contributed:
                         # Only once, and only for what was really sent: saying so costs an aggregator nothing.
                         self._contributed = None
@@ -256,39 +237,39 @@ class SiteDriver:
                         self._limit.contributed()
                         self._records.answered(link, "accepted")
                         self._tell_of_evaluation()
-                case Finished() as finished:
+                case frames.Finished() as finished:
                     # The last opened sum may still wait for the worker.
                     await questions.drained()
                     await self._worker.finish(finished.outcome)
                     self._tell_of_run()
                     return finished
-                case Refused() as refused:
+                case frames.Refused() as refused:
                     self._calls.last_words = refused.reason
                     raise _refusal(refused)
         raise UnreachableError("the aggregator closed the stream")
 
-    async def _reply(self, link: Link, questions: Mailbox) -> Finished:
-        asked: SumStart | None = None
+    async def _reply(self, link: Link, questions: Mailbox) -> frames.Finished:
+        asked: frames.SumStart | None = None
         while True:
             said = await questions.take()
             if isinstance(said, ReceivedRequest):
                 asked = said.start
                 link.answer(asked)
                 self._limit.asked()
-            frames = await self._worker.frames(said)
+            replies = await self._worker.frames(said)
             self._tell_of_fault()
             self._tell_of_run()
             refused = ""
             with contextlib.suppress(*LISTENER_TELLS):
-                for frame in frames:
+                for frame in replies:
                     if asked is not None and _contributes(frame):
                         self._contributed = asked.sum_number
                     await link.send(frame)
-                    if isinstance(frame, Abstain):
+                    if isinstance(frame, frames.Abstain):
                         refusal = self._worker.sums.refused or Refusal(frame.reason.value)
                         refused = refusal.reason
                         about = None if asked is None else (asked.purpose, RoundNumber(asked.round))
-                        self._publish(SumDeclined(about, refusal.reason))
+                        self._publish(news.SumDeclined(about, refusal.reason))
                         self._records.refused(refusal, self._asked)
                         self._records.answered(link, "abstained")
                         if frame.leaving:
@@ -322,7 +303,7 @@ class SiteDriver:
     def _tell_of_fault(self) -> None:
         fault, self._worker.sums.fault = self._worker.sums.fault, ""
         if fault:
-            self._publish(ValuesOmitted(fault))
+            self._publish(news.ValuesOmitted(fault))
 
     def _tell_of_run(self) -> None:
         for notice in self._worker.take_notices():
@@ -331,21 +312,23 @@ class SiteDriver:
     def _tell_of_evaluation(self) -> None:
         kind = None if self._asked is None else self._asked.purpose.statistic
         if self._asked is not None and kind is not None and kind.is_evaluation and not kind.has_query:
-            self._publish(EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))
+            self._publish(news.EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))
 
-    async def _greet(self, welcome: Welcome) -> None:
+    async def _greet(self, welcome: frames.Welcome) -> None:
         self._calls.greeted()
         self._records.run_id = welcome.run_id
         self._greeting(welcome)
         await self._worker.join(welcome)
-        self._publish(RunJoined(welcome.run_id, welcome.rounds_done, welcome.rounds_total))
+        self._publish(news.RunJoined(welcome.run_id, welcome.rounds_done, welcome.rounds_total))
 
 
-def _contributes(frame: CollaboratorFrame) -> bool:
-    return isinstance(frame, UploadStart) or (isinstance(frame, SecaggMessage) and frame.vector_length > 0)
+def _contributes(frame: frames.CollaboratorFrame) -> bool:
+    return isinstance(frame, frames.UploadStart) or (
+        isinstance(frame, frames.SecaggMessage) and frame.vector_length > 0
+    )
 
 
-def _refusal(refused: Refused) -> UnreachableError | ConnectionRefusedByPeerError:
+def _refusal(refused: frames.Refused) -> UnreachableError | ConnectionRefusedByPeerError:
     if refused.try_again:
         return UnreachableError(refused.reason, refused.remedy)
     return ConnectionRefusedByPeerError(f"the aggregator refused this site: {refused.reason}", refused.remedy)

@@ -26,6 +26,7 @@ from pathlib import Path
 from cryptography import x509
 
 from fedfair.errors import ApprovalError, IdentityError, PlanError
+from fedfair.identity import store
 from fedfair.identity.authority import check_authority, federation_of
 from fedfair.identity.bundle import Bundle, parse_bundle
 from fedfair.identity.certificate import (
@@ -38,14 +39,6 @@ from fedfair.identity.certificate import (
 )
 from fedfair.identity.files import read_tls_key, write_public
 from fedfair.identity.request import make_request
-from fedfair.identity.store import (
-    AUTHORITY_FOLDER,
-    SIGNING_KEY,
-    TLS_CERTIFICATE,
-    TLS_KEY,
-    create_site,
-    load_signing_key,
-)
 from fedfair.ids import FederationName, parse_participant_id
 from fedfair.plan.loading import load_plan
 from fedfair.plan.public_keys import format_public_key
@@ -117,12 +110,12 @@ class JoiningSite:
     @property
     def has_keys(self) -> bool:
         """Return whether both its keys are made."""
-        return (self.keys / SIGNING_KEY).exists() and (self.keys / TLS_KEY).exists()
+        return (self.keys / store.SIGNING_KEY).exists() and (self.keys / store.TLS_KEY).exists()
 
     @property
     def has_certificate(self) -> bool:
         """Return whether a certificate is installed."""
-        return (self.keys / TLS_CERTIFICATE).exists()
+        return (self.keys / store.TLS_CERTIFICATE).exists()
 
 
 def read_invitation(raw: bytes, source: str, now: datetime) -> Invitation:
@@ -175,7 +168,7 @@ def joining_folder(given: Path | None, here: Path, federation: FederationName) -
     """
     joined = (here / PLAN_FILE).exists() or any((here / "cert").glob(f"*/{_JOINING}"))
     folder = given or (here if joined else here / federation)
-    if (folder / "cert" / AUTHORITY_FOLDER).exists():
+    if (folder / "cert" / store.AUTHORITY_FOLDER).exists():
         raise PlanError(
             f"{folder} holds the federation's authority: it is the lead's workspace",
             "join with a folder of the site's own: --workspace DIR",
@@ -185,7 +178,7 @@ def joining_folder(given: Path | None, here: Path, federation: FederationName) -
 
 def known_name(folder: Path) -> str | None:
     """Return the name of the one site that has keys in a folder; None where there is none, or more than one."""
-    names = [path.parent.name for path in (folder / "cert").glob(f"*/{SIGNING_KEY}")]
+    names = [path.parent.name for path in (folder / "cert").glob(f"*/{store.SIGNING_KEY}")]
     return names[0] if len(names) == 1 else None
 
 
@@ -217,10 +210,12 @@ def begin(site: JoiningSite, invitation: Invitation, passphrase: bytes | None) -
     if site.has_keys:
         # A process died between keys and request, or the request was lost: the same keys ask again.
         name = site.participant.name
-        tls_key = read_tls_key(site.keys / TLS_KEY, f"the TLS key of {name}", passphrase)
-        request = make_request(site.participant, tls_key, load_signing_key(site.cert_folder, name, passphrase))
+        tls_key = read_tls_key(site.keys / store.TLS_KEY, f"the TLS key of {name}", passphrase)
+        request = make_request(
+            site.participant, tls_key, store.load_signing_key(site.cert_folder, name, passphrase)
+        )
     else:
-        request = create_site(site.cert_folder, site.participant, passphrase)
+        request = store.create_site(site.cert_folder, site.participant, passphrase)
     seen = "" if invitation.authority is None else fingerprint(invitation.authority).hex()
     told = {"format": FORMAT, "federation": site.participant.federation, "authority": seen}
     write_public(site.keys / _JOINING, json.dumps(told).encode("ascii"))

@@ -27,15 +27,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_unevaluated
 from fedfair.plan.digest import format_digest
 from fedfair.results.outcome import RunSubject
-from fedfair.run.saved_model import (
-    DescribedModel,
-    ModelOrigin,
-    TrainedModel,
-    load_saved,
-    model_identity,
-    read_saved,
-    save_model,
-)
+from fedfair.run import saved_model
 from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
@@ -98,21 +90,21 @@ class ModelPlaces:
         """Return the record of an approval; the model's copy has another ending."""
         return self.approvals / f"{self.participant}.model-{digest.hex()}.json"
 
-    def load(self, path: Path) -> TrainedModel:
+    def load(self, path: Path) -> saved_model.TrainedModel:
         """Return a model of this plan.
 
         Raises:
             DataError: it cannot be read, or is of another plan.
         """
         subject = self.subject
-        tuned = read_saved(path).origin.fine_tuned_at
+        tuned = saved_model.read_saved(path).origin.fine_tuned_at
         if tuned:
             raise DataError(
                 f"{path} was fine-tuned at {tuned}: it is no model of the federation, and tells of {tuned}'s "
                 "records",
                 "give a model that this plan has trained",
             )
-        saved = load_saved(path, subject.plan, subject.layout, subject.schema)
+        saved = saved_model.load_saved(path, subject.plan, subject.layout, subject.schema)
         if saved.plan_digest != subject.plan_digest:
             raise DataError(
                 f"{path} was trained by the plan {saved.plan_digest or '(not said)'}, this plan is "
@@ -121,12 +113,12 @@ class ModelPlaces:
             )
         return saved
 
-    def identity(self, saved: TrainedModel) -> bytes:
+    def identity(self, saved: saved_model.TrainedModel) -> bytes:
         """Return the 32 bytes by which a model is known."""
-        return model_identity(self.subject.layout, saved.model, saved.scaling)
+        return saved_model.model_identity(self.subject.layout, saved.model, saved.scaling)
 
 
-def read_model(places: ModelPlaces, path: Path) -> TrainedModel:
+def read_model(places: ModelPlaces, path: Path) -> saved_model.TrainedModel:
     """Return the model that is to be approved.
 
     Raises:
@@ -145,7 +137,7 @@ def read_model(places: ModelPlaces, path: Path) -> TrainedModel:
     return places.load(path)
 
 
-def approve_model(places: ModelPlaces, saved: TrainedModel, now: datetime) -> Path:
+def approve_model(places: ModelPlaces, saved: saved_model.TrainedModel, now: datetime) -> Path:
     """Write that this site answers about a model, and keep a copy of it; return the record's path.
 
     Args:
@@ -167,11 +159,13 @@ def approve_model(places: ModelPlaces, saved: TrainedModel, now: datetime) -> Pa
         approved_at=now.isoformat(timespec="seconds"),
     )
     path = places.approval(digest)
-    origin = ModelOrigin.of_plan(subject.plan, subject.plan_digest, subject.schema, subject.initial_weights)
+    origin = saved_model.ModelOrigin.of_plan(
+        subject.plan, subject.plan_digest, subject.schema, subject.initial_weights
+    )
     try:
         places.approvals.mkdir(parents=True, exist_ok=True)
         # The model first: an approval without its model would be of no use.
-        save_model(_copy_of(path), subject.layout, saved, origin)
+        saved_model.save_model(_copy_of(path), subject.layout, saved, origin)
         write_whole(path, json.dumps(record.model_dump(mode="json"), indent=2) + "\n")
     except (OSError, DataError) as error:
         raise ApprovalError(
@@ -180,7 +174,7 @@ def approve_model(places: ModelPlaces, saved: TrainedModel, now: datetime) -> Pa
     return path
 
 
-def is_approved(places: ModelPlaces, described: DescribedModel) -> bool:
+def is_approved(places: ModelPlaces, described: saved_model.DescribedModel) -> bool:
     """Return whether this site has approved the evaluation of exactly this model, of exactly this plan.
 
     Raises:
@@ -189,7 +183,7 @@ def is_approved(places: ModelPlaces, described: DescribedModel) -> bool:
     saved = described.saved
     if saved.plan_digest != places.subject.plan_digest:
         return False
-    digest = model_identity(described.layout, saved.model, saved.scaling)
+    digest = saved_model.model_identity(described.layout, saved.model, saved.scaling)
     path = places.approval(digest)
     if not path.exists():
         return False
@@ -197,7 +191,7 @@ def is_approved(places: ModelPlaces, described: DescribedModel) -> bool:
     return True
 
 
-def find_model(places: ModelPlaces, digest: bytes) -> TrainedModel | None:
+def find_model(places: ModelPlaces, digest: bytes) -> saved_model.TrainedModel | None:
     """Return the model that a digest means, from this site's own files; None where it knows none.
 
     Args:
@@ -227,18 +221,18 @@ def is_own(places: ModelPlaces, digest: bytes) -> bool:
     return _own_model(places, digest)[0] is not None
 
 
-def _own_model(places: ModelPlaces, digest: bytes) -> tuple[TrainedModel | None, list[DataError]]:
+def _own_model(places: ModelPlaces, digest: bytes) -> tuple[saved_model.TrainedModel | None, list[DataError]]:
     """Return the model of this site's own runs that a digest means, and why files could not be read."""
     unreadable: list[DataError] = []
     for path in _own_models(places):
         try:
-            found = read_saved(path)
+            found = saved_model.read_saved(path)
         except DataError as fault:
             unreadable.append(fault)
             continue
         # A run of another plan leaves its models here too.
         mine = found.saved.plan_digest == places.subject.plan_digest
-        if mine and model_identity(found.layout, found.saved.model, found.saved.scaling) == digest:
+        if mine and saved_model.model_identity(found.layout, found.saved.model, found.saved.scaling) == digest:
             return places.load(path), unreadable
     return None, unreadable
 
@@ -249,7 +243,7 @@ def _own_models(places: ModelPlaces) -> Iterator[Path]:
         yield from sorted(places.runs.glob(f"*/{SAVE}/{name}"))
 
 
-def _approved(places: ModelPlaces, path: Path, digest: bytes) -> TrainedModel:
+def _approved(places: ModelPlaces, path: Path, digest: bytes) -> saved_model.TrainedModel:
     try:
         record = ModelApproval.model_validate_json(path.read_bytes())
         saved = places.load(_copy_of(path))

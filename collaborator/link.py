@@ -22,20 +22,12 @@ from fedfair.audit.items import MessageKind, StreamItems
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.errors import ConnectionRefusedByPeerError, FedfairError, UnreachableError
 from fedfair.policy.proxy import DIRECT, Route
+from fedfair.wire import frames
 from fedfair.wire.codec import (
     decode_aggregator_frame,
     decode_check_reply,
     encode_check_request,
     encode_collaborator_frame,
-)
-from fedfair.wire.frames import (
-    AggregatorFrame,
-    CheckReply,
-    CheckRequest,
-    Chunk,
-    CollaboratorFrame,
-    SumStart,
-    showable,
 )
 from fedfair.wire.limits import MAX_FRAME_BYTES
 from fedfair.wire.service import CHECK, KEEPALIVE, PARTICIPATE, KeepAlive
@@ -123,11 +115,11 @@ class Link:
         self.bytes_sent = 0
         self.bytes_received = 0
 
-    def answer(self, start: SumStart) -> None:
+    def answer(self, start: frames.SumStart) -> None:
         """Note that what is sent from now on belongs to this sum."""
         self._occasion = Occasion(start.purpose, start.round, start.attempt)
 
-    async def send(self, frame: CollaboratorFrame) -> None:
+    async def send(self, frame: frames.CollaboratorFrame) -> None:
         """Record one frame and send it; waits while the aggregator does not read.
 
         Raises:
@@ -136,7 +128,7 @@ class Link:
             ConnectionRefusedByPeerError: the aggregator does not want it.
         """
         raw = encode_collaborator_frame(frame)
-        known = frame.sha256 if isinstance(frame, Chunk) else b""
+        known = frame.sha256 if isinstance(frame, frames.Chunk) else b""
         self._egress.sending(raw, self._items.next(frame), self._occasion, known)
         writing = self._call.write(raw)
         if not self.bytes_sent:
@@ -153,7 +145,7 @@ class Link:
         """
         await carried_out(self._call.done_writing(), self._call, self._address)
 
-    async def frames(self) -> AsyncIterator[AggregatorFrame]:
+    async def frames(self) -> AsyncIterator[frames.AggregatorFrame]:
         """Yield every frame until the aggregator closes the stream.
 
         Raises:
@@ -207,8 +199,8 @@ async def open_link(
 
 
 async def ask(
-    address: Address, credentials: grpc.ChannelCredentials, request: CheckRequest, egress: Egress
-) -> CheckReply:
+    address: Address, credentials: grpc.ChannelCredentials, request: frames.CheckRequest, egress: Egress
+) -> frames.CheckReply:
     """Record a preflight question, ask it, and return the answer.
 
     Raises:
@@ -266,7 +258,7 @@ async def carried_out(operation: Awaitable[Outcome], call: Status, address: Addr
     except grpc.aio.AioRpcError as error:
         raise explained(error.code(), error.details(), address) from error
     except (asyncio.InvalidStateError, grpc.aio.BaseError) as error:
-        raise await _ended(call, address, showable(str(error))) from error
+        raise await _ended(call, address, frames.showable(str(error))) from error
     except KeyError as error:
         raise UnreachableError(f"the connection to {address} broke: gRPC knows no status {error}") from error
     except asyncio.CancelledError as error:
@@ -290,7 +282,7 @@ def explained(code: grpc.StatusCode, details: str | None, address: Address) -> F
     """Return the fault that a gRPC status stands for: the network's, or a refusal."""
     if code is grpc.StatusCode.OK:
         return UnreachableError(f"the aggregator at {address} closed the stream")
-    words = showable(details or code.name.lower())
+    words = frames.showable(details or code.name.lower())
     if code in _HOPELESS:
         return ConnectionRefusedByPeerError(f"{address} {_HOPELESS[code]}: {words}")
     return UnreachableError(f"the connection to {address} broke ({address.route.words}): {words}")

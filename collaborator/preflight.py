@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from collaborator import preparation
 from collaborator.continued_run import beginning_words
 from collaborator.data_history import DataComparison, compare_with_last_run
 from collaborator.egress import EgressRecord
@@ -23,17 +24,6 @@ from collaborator.link import Address, ask
 from collaborator.lost_state import forgotten_runs
 from collaborator.participation import worker_of
 from collaborator.plan_change import state_stem
-from collaborator.preparation import (
-    PreparedSite,
-    Readiness,
-    assemble,
-    foretold,
-    introduction,
-    keep_history,
-    keep_policy,
-    read_approval,
-    read_records,
-)
 from collaborator.records import SiteLogs
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.errors import FedfairError
@@ -99,7 +89,9 @@ class _Checklist:
         return found
 
 
-def check_site(site: PreparedSite, find_address: Callable[[], Address], logs: Path) -> tuple[CheckedStep, ...]:
+def check_site(
+    site: preparation.PreparedSite, find_address: Callable[[], Address], logs: Path
+) -> tuple[CheckedStep, ...]:
     """Return every item, in the order of a start.
 
     Args:
@@ -113,7 +105,7 @@ def check_site(site: PreparedSite, find_address: Callable[[], Address], logs: Pa
     look = checklist.look
     address = look("address", find_address, lambda found: f"{found}, {found.route.words}")
     broken = _broken_terms(site)
-    look("policy", lambda: keep_policy(site), lambda _: "allows this plan")
+    look("policy", lambda: preparation.keep_policy(site), lambda _: "allows this plan")
     look("protection", lambda: guarantee(site.plan), lambda words: words)
     local = None if broken & CODE_TERMS else _look_at_computation(site, checklist, allowed=not broken)
     identity = look("certificate", site.identity, _identity_words)
@@ -138,7 +130,7 @@ def check_site(site: PreparedSite, find_address: Callable[[], Address], logs: Pa
     with closing(record):
         if broken or address is None or local.approval is None or server is None:
             return tuple(checklist.items)
-        request = _question(introduction(site, identity, local.binding.digest, local.approval))
+        request = _question(preparation.introduction(site, identity, local.binding.digest, local.approval))
         credentials = channel_credentials(identity, server)
         reply = look(
             "aggregator", lambda: asyncio.run(ask(address, credentials, request, record)), lambda _: "answers"
@@ -155,10 +147,10 @@ class _Local:
     approval: bytes | None = None
 
 
-def _broken_terms(site: PreparedSite) -> frozenset[str]:
+def _broken_terms(site: preparation.PreparedSite) -> frozenset[str]:
     """Return the terms of the policy that the plan breaks; the item `policy` says so in words."""
     try:
-        keep_policy(site)
+        preparation.keep_policy(site)
     except PolicyError as fault:
         return frozenset(term.key for term in fault.broken)
     except FedfairError:
@@ -167,18 +159,22 @@ def _broken_terms(site: PreparedSite) -> frozenset[str]:
     return frozenset()
 
 
-def _look_at_computation(site: PreparedSite, checklist: _Checklist, *, allowed: bool) -> _Local | None:
+def _look_at_computation(site: preparation.PreparedSite, checklist: _Checklist, *, allowed: bool) -> _Local | None:
     """Look at the data and the plan's digest, for which the plan's code runs; None where there is no digest.
 
     What the policy says of numbers of records is looked at where it allows all that was known before.
     """
     look = checklist.look
-    read = look("data", lambda: read_records(site), partial(_data_words, site))
+    read = look("data", lambda: preparation.read_records(site), partial(_data_words, site))
     if read is not None:
         compared = compare_with_last_run(site, read.profile, datetime.now(UTC))
         checklist.items[-1] = replace(checklist.items[-1], profile=read.profile, last_run=compared)
     if read is not None and allowed:
-        look("policy for these records", partial(keep_policy, site, read.splits.records), lambda _: "allows them")
+        look(
+            "policy for these records",
+            partial(preparation.keep_policy, site, read.splits.records),
+            lambda _: "allows them",
+        )
     binding = look(
         "plan digest", lambda: plan_binding(site.plan, site.code.folder), lambda b: format_digest(b.digest)
     )
@@ -187,24 +183,28 @@ def _look_at_computation(site: PreparedSite, checklist: _Checklist, *, allowed: 
     if site.plan.training.initial is not None:
         begun = partial(beginning_words, site.runs, site.state, site.participant, site.plan, binding)
         look("initial weights", begun, str)
-    look("earlier sums", lambda: keep_history(site, binding), lambda _: str(site.history_file))
+    look("earlier sums", lambda: preparation.keep_history(site, binding), lambda _: str(site.history_file))
     if read is not None and site.keeps_ledger:
-        look("privacy", partial(foretold, site, binding.digest, read.splits), "; ".join)
+        look("privacy", partial(preparation.foretold, site, binding.digest, read.splits), "; ".join)
     return _Local(binding, read)
 
 
-def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, checklist: _Checklist) -> _Local:
+def _look_at_state(
+    site: preparation.PreparedSite, identity: SiteIdentity, local: _Local, checklist: _Checklist
+) -> _Local:
     """Look at the approval, and at what this site must not forget; return what was found with the approval."""
     look, binding, records = checklist.look, local.binding, local.records
     approval = look(
         "approval",
-        lambda: read_approval(site, identity.signing_key.public_key(), binding.digest),
+        lambda: preparation.read_approval(site, identity.signing_key.public_key(), binding.digest),
         lambda _: "of this very plan",
     )
     if records is not None:
         # As a start does it, whatever the approval says; nothing is released, so no privacy budget is needed.
         ready = look(
-            "computation", lambda: assemble(site, binding, approval or b"", records, None), _computation_words
+            "computation",
+            lambda: preparation.assemble(site, binding, approval or b"", records, None),
+            _computation_words,
         )
         if ready is not None:
             told: list[News] = []
@@ -218,12 +218,12 @@ def _look_at_state(site: PreparedSite, identity: SiteIdentity, local: _Local, ch
     return replace(local, approval=approval)
 
 
-def _data_words(site: PreparedSite, found: SiteRecords) -> str:
+def _data_words(site: preparation.PreparedSite, found: SiteRecords) -> str:
     count = f"{len(found.splits.train)} training records"
     return "; ".join((*(found.withheld or (count,)), *site.secret_warnings))
 
 
-def _state_words(site: PreparedSite, told: Sequence[News]) -> str:
+def _state_words(site: preparation.PreparedSite, told: Sequence[News]) -> str:
     return "; ".join((str(site.state), *(news.sentence for news in told)))
 
 
@@ -238,7 +238,7 @@ def _question(hello: Hello) -> CheckRequest:
     )
 
 
-def _computation_words(ready: Readiness) -> str:
+def _computation_words(ready: preparation.Readiness) -> str:
     plan, layout = ready.site.plan, ready.task.layout
     words = f"{layout.dimension} parameters in {layout.dtype.name}"
     if not is_masked(plan):

@@ -23,15 +23,8 @@ from fedfair.identity.preflight import ServerIdentity
 from fedfair.identity.revocation import list_number, revoked_serials
 from fedfair.identity.store import REVOCATION_LIST, SiteIdentity, Trust, check_certificate
 from fedfair.identity.trust_watch import TrustWatch
+from fedfair.news import site as news
 from fedfair.news.processors import Processor
-from fedfair.news.site import (
-    RevocationListRefused,
-    RevocationListTaken,
-    RevocationListUnwritten,
-    SiteCertificateEnding,
-    SiteCertificateRenewed,
-    SiteCertificateUnusable,
-)
 from fedfair.wire.frames import TrustUpdate
 
 
@@ -120,7 +113,7 @@ class SiteCertificates:
         if trust is None:
             return
         for ending in self._expiry.due(ends_of(self._own.present.certificate, trust), now):
-            self._publish(SiteCertificateEnding(ending))
+            self._publish(news.SiteCertificateEnding(ending))
         self._check_server(trust, now)
 
     def take(self, update: TrustUpdate) -> None:
@@ -141,10 +134,10 @@ class SiteCertificates:
         try:
             renewed = own.renewed(now)
         except IdentityError as fault:
-            self._publish(SiteCertificateUnusable(fault.message))
+            self._publish(news.SiteCertificateUnusable(fault.message))
             return
         if renewed is not None:
-            self._publish(SiteCertificateRenewed(renewed.certificate.not_valid_after_utc))
+            self._publish(news.SiteCertificateRenewed(renewed.certificate.not_valid_after_utc))
             self._reconnection = "this site has a renewed certificate"
 
     def _take_list(self, content: bytes) -> None:
@@ -162,16 +155,16 @@ class SiteCertificates:
             self._refuse(fault.message)
             return
         except OSError as fault:
-            self._publish(RevocationListUnwritten(self._site.cert_folder / REVOCATION_LIST, str(fault)))
+            self._publish(news.RevocationListUnwritten(self._site.cert_folder / REVOCATION_LIST, str(fault)))
         else:
-            self._publish(RevocationListTaken(list_number(trust.crl), len(revoked_serials(trust.crl))))
+            self._publish(news.RevocationListTaken(list_number(trust.crl), len(revoked_serials(trust.crl))))
         self._check_server(trust, now)
 
     def _refuse(self, reason: str) -> None:
         """Tell the operator once why a list is not taken: it may be offered on every stream."""
         if reason != self._refused:
             self._refused = reason
-            self._publish(RevocationListRefused(reason))
+            self._publish(news.RevocationListRefused(reason))
 
     def _check_server(self, trust: Trust, now: datetime) -> None:
         check_certificate(decode_certificate(self._leaf, "the aggregator's certificate"), trust, now)

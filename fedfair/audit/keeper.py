@@ -20,20 +20,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedfair.audit import entry as record
 from fedfair.audit.append_file import AppendFile
 from fedfair.audit.chain import next_chain, sign_chain
-from fedfair.audit.entry import (
-    CONNECTION,
-    TORN_END,
-    Entry,
-    Message,
-    Opened,
-    Purpose,
-    RecordContinued,
-    Signed,
-    body_of,
-    line_of,
-)
 from fedfair.audit.head import Head
 from fedfair.audit.items import MessageKind
 from fedfair.audit.reader import RecordReader
@@ -57,12 +46,12 @@ class Occasion:
         attempt: of the sum; 0 for the connection.
     """
 
-    purpose: Purpose
+    purpose: record.Purpose
     round: int
     attempt: int
 
 
-AT_CONNECTION = Occasion(CONNECTION, 0, 0)
+AT_CONNECTION = Occasion(record.CONNECTION, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +150,7 @@ class Keeper:
             if self._is_full():
                 self._continue(self._file.length, earlier_path(self._file.path.resolve(), self._segment))
         self._append(
-            Message(
+            record.Message(
                 entry=self._entries + 1,
                 time=self._clock(),
                 plan=self._plan,
@@ -212,7 +201,7 @@ class Keeper:
             earlier: the new name of the file before; None where it has that name already.
         """
         federation, participant, keeper = self._ownership.names
-        continued = RecordContinued(
+        continued = record.RecordContinued(
             entry=self._entries + 1,
             time=self._clock(),
             federation=federation,
@@ -232,7 +221,7 @@ class Keeper:
 
     def _open(self, torn: bytes) -> None:
         federation, participant, keeper = self._ownership.names
-        opened = Opened(
+        opened = record.Opened(
             entry=self._entries + 1,
             time=self._clock(),
             federation=federation,
@@ -242,24 +231,24 @@ class Keeper:
             torn_bytes=len(torn),
             torn_sha256=hashlib.sha256(torn).hexdigest(),
         )
-        before = TORN_END if torn else b""
+        before = record.TORN_END if torn else b""
         self._append(opened, lambda line: self._file.append(before + line))
 
     def _sign(self, *, closing: bool) -> None:
         counted = (self._messages, self._bytes)
         number = self._entries + 1
         self._append(
-            Signed(entry=number, time=self._clock(), messages=counted[0], bytes=counted[1], closing=closing)
+            record.Signed(entry=number, time=self._clock(), messages=counted[0], bytes=counted[1], closing=closing)
         )
         self._unsigned = False
 
-    def _append(self, entry: Entry, write: Callable[[bytes], None] | None = None) -> None:
-        body = body_of(entry)
+    def _append(self, entry: record.Entry, write: Callable[[bytes], None] | None = None) -> None:
+        body = record.body_of(entry)
         chain = next_chain(self._chain, body)
         owner = self._ownership
-        is_signed = isinstance(entry, Signed | RecordContinued)
+        is_signed = isinstance(entry, record.Signed | record.RecordContinued)
         signature = sign_chain(owner.key, owner.names, chain) if is_signed else None
-        (write or self._file.append)(line_of(body, chain, signature))
+        (write or self._file.append)(record.line_of(body, chain, signature))
         self._entries, self._chain, self._at = entry.entry, chain, entry.time
         self._begun = self._begun or entry.time
         self._end = (entry.entry, chain)

@@ -17,18 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from fedfair.audit import entry as record
 from fedfair.audit.chain import START, next_chain, verify_chain_signature
-from fedfair.audit.entry import (
-    MAX_LINE_BYTES,
-    TORN_END,
-    Beginning,
-    Message,
-    Opened,
-    RecordContinued,
-    RecordLine,
-    Signed,
-    parse_line,
-)
 from fedfair.errors import AuditError, IdentityError
 from fedfair.identity.signing import parse_signing_key
 
@@ -118,8 +108,8 @@ class RecordReader:
     ) -> None:
         self._checkpoints = {known for known in checkpoints if known is not None}
         self._by_sum, self._by_message = by_sum, by_message
-        self.opened: Beginning | None = None
-        self.begun: Beginning | None = None
+        self.opened: record.Beginning | None = None
+        self.begun: record.Beginning | None = None
         self.entries = 0
         self.chain = START
         self.total = MessageTally()
@@ -167,7 +157,7 @@ class RecordReader:
                 else:
                     self._take(line)
                 self._length += len(line)
-        if self._fault is not None and self._rubble.endswith(b"\n") and not self._rubble.endswith(TORN_END):
+        if self._fault is not None and self._rubble.endswith(b"\n") and not self._rubble.endswith(record.TORN_END):
             raise self._fault
         for once, _ in self._checkpoints:
             if self.entries < once:
@@ -175,7 +165,7 @@ class RecordReader:
                     f"the record ends with entry {self.entries}, it once had {once}: its end was cut off", _REMEDY
                 )
 
-    def resume(self, begun: Beginning, signed: RecordLine, length: int) -> None:
+    def resume(self, begun: record.Beginning, signed: record.RecordLine, length: int) -> None:
         """Begin behind a signed entry, and leave what stands before it to an audit.
 
         Args:
@@ -187,15 +177,15 @@ class RecordReader:
             AuditError: the entry is not signed by the keeper that the file names.
         """
         entry = signed.entry
-        if not isinstance(entry, Signed | RecordContinued) or signed.signature is None:
+        if not isinstance(entry, record.Signed | record.RecordContinued) or signed.signature is None:
             raise AuditError("it is signed by nobody")
         self._check_noted(signed)
         verify_chain_signature(begun.key, _names(begun), signed.chain, signed.signature)
         self.opened = self.begun = begun
-        self._segment = begun.segment if isinstance(begun, RecordContinued) else 1
+        self._segment = begun.segment if isinstance(begun, record.RecordContinued) else 1
         self.entries, self.chain, self.signatures = entry.entry, signed.chain, 1
         self.total = MessageTally(entry.messages, entry.bytes)
-        self.closed = isinstance(entry, Signed) and entry.closing
+        self.closed = isinstance(entry, record.Signed) and entry.closing
         self._length, self._resumed = length, True
 
     def _begin_file(self) -> None:
@@ -213,20 +203,20 @@ class RecordReader:
 
     def _take_first(self, line: bytes) -> None:
         try:
-            found = parse_line(line)
+            found = record.parse_line(line)
             self._check_first(found)
         except AuditError as fault:
             raise AuditError(f"entry {self.entries + 1} is wrong: {fault.message}", _REMEDY) from fault
         self._commit(found)
 
-    def _check_first(self, found: RecordLine) -> None:
-        if not isinstance(found.entry, RecordContinued):
+    def _check_first(self, found: record.RecordLine) -> None:
+        if not isinstance(found.entry, record.RecordContinued):
             raise AuditError("it does not say which file it continues: a file is missing, or of another record")
         self._check(found)
 
     def _take(self, line: bytes) -> None:
         try:
-            found = parse_line(line)
+            found = record.parse_line(line)
             self._check(found)
         except AuditError as fault:
             self._pass_over(line, fault)
@@ -240,7 +230,7 @@ class RecordReader:
         if len(self._rubble) > MAX_TORN_BYTES:
             raise self._fault
 
-    def _check(self, found: RecordLine) -> None:
+    def _check(self, found: record.RecordLine) -> None:
         entry = found.entry
         if entry.entry != self.entries + 1:
             raise AuditError(f"it has number {entry.entry}: an entry was removed, inserted or moved")
@@ -249,9 +239,9 @@ class RecordReader:
                 "its chain value does not follow from it and the entry before it: one of them changed"
             )
         self._check_noted(found)
-        if isinstance(entry, Opened):
+        if isinstance(entry, record.Opened):
             self._check_opened(entry)
-        elif isinstance(entry, RecordContinued):
+        elif isinstance(entry, record.RecordContinued):
             self._check_continued(entry, found)
         elif self.opened is None:
             raise AuditError("the record does not begin with who writes it")
@@ -259,24 +249,24 @@ class RecordReader:
             raise AuditError("it follows what is no entry")
         elif self.closed:
             raise AuditError("it follows an entry that says that its process had ended")
-        if isinstance(entry, Signed):
+        if isinstance(entry, record.Signed):
             self._check_signed(entry, found)
 
-    def _check_noted(self, found: RecordLine) -> None:
+    def _check_noted(self, found: record.RecordLine) -> None:
         noted = self._checkpoints
         if any(number == found.entry.entry and chain != found.chain for number, chain in noted):
             raise AuditError("it is not the entry that the checkpoint tells of: the record was rewritten")
 
-    def _check_opened(self, entry: Opened) -> None:
-        torn = self._rubble.removesuffix(TORN_END)
+    def _check_opened(self, entry: record.Opened) -> None:
+        torn = self._rubble.removesuffix(record.TORN_END)
         stated = (entry.torn_bytes, entry.torn_sha256) == (len(torn), hashlib.sha256(torn).hexdigest())
-        if not stated or len(self._rubble) != len(torn) + len(TORN_END) * bool(torn):
+        if not stated or len(self._rubble) != len(torn) + len(record.TORN_END) * bool(torn):
             raise AuditError(
                 f"it states {entry.torn_bytes} torn bytes before it, there are {len(torn)}, or others"
             )
         self._check_writer(entry)
 
-    def _check_writer(self, entry: Beginning) -> None:
+    def _check_writer(self, entry: record.Beginning) -> None:
         try:
             parse_signing_key(entry.key)
         except IdentityError as error:
@@ -285,7 +275,7 @@ class RecordReader:
         if (entry.federation, entry.participant, entry.keeper, entry.key) != (*_names(first), first.key):
             raise AuditError(f"it was opened by another writer: {entry.keeper}, for {entry.participant}")
 
-    def _check_continued(self, entry: RecordContinued, found: RecordLine) -> None:
+    def _check_continued(self, entry: record.RecordContinued, found: record.RecordLine) -> None:
         if self._length or self.opened is None:
             raise AuditError(f"it begins file {entry.segment} of the record, and does not stand at its beginning")
         self._check_writer(entry)
@@ -300,7 +290,7 @@ class RecordReader:
             raise AuditError("it is signed by nobody")
         verify_chain_signature(entry.key, _names(entry), found.chain, found.signature)
 
-    def _check_signed(self, entry: Signed, found: RecordLine) -> None:
+    def _check_signed(self, entry: record.Signed, found: record.RecordLine) -> None:
         counted = (self.total.messages, self.total.bytes)
         if (entry.messages, entry.bytes) != counted:
             raise AuditError(
@@ -311,25 +301,25 @@ class RecordReader:
             raise AuditError("it is signed by nobody")
         verify_chain_signature(self.opened.key, self.names, found.chain, found.signature)
 
-    def _commit(self, found: RecordLine) -> None:
+    def _commit(self, found: record.RecordLine) -> None:
         entry = found.entry
-        if isinstance(entry, Opened):
+        if isinstance(entry, record.Opened):
             self.opened = self.opened or entry
             if self._rubble:
                 self.torn.append(Torn(self.entries, entry.torn_bytes, entry.torn_sha256))
             self.begun = self.begun or entry
             self._rubble, self._fault = b"", None
-        elif isinstance(entry, RecordContinued):
+        elif isinstance(entry, record.RecordContinued):
             self.begun, self.signatures = entry, self.signatures + 1
-        elif isinstance(entry, Message):
+        elif isinstance(entry, record.Message):
             self._count(entry)
         else:
             self.signatures += 1
         self.entries, self.chain = entry.entry, found.chain
-        self.unsigned = 0 if isinstance(entry, Signed | RecordContinued) else self.unsigned + 1
-        self.closed = isinstance(entry, Signed) and entry.closing
+        self.unsigned = 0 if isinstance(entry, record.Signed | record.RecordContinued) else self.unsigned + 1
+        self.closed = isinstance(entry, record.Signed) and entry.closing
 
-    def _count(self, entry: Message) -> None:
+    def _count(self, entry: record.Message) -> None:
         purpose = entry.purpose if isinstance(entry.purpose, str) else entry.purpose.value
         self.total.add(1, entry.bytes)
         if self._by_sum:
@@ -341,9 +331,9 @@ class RecordReader:
 
 def bounded_lines(source: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a file with their ends; what is longer than any entry comes in pieces."""
-    while line := source.readline(MAX_LINE_BYTES + 1):
+    while line := source.readline(record.MAX_LINE_BYTES + 1):
         yield line
 
 
-def _names(entry: Beginning) -> tuple[str, str, str]:
+def _names(entry: record.Beginning) -> tuple[str, str, str]:
     return entry.federation, entry.participant, entry.keeper

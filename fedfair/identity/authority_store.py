@@ -17,19 +17,9 @@ from pathlib import Path
 from cryptography import x509
 
 from fedfair.errors import IdentityError
-from fedfair.identity import register, revocation
+from fedfair.identity import files, register, revocation
 from fedfair.identity.authority import Authority, check_authority, create_authority, sign_request
 from fedfair.identity.certificate import Role
-from fedfair.identity.files import (
-    certificate_pem,
-    list_pem,
-    private_pem,
-    read_certificate,
-    read_list,
-    read_tls_key,
-    write_private,
-    write_public,
-)
 from fedfair.identity.request import SiteRequest
 from fedfair.identity.store import AUTHORITY_FOLDER, CA_CERTIFICATE, REVOCATION_LIST
 from fedfair.ids import FederationName
@@ -57,9 +47,9 @@ def found_authority(
         )
     authority = create_authority(federation, now)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(folder / CA_KEY, private_pem(authority.key, passphrase))
-    write_public(folder / REVOCATION_LIST, list_pem(revocation.empty_list(authority, now)))
-    write_public(folder / CA_CERTIFICATE, certificate_pem(authority.certificate))
+    files.write_private(folder / CA_KEY, files.private_pem(authority.key, passphrase))
+    files.write_public(folder / REVOCATION_LIST, files.list_pem(revocation.empty_list(authority, now)))
+    files.write_public(folder / CA_CERTIFICATE, files.certificate_pem(authority.certificate))
     return authority
 
 
@@ -70,9 +60,9 @@ def load_authority(cert_folder: Path, now: datetime, passphrase: bytes | None) -
         IdentityError: it is missing, expired, does not open with the passphrase, or its key is another's.
     """
     folder = cert_folder / AUTHORITY_FOLDER
-    certificate = read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _CREATE)
+    certificate = files.read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _CREATE)
     check_authority(certificate, now)
-    key = read_tls_key(folder / CA_KEY, "the authority's key", passphrase, _CREATE)
+    key = files.read_tls_key(folder / CA_KEY, "the authority's key", passphrase, _CREATE)
     if certificate.public_key() != key.public_key():
         raise IdentityError(
             f"in {folder}, {CA_KEY} is not the key of {CA_CERTIFICATE}", "restore both from a copy"
@@ -123,5 +113,5 @@ def revoke(cert_folder: Path, authority: Authority, serials: frozenset[int], now
         IdentityError: the present list is missing or not the authority's.
     """
     path = cert_folder / AUTHORITY_FOLDER / REVOCATION_LIST
-    crl = revocation.revoke(authority, read_list(path, "restore it from a copy"), serials, now)
-    write_public(path, list_pem(crl))
+    crl = revocation.revoke(authority, files.read_list(path, "restore it from a copy"), serials, now)
+    files.write_public(path, files.list_pem(crl))

@@ -15,26 +15,10 @@ from pathlib import Path
 from cryptography import x509
 
 from fedfair.errors import IdentityError
+from fedfair.identity import files, store
 from fedfair.identity.authority import check_authority
 from fedfair.identity.certificate import decode_certificate, fingerprint, grouped
-from fedfair.identity.files import (
-    certificate_pem,
-    list_pem,
-    read_bytes,
-    read_certificate,
-    read_list,
-    write_public,
-)
 from fedfair.identity.revocation import check_list, decode_list, list_number
-from fedfair.identity.store import (
-    CA_CERTIFICATE,
-    REVOCATION_LIST,
-    Trust,
-    check_certificate,
-    install_certificate,
-    owned_key,
-    trust_folder,
-)
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
 
@@ -54,9 +38,9 @@ class Bundle:
     crl: x509.CertificateRevocationList
 
 
-def make_bundle(certificate: x509.Certificate, trust: Trust) -> bytes:
+def make_bundle(certificate: x509.Certificate, trust: store.Trust) -> bytes:
     """Return the content of a bundle."""
-    return certificate_pem(certificate) + certificate_pem(trust.ca) + list_pem(trust.crl)
+    return files.certificate_pem(certificate) + files.certificate_pem(trust.ca) + files.list_pem(trust.crl)
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -65,7 +49,7 @@ def read_bundle(path: Path) -> Bundle:
     Raises:
         IdentityError: it is not a bundle.
     """
-    return parse_bundle(read_bytes(path, "the bundle"), str(path))
+    return parse_bundle(files.read_bytes(path, "the bundle"), str(path))
 
 
 def parse_bundle(content: bytes, source: str) -> Bundle:
@@ -94,7 +78,7 @@ def parse_bundle(content: bytes, source: str) -> Bundle:
     )
 
 
-def check_bundle(cert_folder: Path, bundle: Bundle, now: datetime, passphrase: bytes | None = None) -> Trust:
+def check_bundle(cert_folder: Path, bundle: Bundle, now: datetime, passphrase: bytes | None = None) -> store.Trust:
     """Check a bundle against what is installed; nothing is written.
 
     Args:
@@ -127,12 +111,14 @@ def check_bundle(cert_folder: Path, bundle: Bundle, now: datetime, passphrase: b
     check_list(bundle.crl, ca, now)
     _check_not_older(cert_folder, bundle.crl)
     if bundle.certificate is not None:
-        check_certificate(bundle.certificate, Trust(ca, bundle.crl), now)
-        owned_key(cert_folder, bundle.certificate, passphrase)
-    return Trust(ca, bundle.crl)
+        store.check_certificate(bundle.certificate, store.Trust(ca, bundle.crl), now)
+        store.owned_key(cert_folder, bundle.certificate, passphrase)
+    return store.Trust(ca, bundle.crl)
 
 
-def install_bundle(cert_folder: Path, bundle: Bundle, now: datetime, passphrase: bytes | None = None) -> Trust:
+def install_bundle(
+    cert_folder: Path, bundle: Bundle, now: datetime, passphrase: bytes | None = None
+) -> store.Trust:
     """Check a bundle and put every part of it in its place.
 
     Args:
@@ -148,26 +134,26 @@ def install_bundle(cert_folder: Path, bundle: Bundle, now: datetime, passphrase:
         IdentityError: as `check_bundle`; nothing was written.
     """
     trust = check_bundle(cert_folder, bundle, now, passphrase)
-    if trust_folder(cert_folder) == cert_folder:
+    if store.trust_folder(cert_folder) == cert_folder:
         # Where the authority itself is kept, its own files are the newest there are.
-        write_public(cert_folder / CA_CERTIFICATE, certificate_pem(trust.ca))
-        write_public(cert_folder / REVOCATION_LIST, list_pem(trust.crl))
+        files.write_public(cert_folder / store.CA_CERTIFICATE, files.certificate_pem(trust.ca))
+        files.write_public(cert_folder / store.REVOCATION_LIST, files.list_pem(trust.crl))
     if bundle.certificate is not None:
-        install_certificate(cert_folder, bundle.certificate, passphrase)
+        store.install_certificate(cert_folder, bundle.certificate, passphrase)
     return trust
 
 
 def installed_authority(cert_folder: Path) -> x509.Certificate | None:
     """Return the authority that this workspace trusts already, or None before the first bundle."""
-    path = trust_folder(cert_folder) / CA_CERTIFICATE
-    return read_certificate(path, "the authority's certificate") if path.exists() else None
+    path = store.trust_folder(cert_folder) / store.CA_CERTIFICATE
+    return files.read_certificate(path, "the authority's certificate") if path.exists() else None
 
 
 def _check_not_older(cert_folder: Path, crl: x509.CertificateRevocationList) -> None:
-    path = trust_folder(cert_folder) / REVOCATION_LIST
+    path = store.trust_folder(cert_folder) / store.REVOCATION_LIST
     if not path.exists():
         return
-    present = list_number(read_list(path))
+    present = list_number(files.read_list(path))
     # An old list, though genuine, would take later revocations back.
     if list_number(crl) < present:
         raise IdentityError(

@@ -14,24 +14,12 @@ from pathlib import Path
 from cryptography import x509
 
 from fedfair.errors import IdentityError
+from fedfair.identity import store
 from fedfair.identity.authority_store import CA_KEY, load_register
 from fedfair.identity.certificate import check_validity, expiry_warning, fingerprint
 from fedfair.identity.files import permission_warning, read_bytes, read_certificate
 from fedfair.identity.register import Issued
 from fedfair.identity.revocation import list_warning
-from fedfair.identity.store import (
-    AUTHORITY_FOLDER,
-    CA_CERTIFICATE,
-    NEXT_TLS_KEY,
-    SIGNING_KEY,
-    SIGNING_PUBLIC_KEY,
-    TLS_CERTIFICATE,
-    TLS_KEY,
-    Trust,
-    check_certificate,
-    load_trust,
-    trust_folder,
-)
 
 GOOD = "good"
 
@@ -67,15 +55,15 @@ def take_inventory(cert_folder: Path, now: datetime) -> list[InventoryItem]:
     Raises:
         IdentityError: there is nothing there.
     """
-    authority = trust_folder(cert_folder) / CA_CERTIFICATE
-    names = [path.parent.name for path in sorted(cert_folder.glob(f"*/{SIGNING_PUBLIC_KEY}"))]
+    authority = store.trust_folder(cert_folder) / store.CA_CERTIFICATE
+    names = [path.parent.name for path in sorted(cert_folder.glob(f"*/{store.SIGNING_PUBLIC_KEY}"))]
     if not names and not authority.exists():
         raise IdentityError(
             f"there are no certificates in {cert_folder}",
             "begin with `fedfair certs authority`, or at a site with `fedfair certs request`",
         )
     try:
-        trust: Trust | IdentityError = load_trust(cert_folder, now)
+        trust: store.Trust | IdentityError = store.load_trust(cert_folder, now)
     except IdentityError as error:
         trust = error
     items = [_authority(authority, trust, now)] if authority.exists() else []
@@ -84,22 +72,24 @@ def take_inventory(cert_folder: Path, now: datetime) -> list[InventoryItem]:
     return items + [item for item in _elsewhere(cert_folder, trust, now) if item.serial not in here]
 
 
-def _authority(path: Path, trust: Trust | IdentityError, now: datetime) -> InventoryItem:
+def _authority(path: Path, trust: store.Trust | IdentityError, now: datetime) -> InventoryItem:
     certificate = read_certificate(path, "the authority's certificate")
     key = path.parent / CA_KEY
     warnings = [expiry_warning(certificate, now, "the authority's certificate")]
-    if isinstance(trust, Trust):
+    if isinstance(trust, store.Trust):
         warnings.append(list_warning(trust.crl, now))
     if key.exists():
         warnings.append(permission_warning(key, "the authority's key"))
-    return _item("authority", path, certificate, "", GOOD if isinstance(trust, Trust) else trust.message, warnings)
-
-
-def _site(folder: Path, name: str, trust: Trust | IdentityError, now: datetime) -> InventoryItem:
-    signing_key = (
-        read_bytes(folder / SIGNING_PUBLIC_KEY, "the public signing key").decode("ascii", "replace").strip()
+    return _item(
+        "authority", path, certificate, "", GOOD if isinstance(trust, store.Trust) else trust.message, warnings
     )
-    path = folder / TLS_CERTIFICATE
+
+
+def _site(folder: Path, name: str, trust: store.Trust | IdentityError, now: datetime) -> InventoryItem:
+    signing_key = (
+        read_bytes(folder / store.SIGNING_PUBLIC_KEY, "the public signing key").decode("ascii", "replace").strip()
+    )
+    path = folder / store.TLS_CERTIFICATE
     if not path.exists():
         return InventoryItem(name, str(path), None, "", signing_key, "", "waiting for its certificate", ())
     try:
@@ -108,29 +98,31 @@ def _site(folder: Path, name: str, trust: Trust | IdentityError, now: datetime) 
         return InventoryItem(name, str(path), None, "", signing_key, "", error.message, ())
     warnings = [expiry_warning(certificate, now, "the certificate")]
     warnings += [
-        permission_warning(folder / key, "the key") for key in (TLS_KEY, SIGNING_KEY) if (folder / key).exists()
+        permission_warning(folder / key, "the key")
+        for key in (store.TLS_KEY, store.SIGNING_KEY)
+        if (folder / key).exists()
     ]
-    if (folder / NEXT_TLS_KEY).exists():
+    if (folder / store.NEXT_TLS_KEY).exists():
         warnings.append("a renewal waits for its certificate")
     return _item(name, path, certificate, signing_key, _status(certificate, trust, now), warnings)
 
 
-def _status(certificate: x509.Certificate, trust: Trust | IdentityError, now: datetime) -> str:
+def _status(certificate: x509.Certificate, trust: store.Trust | IdentityError, now: datetime) -> str:
     try:
         if isinstance(trust, IdentityError):
             check_validity(certificate, now, "the certificate")
             return f"cannot be checked: {trust.message}"
-        check_certificate(certificate, trust, now)
+        store.check_certificate(certificate, trust, now)
     except IdentityError as error:
         return error.message
     return GOOD
 
 
-def _elsewhere(cert_folder: Path, trust: Trust | IdentityError, now: datetime) -> Iterator[InventoryItem]:
+def _elsewhere(cert_folder: Path, trust: store.Trust | IdentityError, now: datetime) -> Iterator[InventoryItem]:
     for issued in load_register(cert_folder):
         yield InventoryItem(
             issued.name,
-            f"{AUTHORITY_FOLDER} register",
+            f"{store.AUTHORITY_FOLDER} register",
             issued.not_after,
             issued.fingerprint,
             issued.signing_key,
@@ -140,8 +132,11 @@ def _elsewhere(cert_folder: Path, trust: Trust | IdentityError, now: datetime) -
         )
 
 
-def _register_status(issued: Issued, trust: Trust | IdentityError, now: datetime) -> str:
-    if isinstance(trust, Trust) and trust.crl.get_revoked_certificate_by_serial_number(issued.serial) is not None:
+def _register_status(issued: Issued, trust: store.Trust | IdentityError, now: datetime) -> str:
+    if (
+        isinstance(trust, store.Trust)
+        and trust.crl.get_revoked_certificate_by_serial_number(issued.serial) is not None
+    ):
         return "revoked"
     return "expired" if issued.not_after < now else GOOD
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedfair.errors import IdentityError, RenewableIdentityError
+from fedfair.identity import files
 from fedfair.identity.authority import check_authority, federation_of
 from fedfair.identity.certificate import (
     CertifiedParticipant,
@@ -29,20 +30,6 @@ from fedfair.identity.certificate import (
     check_validity,
     expiry_warning,
     participant_of,
-)
-from fedfair.identity.files import (
-    PrivateKey,
-    certificate_pem,
-    is_encrypted,
-    permission_warning,
-    private_pem,
-    read_bytes,
-    read_certificate,
-    read_list,
-    read_signing_key,
-    read_tls_key,
-    write_private,
-    write_public,
 )
 from fedfair.identity.request import make_request
 from fedfair.identity.revocation import check_list, check_not_revoked, list_warning
@@ -104,8 +91,8 @@ def load_authority_and_list(cert_folder: Path) -> Trust:
         IdentityError: a file is missing or malformed.
     """
     folder = trust_folder(cert_folder)
-    ca = read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _INSTALL)
-    return Trust(ca, read_list(folder / REVOCATION_LIST, _INSTALL))
+    ca = files.read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _INSTALL)
+    return Trust(ca, files.read_list(folder / REVOCATION_LIST, _INSTALL))
 
 
 def load_trust(cert_folder: Path, now: datetime) -> Trust:
@@ -115,9 +102,9 @@ def load_trust(cert_folder: Path, now: datetime) -> Trust:
         IdentityError: a file is missing, the authority has expired, or the list is forged or stale.
     """
     folder = trust_folder(cert_folder)
-    ca = read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _INSTALL)
+    ca = files.read_certificate(folder / CA_CERTIFICATE, "the authority's certificate", _INSTALL)
     check_authority(ca, now)
-    crl = read_list(folder / REVOCATION_LIST, _INSTALL)
+    crl = files.read_list(folder / REVOCATION_LIST, _INSTALL)
     check_list(crl, ca, now)
     return Trust(ca, crl)
 
@@ -138,13 +125,13 @@ def load_signing_key(cert_folder: Path, name: str, passphrase: bytes | None = No
         IdentityError: there is none, it does not open with the passphrase, or it is not an Ed25519 key.
     """
     path, remedy = cert_folder / name / SIGNING_KEY, lost_key_remedy(name)
-    return read_signing_key(path, f"the signing key of {name}", passphrase, remedy)
+    return files.read_signing_key(path, f"the signing key of {name}", passphrase, remedy)
 
 
 def has_encrypted_key(cert_folder: Path, name: str) -> bool:
     """Return whether a passphrase is needed to read the keys of participant `name`."""
     paths = (cert_folder / name / key for key in (SIGNING_KEY, TLS_KEY, NEXT_TLS_KEY))
-    return any(is_encrypted(read_bytes(path, "a key")) for path in paths if path.exists())
+    return any(files.is_encrypted(files.read_bytes(path, "a key")) for path in paths if path.exists())
 
 
 def load_site_identity(
@@ -165,8 +152,8 @@ def load_site_identity(
     """
     folder = cert_folder / name
     signing_key = load_signing_key(cert_folder, name, passphrase)
-    tls_key = read_tls_key(folder / TLS_KEY, f"the TLS key of {name}", passphrase, lost_key_remedy(name))
-    certificate = read_certificate(folder / TLS_CERTIFICATE, f"the certificate of {name}", _INSTALL)
+    tls_key = files.read_tls_key(folder / TLS_KEY, f"the TLS key of {name}", passphrase, lost_key_remedy(name))
+    certificate = files.read_certificate(folder / TLS_CERTIFICATE, f"the certificate of {name}", _INSTALL)
     # Before the list, which is often stale by then too: a new list alone would not help.
     check_validity(certificate, now, f"the certificate of {name}")
     trust = load_trust(cert_folder, now)
@@ -220,8 +207,8 @@ def _warnings(folder: Path, certificate: x509.Certificate, trust: Trust, now: da
         expiry_warning(certificate, now, "this site's certificate"),
         expiry_warning(trust.ca, now, "the authority's certificate"),
         list_warning(trust.crl, now),
-        permission_warning(folder / TLS_KEY, "the TLS key"),
-        permission_warning(folder / SIGNING_KEY, "the signing key"),
+        files.permission_warning(folder / TLS_KEY, "the TLS key"),
+        files.permission_warning(folder / SIGNING_KEY, "the signing key"),
     )
     return tuple(warning for warning in found if warning is not None)
 
@@ -241,9 +228,11 @@ def create_site(cert_folder: Path, participant: CertifiedParticipant, passphrase
     tls_key, signing_key = ec.generate_private_key(ec.SECP256R1()), Ed25519PrivateKey.generate()
     request = make_request(participant, tls_key, signing_key)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(folder / TLS_KEY, private_pem(tls_key, passphrase))
-    write_private(folder / SIGNING_KEY, private_pem(signing_key, passphrase))
-    write_public(folder / SIGNING_PUBLIC_KEY, f"{format_signing_key(signing_key.public_key())}\n".encode("ascii"))
+    files.write_private(folder / TLS_KEY, files.private_pem(tls_key, passphrase))
+    files.write_private(folder / SIGNING_KEY, files.private_pem(signing_key, passphrase))
+    files.write_public(
+        folder / SIGNING_PUBLIC_KEY, f"{format_signing_key(signing_key.public_key())}\n".encode("ascii")
+    )
     return request
 
 
@@ -257,13 +246,13 @@ def renew_site(cert_folder: Path, name: str, passphrase: bytes | None = None) ->
     """
     folder = cert_folder / name
     signing_key = load_signing_key(cert_folder, name, passphrase)
-    certificate = read_certificate(folder / TLS_CERTIFICATE, f"the certificate of {name}", _INSTALL)
+    certificate = files.read_certificate(folder / TLS_CERTIFICATE, f"the certificate of {name}", _INSTALL)
     participant = participant_of(certificate)
     if participant.name != name:
         raise IdentityError(f"the certificate in {folder} is for {participant.name}, not for {name}")
     tls_key = ec.generate_private_key(ec.SECP256R1())
     request = make_request(participant, tls_key, signing_key)
-    write_private(folder / NEXT_TLS_KEY, private_pem(tls_key, passphrase))
+    files.write_private(folder / NEXT_TLS_KEY, files.private_pem(tls_key, passphrase))
     return request
 
 
@@ -286,13 +275,13 @@ def encrypt_keys(cert_folder: Path, name: str, new: bytes, old: bytes | None = N
     keys = {folder / SIGNING_KEY: _either(old, new, lambda secret: load_signing_key(cert_folder, name, secret))}
     for path in (folder / TLS_KEY, folder / NEXT_TLS_KEY):
         if path.exists():
-            keys[path] = _either(old, new, partial(read_tls_key, path, f"the TLS key of {name}"))
+            keys[path] = _either(old, new, partial(files.read_tls_key, path, f"the TLS key of {name}"))
     for path, key in keys.items():
-        write_private(path, private_pem(key, new))
+        files.write_private(path, files.private_pem(key, new))
     return tuple(keys)
 
 
-def _either(old: bytes | None, new: bytes, read: Callable[[bytes | None], PrivateKey]) -> PrivateKey:
+def _either(old: bytes | None, new: bytes, read: Callable[[bytes | None], files.PrivateKey]) -> files.PrivateKey:
     try:
         return read(new)
     except IdentityError:
@@ -310,7 +299,7 @@ def find_key(cert_folder: Path, certificate: x509.Certificate, passphrase: bytes
         path = folder / filename
         if not path.exists():
             continue
-        if read_tls_key(path, "the TLS key", passphrase).public_key() == certificate.public_key():
+        if files.read_tls_key(path, "the TLS key", passphrase).public_key() == certificate.public_key():
             return path
     return None
 
@@ -344,4 +333,4 @@ def install_certificate(cert_folder: Path, certificate: x509.Certificate, passph
     key = owned_key(cert_folder, certificate, passphrase)
     # An interruption between the two steps is mended by installing the same certificate again.
     key.replace(key.parent / TLS_KEY)
-    write_public(key.parent / TLS_CERTIFICATE, certificate_pem(certificate))
+    files.write_public(key.parent / TLS_CERTIFICATE, files.certificate_pem(certificate))

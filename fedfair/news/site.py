@@ -15,15 +15,7 @@ from fedfair.results.loss_text import TOO_FEW, loss_or_too_few
 from fedfair.results.site_figures import SiteFigures
 from fedfair.statistics.table import Purpose
 from fedfair.tables.survey_faults import SurveyFault
-from fedfair.watching.run_status import (
-    PooledEvaluation,
-    PooledFigures,
-    RunStatus,
-    WatchedState,
-    attended,
-    counted,
-    evaluated,
-)
+from fedfair.watching import run_status as watched
 
 
 class RunJoined(News):
@@ -41,9 +33,9 @@ class RunJoined(News):
     rounds_done: int
     rounds_total: int
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, now: datetime) -> watched.RunStatus:
         """Return the status after it."""
-        state = WatchedState.WAITING if status.state is WatchedState.STARTING else status.state
+        state = watched.WatchedState.WAITING if status.state is watched.WatchedState.STARTING else status.state
         joined = replace(
             status,
             run_id=self.run_id,
@@ -53,7 +45,7 @@ class RunJoined(News):
             awaited_until=None,
             state=state,
         )
-        return attended(joined, (AGGREGATOR,), (), now)
+        return watched.attended(joined, (AGGREGATOR,), (), now)
 
 
 class SiteStatusServed(News):
@@ -92,9 +84,9 @@ class RetryPlanned(News):
         later = f"every {self.longest_seconds:.0f} s or sooner until {end}"
         return f"{self.fault}; trying again in {self.seconds:.1f} s, then {later}"
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, now: datetime) -> watched.RunStatus:
         """Return the status after it."""
-        away = attended(status, (), (AGGREGATOR,), now)
+        away = watched.attended(status, (), (AGGREGATOR,), now)
         return replace(away, waiting_words=self.sentence, awaited_until=self.until)
 
 
@@ -117,9 +109,9 @@ class SumDeclined(News):
         what = "the session" if self.sum is None else f"the {self.sum[0].value} sum of round {self.sum[1]}"
         return f"takes no part in {what}: {self.reason}"
 
-    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, _now: datetime) -> watched.RunStatus:
         """Return the status after it."""
-        return counted(status, "refusals", "session" if self.sum is None else self.sum[0].value)
+        return watched.counted(status, "refusals", "session" if self.sum is None else self.sum[0].value)
 
 
 class ValuesOmitted(News):
@@ -213,9 +205,9 @@ class LeavingBegun(News):
 
     signal_name: str
 
-    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, _now: datetime) -> watched.RunStatus:
         """Return the status after it."""
-        return replace(status, state=WatchedState.STOPPING)
+        return replace(status, state=watched.WatchedState.STOPPING)
 
 
 class PlanRefused(News):
@@ -266,16 +258,16 @@ class OwnRecordsEvaluated(News):
             f"round {self.figures.round}: this site has no records to evaluate"
         )
 
-    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, _now: datetime) -> watched.RunStatus:
         """Return the status after it."""
         if self.figures.is_returned:
             # The evaluation of this model is among those on the way.
             return status
         pooled = {
-            name: PooledFigures(everybody.mean, everybody.worst, everybody.accuracy)
+            name: watched.PooledFigures(everybody.mean, everybody.worst, everybody.accuracy)
             for name, everybody in self.figures.everybody.items()
         }
-        return evaluated(status, PooledEvaluation(int(self.figures.round), pooled))
+        return watched.evaluated(status, watched.PooledEvaluation(int(self.figures.round), pooled))
 
 
 class RunFileUnwritten(News):
@@ -424,7 +416,7 @@ class SiteCertificateRenewed(News):
 
     until: datetime
 
-    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, _now: datetime) -> watched.RunStatus:
         """Return the status after it."""
         return replace(status, certificate_ends=self.until)
 

@@ -16,17 +16,7 @@ from fedfair.results.loss_text import loss_text
 from fedfair.rounds.slowness.stragglers import SumPace
 from fedfair.run.progress import Progress
 from fedfair.statistics.table import Purpose
-from fedfair.watching.run_status import (
-    PooledEvaluation,
-    PooledFigures,
-    RunStatus,
-    answered,
-    counted,
-    evaluated,
-    left_behind,
-    round_ended,
-    summed,
-)
+from fedfair.watching import run_status as watched
 
 
 class SumApplied(News):
@@ -54,10 +44,10 @@ class SumApplied(News):
             "replaced_values": self.progress.replaced,
         }
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, now: datetime) -> watched.RunStatus:
         """Return the status after it."""
         if self.progress.purpose.statistic.is_round:
-            return round_ended(status, int(self.progress.round), now)
+            return watched.round_ended(status, int(self.progress.round), now)
         return status
 
 
@@ -117,13 +107,13 @@ class RoundEvaluated(News):
         }
         return {name: json_value(value) for name, value in values.items()}
 
-    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, _now: datetime) -> watched.RunStatus:
         """Return the status after it."""
         splits = {
-            name: PooledFigures(split.mean, self.worst(split), split.accuracy)
+            name: watched.PooledFigures(split.mean, self.worst(split), split.accuracy)
             for name, split in self.evaluation.splits.items()
         }
-        return evaluated(status, PooledEvaluation(int(self.evaluation.round), splits))
+        return watched.evaluated(status, watched.PooledEvaluation(int(self.evaluation.round), splits))
 
 
 def news_of_sum(progress: Progress, rounds_total: int, worst_group_size: float) -> list[News]:
@@ -155,12 +145,12 @@ class SumMeasured:
     cost: SumCost
     pace: SumPace
 
-    def updated(self, status: RunStatus, now: datetime) -> RunStatus:
+    def updated(self, status: watched.RunStatus, now: datetime) -> watched.RunStatus:
         """Return the status after it."""
         del now
         cost, pace = self.cost, self.pace
-        status = summed(status, cost.purpose.value, cost.seconds, cost.bytes_up, cost.bytes_down)
-        return answered(status, dict(pace.answers.items()), pace.median, pace.left_behind)
+        status = watched.summed(status, cost.purpose.value, cost.seconds, cost.bytes_up, cost.bytes_down)
+        return watched.answered(status, dict(pace.answers.items()), pace.median, pace.left_behind)
 
 
 class AnswerUnawaited(News):
@@ -181,9 +171,9 @@ class AnswerUnawaited(News):
     round: RoundNumber
     reason: str
 
-    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, _now: datetime) -> watched.RunStatus:
         """Return the status after it."""
-        return counted(status, "unawaited_answers", self.purpose.value)
+        return watched.counted(status, "unawaited_answers", self.purpose.value)
 
 
 class SiteLeftBehind(News):
@@ -212,9 +202,9 @@ class SiteLeftBehind(News):
         asked = f"{self.who} has not answered {about} within {_seconds(self.seconds, self.median_seconds)}"
         return f"{asked}; the sum goes on without it, and it is asked again later"
 
-    def change(self, status: RunStatus, now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, now: datetime) -> watched.RunStatus:
         """Return the status after it."""
-        return left_behind(status, self.who, now)
+        return watched.left_behind(status, self.who, now)
 
 
 class SiteCaughtUp(News):
@@ -236,9 +226,9 @@ class SiteCaughtUp(News):
         taken = _seconds(self.seconds, self.median_seconds)
         return f"{self.who} has answered after {taken}, too late for that sum"
 
-    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, _now: datetime) -> watched.RunStatus:
         """Return the status after it."""
-        return answered(status, {self.who: self.seconds}, self.median_seconds)
+        return watched.answered(status, {self.who: self.seconds}, self.median_seconds)
 
 
 class LieSuspected(News):
@@ -274,9 +264,9 @@ class AttemptLost(News):
     attempt: int
     reason: str
 
-    def change(self, status: RunStatus, _now: datetime) -> RunStatus:
+    def change(self, status: watched.RunStatus, _now: datetime) -> watched.RunStatus:
         """Return the status after it."""
-        return counted(status, "lost_sums", self.purpose.value)
+        return watched.counted(status, "lost_sums", self.purpose.value)
 
 
 class EvaluationOmitted(News):
