@@ -7,9 +7,13 @@ field carries a description with its unit and range, which is also the remedy th
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
@@ -37,6 +41,25 @@ class Section(BaseModel):
         hide_input_in_errors=True,  # what a traceback shows may be a password
         defer_build=True,  # the plan builds the validators of its sections; each builds its own where it is used
     )
+
+
+@cache
+def meanings(section: type[BaseModel]) -> dict[str, str]:
+    """Return the meaning of each key of a section: what its Field says, or the text below it in the class.
+
+    The text of the class is read only where a Field does not say it, and only when somebody asks.
+    """
+    stated = {name: field.description for name, field in section.model_fields.items() if field.description}
+    if len(stated) == len(section.model_fields):
+        return stated
+    (own,) = ast.parse(inspect.getsource(section)).body
+    below = {
+        ast.unparse(key.target): " ".join(text.value.value.split())
+        for key, text in itertools.pairwise(own.body if isinstance(own, ast.ClassDef) else ())
+        if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+        if isinstance(text.value.value, str)
+    }
+    return below | stated
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from fedfair.errors import PlanError
 from fedfair.likeness import meant
-from fedfair.plan.fields import LIST_WORD, RULE, WORD, Section
+from fedfair.plan.fields import LIST_WORD, RULE, WORD, Section, meanings
 from fedfair.plan.yaml_reader import Document, Place, resolve
 
 MAX_SHOWN = 60
@@ -175,10 +175,10 @@ def _walk(loc: Place, model: type[Section]) -> tuple[str, list[Branch]]:
         if isinstance(part, str) and _is_branch(part):
             branches = [branch for branch in branches if branch[0] == part]
             continue
-        fields = [section.model_fields[part] for _, section in branches if part in section.model_fields]
-        if fields:
-            description = fields[0].description or ""
-            branches = list(_branches(fields[0].annotation, None))
+        section = next((section for _, section in branches if part in section.model_fields), None)
+        if section is not None:
+            description = meanings(section).get(str(part), "")
+            branches = list(_branches(section.model_fields[str(part)].annotation, None))
     return description, branches
 
 

@@ -51,25 +51,21 @@ else:
 class SiteData(Section):
     """Where the site's own records are, and whose; which of the paths is needed depends on the plan's data."""
 
-    train: Text | None = Field(default=None, description="file with the training records; a path")
-    test: Text | None = Field(default=None, description="file with the test records; a path")
-    root: Text | None = Field(
-        default=None, description="folder of the files, for data that are several files; a path"
-    )
-    name: Text | None = Field(
-        default=None,
-        description="name of this data set in the ledger; names promise that nobody "
-        "is in two data sets; null makes no such promise (docs/explain/privacy.md)",
-    )
-    sql: SqlSection | None = Field(
-        default=None, description="database that holds the records, in place of files (docs/how-to/databases.md)"
-    )
+    train: Text | None = None
+    """file with the training records; a path"""
+    test: Text | None = None
+    """file with the test records; a path"""
+    root: Text | None = None
+    """folder of the files, for data that are several files; a path"""
+    name: Text | None = None
+    """name of this data set in the ledger; names promise that nobody is in two data sets; null makes no such
+    promise (docs/explain/privacy.md)"""
+    sql: SqlSection | None = None
+    """database that holds the records, in place of files (docs/how-to/databases.md)"""
 
-    format: FormatSection | None = Field(
-        default=None,
-        description="how this site's own file is written, where it differs from the plan's csv "
-        "(docs/how-to/own-data.md); null: as the plan",
-    )
+    format: FormatSection | None = None
+    """how this site's own file is written, where it differs from the plan's csv (docs/how-to/own-data.md); null:
+    as the plan"""
 
     @model_validator(mode="after")
     def _check(self) -> SiteData:
@@ -87,10 +83,10 @@ class SiteData(Section):
 class BudgetSection(Section):
     """The most that may ever be released about this site's records, over all plans together."""
 
-    epsilon: PositiveFloat = Field(description="the most that all releases may cost together, above 0")
-    delta: float = Field(
-        default=1e-5, gt=0, lt=1, description="delta at which epsilon is counted, between 0 and 1"
-    )
+    epsilon: PositiveFloat
+    """the most that all releases may cost together, above 0"""
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    """delta at which epsilon is counted, between 0 and 1"""
 
 
 def _check_proxy(text: str) -> str:
@@ -102,159 +98,92 @@ def _check_proxy(text: str) -> str:
 class NetworkSection(Section):
     """How this site reaches the aggregator."""
 
-    proxy: Annotated[str, parsed_by(_check_proxy)] = Field(
-        default=ENVIRONMENT,
-        # It may hold a password.
-        repr=False,
-        description="HTTP proxy to go through: none, environment (https_proxy and no_proxy), or its URL, "
-        "http://user:password@host:port (docs/how-to/network.md)",
-    )
+    # It may hold a password.
+    proxy: Annotated[str, parsed_by(_check_proxy)] = Field(default=ENVIRONMENT, repr=False)
+    """HTTP proxy to go through: none, environment (https_proxy and no_proxy), or its URL,
+    http://user:password@host:port (docs/how-to/network.md)"""
 
 
 class SitePolicy(Section):
     """The terms that hold for every request of a plan to this site."""
 
-    allow_plain_sums: bool = Field(
-        default=False, description="true lets the aggregator see this site's updates in the clear"
-    )
-    allow_module_code: bool = Field(
-        default=False,
-        description="true lets the plan name any Python code (module:function) that runs here; deprecated: "
-        "use module_code",
-    )
-    module_code: Items[Digest] = Field(
-        default=(),
-        description="digests (`fedfair plan digest`) of the code that may run here; if any is listed, no "
-        "other code runs, whatever allow_module_code says",
-    )
-    initial_weights: Items[WeightsOrigin] = Field(
-        default=(SEED, OWN_RUN),
-        min_length=1,
-        description="weights that a run may begin with: seed (made from "
-        "the plan's seed), own-run (those with which this site's own copy of a run ended), or a digest "
-        "(`fedfair plan check` prints it)",
-    )
-    algorithms: Items[AlgorithmName] | None = Field(
-        default=None, min_length=1, description="training algorithms that this site takes part in; null for any"
-    )
-    reveals: Items[Revealed] = Field(
-        default=("update-sums", "loss-sums", "feature-sums"),
-        min_length=1,
-        description="what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, "
-        "score-sums, survey-sums, group-losses, site-losses, site-updates, records "
-        "(docs/reference/site-policy.md)",
-    )
-    publish_site_means: bool = Field(
-        default=False,
-        description="true lets a plan show everybody this site's number of records, mean loss and accuracy",
-    )
-    max_bins: PositiveInt = Field(
-        default=256,
-        description="most bins of an evaluation's histogram of losses: a record that is alone in its bin shows "
-        "which bin that is, and three bits more",
-    )
-    max_bins_per_record: PositiveFloat = Field(
-        default=8.0,
-        description="the same for each record of this site, over all its splits: with fewer records than "
-        "evaluation.bins divided by this it takes no part in evaluations, above 0",
-    )
-    max_rounds: PositiveInt | None = Field(
-        default=None,
-        description="most training rounds this site takes part in under one plan, over all its runs; null for any "
-        "number",
-    )
-    max_runs: PositiveInt | None = Field(
-        default=None,
-        description="most runs of one plan this site takes part in; null takes 3 where sums are masked or "
-        "noised, and any number where they are neither",
-    )
-    evaluation_cohort: Literal["any", "same"] = Field(
-        default="any",
-        description="same: all masked evaluations under one plan must have the same "
-        "sites, so that none can be subtracted from another; any",
-    )
-    training_cohort: Literal["same", "any"] = Field(
-        default="same",
-        description="same: a masked training sum that this site helped to open is opened again "
-        "only for the same sites, so that none can be subtracted from another; any",
-    )
-    earlier_cohort: Literal["same", "any"] = Field(
-        default="same",
-        description="same: a model, a column or a survey that this site helped to open under another plan is "
-        "opened again only for the same sites, so that none can be subtracted; any",
-    )
-    max_reopened_sums: int = Field(
-        default=0,
-        ge=0,
-        description="for how many sums, over all runs of a plan, this site helps to open one and the same sum for "
-        "another set of sites than before; the two can be subtracted, which shows what the sets do not share",
-    )
-    max_evaluations: int | None = Field(
-        default=None,
-        ge=0,
-        description="most evaluations of models this site takes part in under one plan, in runs and on demand; "
-        "null for all that the other terms allow",
-    )
-    max_evaluations_on_demand: int | None = Field(
-        default=None,
-        ge=0,
-        description="most saved models this site evaluates under one plan (`fedfair aggregator evaluate`); null "
-        "takes 10 where sums are masked or noised, and any number where they are neither",
-    )
-    min_collaborators: PositiveInt | None = Field(
-        default=None,
-        description="fewest collaborators in every sum this site takes part in; null takes all of the plan's "
-        "where sums are masked, and any number where they are not: two sums that differ by one site show its part",
-    )
-    min_records: PositiveInt = Field(
-        default=20,
-        description="fewest training records that this site takes part with, after the plan's filters; with fewer "
-        "it adds zeros to every sum, and a held-out split of fewer is in no sum",
-    )
-    rows: Literal["features", "any"] = Field(
-        default="features",
-        description="columns whose values a plan may choose this site's rows by (task.data.csv.rows): features of "
-        "the plan, or any, such as a number that names one person",
-    )
-    mode: Literal["malicious", "semi-honest"] = Field(
-        default="malicious",
-        description="weakest protection of a masked sum: malicious (the aggregator may lie) or semi-honest",
-    )
-    colluders: int = Field(
-        default=0, ge=0, description="fewest colluding collaborators that a masked sum must withstand"
-    )
-    key_agreement: Literal["x25519", "x25519-mlkem768"] = Field(
-        default="x25519",
-        description="weakest key agreement of a masked sum: x25519, or x25519-mlkem768 to demand both",
-    )
-    ring_bits: Literal[32, 24, 20, 16] = Field(
-        default=16, description="coarsest masked numbers, in bits: 32, 24, 20 or 16"
-    )
-    max_clip: PositiveFloat = Field(
-        default=1024.0, description="largest change of one parameter that a masked sum may ask for, above 0"
-    )
-    max_epsilon: PositiveFloat | None = Field(
-        default=None,
-        description="the most epsilon that one plan may cost this site, at its own delta, above 0; null for any",
-    )
-    max_attempts: PositiveInt = Field(
-        default=3, description="most attempts at one masked sum about the same model"
-    )
-    repeatable: Items[RepeatablePurpose] = Field(
-        default=(),
-        description="purposes whose unchanged update may be masked a second time after a sum that was lost",
-    )
-    purposes: Items[AllowedPurpose] = Field(
-        default=("training", "evaluation", "standardisation"),
-        min_length=1,
-        description="sums that this site takes part in: training, evaluation, standardisation (any sum over its "
-        "columns before round 1)",
-    )
-    survey: Literal["warn", "stop"] = Field(
-        default="warn",
-        description="what this site does where a survey before round 1 shows a wrong unit or coding of its own: "
-        "warn (name it and go on), or stop (name it and leave before anything is trained)",
-    )
+    allow_plain_sums: bool = False
+    """true lets the aggregator see this site's updates in the clear"""
+    allow_module_code: bool = False
+    """true lets the plan name any Python code (module:function) that runs here; deprecated: use module_code"""
+    module_code: Items[Digest] = ()
+    """digests (`fedfair plan digest`) of the code that may run here; if any is listed, no other code runs,
+    whatever allow_module_code says"""
+    initial_weights: Items[WeightsOrigin] = Field(default=(SEED, OWN_RUN), min_length=1)
+    """weights that a run may begin with: seed (made from the plan's seed), own-run (those with which this site's
+    own copy of a run ended), or a digest (`fedfair plan check` prints it)"""
+    algorithms: Items[AlgorithmName] | None = Field(default=None, min_length=1)
+    """training algorithms that this site takes part in; null for any"""
+    reveals: Items[Revealed] = Field(default=("update-sums", "loss-sums", "feature-sums"), min_length=1)
+    """what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, score-sums, survey-sums,
+    group-losses, site-losses, site-updates, records (docs/reference/site-policy.md)"""
+    publish_site_means: bool = False
+    """true lets a plan show everybody this site's number of records, mean loss and accuracy"""
+    max_bins: PositiveInt = 256
+    """most bins of an evaluation's histogram of losses: a record that is alone in its bin shows which bin that is,
+    and three bits more"""
+    max_bins_per_record: PositiveFloat = 8.0
+    """the same for each record of this site, over all its splits: with fewer records than evaluation.bins divided
+    by this it takes no part in evaluations, above 0"""
+    max_rounds: PositiveInt | None = None
+    """most training rounds this site takes part in under one plan, over all its runs; null for any number"""
+    max_runs: PositiveInt | None = None
+    """most runs of one plan this site takes part in; null takes 3 where sums are masked or noised, and any number
+    where they are neither"""
+    evaluation_cohort: Literal["any", "same"] = "any"
+    """same: all masked evaluations under one plan must have the same sites, so that none can be subtracted from
+    another; any"""
+    training_cohort: Literal["same", "any"] = "same"
+    """same: a masked training sum that this site helped to open is opened again only for the same sites, so that
+    none can be subtracted from another; any"""
+    earlier_cohort: Literal["same", "any"] = "same"
+    """same: a model, a column or a survey that this site helped to open under another plan is opened again only
+    for the same sites, so that none can be subtracted; any"""
+    max_reopened_sums: int = Field(default=0, ge=0)
+    """for how many sums, over all runs of a plan, this site helps to open one and the same sum for another set of
+    sites than before; the two can be subtracted, which shows what the sets do not share"""
+    max_evaluations: int | None = Field(default=None, ge=0)
+    """most evaluations of models this site takes part in under one plan, in runs and on demand; null for all that
+    the other terms allow"""
+    max_evaluations_on_demand: int | None = Field(default=None, ge=0)
+    """most saved models this site evaluates under one plan (`fedfair aggregator evaluate`); null takes 10 where
+    sums are masked or noised, and any number where they are neither"""
+    min_collaborators: PositiveInt | None = None
+    """fewest collaborators in every sum this site takes part in; null takes all of the plan's where sums are
+    masked, and any number where they are not: two sums that differ by one site show its part"""
+    min_records: PositiveInt = 20
+    """fewest training records that this site takes part with, after the plan's filters; with fewer it adds zeros
+    to every sum, and a held-out split of fewer is in no sum"""
+    rows: Literal["features", "any"] = "features"
+    """columns whose values a plan may choose this site's rows by (task.data.csv.rows): features of the plan, or
+    any, such as a number that names one person"""
+    mode: Literal["malicious", "semi-honest"] = "malicious"
+    """weakest protection of a masked sum: malicious (the aggregator may lie) or semi-honest"""
+    colluders: int = Field(default=0, ge=0)
+    """fewest colluding collaborators that a masked sum must withstand"""
+    key_agreement: Literal["x25519", "x25519-mlkem768"] = "x25519"
+    """weakest key agreement of a masked sum: x25519, or x25519-mlkem768 to demand both"""
+    ring_bits: Literal[32, 24, 20, 16] = 16
+    """coarsest masked numbers, in bits: 32, 24, 20 or 16"""
+    max_clip: PositiveFloat = 1024.0
+    """largest change of one parameter that a masked sum may ask for, above 0"""
+    max_epsilon: PositiveFloat | None = None
+    """the most epsilon that one plan may cost this site, at its own delta, above 0; null for any"""
+    max_attempts: PositiveInt = 3
+    """most attempts at one masked sum about the same model"""
+    repeatable: Items[RepeatablePurpose] = ()
+    """purposes whose unchanged update may be masked a second time after a sum that was lost"""
+    purposes: Items[AllowedPurpose] = Field(default=("training", "evaluation", "standardisation"), min_length=1)
+    """sums that this site takes part in: training, evaluation, standardisation (any sum over its columns before
+    round 1)"""
+    survey: Literal["warn", "stop"] = "warn"
+    """what this site does where a survey before round 1 shows a wrong unit or coding of its own: warn (name it and
+    go on), or stop (name it and leave before anything is trained)"""
 
     @model_validator(mode="after")
     def _check(self) -> SitePolicy:
@@ -271,33 +200,30 @@ class SitePolicy(Section):
 class SiteConfig(Section):
     """One site's own file."""
 
-    collaborator: ParticipantName = Field(description="name of this site in the plan")
-    data: SiteData = Field(default=SiteData(), description="where the site's own records are")
-    device: Device | None = Field(
-        default=None, description="auto, cpu, cuda or mps; null takes training.device of the plan"
-    )
-    threads: PositiveInt | None = Field(
-        default=None, le=1024, description="threads to compute with, 1 to 1024; null for all cores"
-    )
-    network: NetworkSection = Field(default=NetworkSection(), description="how this site reaches the aggregator")
-    policy: SitePolicy = Field(default=SitePolicy(), description="what a plan may ask of this site")
-    budget: BudgetSection | None = Field(
-        default=None, description="what all plans together may cost (docs/explain/privacy.md); null for no budget"
-    )
-    ledger: Text | None = Field(
-        default=None, description="record of everything released about the data; a path; null means ledger.sqlite"
-    )
-    cert_folder: Text = Field(default="cert", description="folder of the keys and certificates; a path")
-    approval: Text | None = Field(
-        default=None, description="this site's approval; a path; null means approvals/<name>.json"
-    )
-    history: Text | None = Field(
-        default=None,
-        description="what this site has helped to open, over all plans; a path; null means history/<name>.sqlite",
-    )
-    egress: Text | None = Field(
-        default=None, description="record of everything that is sent; a path; null means egress/<name>.jsonl"
-    )
+    collaborator: ParticipantName
+    """name of this site in the plan"""
+    data: SiteData = SiteData()
+    """where the site's own records are"""
+    device: Device | None = None
+    """auto, cpu, cuda or mps; null takes training.device of the plan"""
+    threads: PositiveInt | None = Field(default=None, le=1024)
+    """threads to compute with, 1 to 1024; null for all cores"""
+    network: NetworkSection = NetworkSection()
+    """how this site reaches the aggregator"""
+    policy: SitePolicy = SitePolicy()
+    """what a plan may ask of this site"""
+    budget: BudgetSection | None = None
+    """what all plans together may cost (docs/explain/privacy.md); null for no budget"""
+    ledger: Text | None = None
+    """record of everything released about the data; a path; null means ledger.sqlite"""
+    cert_folder: Text = "cert"
+    """folder of the keys and certificates; a path"""
+    approval: Text | None = None
+    """this site's approval; a path; null means approvals/<name>.json"""
+    history: Text | None = None
+    """what this site has helped to open, over all plans; a path; null means history/<name>.sqlite"""
+    egress: Text | None = None
+    """record of everything that is sent; a path; null means egress/<name>.jsonl"""
 
 
 def load_site_config(path: Path) -> SiteConfig:

@@ -32,39 +32,27 @@ OwnDates = Annotated[
 class FormatSection(Section):
     """How this site's own file is written, where it differs from the plan's csv."""
 
-    columns: OwnColumns | None = Field(
-        default=None,
-        description="names of the file's columns by the plan's, {age: Alter_Jahre}, and line 1 names them; or "
-        "the list of all columns, for a file without a header line; null: as the plan",
-    )
-    separator: Separator | None = Field(
-        default=None, description='what stands between two fields: ",", ";", "\\t", "|" or " "; null: as the plan'
-    )
-    comment: Text | None = Field(
-        default=None, description="lines that begin with this text are omitted; left out: as the plan"
-    )
-    encoding: Encoding | None = Field(
-        default=None, description="how the file encodes its characters, such as latin-1; null: as the plan"
-    )
-    decimal: DecimalMark | None = Field(
-        default=None, description='what stands before the decimals of a number: "." or ","; null: as the plan'
-    )
-    thousands: ThousandsMark | None = Field(
-        default=None,
-        description='what stands between groups of three digits: ".", ",", "\'" or " "; null: nothing does; left '
-        "out: as the plan",
-    )
-    dates: OwnDates = Field(
-        default={},
-        description='form of the dates: one for all dates of the plan, such as "%d.%m.%Y", or {birth: "%d.%m.%Y"} '
-        "for some columns",
-    )
-    missing_values: Items[str] | None = Field(
-        default=None, description="texts that mean a missing value in this file; null: as the plan"
-    )
-    missing_values_of: dict[Text, Items[Scalar]] = Field(
-        default={}, description="values that mean a missing one in one column, such as {weight: [-9]}"
-    )
+    columns: OwnColumns | None = None
+    """names of the file's columns by the plan's, {age: Alter_Jahre}, and line 1 names them; or the list of all
+    columns, for a file without a header line; null: as the plan"""
+    separator: Separator | None = None
+    r"""what stands between two fields: ",", ";", "\t", "|" or " "; null: as the plan"""
+    comment: Text | None = None
+    """lines that begin with this text are omitted; left out: as the plan"""
+    encoding: Encoding | None = None
+    """how the file encodes its characters, such as latin-1; null: as the plan"""
+    decimal: DecimalMark | None = None
+    """what stands before the decimals of a number: "." or ","; null: as the plan"""
+    thousands: ThousandsMark | None = None
+    """what stands between groups of three digits: ".", ",", "'" or " "; null: nothing does; left out: as
+    the plan"""
+    dates: OwnDates = Field(default={})
+    """form of the dates: one for all dates of the plan, such as "%d.%m.%Y", or {birth: "%d.%m.%Y"} for some
+    columns"""
+    missing_values: Items[str] | None = None
+    """texts that mean a missing value in this file; null: as the plan"""
+    missing_values_of: dict[Text, Items[Scalar]] = Field(default={})
+    """values that mean a missing one in one column, such as {weight: [-9]}"""
 
     @model_validator(mode="after")
     def _check(self) -> FormatSection:

@@ -46,32 +46,25 @@ class SqlSection(Section):
     """The database that holds this site's records, and the query that reads them."""
 
     # A URL may hold a password by mistake, which no message and no repr may repeat.
-    url: str | None = Field(
-        default=None,
-        repr=False,
-        description="the database as a URL without a password, such as postgresql://reader@db.example.org/omop, "
-        "duckdb:///records.duckdb or sqlite:///records.sqlite; any dialect of SQLAlchemy",
-    )
-    url_file: Text | None = Field(
-        default=None, description="file that holds the URL, which may have a password; a path"
-    )
-    url_env: Text | None = Field(
-        default=None, description="environment variable that holds the URL, which may have a password"
-    )
-    password_file: Text | None = Field(default=None, description="file that holds the password alone; a path")
-    password_env: Text | None = Field(
-        default=None, description="environment variable that holds the password; a file is safer"
-    )
-    query: Query | None = Field(
-        default=None,
-        repr=False,
-        description="one SELECT: a column for each one that the plan names, and a row for each record",
-    )
-    query_file: Text | None = Field(default=None, description="file that holds the query; a path")
-    test_query: Query | None = Field(
-        default=None, repr=False, description="the same for test records of their own; null: there are none"
-    )
-    test_query_file: Text | None = Field(default=None, description="file that holds the query of them; a path")
+    url: str | None = Field(default=None, repr=False)
+    """the database as a URL without a password, such as postgresql://reader@db.example.org/omop,
+    duckdb:///records.duckdb or sqlite:///records.sqlite; any dialect of SQLAlchemy"""
+    url_file: Text | None = None
+    """file that holds the URL, which may have a password; a path"""
+    url_env: Text | None = None
+    """environment variable that holds the URL, which may have a password"""
+    password_file: Text | None = None
+    """file that holds the password alone; a path"""
+    password_env: Text | None = None
+    """environment variable that holds the password; a file is safer"""
+    query: Query | None = Field(default=None, repr=False)
+    """one SELECT: a column for each one that the plan names, and a row for each record"""
+    query_file: Text | None = None
+    """file that holds the query; a path"""
+    test_query: Query | None = Field(default=None, repr=False)
+    """the same for test records of their own; null: there are none"""
+    test_query_file: Text | None = None
+    """file that holds the query of them; a path"""
 
     @model_validator(mode="after")
     def _check(self) -> SqlSection:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fedfair.plan import initial, losses, schema, sources, task
+from fedfair.plan.fields import meanings
 from fedfair.policy import site_config, site_format, site_sql
 
 INTRODUCTION = """# The plan and the site's own file, key by key
@@ -87,8 +88,9 @@ def _section(title: str, section: type[BaseModel]) -> Iterator[str]:
     yield f"{(section.__doc__ or '').splitlines()[0]}\n"
     yield "| key | default | meaning |"
     yield "|---|---|---|"
+    told = meanings(section)
     for name, field in section.model_fields.items():
-        yield f"| `{name}` | {_default(field)} | {(field.description or '').replace('|', chr(92) + '|')} |"
+        yield f"| `{name}` | {_default(field)} | {told.get(name, '').replace('|', chr(92) + '|')} |"
     yield ""
 
 
