@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import clip_ceiling, is_masked, is_unevaluated, protects_records, quorum, resists_lies
@@ -52,6 +52,10 @@ class Term:
         """Return whether what is asked is allowed."""
         return not self.fault
 
+    def unless(self, kept: bool, fault: str, change: str) -> Term:
+        """Return this term as it is where it is kept, and with its fault and what would mend it where not."""
+        return self if kept else replace(self, fault=fault, change=change)
+
 
 @dataclass(frozen=True, slots=True)
 class AskedTerms:
@@ -83,7 +87,7 @@ def terms(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
     yield from bins_terms(plan, policy, asked.records)
     if not asked.evaluation_only:
         yield _algorithm(plan, policy)
-    yield _rounds(plan, policy)
+    yield _ceiling("max_rounds", "training.rounds", plan.training.rounds, policy.max_rounds)
     yield _cohort(plan, policy)
     yield from _rows(plan, policy)
     yield from _purposes(asked, policy)
@@ -103,35 +107,26 @@ def weights_fault(asked: AskedTerms, policy: SitePolicy) -> Term | None:
 
 def _plain_sums(plan: Plan, policy: SitePolicy) -> Term:
     plain = not is_masked(plan)
+    fault = "the plan asks for secure_aggregation.mode: off; this site's policy refuses plain sums"
     term = Term("allow_plain_sums", _yes(plain), _yes(policy.allow_plain_sums))
-    if not plain or policy.allow_plain_sums:
-        return term
-    return _broken(
-        term,
-        "the plan asks for secure_aggregation.mode: off; this site's policy refuses plain sums",
-        "set policy.allow_plain_sums: true",
-    )
+    return term.unless(not plain or policy.allow_plain_sums, fault, "set policy.allow_plain_sums: true")
 
 
 def _masking(plan: Plan, policy: SitePolicy) -> Iterator[Term]:
     stated = plan.secure_aggregation
     if not is_masked(plan):
         return
-    floors: tuple[tuple[str, bool, object, object], ...] = (
-        ("mode", resists_lies(plan) or policy.mode == "semi-honest", stated.mode, policy.mode),
-        ("colluders", stated.colluders >= policy.colluders, stated.colluders, policy.colluders),
-        (
-            "key_agreement",
-            policy.key_agreement in {"x25519", stated.key_agreement},
-            stated.key_agreement,
-            policy.key_agreement,
-        ),
-        ("ring_bits", stated.ring_bits >= policy.ring_bits, stated.ring_bits, policy.ring_bits),
-    )
-    for key, met, value, wanted in floors:
+    floors = {
+        "mode": resists_lies(plan) or policy.mode == "semi-honest",
+        "colluders": stated.colluders >= policy.colluders,
+        "key_agreement": policy.key_agreement in {"x25519", stated.key_agreement},
+        "ring_bits": stated.ring_bits >= policy.ring_bits,
+    }
+    for key, met in floors.items():
+        value, wanted = getattr(stated, key), getattr(policy, key)
         term = Term(key, f"{value}", f"{wanted}" if isinstance(wanted, str) else f"{wanted} or more")
         fault = f"the plan asks for secure_aggregation.{key}: {value}; this site's policy wants {wanted}"
-        yield term if met else _broken(term, fault, f"set policy.{key}: {value}")
+        yield term.unless(met, fault, f"set policy.{key}: {value}")
     place, clip = clip_ceiling(plan)
     yield _ceiling("max_clip", place, clip, policy.max_clip)
     yield _ceiling("max_attempts", "federation.max_attempts", plan.federation.max_attempts, policy.max_attempts)
@@ -147,12 +142,12 @@ def _code(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
         term = Term("allow_module_code", f"{named}: {digest}", _yes(policy.allow_module_code))
         fault = f"the plan runs code of its own here ({named}); this site's policy refuses module code"
         change = f"read that code, then set policy.module_code: [{digest}]"
-        yield term if policy.allow_module_code else _broken(term, fault, change)
+        yield term.unless(policy.allow_module_code, fault, change)
         return
     term = Term("module_code", f"{named}: {digest}", ", ".join(policy.module_code))
     fault = f"the plan runs other code here ({named}, {digest}) than this site's policy names"
     change = f"read that code, then add {digest} to policy.module_code"
-    yield term if digest in policy.module_code else _broken(term, fault, change)
+    yield term.unless(digest in policy.module_code, fault, change)
 
 
 def _initial_weights(asked: AskedTerms, policy: SitePolicy) -> Term:
@@ -161,30 +156,26 @@ def _initial_weights(asked: AskedTerms, policy: SitePolicy) -> Term:
     if initial is None:
         term = Term("initial_weights", SEED, listed)
         fault = f"the plan begins with the weights of its seed; this site's policy allows {listed}"
-        return term if SEED in allowed else _broken(term, fault, f"add {SEED} to policy.initial_weights")
+        return term.unless(SEED in allowed, fault, f"add {SEED} to policy.initial_weights")
     digest = format_digest(beginning_digest(initial))
     term = Term("initial_weights", f"{OWN_RUN}: {digest}" if asked.own_run else digest, listed)
-    if digest in allowed or (asked.own_run and OWN_RUN in allowed):
-        return term
     if asked.own_run:
         fault = f"the plan begins with weights of this site's own run; this site's policy allows {listed}"
-        return _broken(term, fault, f"add {OWN_RUN} to policy.initial_weights")
+        change = f"add {OWN_RUN} to policy.initial_weights"
+        return term.unless(digest in allowed or OWN_RUN in allowed, fault, change)
     fault = (
         f"the plan begins with weights ({digest}) that are of no run of which this site has a copy; this site's "
         f"policy allows {listed}; {TRAP_WEIGHTS}"
     )
-    return _broken(term, fault, f"find out where they come from, then add {digest} to policy.initial_weights")
+    change = f"find out where they come from, then add {digest} to policy.initial_weights"
+    return term.unless(digest in allowed, fault, change)
 
 
 def _site_means(plan: Plan, policy: SitePolicy) -> Term:
-    term = Term("publish_site_means", _yes(plan.evaluation.site_means), _yes(policy.publish_site_means))
-    if not plan.evaluation.site_means or policy.publish_site_means:
-        return term
-    return _broken(
-        term,
-        "the plan asks for evaluation.site_means: true; this site's policy keeps its own means to itself",
-        "set policy.publish_site_means: true",
-    )
+    wanted, allowed = plan.evaluation.site_means, policy.publish_site_means
+    fault = "the plan asks for evaluation.site_means: true; this site's policy keeps its own means to itself"
+    term = Term("publish_site_means", _yes(wanted), _yes(allowed))
+    return term.unless(not wanted or allowed, fault, "set policy.publish_site_means: true")
 
 
 def bins_terms(plan: Plan, policy: SitePolicy, records: int | None) -> Iterator[Term]:
@@ -202,33 +193,23 @@ def bins_terms(plan: Plan, policy: SitePolicy, records: int | None) -> Iterator[
     if not records:
         return  # Not read yet, or none that count: such a site adds zeros.
     term = Term("max_bins_per_record", f"{bins} bins, {records} records", f"at most {number(most)} a record")
-    if bins <= most * records:
-        yield term
-        return
     # What is said of the records stays here: the aggregator hears the name of the term alone.
-    yield _broken(
-        term,
+    fault = (
         f"the plan asks for evaluation.bins: {bins}, this site has {records} records; its policy allows "
-        f"{number(most)} bins for each record",
-        f"set policy.max_bins_per_record: {math.ceil(bins / records)} or more",
+        f"{number(most)} bins for each record"
     )
+    change = f"set policy.max_bins_per_record: {math.ceil(bins / records)} or more"
+    yield term.unless(bins <= most * records, fault, change)
 
 
 def _algorithm(plan: Plan, policy: SitePolicy) -> Term:
     name, allowed = plan.training.algorithm, policy.algorithms
     term = Term("algorithms", name, ANY if allowed is None else ", ".join(allowed))
-    if allowed is None or name in allowed:
-        return term
-    return _broken(
-        term,
+    fault = (
         f"the plan asks for training.algorithm: {name}, of which each round reveals {ALGORITHMS[name].reveals}; "
-        f"this site's policy allows {term.allowed}",
-        f"add {name} to policy.algorithms",
+        f"this site's policy allows {term.allowed}"
     )
-
-
-def _rounds(plan: Plan, policy: SitePolicy) -> Term:
-    return _ceiling("max_rounds", "training.rounds", plan.training.rounds, policy.max_rounds)
+    return term.unless(allowed is None or name in allowed, fault, f"add {name} to policy.algorithms")
 
 
 def least_collaborators(plan: Plan, policy: SitePolicy) -> int:
@@ -245,8 +226,6 @@ def _cohort(plan: Plan, policy: SitePolicy) -> Term:
     fewest = quorum(plan)
     least = least_collaborators(plan, policy)
     term = Term("min_collaborators", f"{fewest}", ANY if least == 1 else f"{least} or more")
-    if fewest >= least:
-        return term
     fault = f"the plan sums over as few as {fewest} collaborators; this site's policy wants {least}"
     if policy.min_collaborators is None:
         count = len(plan.federation.collaborators)
@@ -254,7 +233,7 @@ def _cohort(plan: Plan, policy: SitePolicy) -> Term:
             f"the plan sums over as few as {fewest} of {count} collaborators, and two neighbouring sums that "
             "differ by one site show its update; this site's policy states no min_collaborators, and so wants all"
         )
-    return _broken(term, fault, f"set policy.min_collaborators: {fewest} or less")
+    return term.unless(fewest >= least, fault, f"set policy.min_collaborators: {fewest} or less")
 
 
 def _rows(plan: Plan, policy: SitePolicy) -> Iterator[Term]:
@@ -268,7 +247,7 @@ def _rows(plan: Plan, policy: SitePolicy) -> Iterator[Term]:
     term = Term("rows", ", ".join(chosen), policy.rows)
     fault = f"the plan takes rows by {', '.join(others)}, which is no feature and may name one person"
     kept = not others or policy.rows == ANY
-    yield term if kept else _broken(term, f"{fault}; this site's policy allows features", "set policy.rows: any")
+    yield term.unless(kept, f"{fault}; this site's policy allows features", "set policy.rows: any")
 
 
 def _purposes(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
@@ -276,7 +255,7 @@ def _purposes(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
     for purpose in _needed(asked):
         term = Term("purposes", purpose, allowed)
         fault = f"the plan asks for {purpose} sums; this site's policy allows {allowed}"
-        yield term if purpose in policy.purposes else _broken(term, fault, f"add {purpose} to policy.purposes")
+        yield term.unless(purpose in policy.purposes, fault, f"add {purpose} to policy.purposes")
 
 
 def _needed(asked: AskedTerms) -> Iterable[str]:
@@ -293,24 +272,20 @@ def _revelations(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
     for kind, source in revealed.items():
         term = Term("reveals", kind, allowed)
         fault = f"{source} reveals {kind}; this site's policy allows {allowed}"
-        yield term if kind in policy.reveals else _broken(term, fault, f"add {kind} to policy.reveals")
+        yield term.unless(kind in policy.reveals, fault, f"add {kind} to policy.reveals")
 
 
 def _ceiling(key: str, place: str, value: float, most: float | None) -> Term:
-    term = Term(key, number(value), ANY if most is None else f"at most {number(most)}")
-    if most is None or value <= most:
-        return term
+    if most is None:
+        return Term(key, number(value), ANY)
     fault = f"the plan asks for {place}: {number(value)}; this site's policy allows {number(most)}"
-    return _broken(term, fault, f"set policy.{key}: {number(value)} or more")
+    term = Term(key, number(value), f"at most {number(most)}")
+    return term.unless(value <= most, fault, f"set policy.{key}: {number(value)} or more")
 
 
 def number(value: float) -> str:
     """Return a number as people write it: a count with all its digits."""
     return f"{value}" if isinstance(value, int) else f"{value:g}"
-
-
-def _broken(term: Term, fault: str, change: str) -> Term:
-    return Term(term.key, term.asked, term.allowed, fault, change)
 
 
 def _yes(value: bool) -> str:
