@@ -21,7 +21,7 @@ from collaborator.link import Link
 from collaborator.mailbox import Mailbox
 from collaborator.records import SiteLogs
 from collaborator.refusal_limit import RefusalLimit
-from collaborator.site_certificates import NoCertificates, StreamCertificates
+from collaborator.site_certificates import SiteCertificates
 from collaborator.withdrawal import refusals_of, send_withdrawal, told_of
 from collaborator.worker import Worker
 from fedfair.errors import (
@@ -83,14 +83,14 @@ class SiteDriver:
         publish: Processor,
         patience: Patience,
         greeting: Greeting,
-        certificates: StreamCertificates | None = None,
+        certificates: SiteCertificates,
     ) -> None:
         self._dial, self._shapes = dial, shapes
         self._worker, self._records = worker, records
         self._publish = publish
         self._calls = Calls(patience, publish)
         self._greeting = greeting
-        self._certificates = NoCertificates() if certificates is None else certificates
+        self._certificates = certificates
         self._between_sums = True
         self._looked = -math.inf
         self._asked: frames.SumStart | None = None

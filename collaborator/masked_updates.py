@@ -7,55 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from collaborator.plain_worker import PlainTask
 from collaborator.run_follower import RunFollower
 from collaborator.worker import WorkerSums
 from fedfair.aggregation.masked_encoding import HeaderParts
-from fedfair.aggregation.requests import GlobalModel, SumRequest
-from fedfair.errors import (
-    LocalProtocolError,
-)
-from fedfair.ids import RoundNumber
+from fedfair.aggregation.requests import SumRequest
+from fedfair.errors import LocalProtocolError
 from fedfair.process.kept_memory import nothing_kept
 from fedfair.secagg.client import Contributing
-from fedfair.secagg.effects import (
-    SiteEffect,
-)
+from fedfair.secagg.effects import SiteEffect
 from fedfair.secagg.fixedpoint import decode_body
 from fedfair.secagg.masking import Update
 from fedfair.secagg.participant import Participant
 from fedfair.statistics.table import Purpose
-from fedfair.terms.at_sites import NOTHING, Remembered, SiteMemory
-from fedfair.terms.local_change import LocalChange
+from fedfair.terms.at_sites import SiteMemory
+from fedfair.training.client import TrainingClient
 from fedfair.training.masked_update import header_update, noised_update, training_update
-
-
-class MaskedTask(PlainTask, Protocol):
-    """The task that computes: `training.client.TrainingClient`."""
-
-    def summable_change(
-        self,
-        model: GlobalModel,
-        round_number: RoundNumber,
-        attempt: int,
-        remembered: Remembered = NOTHING,
-    ) -> LocalChange | None:
-        """Return what this round's local steps change, whatever the values are; None without training records."""
-
-    @property
-    def last_fault(self) -> str:
-        """Return what was wrong with the last contribution; empty where nothing was."""
-
-    def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
-        """Return 32 bytes that stand for what is drawn for a contribution, and for no value of it."""
-
-    def noised_numbers(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> NDArray[np.int64]:
-        """Return what this site adds to a training sum that protects it as a whole."""
 
 
 class MaskedUpdates:
@@ -73,7 +42,7 @@ class MaskedUpdates:
 
     def __init__(
         self,
-        task: MaskedTask,
+        task: TrainingClient,
         parts: Mapping[Purpose, HeaderParts],
         participant: Participant,
         follower: RunFollower,

@@ -13,16 +13,14 @@ that this site has checked.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
-from collaborator.masked_updates import MaskedTask, MaskedUpdates
-from collaborator.run_follower import HeldRun, RunFollower
-from collaborator.worker import Granted, Rule, WorkerSums, hold_nothing
+from collaborator.masked_updates import MaskedUpdates
+from collaborator.run_follower import RunFollower
+from collaborator.worker import Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import HeaderParts
 from fedfair.aggregation.masked_totals import MaskedTotals
@@ -58,12 +56,10 @@ from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
 from fedfair.terms.at_sites import SiteMemory
+from fedfair.training.client import TrainingClient
 from fedfair.wire.chunking import masked_frames
-from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart, Welcome
+from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
-
-if TYPE_CHECKING:
-    from fedfair.news.event import News
 
 _NO_SUBJECT = RoundSubject(b"", b"")
 """The subject of every other message: none of them names anything that this site could compare."""
@@ -72,7 +68,7 @@ _NOT_ENTERED = frozenset({Check.OUT_OF_ORDER, Check.TRANSCRIPT})
 """Checks that an opened sum of a round fails that this site has not entered, or was asked past."""
 
 
-class MaskedWorker:
+class MaskedWorker(Worker):
     """A worker whose sums are masked.
 
     Args:
@@ -85,32 +81,28 @@ class MaskedWorker:
         follower: this site's copy of the run.
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
         memory: what it keeps of the rounds that counted it; None where the plan needs nothing of the kind.
-
-    Attributes:
-        sums: what was asked so far.
     """
 
     def __init__(
         self,
-        task: MaskedTask,
+        task: TrainingClient,
         parts: Mapping[Purpose, HeaderParts],
         totals: MaskedTotals,
         rule: Rule,
         site: SessionSite,
         log: WriteAheadLog,
         follower: RunFollower,
-        release: Callable[[], None] = hold_nothing,
+        release: Callable[[], None] = lambda: None,
         memory: SiteMemory | None = None,
     ) -> None:
-        self._follower, self._task, self._log = follower, task, log
+        super().__init__(follower)
+        self._task, self._log = task, log
         self._names, self._totals, self._rule = site.roster.name, totals, rule
         self._release = release
         found = log.read()
         self._participant = Participant(site, secrets.token_bytes, found, log.history)
         log.keep(whole_length(found))
-        self._worker = ThreadPoolExecutor(1, "training")
         self._question: ReceivedRequest | None = None
-        self.sums = WorkerSums()
         noised = any(shape.unit is not None for shape in site.shapes.values())
         self._updates = MaskedUpdates(
             task, parts, self._participant, follower, self.sums, memory, is_noised=noised
@@ -122,49 +114,25 @@ class MaskedWorker:
         session = self._participant.session
         return b"" if session is None else session.session_id
 
-    @property
-    def held(self) -> HeldRun:
-        """Return what this site says of its copy of the run."""
-        return self._follower.held
-
-    async def join(self, welcome: Welcome) -> None:
-        """Take part in the run that the aggregator announces, after what is computed now.
-
-        Raises:
-            FedfairError: it evaluates a saved model that this site neither has nor has approved.
-        """
-        # A site that returns while it still computes need not wait for that before it listens.
-        if not self._follower.has_joined(welcome):
-            await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.join, welcome)
-
-    async def finish(self, words: str) -> None:
-        """Record the end of the run, after what is computed now."""
-        await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.finish, words)
-
     async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
         Raises:
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
-        loop = asyncio.get_running_loop()
         if isinstance(said, ReceivedTotals):
             raise RemoteProtocolError("an opened sum arrived in the clear, but the plan's sums are masked")
         if isinstance(said, ReceivedState):
-            await loop.run_in_executor(self._worker, self._follower.replica.offer, said.packed)
+            await self._after_work(self._follower.replica.offer, said.packed)
             return ()
         if isinstance(said, ReceivedSum):
-            return await loop.run_in_executor(self._worker, self._hear_sum, said)
+            return await self._after_work(self._hear_sum, said)
         if isinstance(said, ReceivedRequest):
             self._question = said
             return ()
         if self._question is None:
             raise RemoteProtocolError("a message of secure aggregation came before the request for its sum")
-        return await loop.run_in_executor(self._worker, self._hear, self._question, said.message)
-
-    def take_notices(self) -> list[News]:
-        """Return what there is to say to the operator of the run, once."""
-        return self._follower.recording.take_notices()
+        return await self._after_work(partial(self._hear, self._question), said.message)
 
     def close(self) -> None:
         """Let the worker end after what it is doing now, and then the log."""
@@ -217,7 +185,7 @@ class MaskedWorker:
         stop = self._follower.survey_stop()
         if stop is None:
             return []
-        self.sums.refused = self.sums.stops_after_survey(stop)
+        self.sums.refused = self.sums.leaves(stop)
         return [Abstain(NO_SUM, reason_for(self.sums.refused.term), leaving=True)]
 
     def _take_sum(self, opened: OpenedSum) -> None:
@@ -294,16 +262,12 @@ class MaskedWorker:
         try:
             request = self._follower.due(question.start)
             said = self._rule(self._follower.asked(question, request, *self._cohort()))
-            effects = self._updates.effects(request, said.attempt) if isinstance(said, Granted) else []
+            effects = self._updates.effects(request, said) if isinstance(said, int) else []
         except (TrainingError, SecaggError) as fault:
             said = _refusal(fault, fault.message)
-        except PrivacyError as fault:
-            said = self.sums.may_not_release(fault)
-        except StateError as fault:
-            said = self.sums.may_not_continue(fault)
-        except SurveyError as fault:
-            said = self.sums.stops_after_survey(fault)
-        if isinstance(said, Granted):
+        except (PrivacyError, StateError, SurveyError) as fault:
+            said = self.sums.leaves(fault)
+        if isinstance(said, int):
             yield from self._carry_out(effects, question)
             return
         self._participant.drop_out()

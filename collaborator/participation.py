@@ -31,12 +31,13 @@ from collaborator.run_recording import RunRecording
 from collaborator.run_store import RunStore
 from collaborator.site_certificates import SiteCertificates
 from collaborator.site_figures_log import SiteFiguresLog
-from collaborator.survey_check import survey_check
+from collaborator.survey_check import SurveyCheck
 from collaborator.variate_store import VariateStore
-from collaborator.worker import Granted, Rule, Worker
+from collaborator.worker import Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts
 from fedfair.aggregation.masked_totals import MaskedTotals
+from fedfair.aggregation.survey import survey_layout
 from fedfair.errors import ApprovalError, FedfairError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
@@ -86,10 +87,12 @@ def recording_of(ready: Readiness, logs: Path) -> RunRecording:
     site, binding = ready.site, ready.binding
     digest = format_digest(binding.digest)
     subject = RunSubject(site.plan, digest, binding.layout, binding.schema, binding.initial_weights)
+    survey = None
+    if ready.survey is not None:
+        layout = survey_layout(site.plan, binding.schema)
+        survey = SurveyCheck(site.participant, ready.survey, layout, site.config.policy.survey, ready.profile)
     logs.mkdir(parents=True, exist_ok=True)
-    return RunRecording(
-        ready.task, subject, site.runs, SiteFiguresLog(logs, site.participant), survey_check(ready)
-    )
+    return RunRecording(ready.task, subject, site.runs, SiteFiguresLog(logs, site.participant), survey)
 
 
 def follower_of(ready: Readiness, store: RunStore, recording: RunRecording, opened: Opened) -> RunFollower:
@@ -150,9 +153,9 @@ def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ig
 
         history = history_of(site, ready.binding.digest, ready.binding.schema)
 
-        def rule(request: AggregationRequest) -> Refusal | Granted:
+        def rule(request: AggregationRequest) -> Refusal | int:
             said = history.admit(request) or record.admit(request)
-            releases = isinstance(said, Granted) and any(ready.profile.splits.values())
+            releases = isinstance(said, int) and any(ready.profile.splits.values())
             if releases and ready.account is not None and not is_noised(site.plan):
                 ready.account.record_unprotected(request.purpose)
             return said

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
 
-from collaborator.run_follower import HeldRun, RunFollower, ScaledTask
-from collaborator.worker import Rule, WorkerSums, hold_nothing
+from collaborator.run_follower import RunFollower
+from collaborator.worker import Rule, Worker
 from fedfair.aggregation.contribution import Contribution, encode
-from fedfair.aggregation.requests import GlobalModel, SumRequest
+from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import PrivacyError, RemoteProtocolError, StateError, TrainingError
 from fedfair.policy.refusal import Refusal
@@ -24,32 +22,16 @@ from fedfair.policy.refusal_reasons import reason_for
 from fedfair.run.opened_totals import decode_totals
 from fedfair.run.replica import OutOfStepError
 from fedfair.statistics.table import Purpose
-from fedfair.terms.at_sites import NOTHING, Remembered, SiteMemory
+from fedfair.terms.at_sites import SiteMemory
+from fedfair.training.client import TrainingClient
 from fedfair.wire.chunking import upload_frames
-from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart, Welcome
+from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
-
-if TYPE_CHECKING:
-    from fedfair.news.event import News
-
-
-class PlainTask(ScaledTask, Protocol):
-    """The task that computes: `training.client.TrainingClient`."""
-
-    def contribution(
-        self, request: SumRequest, model: GlobalModel, remembered: Remembered = NOTHING
-    ) -> Contribution:
-        """Return what this site adds to the requested sum."""
-
-    @property
-    def training_weight(self) -> int:
-        """Return what this site's change of the model weighs in a round; 0 without records."""
-
 
 Answer = bytearray | Refusal
 
 
-class PlainWorker:
+class PlainWorker(Worker):
     """A worker whose sums are in the clear.
 
     Args:
@@ -59,50 +41,21 @@ class PlainWorker:
         follower: this site's copy of the run.
         release: lets go of what the rule holds; called at the end, from whichever thread closes.
         memory: what it keeps of the rounds that counted it; None where the plan needs nothing of the kind.
-
-    Attributes:
-        sums: what was asked so far.
-        session: empty: plain sums need no keys.
     """
 
     def __init__(
         self,
-        task: PlainTask,
+        task: TrainingClient,
         specs: dict[Purpose, SumSpec],
         rule: Rule,
         follower: RunFollower,
-        release: Callable[[], None] = hold_nothing,
+        release: Callable[[], None] = lambda: None,
         memory: SiteMemory | None = None,
     ) -> None:
-        self._memory = memory
-        self._task = task
-        self._specs = specs
-        self._rule = rule
-        self._follower = follower
-        self._release = release
-        self._worker = ThreadPoolExecutor(1, "training")
+        super().__init__(follower)
+        self._task, self._specs, self._rule = task, specs, rule
+        self._release, self._memory = release, memory
         self._current: tuple[tuple[str, SumStart], asyncio.Future[Answer | None]] | None = None
-        self.sums = WorkerSums()
-        self.session = b""
-
-    @property
-    def held(self) -> HeldRun:
-        """Return what this site says of its copy of the run."""
-        return self._follower.held
-
-    async def join(self, welcome: Welcome) -> None:
-        """Take part in the run that the aggregator announces, after what is computed now.
-
-        Raises:
-            FedfairError: it evaluates a saved model that this site neither has nor has approved.
-        """
-        # A site that returns while it still computes need not wait for that before it listens.
-        if not self._follower.has_joined(welcome):
-            await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.join, welcome)
-
-    async def finish(self, words: str) -> None:
-        """Record the end of the run, after what is computed now."""
-        await asyncio.get_running_loop().run_in_executor(self._worker, self._follower.finish, words)
 
     async def answer(self, question: ReceivedRequest) -> Answer | None:
         """Return the answer; None where a newer request has made it worthless.
@@ -112,8 +65,7 @@ class PlainWorker:
         """
         asked = question.run_id, question.start
         if self._current is None or self._current[0] != asked:
-            loop = asyncio.get_running_loop()
-            self._current = (asked, loop.run_in_executor(self._worker, self._compute, question))
+            self._current = (asked, self._after_work(self._compute, question))
         # The stream that asked may end before the answer is there; the next one wants it still.
         answer = await asyncio.shield(self._current[1])
         return answer if question.start.sum_number == self.sums.last_sum else None
@@ -128,7 +80,7 @@ class PlainWorker:
             raise RemoteProtocolError("a message of secure aggregation arrived, but the plan's sums are plain")
         if isinstance(said, ReceivedState | ReceivedTotals):
             follow = self._take_state if isinstance(said, ReceivedState) else self._take_totals
-            await asyncio.get_running_loop().run_in_executor(self._worker, follow, said.packed)
+            await self._after_work(follow, said.packed)
             return ()
         answer = await self.answer(said)
         number = said.start.sum_number
@@ -138,10 +90,6 @@ class PlainWorker:
             self.sums.refused = answer
             return (Abstain(number, reason_for(answer.term), answer.leaving),)
         return upload_frames(number, answer)
-
-    def take_notices(self) -> list[News]:
-        """Return what there is to say to the operator of the run, once."""
-        return self._follower.recording.take_notices()
 
     def close(self) -> None:
         """Let the worker end after what it is doing now."""
@@ -180,13 +128,11 @@ class PlainWorker:
             said = self._rule(self._follower.asked(question, request))
             if isinstance(said, Refusal):
                 return said
-            return encode(self._contribution(replace(request, attempt=said.attempt)), self._specs[request.purpose])
+            return encode(self._contribution(replace(request, attempt=said)), self._specs[request.purpose])
         except (OutOfStepError, TrainingError) as fault:
             return Refusal(fault.message, "values" if isinstance(fault, TrainingError) else "protocol")
-        except PrivacyError as fault:
-            return sums.may_not_release(fault)
-        except StateError as fault:
-            return sums.may_not_continue(fault)
+        except (PrivacyError, StateError) as fault:
+            return sums.leaves(fault)
         finally:
             sums.busy = False
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Lock
 
-from collaborator.worker import Granted
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
@@ -40,7 +39,7 @@ class RequestRecord:
         self._lock = Lock()
         self._closed = False
 
-    def admit(self, request: AggregationRequest) -> Refusal | Granted:
+    def admit(self, request: AggregationRequest) -> Refusal | int:
         """Return why a request must not be answered; otherwise it is on the record from now on.
 
         Raises:
@@ -54,7 +53,7 @@ class RequestRecord:
                 return decided
             if decided.rows:
                 self._table.write(decided.rows)
-            return Granted(decided.attempt)
+            return decided.attempt
 
     def has_answered(self, state: bytes) -> bool:
         """Return whether this site has answered a request about a state of the run.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
+from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import SurveyError
@@ -22,22 +22,12 @@ from fedfair.run.progress import FinalStage, Progress
 from fedfair.run.replica import OutOfStepError, RunReplica
 from fedfair.run.state import RunState
 from fedfair.statistics.table import Purpose
+from fedfair.training.client import TrainingClient
 from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
 
 if TYPE_CHECKING:
     from fedfair.news.event import News
-
-
-class ScaledTask(Protocol):
-    """The task that computes: `training.client.TrainingClient`."""
-
-    @property
-    def scaling(self) -> FeatureScaling | None:
-        """Return the scaling that the next contribution is made under; None where features are not scaled."""
-
-    def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale the features."""
 
 
 class Recording(Protocol):
@@ -102,7 +92,7 @@ class RunFollower:
 
     def __init__(
         self,
-        task: ScaledTask,
+        task: TrainingClient,
         own: RunReplica,
         on_demand: OnDemand,
         recording: Recording,

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
-from typing import Protocol
 
 from collaborator.run_folder import RunFolder
 from collaborator.site_figures_log import SiteFiguresLog
 from collaborator.survey_check import SurveyCheck
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import DataError, FedfairError, SurveyError, TrainingError
-from fedfair.fairness.record_losses import SiteLosses
 from fedfair.news.event import News
 from fedfair.news.site import LastSumsMissed, ModelReturned, OwnRecordsEvaluated, RunFileUnwritten, ValuesOmitted
 from fedfair.results.outcome import EndState, RunSubject
@@ -24,13 +22,7 @@ from fedfair.results.site_figures import JudgedModel, LocalLosses, site_figures
 from fedfair.run.kept_sum import KeptSum
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica
-
-
-class JudgingTask(Protocol):
-    """The task that computes losses: `training.client.TrainingClient`."""
-
-    def losses_of(self, model: GlobalModel) -> SiteLosses:
-        """Return the losses of the splits that have records; known ones are not computed again."""
+from fedfair.training.client import TrainingClient
 
 
 class RunRecording:
@@ -46,7 +38,7 @@ class RunRecording:
 
     def __init__(
         self,
-        task: JudgingTask,
+        task: TrainingClient,
         subject: RunSubject,
         runs: Path,
         figures: SiteFiguresLog,

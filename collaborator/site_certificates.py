@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
 
 from collaborator.preparation import PreparedSite
 from fedfair.errors import IdentityError
@@ -28,32 +27,6 @@ from fedfair.news.processors import Processor
 from fedfair.wire.frames import TrustUpdate
 
 
-class StreamCertificates(Protocol):
-    """The interface that the driver needs: `SiteCertificates`, or nothing to look at."""
-
-    @property
-    def reconnection(self) -> str:
-        """Return why the stream should be opened again between two sums; empty where it should not."""
-
-    def look(self) -> None:
-        """Look at everything once; raise where the stream must end now."""
-
-    def take(self, update: TrustUpdate) -> None:
-        """Take what the aggregator says of certificates; raise where the stream must end now."""
-
-
-class NoCertificates:
-    """For a driver whose streams rest on nothing that changes."""
-
-    reconnection = ""
-
-    def look(self) -> None:
-        """Look at nothing."""
-
-    def take(self, update: TrustUpdate) -> None:
-        """Take nothing."""
-
-
 class SiteCertificates:
     """The certificates of one site, over all its streams.
 
@@ -61,6 +34,9 @@ class SiteCertificates:
         site: whose files are looked at.
         publish: takes news of them.
         clock: returns an aware time.
+
+    Attributes:
+        reconnection: why the stream should end and another begin, between sums; empty where it may stay.
     """
 
     def __init__(
@@ -78,12 +54,7 @@ class SiteCertificates:
         self._expiry = ExpiryWatch()
         self._followed: set[bytes] = set()
         self._refused = ""
-        self._reconnection = ""
-
-    @property
-    def reconnection(self) -> str:
-        """Return why the stream should be opened again between two sums; empty where it should not."""
-        return self._reconnection
+        self.reconnection = ""
 
     def met(self, identity: SiteIdentity, server: ServerIdentity) -> None:
         """Begin a stream.
@@ -96,7 +67,7 @@ class SiteCertificates:
             # The start has told of these in its own way.
             tuple(self._expiry.due(ends_of(identity.certificate, identity.trust), self._clock()))
         self._own = IdentityWatch(identity, self._site.passphrase)
-        self._leaf, self._reconnection = server.leaf_pem, ""
+        self._leaf, self.reconnection = server.leaf_pem, ""
 
     def look(self) -> None:
         """Hold the stream against the files that are there now.
@@ -128,7 +99,7 @@ class SiteCertificates:
         # Each is followed once, so that an aggregator which shows another certificate than it says costs little.
         if update.certificate != met and update.certificate not in self._followed:
             self._followed.add(update.certificate)
-            self._reconnection = "the aggregator has a renewed certificate"
+            self.reconnection = "the aggregator has a renewed certificate"
 
     def _look_at_own(self, own: IdentityWatch, now: datetime) -> None:
         try:
@@ -138,7 +109,7 @@ class SiteCertificates:
             return
         if renewed is not None:
             self._publish(news.SiteCertificateRenewed(renewed.certificate.not_valid_after_utc))
-            self._reconnection = "this site has a renewed certificate"
+            self.reconnection = "this site has a renewed certificate"
 
     def _take_list(self, content: bytes) -> None:
         now = self._clock()

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from collaborator.preparation import Readiness
-from fedfair.aggregation.survey import SurveyLayout, survey_layout
+from fedfair.aggregation.survey import SurveyLayout
 from fedfair.errors import SurveyError
 from fedfair.ids import ParticipantId
 from fedfair.news.event import News
@@ -82,12 +81,3 @@ def spellings(profile: DataProfile | None) -> dict[str, str]:
         for column in columns
         if column.case_variants
     }
-
-
-def survey_check(ready: Readiness) -> SurveyCheck | None:
-    """Return what a site compares a survey with; None where its plan has none."""
-    site, own = ready.site, ready.survey
-    if own is None:
-        return None
-    layout = survey_layout(site.plan, ready.binding.schema)
-    return SurveyCheck(site.participant, own, layout, site.config.policy.survey, ready.profile)

@@ -1,4 +1,4 @@
-"""The contract between the driver of a site and its worker, for sums in the clear and under masks.
+"""The worker of a site as its driver sees it, for sums in the clear and under masks.
 
 A worker answers one request at a time, in one thread of its own, and outlives the streams on which it is asked.
 `plain_worker.py` adds in the clear, `masked_worker.py` under masks; which of the two a site has is its plan's
@@ -7,44 +7,33 @@ matter, and nobody else's.
 
 from __future__ import annotations
 
+import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TypeVar
 
-from collaborator.run_follower import HeldRun
+from collaborator.run_follower import HeldRun, RunFollower
 from fedfair.errors import FedfairError, PrivacyError, StateError, SurveyError
 from fedfair.ids import SumNumber
+from fedfair.news.event import News
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
 from fedfair.wire.frames import CollaboratorFrame, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker, ReceivedRequest
 
-if TYPE_CHECKING:
-    from fedfair.news.event import News
+Said = TypeVar("Said")
+Outcome = TypeVar("Outcome")
 
 MAY_RELEASE_NOTHING = "privacy budget exhausted; the site withdraws"
 """The words in a site's log about a sum that its budget refuses; the figures are in its ledger."""
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """Permits this site to answer a request.
-
-    Attributes:
-        attempt: which attempt at this sum it is, from 1, by the site's own count, which survives restarts. It
-            decides what is drawn; the attempt that the aggregator states decides nothing.
-    """
-
-    attempt: int
-
-
-Rule = Callable[[AggregationRequest], Refusal | Granted]
-"""From a request to what the site's policy says to it. Raises a PrivacyError where the site may release nothing
-more."""
-
-
-def hold_nothing() -> None:
-    """Release nothing: the end of a rule that holds no file."""
+Rule = Callable[[AggregationRequest], Refusal | int]
+"""From a request to what the site's policy says to it: a refusal, or which attempt at this sum the answer is, from
+1, by the site's own count, which survives restarts. It decides what is drawn; the attempt that the aggregator
+states decides nothing. Raises a PrivacyError where the site may release nothing more."""
 
 
 @dataclass(slots=True)
@@ -72,36 +61,43 @@ class WorkerSums:
         self.last_sum = question.start.sum_number
         self.last_asked = question.run_id, question.start
 
-    def may_not_release(self, fault: PrivacyError) -> Refusal:
-        """Note that the budget is spent; return what the sum is answered with."""
+    def leaves(self, fault: PrivacyError | StateError | SurveyError) -> Refusal:
+        """Note why this site must leave; return what the sum is answered with.
+
+        Args:
+            fault: its budget is spent, it has lost what it must remember of the run, or its own policy stops it
+                after the survey.
+        """
         self.exit_reason = fault
-        return Refusal(MAY_RELEASE_NOTHING, "budget", leaving=True)
-
-    def may_not_continue(self, fault: StateError) -> Refusal:
-        """Note that this site has lost what it must remember of the run; return what the sum is answered with."""
-        self.exit_reason = fault
-        return Refusal(fault.message, "own-state", leaving=True)
-
-    def stops_after_survey(self, fault: SurveyError) -> Refusal:
-        """Note that this site's own policy stops it; return what the sum is answered with."""
-        self.exit_reason = fault
-        return Refusal(fault.message, "survey", leaving=True)
+        if isinstance(fault, PrivacyError):
+            return Refusal(MAY_RELEASE_NOTHING, "budget", leaving=True)
+        return Refusal(fault.message, "survey" if isinstance(fault, SurveyError) else "own-state", leaving=True)
 
 
-class Worker(Protocol):
-    """The worker that computes for one site; belongs to one event loop."""
+class Worker(ABC):
+    """The worker that computes for one site, in one thread; belongs to one event loop.
 
-    @property
-    def sums(self) -> WorkerSums:
-        """Return what was asked so far."""
+    Args:
+        follower: this site's copy of the run.
+
+    Attributes:
+        sums: what was asked so far.
+    """
+
+    def __init__(self, follower: RunFollower) -> None:
+        self._follower = follower
+        self._worker = ThreadPoolExecutor(1, "training")
+        self.sums = WorkerSums()
 
     @property
     def session(self) -> bytes:
         """Return the name of the session that this process has keys of; empty for none."""
+        return b""
 
     @property
     def held(self) -> HeldRun:
         """Return what this site says of its copy of the run."""
+        return self._follower.held
 
     async def join(self, welcome: Welcome) -> None:
         """Take part in the run that the aggregator announces: at once, or after what is computed for another run.
@@ -109,6 +105,9 @@ class Worker(Protocol):
         Raises:
             FedfairError: it evaluates a saved model that this site neither has nor has approved.
         """
+        # A site that returns while it still computes need not wait for that before it listens.
+        if not self._follower.has_joined(welcome):
+            await self._after_work(self._follower.join, welcome)
 
     async def finish(self, words: str) -> None:
         """Record the end of the run, after what is computed now.
@@ -116,7 +115,13 @@ class Worker(Protocol):
         Args:
             words: how it ended, in the aggregator's words.
         """
+        await self._after_work(self._follower.finish, words)
 
+    def _after_work(self, step: Callable[[Said], Outcome], said: Said) -> asyncio.Future[Outcome]:
+        """Do a step in the worker's thread, after what is computed now."""
+        return asyncio.get_running_loop().run_in_executor(self._worker, step, said)
+
+    @abstractmethod
     async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
         """Return what to send.
 
@@ -126,6 +131,8 @@ class Worker(Protocol):
 
     def take_notices(self) -> list[News]:
         """Return what there is to say to the operator of the run, once."""
+        return self._follower.recording.take_notices()
 
+    @abstractmethod
     def close(self) -> None:
         """Wait for the computation to end, then close every file."""

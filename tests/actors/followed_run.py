@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collaborator.run_follower import RunFollower, ScaledTask
+from collaborator.run_follower import RunFollower
 from collaborator.run_recording import RunRecording
 from collaborator.site_figures_log import SiteFiguresLog
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
@@ -28,7 +28,8 @@ from fedfair.run.replica import RunReplica, StateKeeper, Unkept
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
 from fedfair.statistics.table import Purpose
-from fedfair.wire.frames import SumStart
+from fedfair.training.client import TrainingClient
+from fedfair.wire.frames import SumStart, TrustUpdate
 from fedfair.wire.receiving import ReceivedRequest
 from tests import plans
 
@@ -75,7 +76,7 @@ class FollowedRun:
     """
 
     folder: Path
-    task: ScaledTask
+    task: TrainingClient
     plan: Plan = field(default_factory=plan_of)
     layout: Layout = field(default_factory=lambda: layout_of(2))
     state: RunState | None = None
@@ -129,3 +130,15 @@ def start_of(run: TrainingRun, number: int, attempt: int = 1, plan_digest: bytes
 def nothing_saved(digest: bytes) -> RunReplica:
     """Refuse to evaluate a saved model: this site has none."""
     raise ApprovalError(f"no model {digest.hex()[:16]}")
+
+
+class NoCertificates:
+    """For a driver whose streams rest on nothing that changes."""
+
+    reconnection = ""
+
+    def look(self) -> None:
+        """Look at nothing."""
+
+    def take(self, update: TrustUpdate) -> None:
+        """Take nothing."""

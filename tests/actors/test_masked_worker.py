@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collaborator.masked_worker import MaskedTask, MaskedWorker
-from collaborator.worker import Granted
+from collaborator.masked_worker import MaskedWorker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.masked_encoding import sum_shapes
@@ -34,6 +33,7 @@ from fedfair.secagg.shape import SumShape
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
 from fedfair.terms.local_change import LocalChange
+from fedfair.training.client import TrainingClient
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedRequest
@@ -83,7 +83,7 @@ class OneSite:
         self,
         folder: Path,
         shape: SumShape | None = None,
-        task: MaskedTask | None = None,
+        task: TrainingClient | None = None,
         model: GlobalModel = MODEL,
         plan: Plan | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class OneSite:
             task or self.task,
             {},
             MaskedTotals(plan, layout, SCHEMA),
-            lambda _: self.refusal or Granted(self.rounds),
+            lambda _: self.refusal or self.rounds,
             site,
             WriteAheadLog(folder / "site.secagg"),
             self.run.follower,
@@ -316,7 +316,7 @@ def test_what_is_drawn_is_decided_by_the_sites_own_count_of_attempts(tmp_path: P
     site = OneSite(tmp_path, SumShape((), (5,), 0.5) if noised else None)
     drawn: list[int] = []
     site.task.drawn = drawn.append
-    site.answers._rule = lambda _: Granted(41)
+    site.answers._rule = lambda _: 41
     site.round()
     assert drawn == [41]
     site.answers.close()

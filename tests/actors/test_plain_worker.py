@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from collaborator.plain_worker import PlainWorker
-from collaborator.worker import Granted, Rule
+from collaborator.worker import Rule
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
@@ -56,7 +56,7 @@ class CountingTask:
 class Site:
     """A worker in the clear, with a copy of a run that stands before round 1."""
 
-    def __init__(self, folder: Path, task: CountingTask | None = None, rule: Rule = lambda _: Granted(1)) -> None:
+    def __init__(self, folder: Path, task: CountingTask | None = None, rule: Rule = lambda _: 1) -> None:
         self.task = task or CountingTask()
         self.run = FollowedRun(folder, self.task)
         self.answers = PlainWorker(self.task, self.run.specs, rule, self.run.follower)
@@ -159,7 +159,7 @@ def test_a_request_that_the_sites_own_state_does_not_make_is_refused_before_anyt
     tmp_path: Path, lie: dict[str, object]
 ) -> None:
     asked: list[object] = []
-    site = Site(tmp_path, rule=lambda one: asked.append(one) or Granted(1))  # type: ignore[func-returns-value]
+    site = Site(tmp_path, rule=lambda one: asked.append(one) or 1)  # type: ignore[func-returns-value]
     start = replace(site.run.start(1), **lie)  # type: ignore[arg-type]
     answer = played(lambda site: site.asked(ReceivedRequest(start)), site)
     assert isinstance(answer, Refusal)

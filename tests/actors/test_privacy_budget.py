@@ -13,7 +13,6 @@ import torch
 from collaborator.ledger import Ledger
 from collaborator.plain_worker import PlainWorker
 from collaborator.privacy_budget import PrivacyBudget
-from collaborator.worker import Granted
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import PrivacyError
 from fedfair.ids import ParticipantId, RoundNumber
@@ -268,7 +267,7 @@ async def _answered(answers: PlainWorker, question: ReceivedRequest) -> tuple[ob
 
 def test_the_aggregator_is_told_that_a_site_leaves_and_no_figure_or_path_of_it(tmp_path: Path) -> None:
     run = FollowedRun(tmp_path, Refusing())
-    answers = PlainWorker(Refusing(), run.specs, lambda _: Granted(1), run.follower)
+    answers = PlainWorker(Refusing(), run.specs, lambda _: 1, run.follower)
     (goodbye,) = asyncio.run(_answered(answers, run.question(1)))
     answers.close()
     assert (goodbye.reason, goodbye.leaving) == (RefusalReason.BUDGET, True)

@@ -17,8 +17,6 @@ from collaborator.driver import LOOK_SECONDS, SiteDriver
 from collaborator.link import Address, Link
 from collaborator.plain_worker import PlainWorker
 from collaborator.records import SiteLogs
-from collaborator.site_certificates import NoCertificates, StreamCertificates
-from collaborator.worker import Granted
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
 from fedfair.errors import AbortedError, FedfairError, IdentityError, RenewableIdentityError, UnreachableError
@@ -43,6 +41,7 @@ from tests.actors.counted_backoff import CountedBackoff
 from tests.actors.followed_run import (
     ROUNDS,
     FollowedRun,
+    NoCertificates,
     layout_of,
     plan_of,
     run_before_round_1,
@@ -107,7 +106,7 @@ def waits_between(
     *streams: tuple[AggregatorFrame, ...] | UnreachableError | RenewableIdentityError,
     give_up_after_seconds: float | None = None,
     publish: Processor = ignore,
-    certificates: StreamCertificates | None = None,
+    certificates: NoCertificates | None = None,
     clock: Callable[[], float] = time.monotonic,
     has_ended: bool = False,
 ) -> list[float]:
@@ -123,7 +122,7 @@ def waits_between(
 
     async def scenario() -> list[float]:
         backoff, records = CountedBackoff(), SiteLogs(folder, "clinic-a")
-        task, said = CountingTask(), iter([Granted(1)])
+        task, said = CountingTask(), iter([1])
         run = FollowedRun(folder / "run", task, layout=layout_of(2))
         if has_ended:
             run.move(replace(run.follower.replica.state, stage=FinalStage.FINISHED))
@@ -138,7 +137,7 @@ def waits_between(
                 publish,
                 patience,
                 lambda _: None,
-                certificates,
+                certificates or NoCertificates(),
             ).run()
         finally:
             answers.close()

@@ -35,7 +35,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collaborator.worker import Granted
 from fedfair.aggregation.masked_encoding import sum_shapes
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
@@ -289,7 +288,7 @@ def test_a_proposal_of_another_plan_or_of_other_terms_is_refused(site: LiedTo, l
 def test_the_stated_attempt_is_not_read_and_the_same_draws_are_not_sent_twice(site: LiedTo) -> None:
     def begun(attempt: int, own: int) -> list[CollaboratorFrame]:
         site.rounds += 1
-        site.answers._rule = lambda _: Granted(own)
+        site.answers._rule = lambda _: own
         site.lies.server.deadline()
         effects = site.lies.server.start_round("training", site.subject, (1.0,), EVERYBODY)
         (message,) = (effect.message for effect in effects if isinstance(effect, SendTo) and effect.member == 1)

@@ -27,7 +27,6 @@ from collaborator.participation import worker_of
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, make_ready
 from collaborator.request_record import RequestRecord
-from collaborator.worker import Granted
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.cli.loopback import Workspace, prepare
@@ -354,7 +353,7 @@ class Masked:
     def __init__(self, ready: Readiness, path: Path, **policy: object) -> None:
         self._made = partial(_record, ready, path, policy)
 
-    def ask(self, question: AggregationRequest) -> Refusal | Granted:
+    def ask(self, question: AggregationRequest) -> Refusal | int:
         with closing(self._made()) as record:
             return record.admit(question)
 
@@ -364,8 +363,8 @@ class Masked:
 
     def attempt(self, question: AggregationRequest) -> int:
         said = self.ask(question)
-        assert isinstance(said, Granted)
-        return said.attempt
+        assert isinstance(said, int)
+        return said
 
 
 def _record(ready: Readiness, path: Path, policy: Mapping[str, object]) -> RequestRecord:

@@ -22,7 +22,6 @@ import collaborator
 from collaborator.masked_worker import _refusal
 from collaborator.plain_worker import PlainWorker
 from collaborator.withdrawal import told_of
-from collaborator.worker import Granted
 from fedfair import secagg
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
@@ -117,7 +116,7 @@ def test_a_plain_sum_that_a_site_cannot_add_to_is_left_with_a_reason(
 ) -> None:
     task = Failing(PrivacyError(words) if budget else TrainingError(words))
     run = FollowedRun(tmp_path, task)
-    answers, question = PlainWorker(task, run.specs, lambda _: Granted(1), run.follower), run.question(1)
+    answers, question = PlainWorker(task, run.specs, lambda _: 1, run.follower), run.question(1)
     answers.sums.expect(question)
     refused = answers._compute(question)
     answers.close()

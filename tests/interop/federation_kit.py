@@ -23,9 +23,8 @@ from collaborator.participation import ParticipationTerms, dial, driver_of, work
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, make_ready
 from collaborator.records import SiteLogs
-from collaborator.run_follower import HeldRun
 from collaborator.run_store import RunStore
-from collaborator.worker import Worker, WorkerSums
+from collaborator.worker import Worker
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.aggregation.model_file import load
 from fedfair.aggregation.requests import vector_sha256
@@ -44,7 +43,7 @@ from fedfair.run.initial_model import InitialModel
 from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.simulation.simulate import simulate
 from fedfair.training.binding import plan_binding
-from fedfair.wire.frames import CollaboratorFrame, Finished, Hello, Welcome
+from fedfair.wire.frames import CollaboratorFrame, Finished, Hello
 from fedfair.wire.receiving import ForWorker
 from tests.patience import PATIENCE
 from tests.site_reading import read_site
@@ -130,39 +129,23 @@ class Remembered:
         self.sent.append((raw, what, occasion))
 
 
-class WatchedWorker:
+class WatchedWorker(Worker):
     """A worker before whose answers a test waits for something, or ends the site."""
 
     def __init__(self, worker: Worker, before: Callable[[ForWorker], Awaitable[None]]) -> None:
-        self._worker, self._before = worker, before
-
-    @property
-    def sums(self) -> WorkerSums:
-        return self._worker.sums
+        self._follower, self._worker, self.sums = worker._follower, worker._worker, worker.sums
+        self._watched, self._before = worker, before
 
     @property
     def session(self) -> bytes:
-        return self._worker.session
-
-    @property
-    def held(self) -> HeldRun:
-        return self._worker.held
-
-    async def join(self, welcome: Welcome) -> None:
-        await self._worker.join(welcome)
-
-    async def finish(self, words: str) -> None:
-        await self._worker.finish(words)
+        return self._watched.session
 
     async def frames(self, said: ForWorker) -> Iterable[CollaboratorFrame]:
         await self._before(said)
-        return await self._worker.frames(said)
-
-    def take_notices(self) -> list[News]:
-        return self._worker.take_notices()
+        return await self._watched.frames(said)
 
     def close(self) -> None:
-        self._worker.close()
+        self._watched.close()
 
 
 @dataclass

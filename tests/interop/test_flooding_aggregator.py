@@ -36,6 +36,7 @@ from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumSta
 from fedfair.wire.receiving import ForWorker
 from fedfair.wire.service import PARTICIPATE_METHOD, SERVICE
 from tests.actors.counted_backoff import CountedBackoff
+from tests.actors.followed_run import NoCertificates
 from tests.interop.federation_kit import prepared
 from tests.patience import PATIENCE
 from tests.plans import small_plan
@@ -151,6 +152,7 @@ def flooded(folder: Path, frame: SecaggMessage, monkeypatch: pytest.MonkeyPatch)
                 driver = SiteDriver(
                     watched,  # type: ignore[arg-type]  # what it yields is the pair
                     ready.shapes, answers, records, stands_still, Patience(backoff), lambda _: None,
+                    NoCertificates(),
                 )  # fmt: skip
                 running = asyncio.create_task(driver.run())
                 try:

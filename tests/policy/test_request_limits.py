@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collaborator.request_record import RequestRecord
-from collaborator.worker import Granted
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection, SampleLevelSection
@@ -136,7 +135,7 @@ def test_a_record_knows_the_states_about_which_it_has_answered_also_in_a_new_pro
     policy = SitePolicy(max_runs=1)
     with closing(RequestRecord(path, rules_of(MASKED, policy))) as record:
         assert not record.has_answered(asked.state)
-        assert record.admit(asked) == Granted(1)
+        assert record.admit(asked) == 1
         assert isinstance(record.admit(refused), Refusal)
     with closing(RequestRecord(path, rules_of(MASKED, policy))) as record:
         assert record.has_answered(asked.state)
@@ -172,7 +171,7 @@ def test_a_kill_between_the_record_and_the_answer_grants_no_attempt_anew(tmp_pat
         )
         assert ended.returncode == -signal.SIGKILL
     with closing(RequestRecord(path, rules_of(MASKED, policy))) as record:
-        assert record.admit(question()) == Granted(3)
+        assert record.admit(question()) == 3
         refusal = record.admit(question())
     assert isinstance(refusal, Refusal)
     assert refusal.term == "max_attempts"
@@ -187,7 +186,7 @@ def test_a_step_that_goes_on_from_nothing_is_refused_and_leaves_no_row(tmp_path:
             refusal = record.admit(question(**step, number=2))  # type: ignore[arg-type]  # of a dict
             assert isinstance(refusal, Refusal)
             assert refusal.term == "exact-evaluation"
-        assert record.admit(question(**step)) == Granted(1)  # type: ignore[arg-type]  # of a dict
+        assert record.admit(question(**step)) == 1  # type: ignore[arg-type]  # of a dict
 
 
 def test_a_record_that_was_closed_answers_nothing_more(tmp_path: Path) -> None:
