@@ -20,7 +20,7 @@ from pathlib import Path
 
 from machine import report
 
-from collaborator.request_record import ANSWERED, RequestRecord
+from collaborator.site_history import ANSWERED, RequestRecord
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest

@@ -20,9 +20,8 @@ from pathlib import Path
 
 from machine import report
 
-from collaborator.ledger import Ledger
+from collaborator.ledger import Ledger, RollbackGuard
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
-from collaborator.rollback_guard import RollbackGuard
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.privacy.entries import LedgerEntry, Origin

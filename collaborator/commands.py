@@ -2,6 +2,10 @@
 
 What does the work is imported by the command that needs it: it brings torch, which takes seconds to load, and
 `fedfair --help` imports this module too.
+
+Another process of this site may already do what this one is started for, which is said at once: whether both mean
+the same plan is known only when plan, model and records are read, and then the lock of the plan's own files
+decides (`write_ahead.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +26,6 @@ from rich.table import Table
 from rich.text import Text
 
 from collaborator.link import Address
-from collaborator.other_process import other_process
 from fedfair.errors import AbortedError, DataError, PrivacyError, StoppedError
 from fedfair.ids import AGGREGATOR
 from fedfair.news.event import LoggedEvent, LogLevel
@@ -55,6 +58,9 @@ if TYPE_CHECKING:
     from collaborator.worker import Worker
     from fedfair.training.across_devices import SiteProcesses
     from fedfair.wire.frames import Finished
+
+
+from fedfair.store.lock import holder_of
 
 app = typer.Typer(
     help="Run this site's collaborator. Its data stay here.",
@@ -423,3 +429,21 @@ def _address(site: PreparedSite, given: str | None) -> Address:
     stated = site.plan.federation.aggregator
     host, port = (stated.host, stated.port) if given is None else host_and_port(given, "--aggregator", 1)
     return Address(host, port, choose_route(host, port, site.config.network.proxy, os.environ))
+
+
+def other_process(state: Path, name: str) -> str:
+    """Return what is said of another process that holds files of this site; empty where there is none.
+
+    Args:
+        state: the folder of the site's state.
+        name: the site's.
+    """
+    for path in sorted(state.glob(f"{name}-*.lock")):
+        try:
+            process = holder_of(path)
+        except OSError:
+            # It is gone, or not ours to open; the start itself finds out.
+            continue
+        if process is not None:
+            return f"process {process} already runs as {name} and holds {path}; if it is of this plan, end it"
+    return ""

@@ -3,7 +3,7 @@
 On every stream two tasks work: one listens, so that a break, a newer request or the end is noticed at once, the
 other answers, one request at a time, the newest first. Computing happens in the thread of a `worker.py`, and
 outlives the stream. Between the two are a few entries at most (`mailbox.py`), and a stream that is refused too
-much is ended (`refusal_limit.py`). The network may fail as often as it likes; a refusal by the aggregator ends the
+much is ended (`calls.py`). The network may fail as often as it likes; a refusal by the aggregator ends the
 process.
 """
 
@@ -16,11 +16,10 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from collaborator.calls import Calls, Patience
+from collaborator.calls import Calls, Patience, RefusalLimit
 from collaborator.link import Link
 from collaborator.mailbox import Mailbox
 from collaborator.records import SiteLogs
-from collaborator.refusal_limit import RefusalLimit
 from collaborator.site_certificates import SiteCertificates
 from collaborator.withdrawal import refusals_of, send_withdrawal, told_of
 from collaborator.worker import Worker

@@ -39,7 +39,7 @@ CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
     # One process has one channel; a shared pool would keep a broken connection for the next attempt.
     ("grpc.use_local_subchannel_pool", 1),
-    # Attempts and their waiting times are ours (`backoff.py`).
+    # Attempts and their waiting times are ours (`calls.py`).
     ("grpc.enable_retries", 0),
     # Which proxy is used is ours to say (`fedfair.policy.proxy`); gRPC would read the environment by its own
     # rules.

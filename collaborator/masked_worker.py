@@ -9,6 +9,9 @@ counted under the masks. A site that has no records takes part with nothing, so 
 
 What a sum is about is told by this site's own copy of the run (`run_follower`), and the copy moves only by sums
 that this site has checked.
+
+What a site adds is made by `MaskedUpdates`, which decides nothing about whether it may: the site's policy was
+asked before.
 """
 
 from __future__ import annotations
@@ -18,14 +21,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from collaborator.masked_updates import MaskedUpdates
+import numpy as np
+
 from collaborator.run_follower import RunFollower
-from collaborator.worker import Rule, Worker
+from collaborator.worker import Rule, Worker, WorkerSums
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import HeaderParts
 from fedfair.aggregation.masked_totals import MaskedTotals
+from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum
 from fedfair.errors import (
+    LocalProtocolError,
     PrivacyError,
     RemoteProtocolError,
     StateError,
@@ -34,6 +40,7 @@ from fedfair.errors import (
 )
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
+from fedfair.process.kept_memory import nothing_kept
 from fedfair.run.replica import OutOfStepError
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import Contributing
@@ -47,7 +54,9 @@ from fedfair.secagg.effects import (
     StateVouched,
     SumAccepted,
 )
+from fedfair.secagg.fixedpoint import decode_body
 from fedfair.secagg.log import whole_length
+from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.participant import Participant
@@ -57,9 +66,96 @@ from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
 from fedfair.terms.at_sites import SiteMemory
 from fedfair.training.client import TrainingClient
+from fedfair.training.masked_update import header_update, noised_update, training_update
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
+
+
+class MaskedUpdates:
+    """The updates of one site in masked sums.
+
+    Args:
+        task: what computes.
+        parts: of the plain header of every sum.
+        participant: this site in secure aggregation.
+        follower: this site's copy of the run.
+        sums: told what was wrong with an update.
+        memory: what it keeps of the rounds that counted it; None where the plan needs nothing of the kind.
+        is_noised: whether training sums carry noise for whole collaborators.
+    """
+
+    def __init__(
+        self,
+        task: TrainingClient,
+        parts: Mapping[Purpose, HeaderParts],
+        participant: Participant,
+        follower: RunFollower,
+        sums: WorkerSums,
+        memory: SiteMemory | None,
+        *,
+        is_noised: bool,
+    ) -> None:
+        self._task, self._parts, self._participant = task, parts, participant
+        self._follower, self._sums, self._memory = follower, sums, memory
+        self._is_noised = is_noised
+
+    def effects(self, request: SumRequest, attempt: int) -> list[SiteEffect]:
+        """Return the upload of this site's update, or of nothing where it has no records.
+
+        Raises:
+            TrainingError: its weight is beyond the plan's; no other number makes a site leave.
+            SecaggError: it must not leave this site.
+        """
+        draws = self._task.draws(request.purpose, request.round, attempt)
+        request = replace(request, attempt=attempt)
+        if self._memory is not None and request.purpose.statistic.is_round:
+            return self._remembering(request, self._memory, draws)
+        update = self._update(request)
+        if update is None:
+            return self._participant.abstain(draws)
+        return self._participant.contribute(update, draws)
+
+    def _remembering(self, request: SumRequest, memory: SiteMemory, draws: bytes) -> list[SiteEffect]:
+        """Return the upload of a change whose steps needed what this site remembers.
+
+        What its memory becomes by it is on the disk before the upload is in the log, and so before it is sent. It
+        follows from what is really added: the elements of the ring before they are masked.
+        """
+        model = self._follower.replica.state.model
+        remembered = memory.correction(request, model, self._task.training_weight)
+        change = self._task.summable_change(model, request.round, request.attempt, remembered)
+        self._sums.fault = self._task.last_fault
+        if change is None:
+            effects = self._participant.abstain(draws)
+            memory.adding(request, model, 0, np.zeros(0), 0.0)
+            return effects
+        phase, encoded = self._participant.phase, np.empty(change.model.size, np.uint32)
+        if not isinstance(phase, Contributing):
+            raise LocalProtocolError("no update is due; wait for Contribute")
+        effects = self._participant.contribute(training_update(change), draws, encoded)
+        added = decode_body(encoded, phase.code, np.dtype(np.float64))
+        added /= change.weight
+        memory.adding(request, model, change.weight, added, change.threshold)
+        return effects
+
+    def _update(self, request: SumRequest) -> Update | None:
+        model, number, attempt = self._follower.replica.state.model, request.round, request.attempt
+        kind = request.purpose.statistic
+        if kind.is_round and self._is_noised:
+            numbers = self._task.noised_numbers(model, number, attempt)
+            self._sums.fault = self._task.last_fault
+            return noised_update(numbers)
+        if kind.is_round:
+            change = self._task.summable_change(model, number, attempt)
+            self._sums.fault = self._task.last_fault
+            return None if change is None else training_update(change)
+        # An evaluation takes more than a round, and other lengths.
+        with nothing_kept(model.vector.nbytes):
+            contribution = self._task.contribution(request, model)
+        self._sums.fault = self._task.last_fault
+        return header_update(contribution, self._parts[request.purpose])
+
 
 _NO_SUBJECT = RoundSubject(b"", b"")
 """The subject of every other message: none of them names anything that this site could compare."""

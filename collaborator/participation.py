@@ -12,27 +12,22 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from collaborator.backoff import Backoff
-from collaborator.calls import Patience
-from collaborator.continued_run import ContinuedVariates, variates_of
+from collaborator.calls import Backoff, LineWatch, Patience
+from collaborator.continued_run import ContinuedVariates, VariateStore, variates_of
 from collaborator.driver import SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.known_models import ModelPlaces, find_model
-from collaborator.line_watch import LineWatch
 from collaborator.link import Address, Egress, Link, open_link
 from collaborator.masked_worker import MaskedWorker
 from collaborator.plain_worker import PlainWorker
 from collaborator.plan_change import state_stem
 from collaborator.preparation import Readiness, check_run, history_of, introduction, masking_site
 from collaborator.records import SiteLogs
-from collaborator.request_record import RequestRecord
 from collaborator.run_follower import Opened, RunFollower
-from collaborator.run_recording import RunRecording
+from collaborator.run_recording import RunRecording, SiteFiguresLog, SurveyCheck
 from collaborator.run_store import RunStore
 from collaborator.site_certificates import SiteCertificates
-from collaborator.site_figures_log import SiteFiguresLog
-from collaborator.survey_check import SurveyCheck
-from collaborator.variate_store import VariateStore
+from collaborator.site_history import RequestRecord
 from collaborator.worker import Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts

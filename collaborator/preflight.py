@@ -2,6 +2,10 @@
 
 Each item is tried even when an earlier one failed, as far as it can be, so that one visit to a site finds all of
 its faults. The aggregator's view comes through its `Check` method.
+
+A site may have forgotten a run that it took part in: its state is gone, and its models are still there. A start
+cannot refuse, since a site may take part again; but what it answered before is
+no longer known, and that is what its limits on repeated questions rest on.
 """
 
 from __future__ import annotations
@@ -21,12 +25,11 @@ from collaborator.continued_run import beginning_words
 from collaborator.data_history import DataComparison, compare_with_last_run
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, ask
-from collaborator.lost_state import forgotten_runs
 from collaborator.participation import worker_of
 from collaborator.plan_change import state_stem
 from collaborator.records import SiteLogs
 from fedfair.aggregation.masking_terms import guarantee
-from fedfair.errors import FedfairError
+from fedfair.errors import DataError, FedfairError
 from fedfair.identity.expiry import certificate_days_left
 from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
@@ -37,6 +40,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.terms import CODE_TERMS
 from fedfair.process.exit_status import ExitStatus, exit_status
+from fedfair.run.saved_model import read_saved
 from fedfair.tables.profile import DataProfile
 from fedfair.tables.source import SiteRecords
 from fedfair.training.binding import PlanBinding, plan_binding
@@ -258,3 +262,36 @@ def _remote_items(reply: CheckReply | None) -> Iterator[CheckedStep]:
         # A start is refused by its peer then.
         status = ExitStatus.DONE if item.passed else ExitStatus.FAULT
         yield CheckedStep(f"aggregator: {item.name}", item.passed, detail, remedy, status)
+
+
+MODELS = "*/save/last.safetensors"
+
+
+def forgotten_runs(state: Path, stem: str, runs: Path, plan_digest: str) -> str:
+    """Return what is said of earlier runs of a plan of which the state knows nothing; empty where all is there.
+
+    Args:
+        state: the folder of the site's state.
+        stem: what the names of the plan's files in it begin with.
+        runs: the folder of the site's own copies of runs.
+        plan_digest: "sha256:" and 64 hex digits.
+    """
+    # The one file that only a sum writes: others are made by whoever looks.
+    if (state / f"{stem}.run").exists():
+        return ""
+    known = [path for path in sorted(runs.glob(MODELS)) if _plan_of(path) == plan_digest]
+    if not known:
+        return ""
+    return (
+        f"{state} knows nothing of {len(known)} earlier runs of this plan, whose models are in {runs}: restore it "
+        "from a backup, or what this site has answered before is forgotten"
+    )
+
+
+def _plan_of(path: Path) -> str:
+    """Return the digest of the plan that a model is of; empty where its file cannot be read."""
+    try:
+        return read_saved(path).saved.plan_digest
+    except DataError:
+        # What is damaged proves nothing.
+        return ""

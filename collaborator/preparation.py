@@ -15,13 +15,10 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from collaborator.continued_run import begins_with_own_run
-from collaborator.ledger import Ledger
-from collaborator.ledger_total import total_of
-from collaborator.plan_code import PlanCode, plan_code
+from collaborator.ledger import Ledger, RollbackGuard, total_of, witness_of
+from collaborator.plan_code import PlanCode, plan_code, site_name
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
-from collaborator.rollback_guard import RollbackGuard, witness_of
 from collaborator.site_history import SiteHistory, history_file
-from collaborator.site_name import site_name
 from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec

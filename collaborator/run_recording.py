@@ -3,26 +3,168 @@
 Called in the worker's thread, right after an opened sum was applied. Files of a run are `run_folder.py`'s, figures
 are `results.site_figures`'s. Nothing here is ever sent, and nothing that is sent depends on it. What there is to
 say to the operator is kept until the driver takes it.
+
+    logs/<name>_own_figures.jsonl    one JSON line per evaluation: how this site's own records fare
+
+Only the owner of the file can read it; this module knows no link and no message.
+Each line says of which model all its figures are, and the last one of a finished run is of the model it returned.
+Each line has `time` and `run_id`, as the site's other logs do. It begins a new file in time and forgets the oldest
+one. What the figures are is said in `results.site_figures`.
+
+The opened survey of a run is held against this site's own columns, and the site stops where its policy says so.
+What is compared is `fedfair.tables.survey_faults`'s. The outcome stays here: it is said to the operator once for
+each survey, and the aggregator learns of a stop only that there was one.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from collaborator.run_folder import RunFolder
-from collaborator.site_figures_log import SiteFiguresLog
-from collaborator.survey_check import SurveyCheck
 from fedfair.aggregation.requests import GlobalModel
+from fedfair.aggregation.survey import SurveyLayout
 from fedfair.errors import DataError, FedfairError, SurveyError, TrainingError
+from fedfair.ids import ParticipantId
 from fedfair.news.event import News
-from fedfair.news.site import LastSumsMissed, ModelReturned, OwnRecordsEvaluated, RunFileUnwritten, ValuesOmitted
+from fedfair.news.site import (
+    LastSumsMissed,
+    ModelReturned,
+    OwnRecordsEvaluated,
+    RunFileUnwritten,
+    SurveyCompared,
+    SurveyFaultFound,
+    ValuesOmitted,
+)
+from fedfair.process.log_lines import log_line
 from fedfair.results.outcome import EndState, RunSubject
-from fedfair.results.site_figures import JudgedModel, LocalLosses, site_figures
+from fedfair.results.site_figures import JudgedModel, LocalLosses, SiteFigures, SplitFigures, site_figures
 from fedfair.run.kept_sum import KeptSum
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica
+from fedfair.store.disk import writing
+from fedfair.store.rotated_log import MAX_LOG_BYTES, RotatedLog
+from fedfair.tables.profile import DataProfile
+from fedfair.tables.site_survey import SiteSurvey
+from fedfair.tables.survey_faults import SurveyFault, survey_faults
 from fedfair.training.client import TrainingClient
+
+
+@dataclass
+class SurveyCheck:
+    """Everything that a site compares an opened survey with.
+
+    Attributes:
+        participant: the site.
+        own: its part of the survey.
+        layout: the columns of the plan's survey.
+        policy: warn or stop, `policy.survey` of its own file.
+        profile: of its records, for spellings that differ only in case.
+    """
+
+    participant: ParticipantId
+    own: SiteSurvey
+    layout: SurveyLayout
+    policy: Literal["warn", "stop"]
+    profile: DataProfile | None = None
+    _known: tuple[KeptSum, tuple[SurveyFault, ...]] | None = field(default=None, init=False, repr=False)
+
+    def notices(self, survey: KeptSum) -> tuple[News, ...]:
+        """Return what there is to say about a survey; nothing where it was said before.
+
+        Raises:
+            RemoteProtocolError: it does not have this site's part in it.
+        """
+        if self._known is not None and self._known[0] is survey:
+            return ()
+        faults = self._faults(survey)
+        columns = len(self.layout.numeric) + len(self.layout.categories)
+        compared = SurveyCompared(len(survey.members), columns, len(faults))
+        return (compared, *(SurveyFaultFound(fault) for fault in faults))
+
+    def stop(self, survey: KeptSum) -> SurveyError | None:
+        """Return why this site stops after a survey; None where it goes on."""
+        faults = self._faults(survey)
+        if self.policy == "warn" or not faults:
+            return None
+        return SurveyError(
+            f"the survey shows {len(faults)} probable fault(s) in the records of {self.participant}: "
+            + "; ".join(fault.sentence for fault in faults),
+            "correct the records and begin a new run; or, if they are right, set policy.survey: warn in "
+            "collaborator.yaml and start this site again",
+        )
+
+    def _faults(self, survey: KeptSum) -> tuple[SurveyFault, ...]:
+        if self._known is None or self._known[0] is not survey:
+            is_member = self.participant in survey.members
+            spelt = spellings(self.profile)
+            faults = survey_faults(survey.header, self.own, self.layout, spelt, is_member=is_member)
+            self._known = survey, faults
+        return self._known[1]
+
+
+def spellings(profile: DataProfile | None) -> dict[str, str]:
+    """Return by column what is known of spellings that differ only in case."""
+    columns = () if profile is None else profile.columns
+    return {
+        column.name: ", ".join(f"'{one.found}' for '{one.named}'" for one in column.case_variants[:3])
+        for column in columns
+        if column.case_variants
+    }
+
+
+class SiteFiguresLog:
+    """The log of one collaborator; its file is made by the first line.
+
+    Args:
+        folder: of this site's logs, which exists.
+        name: the collaborator.
+        max_log_bytes: the most that one file holds before a new one is begun.
+    """
+
+    def __init__(self, folder: Path, name: str, max_log_bytes: int = MAX_LOG_BYTES) -> None:
+        self._log = RotatedLog(folder / f"{name}_own_figures.jsonl", max_bytes=max_log_bytes, owner_only=True)
+
+    @property
+    def path(self) -> Path:
+        """Return the file."""
+        return self._log.path
+
+    def append(self, run_id: str, figures: SiteFigures) -> None:
+        """Append the line of one evaluation.
+
+        Args:
+            run_id: the run.
+            figures: of the evaluation.
+
+        Raises:
+            FedfairError: the line cannot be written.
+        """
+        fields = {
+            "round": figures.round,
+            "model": figures.model,
+            "returned": figures.is_returned,
+            "group_size": figures.group_size,
+            "own": {name: _fields(split) for name, split in figures.own.items()},
+            "everybody": {name: _fields(split) for name, split in figures.everybody.items()},
+        }
+        with writing(self._log.path):
+            self._log.append(log_line(datetime.now(UTC), run_id, fields))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._log.close()
+
+
+def _fields(split: SplitFigures) -> dict[str, object]:
+    """Return the figures of one split; the AUC only where there is one."""
+    fields = asdict(split)
+    if split.auc is None:
+        del fields["auc"]
+    return fields
 
 
 class RunRecording:

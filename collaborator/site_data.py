@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from collaborator.plan_code import plan_code
-from collaborator.site_name import site_name
+from collaborator.plan_code import plan_code, site_name
 from fedfair.ids import ParticipantId
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.schema import Plan

@@ -16,7 +16,7 @@ from fedfair.process.terminal import DEBUG_HELP, console
 from fedfair.wire.frames import showable
 
 if TYPE_CHECKING:
-    from collaborator.rollback_guard import RollbackGuard
+    from collaborator.ledger import RollbackGuard
     from fedfair.privacy.budget import Budget
     from fedfair.privacy.entries import Written
     from fedfair.privacy.spending import RepeatedRelease, Spending
@@ -68,7 +68,7 @@ def show(
 
 
 def _of_site(config: Path) -> tuple[Path, Budget | None, RollbackGuard]:
-    from collaborator.rollback_guard import witness_of
+    from collaborator.ledger import witness_of
     from fedfair.privacy.budget import Budget
 
     site = load_site_config(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collaborator.backoff import Backoff
+from collaborator.calls import Backoff
 
 
 class CountedBackoff(Backoff):

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from collaborator.run_follower import RunFollower
-from collaborator.run_recording import RunRecording
-from collaborator.site_figures_log import SiteFiguresLog
+from collaborator.run_recording import RunRecording, SiteFiguresLog
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.aggregation.spec import SumSpec

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from collaborator.ledger import RollbackGuard
 from collaborator.records import SiteLogs
-from collaborator.request_record import ANSWERED
-from collaborator.rollback_guard import RollbackGuard
+from collaborator.site_history import ANSWERED
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.errors import FedfairError
 from fedfair.policy.refusal import Refusal

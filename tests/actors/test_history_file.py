@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collaborator.history_file import BLOCK
-from collaborator.run_store import RunStore
+from collaborator.run_store import BLOCK, RunStore
 from fedfair.ids import RoundNumber
 from fedfair.run.history_digest import history_digest
 from fedfair.run.state import RunState

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collaborator.ledger import Ledger
-from collaborator.rollback_guard import RollbackGuard
+from collaborator.ledger import Ledger, RollbackGuard
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import LedgerEntry, parse_release
 from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected

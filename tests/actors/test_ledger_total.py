@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collaborator.ledger import Ledger
-from collaborator.ledger_total import LedgerTotal
-from collaborator.rollback_guard import witness_of
+from collaborator.ledger import Ledger, LedgerTotal, witness_of
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.entries import LedgerEntry

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collaborator.backoff import Backoff
-from collaborator.line_watch import FRAIL_SECONDS, MAX_FRUITLESS, LineWatch
+from collaborator.calls import FRAIL_SECONDS, MAX_FRUITLESS, Backoff, LineWatch
 from fedfair.wire.service import FRAIL_KEEPALIVE, KEEPALIVE
 
 

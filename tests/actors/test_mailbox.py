@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import pytest
 
+from collaborator.calls import MAX_IN_A_ROW, MAX_IN_A_SUM, RefusalLimit, TooManyRefusalsError
 from collaborator.mailbox import MAX_SUMS, MAX_WAITING, Mailbox
-from collaborator.refusal_limit import MAX_IN_A_ROW, MAX_IN_A_SUM, RefusalLimit, TooManyRefusalsError
 from fedfair.ids import SumNumber
 from fedfair.secagg.messages import VERSION, Kind
 from fedfair.statistics.table import Purpose

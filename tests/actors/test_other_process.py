@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collaborator.lost_state import forgotten_runs
-from collaborator.other_process import other_process
+from collaborator.commands import other_process
+from collaborator.preflight import forgotten_runs
 from collaborator.write_ahead import WriteAheadLog
 from tests import plans
 from tests.prediction.saved_runs import saved_run

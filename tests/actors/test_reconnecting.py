@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from collaborator import driver
-from collaborator.backoff import LIVED_SECONDS
-from collaborator.calls import Patience
+from collaborator.calls import LIVED_SECONDS, Patience
 from collaborator.driver import LOOK_SECONDS, SiteDriver
 from collaborator.link import Address, Link
 from collaborator.plain_worker import PlainWorker

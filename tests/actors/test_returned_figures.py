@@ -13,8 +13,7 @@ import torch
 
 import collaborator
 import fedfair.results
-from collaborator.run_recording import RunRecording
-from collaborator.site_figures_log import SiteFiguresLog
+from collaborator.run_recording import RunRecording, SiteFiguresLog
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.news.site import OwnRecordsEvaluated

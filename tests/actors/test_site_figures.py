@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from collaborator.site_figures_log import SiteFiguresLog
+from collaborator.run_recording import SiteFiguresLog
 from fedfair.aggregation.cvar_bounds import Interval
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.ranking import ClassRanking
@@ -169,7 +169,7 @@ def reached(*modules: str) -> set[str]:
 
 def test_what_shows_own_figures_has_no_way_to_the_network() -> None:
     shows = reached(
-        "collaborator/site_figures_log.py", "fedfair/news/site.py", "fedfair/news/processors.py",
+        "collaborator/run_recording.py", "fedfair/news/site.py", "fedfair/news/processors.py",
         "fedfair/results/site_figures.py",
     )  # fmt: skip
     assert shows & SENDS == set()
@@ -190,4 +190,4 @@ def test_what_makes_messages_knows_nothing_of_own_figures() -> None:
     wire = [f"fedfair/wire/{path.name}" for path in (imports.REPOSITORY / "fedfair" / "wire").glob("*.py")]
     assert knows(reached(*SENDS, *wire)) == set()
     # The check itself finds what it looks for.
-    assert knows(reached("collaborator/site_figures_log.py"))
+    assert knows(reached("collaborator/run_recording.py"))

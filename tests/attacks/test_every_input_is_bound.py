@@ -21,8 +21,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from collaborator import masked_updates, masked_worker, plain_worker, run_follower
-from collaborator.masked_updates import MaskedUpdates
+from collaborator import masked_worker, plain_worker, run_follower
+from collaborator.masked_worker import MaskedUpdates
 from fedfair.aggregation.evaluation_record import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
@@ -230,7 +230,7 @@ def test_every_argument_that_a_contribution_takes_is_classified() -> None:
 def test_everything_that_a_site_asks_of_its_task_is_looked_into() -> None:
     asked = {
         part.attr
-        for module in (masked_worker, masked_updates, run_follower)
+        for module in (masked_worker, run_follower)
         for part in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(part, ast.Attribute) and ast.unparse(part.value) == "self._task"
     }
@@ -249,7 +249,7 @@ def reads(module: ModuleType, name: str) -> set[str]:
 
 
 def test_what_an_aggregator_states_is_read_only_to_be_compared_or_as_a_name() -> None:
-    modules = (masked_worker, masked_updates, plain_worker, run_follower)
+    modules = (masked_worker, plain_worker, run_follower)
     read = set().union(*(reads(module, "start") for module in modules)) & {one.name for one in fields(SumStart)}
     assert read == {name for name, kind in STATED[SumStart].items() if kind is not UNREAD}
     # What makes the update is given nothing that was stated: only the request that the site's own state makes.

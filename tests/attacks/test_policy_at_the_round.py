@@ -26,7 +26,7 @@ from collaborator.known_models import ModelPlaces, approve_model
 from collaborator.participation import worker_of
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import Readiness, make_ready
-from collaborator.request_record import RequestRecord
+from collaborator.site_history import RequestRecord
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.cli.loopback import Workspace, prepare

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from collaborator.ledger import Ledger
-from collaborator.rollback_guard import witness_of
+from collaborator.ledger import Ledger, witness_of
 from fedfair.cli.privacy import app
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon

@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from collaborator.continued_run import VariateStore
 from collaborator.run_store import RunStore
-from collaborator.variate_store import VariateStore
 from fedfair.cli.loopback import Workspace
 from fedfair.ids import ParticipantId
 from fedfair.plan.loading import load_plan

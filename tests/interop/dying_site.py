@@ -17,7 +17,7 @@ import time
 
 from collaborator import masked_worker
 from collaborator.commands import app
-from collaborator.variate_store import VariateStore
+from collaborator.continued_run import VariateStore
 from fedfair.ids import RoundNumber
 from fedfair.process.terminal import run_app
 from fedfair.secagg.messages import Kind, kind_of

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from collaborator.variate_store import VariateStore
+from collaborator.continued_run import VariateStore
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError, StateError
 from fedfair.plan.loading import load_plan

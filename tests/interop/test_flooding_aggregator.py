@@ -15,7 +15,7 @@ import torch
 from aggregator.server_call import Context
 from aggregator.service import SERVER_OPTIONS
 from collaborator import driver as driver_module
-from collaborator.calls import Patience
+from collaborator.calls import MAX_IN_A_SUM, Patience
 from collaborator.driver import SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.link import Address
@@ -23,7 +23,6 @@ from collaborator.mailbox import MAX_WAITING, Mailbox
 from collaborator.participation import dial, worker_of
 from collaborator.preparation import make_ready
 from collaborator.records import SiteLogs
-from collaborator.refusal_limit import MAX_IN_A_SUM
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.identity.tls import RenewableCertificate
 from fedfair.ids import SumNumber

@@ -21,7 +21,7 @@ from aggregator.finished_run import finished_run
 from aggregator.preparation import initial_binding
 from collaborator.plan_change import state_stem
 from collaborator.preparation import make_ready
-from collaborator.request_record import ANSWERED
+from collaborator.site_history import ANSWERED
 from fedfair.aggregation.model_file import load
 from fedfair.cli.commands import app
 from fedfair.cli.loopback import Workspace, prepare

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collaborator.request_record import RequestRecord
+from collaborator.site_history import RequestRecord
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection, SampleLevelSection
@@ -151,7 +151,7 @@ def test_the_same_fields_of_another_kind_of_fact_and_other_fields_have_other_key
 KILLED = """
 import os, pickle, signal, sys
 from pathlib import Path
-from collaborator.request_record import RequestRecord
+from collaborator.site_history import RequestRecord
 rules, asked = pickle.loads(sys.stdin.buffer.read())
 record = RequestRecord(Path(sys.argv[1]), rules)
 record.admit(asked)

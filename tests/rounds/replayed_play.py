@@ -31,11 +31,10 @@ from collaborator.mailbox import MAX_SUMS, MAX_WAITING, Mailbox
 from collaborator.masked_worker import MaskedWorker
 from collaborator.plain_worker import PlainWorker
 from collaborator.preparation import masking_policy
-from collaborator.request_record import RequestRecord
 from collaborator.run_follower import RunFollower
-from collaborator.run_recording import RunRecording
+from collaborator.run_recording import RunRecording, SiteFiguresLog
 from collaborator.run_store import RunStore
-from collaborator.site_figures_log import SiteFiguresLog
+from collaborator.site_history import RequestRecord
 from collaborator.worker import Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import header_parts, sum_shapes

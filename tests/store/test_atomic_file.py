@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collaborator.rollback_guard import RollbackGuard
+from collaborator.ledger import RollbackGuard
 from fedfair.aggregation.model_file import save
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.identity.files import write_private, write_public

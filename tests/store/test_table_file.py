@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collaborator.request_record import ANSWERED
+from collaborator.site_history import ANSWERED
 from collaborator.write_ahead import HISTORY, WriteAheadLog
 from fedfair.errors import FedfairError, StateError
 from fedfair.store.table_file import Content, TableFile

@@ -161,7 +161,7 @@ READERS = {
     "collaborator/data_history.py",
     "collaborator/preflight.py",
     "collaborator/preparation.py",
-    "collaborator/survey_check.py",
+    "collaborator/run_recording.py",
     "fedfair/cli/data.py",
     "fedfair/tables/column_check.py",
     "fedfair/tables/survey_faults.py",
