@@ -51,8 +51,8 @@ class _Entry(BaseModel):
     time: AwareDatetime
 
 
-class Opened(_Entry):
-    """A process begins to write.
+class _Beginning(_Entry):
+    """The first entry of a file, which says who writes it.
 
     Attributes:
         format: the name of this format.
@@ -60,18 +60,36 @@ class Opened(_Entry):
         participant: and the collaborator that sends them.
         keeper: who writes: the collaborator itself, or `aggregator` for the mirror.
         key: the keeper's public signing key.
-        torn_bytes: how many bytes before this entry are what an interrupted writer left of one,
-        torn_sha256: and their SHA-256.
     """
 
-    kind: Literal["opened"] = "opened"
     format: Literal["fedfair/egress/1"] = FORMAT
     federation: Name
     participant: Name
     keeper: Name
     key: Key
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Return federation, participant and keeper."""
+        return self.federation, self.participant, self.keeper
+
+
+class Opened(_Beginning):
+    """A process begins to write.
+
+    Attributes:
+        torn_bytes: how many bytes before this entry are what an interrupted writer left of one,
+        torn_sha256: and their SHA-256.
+    """
+
+    kind: Literal["opened"] = "opened"
     torn_bytes: Count
     torn_sha256: Digest
+
+    @property
+    def segment(self) -> int:
+        """Return the number of this file."""
+        return 1
 
 
 class Message(_Entry):
@@ -112,11 +130,10 @@ class Signed(_Entry):
     closing: bool
 
 
-class RecordContinued(_Entry):
+class RecordContinued(_Beginning):
     """A later file of the record begins; signed, because it stands for every file before it.
 
     Attributes:
-        format, federation, participant, keeper, key: as in `Opened`.
         segment: the number of this file; the first has 1 and begins with `opened`.
         before: the chain value of the last entry of the file before,
         before_bytes: and the length of that file.
@@ -125,11 +142,6 @@ class RecordContinued(_Entry):
     """
 
     kind: Literal["continued"] = "continued"
-    format: Literal["fedfair/egress/1"] = FORMAT
-    federation: Name
-    participant: Name
-    keeper: Name
-    key: Key
     segment: Annotated[int, Field(ge=2, le=MAX_COUNT)]
     before: Digest
     before_bytes: Count

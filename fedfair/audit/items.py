@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import Self
 
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.messages import Kind, kind_of
@@ -16,49 +17,55 @@ from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Ended, Hello,
 
 
 class MessageKind(enum.Enum):
-    """The kind of one message; the value is the word in a record."""
+    """The kind of one message: the word in a record, and its content in words for people.
 
-    INTRODUCTION = "introduction"
-    PREFLIGHT = "preflight question"
-    PUBLIC_KEY = "public key"
-    NONCE = "nonce"
-    CONFIRMATION = "session confirmation"
-    SEALED_SHARES = "sealed shares"
-    MASKED_VECTOR = "masked vector"
-    PAIR_MASKS = "masks with the missing"
-    VOTE = "vote"
-    MASK_SHARES = "mask shares"
-    PLAIN_ANNOUNCEMENT = "announcement"
-    PLAIN_CONTRIBUTION = "plain contribution"
-    ABSTENTION = "abstention"
-    END = "end"
-    OUT_OF_PLACE = "out of place"
+    Attributes:
+        content: those words.
+    """
 
+    _value_: str
+    content: str
 
-EXPLANATIONS: Mapping[MessageKind, str] = {
-    MessageKind.INTRODUCTION: "plan digest, signed approval, signature over the certificate, "
-    "what it was asked last",
-    MessageKind.PREFLIGHT: "the same as an introduction but for what it was asked, and the site's clock",
-    MessageKind.PUBLIC_KEY: "a fresh public key of secure aggregation, a promise and the state of "
-    "the run by its digest, signed",
-    MessageKind.NONCE: "chance that was promised before; with that of the others it decides who shares masks "
-    "with whom",
-    MessageKind.CONFIRMATION: "a signature over the session; a check seed, and with ML-KEM keys, sealed for the "
-    "other sites",
-    MessageKind.SEALED_SHARES: "announces a masked vector: promises, shares of masks sealed for each site, "
-    "a signature",
-    MessageKind.MASKED_VECTOR: "a piece of this site's contribution, noise without the masks of the others",
-    MessageKind.PAIR_MASKS: "the masks that this site shares with those who vanished, readable where this site "
-    "counts as present",
-    MessageKind.VOTE: "who is left in this sum, signed",
-    MessageKind.MASK_SHARES: "what opens the sum over everybody who is left, and nothing smaller",
-    MessageKind.PLAIN_ANNOUNCEMENT: "length and SHA-256 of a contribution in the clear",
-    MessageKind.PLAIN_CONTRIBUTION: "a piece of this site's contribution IN THE CLEAR",
-    MessageKind.ABSTENTION: "why this site takes no part in a sum, or in the run: one reason of a closed list",
-    MessageKind.END: "that this site has heard the end of the run, and which state of it is on its disk",
-    MessageKind.OUT_OF_PLACE: "bytes that have no place in the protocol",
-}
-"""The content of each message, in words for people."""
+    def __new__(cls, word: str, content: str = "") -> Self:
+        """Return a kind whose value is its word."""
+        kind = object.__new__(cls)
+        kind._value_, kind.content = word, content
+        return kind
+
+    INTRODUCTION = (
+        "introduction",
+        "plan digest, signed approval, signature over the certificate, what it was asked last",
+    )
+    PREFLIGHT = "preflight question", "the same as an introduction but for what it was asked, and the site's clock"
+    PUBLIC_KEY = (
+        "public key",
+        "a fresh public key of secure aggregation, a promise and the state of the run by its digest, signed",
+    )
+    NONCE = (
+        "nonce",
+        "chance that was promised before; with that of the others it decides who shares masks with whom",
+    )
+    CONFIRMATION = (
+        "session confirmation",
+        "a signature over the session; a check seed, and with ML-KEM keys, sealed for the other sites",
+    )
+    SEALED_SHARES = (
+        "sealed shares",
+        "announces a masked vector: promises, shares of masks sealed for each site, a signature",
+    )
+    MASKED_VECTOR = "masked vector", "a piece of this site's contribution, noise without the masks of the others"
+    PAIR_MASKS = (
+        "masks with the missing",
+        "the masks that this site shares with those who vanished, readable where this site counts as present",
+    )
+    VOTE = "vote", "who is left in this sum, signed"
+    MASK_SHARES = "mask shares", "what opens the sum over everybody who is left, and nothing smaller"
+    PLAIN_ANNOUNCEMENT = "announcement", "length and SHA-256 of a contribution in the clear"
+    PLAIN_CONTRIBUTION = "plain contribution", "a piece of this site's contribution IN THE CLEAR"
+    ABSTENTION = "abstention", "why this site takes no part in a sum, or in the run: one reason of a closed list"
+    END = "end", "that this site has heard the end of the run, and which state of it is on its disk"
+    OUT_OF_PLACE = "out of place", "bytes that have no place in the protocol"
+
 
 _SECAGG_ITEMS: Mapping[Kind, MessageKind] = {
     Kind.KEY_ADVERTISEMENT: MessageKind.PUBLIC_KEY,

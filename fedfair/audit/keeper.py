@@ -200,45 +200,30 @@ class Keeper:
             length: of the file before.
             earlier: the new name of the file before; None where it has that name already.
         """
-        federation, participant, keeper = self._ownership.names
-        continued = record.RecordContinued(
-            entry=self._entries + 1,
-            time=self._clock(),
-            federation=federation,
-            participant=participant,
-            keeper=keeper,
-            key=self._ownership.public_key,
-            segment=self._segment + 1,
-            before=self._chain.hex(),
-            before_bytes=length,
-            messages=self._messages,
-            bytes=self._bytes,
-        )
+        before = {"segment": self._segment + 1, "before": self._chain.hex(), "before_bytes": length}
+        counted = {"messages": self._messages, "bytes": self._bytes}
+        continued = record.RecordContinued.model_validate({**self._beginning(), **before, **counted})
         self._append(continued, lambda line: self._file.begin_anew(line, earlier))
         self._segment, self._begun = continued.segment, continued.time
         if self._head is not None:
             self._head.on_disk(self._end)
 
     def _open(self, torn: bytes) -> None:
-        federation, participant, keeper = self._ownership.names
-        opened = record.Opened(
-            entry=self._entries + 1,
-            time=self._clock(),
-            federation=federation,
-            participant=participant,
-            keeper=keeper,
-            key=self._ownership.public_key,
-            torn_bytes=len(torn),
-            torn_sha256=hashlib.sha256(torn).hexdigest(),
-        )
+        stated = {"torn_bytes": len(torn), "torn_sha256": hashlib.sha256(torn).hexdigest()}
+        opened = record.Opened.model_validate(self._beginning() | stated)
         before = record.TORN_END if torn else b""
         self._append(opened, lambda line: self._file.append(before + line))
 
+    def _beginning(self) -> dict[str, object]:
+        """Return what the first entry of a process, or of a file, says of its writer."""
+        federation, participant, keeper = self._ownership.names
+        names = {"federation": federation, "participant": participant, "keeper": keeper}
+        return {"entry": self._entries + 1, "time": self._clock(), **names, "key": self._ownership.public_key}
+
     def _sign(self, *, closing: bool) -> None:
-        counted = (self._messages, self._bytes)
-        number = self._entries + 1
+        entry, now = self._entries + 1, self._clock()
         self._append(
-            record.Signed(entry=number, time=self._clock(), messages=counted[0], bytes=counted[1], closing=closing)
+            record.Signed(entry=entry, time=now, messages=self._messages, bytes=self._bytes, closing=closing)
         )
         self._unsigned = False
 

@@ -135,7 +135,7 @@ class RecordReader:
         """
         if self.opened is None:
             raise AuditError("the record is empty", "is it the file that a collaborator or an aggregator wrote?")
-        return self.opened.federation, self.opened.participant, self.opened.keeper
+        return self.opened.names
 
     @property
     def tail(self) -> bytes:
@@ -151,11 +151,7 @@ class RecordReader:
         for lines in files:
             self._begin_file()
             for line in lines:
-                if self._length == 0 and self._segment > 1:
-                    # Only this writer begins this file, so its first line must be an entry.
-                    self._take_first(line)
-                else:
-                    self._take(line)
+                self._take(line)
                 self._length += len(line)
         if self._fault is not None and self._rubble.endswith(b"\n") and not self._rubble.endswith(record.TORN_END):
             raise self._fault
@@ -180,9 +176,9 @@ class RecordReader:
         if not isinstance(entry, record.Signed | record.RecordContinued) or signed.signature is None:
             raise AuditError("it is signed by nobody")
         self._check_noted(signed)
-        verify_chain_signature(begun.key, _names(begun), signed.chain, signed.signature)
+        verify_chain_signature(begun.key, begun.names, signed.chain, signed.signature)
         self.opened = self.begun = begun
-        self._segment = begun.segment if isinstance(begun, record.RecordContinued) else 1
+        self._segment = begun.segment
         self.entries, self.chain, self.signatures = entry.entry, signed.chain, 1
         self.total = MessageTally(entry.messages, entry.bytes)
         self.closed = isinstance(entry, record.Signed) and entry.closing
@@ -201,37 +197,27 @@ class RecordReader:
         self._earlier_length, self._length = self._length, 0
         self._segment += 1
 
-    def _take_first(self, line: bytes) -> None:
-        try:
-            found = record.parse_line(line)
-            self._check_first(found)
-        except AuditError as fault:
-            raise AuditError(f"entry {self.entries + 1} is wrong: {fault.message}", _REMEDY) from fault
-        self._commit(found)
-
-    def _check_first(self, found: record.RecordLine) -> None:
-        if not isinstance(found.entry, record.RecordContinued):
-            raise AuditError("it does not say which file it continues: a file is missing, or of another record")
-        self._check(found)
-
     def _take(self, line: bytes) -> None:
+        # Only this writer begins a later file, so its first line must be an entry.
+        is_first = self._length == 0 and self._segment > 1
         try:
             found = record.parse_line(line)
-            self._check(found)
+            self._check(found, is_first=is_first)
         except AuditError as fault:
-            self._pass_over(line, fault)
+            told = AuditError(f"entry {self.entries + 1} is wrong: {fault.message}", _REMEDY)
+            if is_first:
+                raise told from fault
+            self._fault = self._fault or told
+            self._rubble += line
+            if len(self._rubble) > MAX_TORN_BYTES:
+                raise self._fault from fault
         else:
             self._commit(found)
 
-    def _pass_over(self, line: bytes, fault: AuditError) -> None:
-        if self._fault is None:
-            self._fault = AuditError(f"entry {self.entries + 1} is wrong: {fault.message}", _REMEDY)
-        self._rubble += line
-        if len(self._rubble) > MAX_TORN_BYTES:
-            raise self._fault
-
-    def _check(self, found: record.RecordLine) -> None:
+    def _check(self, found: record.RecordLine, *, is_first: bool) -> None:
         entry = found.entry
+        if is_first and not isinstance(entry, record.RecordContinued):
+            raise AuditError("it does not say which file it continues: a file is missing, or of another record")
         if entry.entry != self.entries + 1:
             raise AuditError(f"it has number {entry.entry}: an entry was removed, inserted or moved")
         if next_chain(self.chain, found.body) != found.chain:
@@ -272,7 +258,7 @@ class RecordReader:
         except IdentityError as error:
             raise AuditError("its key is no signing key") from error
         first = self.opened or entry
-        if (entry.federation, entry.participant, entry.keeper, entry.key) != (*_names(first), first.key):
+        if (entry.federation, entry.participant, entry.keeper, entry.key) != (*first.names, first.key):
             raise AuditError(f"it was opened by another writer: {entry.keeper}, for {entry.participant}")
 
     def _check_continued(self, entry: record.RecordContinued, found: record.RecordLine) -> None:
@@ -288,7 +274,7 @@ class RecordReader:
             )
         if found.signature is None:
             raise AuditError("it is signed by nobody")
-        verify_chain_signature(entry.key, _names(entry), found.chain, found.signature)
+        verify_chain_signature(entry.key, entry.names, found.chain, found.signature)
 
     def _check_signed(self, entry: record.Signed, found: record.RecordLine) -> None:
         counted = (self.total.messages, self.total.bytes)
@@ -333,7 +319,3 @@ def bounded_lines(source: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a file with their ends; what is longer than any entry comes in pieces."""
     while line := source.readline(record.MAX_LINE_BYTES + 1):
         yield line
-
-
-def _names(entry: record.Beginning) -> tuple[str, str, str]:
-    return entry.federation, entry.participant, entry.keeper

@@ -15,8 +15,8 @@ from pathlib import Path
 from fedfair.audit.append_file import AppendFile
 from fedfair.audit.entry import Beginning, Opened, RecordContinued, RecordLine, parse_line
 from fedfair.audit.head import Head
-from fedfair.audit.reader import CutOffError, RecordReader, bounded_lines
-from fedfair.audit.segments import earlier_files
+from fedfair.audit.reader import CutOffError, RecordReader
+from fedfair.audit.segments import earlier_files, lines_of
 from fedfair.errors import AuditError
 
 WHOLE_BYTES = 1 << 16
@@ -80,14 +80,14 @@ def _read_present(file: AppendFile, expected: tuple[int, bytes] | None) -> Prese
         # A writer was interrupted after it had put the file aside and before it had begun the next.
         number, path = list(earlier.items())[-1]
         length = path.stat().st_size
-        found = _read_end(length, lambda start: _lines_of(path, start), expected)
+        found = _read_end(length, lambda start: lines_of(path, start), expected)
         begun = found.begun
-        if found.unsigned or found.tail or begun is None or _number(begun) != number:
+        if found.unsigned or found.tail or begun is None or begun.segment != number:
             raise CutOffError(f"{path.name} does not end with a signature: its end was cut off", _KEEP)
         return Present(found, number, length, is_missing=True)
     found = _read_end(file.length, file.lines, expected)
     begun = found.begun
-    number = 1 if begun is None else _number(begun)
+    number = 1 if begun is None else begun.segment
     if earlier:
         _check_before(begun, number, *list(earlier.items())[-1])
     return Present(found, number, file.length, is_missing=False)
@@ -146,13 +146,3 @@ def _parsed(line: bytes) -> RecordLine | None:
         return parse_line(line)
     except AuditError:
         return None
-
-
-def _number(begun: Beginning) -> int:
-    return begun.segment if isinstance(begun, RecordContinued) else 1
-
-
-def _lines_of(path: Path, start: int) -> Iterator[bytes]:
-    with path.open("rb") as source:
-        source.seek(start)
-        yield from bounded_lines(source)

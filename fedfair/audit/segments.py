@@ -105,11 +105,13 @@ def read_record(record: Path, reader: RecordReader) -> None:
                 f"the record begins with file {next(iter(earlier))}: the files before it are elsewhere",
                 f"copy {earlier_path(record, 1).name} and those after it back beside {record.name}",
             )
-        reader.read(*map(_lines_of, earlier.values()), *([] if present is None else [bounded_lines(present)]))
+        reader.read(*map(lines_of, earlier.values()), *([] if present is None else [bounded_lines(present)]))
 
 
-def _lines_of(path: Path) -> Iterator[bytes]:
+def lines_of(path: Path, start: int = 0) -> Iterator[bytes]:
+    """Yield the lines of a file from a place on, none longer than an entry may be."""
     with path.open("rb") as source:
+        source.seek(start)
         yield from bounded_lines(source)
 
 

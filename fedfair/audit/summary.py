@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fedfair.audit.compare import RecordComparison
 from fedfair.audit.entry import CONNECTION
-from fedfair.audit.items import EXPLANATIONS, MessageKind
+from fedfair.audit.items import MessageKind
 from fedfair.audit.reader import MessageGroup, MessageTally, RecordReader
 
 
@@ -47,7 +47,7 @@ def rows(groups: Mapping[MessageGroup, MessageTally], *, by_round: bool) -> Iter
 def explanations(groups: Mapping[MessageGroup, MessageTally]) -> Iterator[tuple[str, str]]:
     """Yield each kind of message that was sent, and what is in it."""
     for what in dict.fromkeys(group.what for group in groups):
-        yield what, EXPLANATIONS[MessageKind(what)]
+        yield what, MessageKind(what).content
 
 
 def findings(found: RecordReader) -> Iterator[str]:
