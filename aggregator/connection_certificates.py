@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 from aggregator.admission import Admission
 from aggregator.connection import Connection
 from fedfair.errors import IdentityError
+from fedfair.identity.bundle import carried_list
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.expiry import ExpiryWatch, ends_of
-from fedfair.identity.identity_watch import IdentityWatch
-from fedfair.identity.list_delivery import carried_list
+from fedfair.identity.identity_watch import IdentityWatch, TrustWatch
 from fedfair.identity.revocation import list_number, revoked_serials
 from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import RenewableCertificate, peer_certificate
-from fedfair.identity.trust_watch import TrustWatch
 from fedfair.ids import ParticipantId
 from fedfair.news.processors import Processor
 from fedfair.news.run import (

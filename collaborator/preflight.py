@@ -30,7 +30,7 @@ from collaborator.plan_change import state_stem
 from collaborator.records import SiteLogs
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.errors import DataError, FedfairError
-from fedfair.identity.expiry import certificate_days_left
+from fedfair.identity.expiry import days_until
 from fedfair.identity.preflight import preflight
 from fedfair.identity.store import SiteIdentity
 from fedfair.identity.tls import channel_credentials
@@ -251,7 +251,7 @@ def _computation_words(ready: preparation.Readiness) -> str:
 
 
 def _identity_words(identity: SiteIdentity) -> str:
-    days = certificate_days_left(identity.certificate, datetime.now(UTC))
+    days = days_until(identity.certificate.not_valid_after_utc, datetime.now(UTC))
     until = f"{identity.certificate.not_valid_after_utc:%Y-%m-%d}, {days} days left"
     return "; ".join((f"{identity.participant.uri} until {until}", *identity.warnings))
 

@@ -14,14 +14,13 @@ from datetime import UTC, datetime
 
 from collaborator.preparation import PreparedSite
 from fedfair.errors import IdentityError
+from fedfair.identity.bundle import keep_list, newer_list
 from fedfair.identity.certificate import decode_certificate, fingerprint
 from fedfair.identity.expiry import ExpiryWatch, ends_of
-from fedfair.identity.identity_watch import IdentityWatch
-from fedfair.identity.list_delivery import keep_list, newer_list
+from fedfair.identity.identity_watch import IdentityWatch, TrustWatch
 from fedfair.identity.preflight import ServerIdentity
 from fedfair.identity.revocation import list_number, revoked_serials
 from fedfair.identity.store import REVOCATION_LIST, SiteIdentity, Trust, check_certificate
-from fedfair.identity.trust_watch import TrustWatch
 from fedfair.news import site as news
 from fedfair.news.processors import Processor
 from fedfair.wire.frames import TrustUpdate

@@ -144,7 +144,6 @@ def test_a_collaborator_speaks_to_the_network_in_one_module_which_records_what_i
         "fedfair/tables/sql_url.py",  # knows how a URL spells a password
         "fedfair/cli/status.py",  # reads a status that is served
         "fedfair/identity/preflight.py",
-        "fedfair/identity/tunnel.py",
         "fedfair/policy/proxy.py",  # takes a URL apart
         "fedfair/tracking/targets.py",  # takes a URL apart
         "fedfair/simulation/ray_cluster.py",  # asks whether a cluster answers, and says nothing

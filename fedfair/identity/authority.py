@@ -58,12 +58,7 @@ def create_authority(federation: FederationName, now: datetime, days: int = AUTH
         days: validity, at least 1.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation),
-            x509.NameAttribute(NameOID.COMMON_NAME, f"{federation} authority"),
-        ]
-    )
+    subject = _subject(federation, f"{federation} authority")
     builder = _dated(x509.CertificateBuilder(), now, days).subject_name(subject).issuer_name(subject)
     builder = (
         builder.public_key(key.public_key())
@@ -129,14 +124,7 @@ def sign_request(
     issuer = authority.certificate
     builder = _dated(x509.CertificateBuilder(), now, days).issuer_name(issuer.subject)
     builder = (
-        builder.subject_name(
-            x509.Name(
-                [
-                    x509.NameAttribute(NameOID.ORGANIZATION_NAME, request.federation),
-                    x509.NameAttribute(NameOID.COMMON_NAME, request.name),
-                ]
-            )
-        )
+        builder.subject_name(_subject(request.federation, request.name))
         .public_key(request.csr.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(is_authority=False), critical=True)
@@ -183,6 +171,11 @@ def _check_signable(
             f"a validity of {days} days is not within 1 and {left}, the days that the authority itself has left",
             "choose --days accordingly",
         )
+
+
+def _subject(federation: str, name: str) -> x509.Name:
+    organisation = x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation)
+    return x509.Name([organisation, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _dated(builder: x509.CertificateBuilder, now: datetime, days: int) -> x509.CertificateBuilder:

@@ -57,16 +57,6 @@ class Expiry:
         return f"{self.what} expires on {date}, in {days} -> {self.remedy}"
 
 
-def certificate_days_left(certificate: x509.Certificate, now: datetime) -> int:
-    """Return the whole days until a certificate ends, rounded down; negative once it has ended.
-
-    Args:
-        certificate: any certificate.
-        now: an aware time.
-    """
-    return days_until(certificate.not_valid_after_utc, now)
-
-
 def days_until(end: datetime, now: datetime) -> int:
     """Return the whole days from `now` to `end`, both aware, rounded down; negative once it has passed."""
     return (end - now) // timedelta(days=1)

@@ -9,25 +9,36 @@ arrives only in place of the first bytes; hence the short read at the end. Serve
 without an alert then, which a dying process does as well; but a dead process does not complete a second
 handshake, so the second silent close is taken for a refusal. Source: RFC 8446, section 6 (alerts) and appendix A
 (the order of the handshake).
+
+The TCP connection goes directly, or through an HTTP proxy. Each thing that can go wrong gets its own sentence: the
+proxy is dead, it wants a user, it does not let this site through, it cannot reach the aggregator. Which way to go
+is decided in `fedfair.policy.proxy`.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 import ssl
 import tempfile
+import time
 from dataclasses import dataclass
 from datetime import datetime
 
 from cryptography import x509
 
-from fedfair.errors import FedfairError, IdentityError, RenewableIdentityError, UnreachableError
+from fedfair.errors import (
+    ConnectionRefusedByPeerError,
+    FedfairError,
+    IdentityError,
+    RenewableIdentityError,
+    UnreachableError,
+)
 from fedfair.identity.certificate import Role, decode_certificate
 from fedfair.identity.files import certificate_pem, private_pem
 from fedfair.identity.store import SiteIdentity, check_certificate
-from fedfair.identity.tunnel import connect
-from fedfair.policy.proxy import DIRECT, Route
+from fedfair.policy.proxy import DIRECT, Proxy, Route
 
 TIMEOUT_SECONDS = 10.0
 _ATTEMPTS = 2
@@ -70,35 +81,27 @@ def preflight(
         UnreachableError: nothing answers there; trying again later may help.
         ConnectionRefusedByPeerError: the proxy does not let this site through.
     """
+    place = f"{host}:{port}"
     try:
-        return _checked(host, port, identity, now, timeout_seconds, route)
+        for _ in range(_ATTEMPTS):
+            with connect(host, port, route, timeout_seconds) as plain:
+                server = _meet(plain, host, place, identity, now)
+            if server is not None:
+                return server
     except FedfairError as fault:
         raise type(fault)(f"{fault.message} ({route.words})", fault.remedy) from fault
-
-
-def _checked(
-    host: str, port: int, identity: SiteIdentity, now: datetime, timeout_seconds: float, route: Route
-) -> ServerIdentity:
-    for _ in range(_ATTEMPTS):
-        server = _meet(host, port, identity, now, timeout_seconds, route)
-        if server is not None:
-            return server
     raise IdentityError(
-        f"{host}:{port} is the aggregator, but it refused this site's certificate without giving a reason",
+        f"{place} is the aggregator, but it refused this site's certificate without giving a reason "
+        f"({route.words})",
         _LOOK_AT_OWN,
     )
 
 
 def _meet(
-    host: str, port: int, identity: SiteIdentity, now: datetime, timeout_seconds: float, route: Route
+    plain: socket.socket, host: str, place: str, identity: SiteIdentity, now: datetime
 ) -> ServerIdentity | None:
-    """Return the aggregator's identity, or None where it closed the connection after the handshake."""
-    place = f"{host}:{port}"
-    context = _client_context(identity)
-    with (
-        connect(host, port, route, timeout_seconds) as plain,
-        _handshaken(context, plain, host, place) as connection,
-    ):
+    """Return the server of one handshake, or None where it closed the connection without saying why."""
+    with _handshaken(_client_context(identity), plain, host, place) as connection:
         der = connection.getpeercert(binary_form=True)
         if der is None:
             raise IdentityError(f"{place} showed no certificate")
@@ -225,3 +228,109 @@ def _answers(connection: ssl.SSLSocket, place: str) -> bool:
     except OSError:
         # Reset or broken pipe: closed, as far as this side can tell.
         return False
+
+
+MAX_REPLY_BYTES = 16_384
+"""Of a proxy's answer to CONNECT, which is a status line and a few headers."""
+
+_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r?\n")
+_LATER = frozenset({408, 425, 429})
+"""Statuses below 500 that say "try again later"; from 500 on the proxy did not reach the aggregator."""
+
+
+def connect(host: str, port: int, route: Route, timeout_seconds: float) -> socket.socket:
+    """Return a connection on which the aggregator answers.
+
+    Args:
+        host: of the aggregator.
+        port: of the aggregator.
+        route: directly, or through which proxy.
+        timeout_seconds: for each step; also the time limit of the socket that is returned.
+
+    Raises:
+        UnreachableError: no host answers; trying again later may help.
+        ConnectionRefusedByPeerError: the proxy refuses to connect this site; trying again does not help.
+    """
+    proxy = route.proxy
+    if proxy is None:
+        return _opened(host, port, f"{host}:{port}", "is the aggregator started?", timeout_seconds)
+    plain = _opened(proxy.host, proxy.port, f"the proxy {proxy}", "is that the proxy's port?", timeout_seconds)
+    try:
+        _ask_for_tunnel(plain, proxy, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", timeout_seconds)
+    except BaseException:
+        plain.close()
+        raise
+    return plain
+
+
+def _opened(host: str, port: int, place: str, hint: str, timeout_seconds: float) -> socket.socket:
+    try:
+        return socket.create_connection((host, port), timeout=timeout_seconds)
+    except (socket.gaierror, UnicodeError) as error:
+        raise UnreachableError(f"the host name '{host}' cannot be resolved here") from error
+    except ConnectionRefusedError as error:
+        raise UnreachableError(f"nothing listens at {place}", hint) from error
+    except TimeoutError as error:
+        raise UnreachableError(
+            f"{place} did not answer within {timeout_seconds:g} s", "a firewall between the two usually does that"
+        ) from error
+    except OSError as error:
+        raise UnreachableError(f"{place} cannot be reached: {error.strerror or error}") from error
+
+
+def _ask_for_tunnel(plain: socket.socket, proxy: Proxy, place: str, timeout_seconds: float) -> None:
+    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
+    if proxy.authorization:
+        lines.append(f"Proxy-Authorization: {proxy.authorization}")
+    try:
+        plain.sendall("".join(f"{line}\r\n" for line in (*lines, "")).encode("ascii"))
+        reply = _reply(plain, time.monotonic() + timeout_seconds)
+    except TimeoutError as error:
+        raise UnreachableError(
+            f"the proxy {proxy} did not open a connection to {place} within {timeout_seconds:g} s",
+            "is the aggregator started, and may the proxy reach it?",
+        ) from error
+    except OSError as error:
+        raise UnreachableError(f"the proxy {proxy} closed the connection without an answer") from error
+    plain.settimeout(timeout_seconds)
+    status = _STATUS.match(reply)
+    if status is None or not reply.endswith(b"\n"):
+        raise UnreachableError(
+            f"what listens at {proxy} does not answer like an HTTP proxy", "check the address of the proxy"
+        )
+    code = int(status.group(1))
+    if not 200 <= code < 300:
+        raise _refusal(code, proxy, place)
+
+
+def _reply(plain: socket.socket, deadline: float) -> bytes:
+    """Return a proxy's answer up to its empty line, and not one byte of what follows; less if it ends before."""
+    reply = bytearray()
+    while len(reply) < MAX_REPLY_BYTES and not reply.endswith((b"\r\n\r\n", b"\n\n")):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        plain.settimeout(left)
+        byte = plain.recv(1)
+        if not byte:
+            break
+        reply += byte
+    return bytes(reply)
+
+
+def _refusal(code: int, proxy: Proxy, place: str) -> FedfairError:
+    if code == 407:
+        verb = "does not accept the" if proxy.authorization else "wants a"
+        return ConnectionRefusedByPeerError(
+            f"the proxy {proxy} {verb} user and password (status 407)",
+            "state them in its URL: http://user:password@host:port, with basic authentication",
+        )
+    if code >= 500 or code in _LATER:
+        return UnreachableError(
+            f"the proxy {proxy} could not connect to {place} (status {code})",
+            "is the aggregator started, and may the proxy reach it?",
+        )
+    return ConnectionRefusedByPeerError(
+        f"the proxy {proxy} does not connect this site to {place} (status {code})",
+        f"ask its operator to allow CONNECT to {place}, or list the host in no_proxy",
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -66,15 +66,7 @@ def entry(certificate: x509.Certificate, request: SiteRequest, hosts: Sequence[s
 
 def append(path: Path, issued: Issued) -> None:
     """Add one line to the register."""
-    line = {
-        "serial": f"{issued.serial:x}",
-        "name": issued.name,
-        "role": issued.role,
-        "hosts": list(issued.hosts),
-        "not_after": issued.not_after.isoformat(),
-        "fingerprint": issued.fingerprint,
-        "signing_key": issued.signing_key,
-    }
+    line = asdict(issued) | {"serial": f"{issued.serial:x}", "not_after": issued.not_after.isoformat()}
     path.touch(READABLE)
     with path.open("a", encoding="ascii") as target:
         target.write(("\n" if is_cut(path) else "") + json.dumps(line) + "\n")

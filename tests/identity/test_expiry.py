@@ -10,7 +10,6 @@ from fedfair.identity.authority import BACKDATE
 from fedfair.identity.expiry import (
     ENDED,
     ExpiryWatch,
-    certificate_days_left,
     days_until,
     warning_stage,
 )
@@ -42,11 +41,11 @@ def test_a_warning_is_due_30_7_and_1_days_ahead_and_after_the_end(before: timede
 
 def test_the_days_that_a_certificate_has_left_are_whole_days() -> None:
     certificate = certificate_of("clinic-a", authority(), days=365)
-    assert certificate_days_left(certificate, NOW) == 365
-    assert certificate_days_left(certificate, NOW + SECOND) == 364
-    assert certificate_days_left(certificate, NOW + 365 * DAY) == 0
-    assert certificate_days_left(certificate, NOW + 365 * DAY + SECOND) == -1
-    assert certificate_days_left(certificate, NOW - BACKDATE) == 365
+    assert days_until(certificate.not_valid_after_utc, NOW) == 365
+    assert days_until(certificate.not_valid_after_utc, NOW + SECOND) == 364
+    assert days_until(certificate.not_valid_after_utc, NOW + 365 * DAY) == 0
+    assert days_until(certificate.not_valid_after_utc, NOW + 365 * DAY + SECOND) == -1
+    assert days_until(certificate.not_valid_after_utc, NOW - BACKDATE) == 365
 
 
 @given(st.integers(-(10**9), 10**9))

@@ -13,8 +13,8 @@ from fedfair.errors import IdentityError
 from fedfair.identity import revocation
 from fedfair.identity.authority import Authority
 from fedfair.identity.authority_store import load_authority
+from fedfair.identity.bundle import carried_list, keep_list, newer_list
 from fedfair.identity.development import issue_all
-from fedfair.identity.list_delivery import carried_list, keep_list, newer_list
 from fedfair.identity.revocation import list_number, revoked_serials
 from fedfair.identity.store import Trust, load_trust
 from tests.interop.own_folders import copy_site

@@ -8,9 +8,9 @@ import pytest
 from fedfair.errors import IdentityError
 from fedfair.identity.authority_store import load_authority, load_register, revoke
 from fedfair.identity.development import issue_all
+from fedfair.identity.identity_watch import RECHECK, TrustWatch
 from fedfair.identity.revocation import revoked_serials
 from fedfair.identity.store import REVOCATION_LIST, trust_folder
-from fedfair.identity.trust_watch import RECHECK, TrustWatch
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
