@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 
 from markupsafe import Markup
 
@@ -94,37 +94,25 @@ def _title(status: RunStatus) -> str:
 
 def _now(status: RunStatus, now: datetime) -> Markup:
     people, hidden = _people(status, now)
-    shown = None if status.evaluation is None else status.evaluation.shown
-    worst = f"the worst {percent(status.worst_group_size)}"
-    there = len(status.connected)
     return render(
         "status_now.html.jinja",
+        status=status,
         title=_title(status),
-        heading=status.federation if status.role == "aggregator" else f"{status.federation}: {status.name}",
         where=_where(status),
-        rounds_total=status.rounds_total,
-        rounds_done=min(status.rounds_done, status.rounds_total),
         pace=_pace(status, now),
         waiting=_waiting(status),
         is_held_up=_is_held_up(status, now),
-        people_heading=f"{there} of {len(status.sites)} sites {'is' if there == 1 else 'are'} connected"
-        if status.role == "aggregator"
-        else "The aggregator is connected"
-        if there
-        else "The aggregator is not connected",
         people=people,
-        more_people=f"and {hidden} more" if hidden else "",
-        losses_heading="Losses" if status.evaluation is None else f"Losses after round {status.evaluation.round}",
+        hidden=hidden,
         losses=_losses(status),
         chart=_chart(status),
-        chart_words=f"Loss on {'' if shown is None else shown[0]} records by round:",
-        worst_words=worst,
+        worst=f"worst {percent(status.worst_group_size)}",
+        loss=partial(loss_text, usual=4),
         counts=list(_counts(status)),
-        notes=[
-            {"stamp": note.at.isoformat(), "clock": _clock(note.at, now), "words": note.words}
-            for note in reversed(status.notes)
-        ],
-        about=_about(status, now),
+        clock=partial(_clock, now=now),
+        version=__version__,
+        now=now.astimezone(UTC),
+        certificate_days=status.certificate_days(now),
     )
 
 
@@ -221,10 +209,10 @@ def _losses(status: RunStatus) -> Markup | str:
     return table(f"Losses in {status.loss_unit} over all sites together, smaller is better", headings, rows)
 
 
-def _chart(status: RunStatus) -> Markup | str:
-    """Return the losses by round as a picture; nothing before the second evaluation."""
+def _chart(status: RunStatus) -> dict[str, object] | None:
+    """Return the places and figures of the picture of losses by round; None before the second evaluation."""
     if len(status.history) < 2:
-        return ""
+        return None
     rounds = [point[0] for point in status.history]
     values = [value for point in status.history for value in point[1:]]
     low, high = min(values), max(values)
@@ -238,22 +226,9 @@ def _chart(status: RunStatus) -> Markup | str:
             for point in status.history
         )
 
-    words = (
-        f"Loss by round, from round {first} to {rounds[-1]}: everybody {loss_text(status.history[0][1], 4)} to "
-        f"{loss_text(status.history[-1][1], 4)}, the worst group {loss_text(status.history[0][2], 4)} to "
-        f"{loss_text(status.history[-1][2], 4)}."
-    )
-    return Markup(
-        '<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{words}">'
-        '<line x1="{left}" y1="{floor}" x2="{width}" y2="{floor}"/>'
-        '<text x="0" y="12">{high}</text><text x="0" y="{floor}">{low}</text>'
-        '<text x="{left}" y="{foot}">round {first}</text>'
-        '<text x="{width}" y="{foot}" text-anchor="end">{last}</text>'
-        '<polyline class="everybody" points="{mean}"/><polyline class="worst" points="{worst}"/></svg>'
-    ).format(
-        width=WIDTH, height=HEIGHT, left=LEFT, floor=HEIGHT - FOOT, foot=HEIGHT - 3, first=first, last=rounds[-1],
-        high=f"{high:.3g}", low=f"{low:.3g}", mean=line(1), worst=line(2), words=words,
-    )  # fmt: skip
+    sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "floor": HEIGHT - FOOT, "foot": HEIGHT - 3}
+    figures = {"last": last, "high": f"{high:.3g}", "low": f"{low:.3g}"}
+    return {**sizes, **figures, "mean": line(1), "worst": line(2)}
 
 
 def _counts(status: RunStatus) -> Iterator[tuple[str, str]]:
@@ -268,26 +243,6 @@ def _counts(status: RunStatus) -> Iterator[tuple[str, str]]:
     yield "refusals", f"{all_of('refusals'):.0f}"
     yield "received", _bytes(all_of("received_bytes"))
     yield "sent", _bytes(all_of("sent_bytes"))
-
-
-def _about(status: RunStatus, now: datetime) -> str:
-    days = status.certificate_days(now)
-    parts = [
-        f"{status.role}, fedfair {__version__}",
-        f"run {status.run_id[:8]}" if status.run_id else "",
-        f"since {status.started.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
-        _certificate(days),
-        f"as of {now.astimezone(UTC):%H:%M:%S} UTC",
-    ]
-    return " · ".join(filter(None, parts))
-
-
-def _certificate(days: int | None) -> str:
-    if days is None:
-        return ""
-    if days < 0:
-        return "the certificate has ended"
-    return f"the certificate ends in {days} day{'' if days == 1 else 's'}"
 
 
 def _bytes(count: float) -> str:
