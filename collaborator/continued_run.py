@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -94,17 +94,27 @@ class VariateStore:
         folder: where they are; made with the first of them.
         dimension: of the model.
         run_id: returns the run that this site takes part in, as 32 characters.
+        earlier: returns what is kept for a round of the runs before it, or None.
     """
 
-    def __init__(self, folder: Path, dimension: int, run_id: Callable[[], str]) -> None:
-        self._folder, self._dimension, self._run_id = folder, dimension, run_id
+    def __init__(
+        self,
+        folder: Path,
+        dimension: int,
+        run_id: Callable[[], str],
+        earlier: Callable[[RoundNumber], KeptVariate | None] = lambda _: None,
+    ) -> None:
+        self._folder, self._dimension, self._run_id, self._earlier = folder, dimension, run_id, earlier
 
     def found(self, number: RoundNumber) -> KeptVariate | None:
-        """Return what was kept for a round of this run; None where nothing sound is.
+        """Return what was kept for a round; None where nothing sound is.
 
         Raises:
             StateError: this user may not read the file, or the disk cannot.
         """
+        return self._found_here(number) or self._earlier(number)
+
+    def _found_here(self, number: RoundNumber) -> KeptVariate | None:
         path = self._path(number)
         try:
             raw = path.read_bytes()
@@ -164,19 +174,6 @@ _ENDINGS = (".run", _ANSWERED, ".secagg", ".variates")
 """Files of a site that has taken part in a run; their names begin with the site and the plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierCopy:
-    """A site's own copy of a run that has ended.
-
-    Attributes:
-        run_id: the run.
-        state: the last one that this site holds.
-    """
-
-    run_id: str
-    state: RunState
-
-
 Before: TypeAlias = "PlanBinding | InitialModel"
 """The plan before round 1, as this site makes it or as the files beside the plan say."""
 
@@ -225,7 +222,7 @@ def saw_the_end(state_folder: Path, participant: ParticipantId, plan: Plan, befo
     stated = plan.training.initial
     if stated is None or stated.continues is None:
         return False
-    begun = _initial(plan, before)
+    begun = RunRules(plan, before.layout, before.schema, room=IN_MEMORY).initial(before.vector, before.carried)
     earlier = parse_digest(stated.continues.plans[-1])
     stem = state_stem(participant, earlier)
     took_part = [path for ending in _ENDINGS if (path := state_folder / f"{stem}{ending}").exists()]
@@ -239,18 +236,19 @@ def saw_the_end(state_folder: Path, participant: ParticipantId, plan: Plan, befo
             "copy this site's state folder back from its newest backup; or, if you agree to go on from the state "
             "that the plan names, move these files away and name it in policy.initial_weights",
         )
-    if copy.state.stage is not FinalStage.FINISHED:
+    _, ended = copy
+    if ended.stage is not FinalStage.FINISHED:
         raise StateError(
-            f"{participant} left the earlier run after round {copy.state.rounds_done} of "
+            f"{participant} left the earlier run after round {ended.rounds_done} of "
             f"{stated.continues.rounds}, so its own copy cannot tell in which state it ended",
             f"if you agree to go on from the state that the plan names, move {state_folder / stem}.run and its "
             "like away, and name it in policy.initial_weights",
         )
-    own = state_digest(going_on(copy.state, keeps_tail=returns_tail(plan)), stated.continues.plans)
+    own = state_digest(going_on(ended, keeps_tail=returns_tail(plan)), stated.continues.plans)
     if own != stated.continues.state:
         raise ApprovalError(
             f"the plan goes on from the state {stated.continues.state} after round {stated.continues.rounds}; in "
-            f"{participant}'s own copy of that run the end is {own} after round {copy.state.rounds_done}",
+            f"{participant}'s own copy of that run the end is {own} after round {ended.rounds_done}",
             "do not approve it: the plan was made from another model than that run's; ask the lead and the others",
         )
     _check_remembered(state_folder, participant, plan, begun, before.layout.dimension)
@@ -279,9 +277,10 @@ def beginning_words(runs: Path, state_folder: Path, participant: ParticipantId, 
             return (
                 f"the state that the plan goes on from is the one in which {participant} saw the earlier run end"
             )
+        place = "plan.initial.state" if plan.file is None else state_file(plan.file).name
         return (
             f"{participant} has no copy of the earlier run of plan {stated.continues.plans[-1]}: what it approves "
-            f"is the state in {_name_of_state(plan)} itself; {TRAP_WEIGHTS}"
+            f"is the state in {place} itself; {TRAP_WEIGHTS}"
         )
     known = _own_model(runs, participant, plan, stated)
     if known is not None:
@@ -332,18 +331,9 @@ def _is_begun_with(stated: InitialSection, saved: TrainedModel) -> bool:
     return same and threshold
 
 
-def _name_of_state(plan: Plan) -> str:
-    return "plan.initial.state" if plan.file is None else state_file(plan.file).name
-
-
-def _initial(plan: Plan, before: Before) -> RunState:
-    """Return the state before the first sum of the plan's run, which is that of the earlier run's end."""
-    return RunRules(plan, before.layout, before.schema, room=IN_MEMORY).initial(before.vector, before.carried)
-
-
 def earlier_copy(
     state_folder: Path, participant: ParticipantId, plan_digest: bytes, like: RunState
-) -> EarlierCopy | None:
+) -> tuple[str, RunState] | None:
     """Return this site's own copy of the run of another plan; None where nothing sound is kept.
 
     Args:
@@ -358,8 +348,7 @@ def earlier_copy(
     path = state_folder / f"{state_stem(participant, plan_digest)}.run"
     if not path.exists():
         return None
-    found = RunStore(path, lambda _: False).load(like)
-    return None if found is None else EarlierCopy(*found)
+    return RunStore(path, lambda _: False).load(like)
 
 
 def _check_remembered(
@@ -371,7 +360,7 @@ def _check_remembered(
         return
     number = round_of(counted, plan.federation.collaborators, participant)
     length = 0 if keeps_site_thresholds(plan) else dimension
-    if number != NEVER and EarlierVariates(state_folder, participant, plan, length, begun).found(number) is None:
+    if number != NEVER and earlier_variate(state_folder, participant, plan, length, begun, number) is None:
         raise StateError(
             f"{participant} has lost what it kept of round {number}, which the run that goes on counts",
             "copy this site's state folder back from its newest backup; without it, begin a new run by "
@@ -403,8 +392,9 @@ def _check_lost_rounds(state_folder: Path, participant: ParticipantId, plan: Pla
                 "copy this site's state folder back from its newest backup",
             )
         with closing(TableFile(path, ANSWERED)) as table:
-            rounds = range(1, copy.state.rounds_done + 1)
-            counted += sum(max(0, answers_in_round(table, copy.run_id, number) - 1) for number in rounds)
+            run_id, state = copy
+            rounds = range(1, state.rounds_done + 1)
+            counted += sum(max(0, answers_in_round(table, run_id, number) - 1) for number in rounds)
     if counted > stated.continues.lost_rounds:
         raise ApprovalError(
             f"the plan says that {stated.continues.lost_rounds} attempts at rounds of the earlier run were given "
@@ -413,8 +403,10 @@ def _check_lost_rounds(state_folder: Path, participant: ParticipantId, plan: Pla
         )
 
 
-class EarlierVariates:
-    """The variates that a site has kept in the runs that its plan goes on with.
+def earlier_variate(
+    state_folder: Path, participant: ParticipantId, plan: Plan, dimension: int, like: RunState, number: RoundNumber
+) -> KeptVariate | None:
+    """Return what a site has kept for a round of the runs that its plan goes on with; None where nothing sound is.
 
     Args:
         state_folder: of this site.
@@ -422,71 +414,20 @@ class EarlierVariates:
         plan: the plan.
         dimension: of what is kept.
         like: the state before the first sum of the plan's run.
+        number: of the round.
+
+    Raises:
+        StateError: this user may not read the file, or the disk cannot.
     """
-
-    def __init__(
-        self, state_folder: Path, participant: ParticipantId, plan: Plan, dimension: int, like: RunState
-    ) -> None:
-        self._folder, self._participant = state_folder, participant
-        self._plan, self._dimension, self._like = plan, dimension, like
-
-    def found(self, number: RoundNumber) -> KeptVariate | None:
-        """Return what was kept for a round of an earlier run; None where nothing sound is.
-
-        Raises:
-            StateError: this user may not read the file, or the disk cannot.
-        """
-        if number > rounds_before(self._plan):
-            return None
-        for digest in reversed(earlier_plans(self._plan)):
-            plan_digest = parse_digest(digest)
-            copy = earlier_copy(self._folder, self._participant, plan_digest, self._like)
-            if copy is None:
-                continue
-            folder = self._folder / f"{state_stem(self._participant, plan_digest)}.variates"
-            kept = VariateStore(folder, self._dimension, _named(copy.run_id)).found(number)
-            if kept is not None:
-                return kept
+    if number > rounds_before(plan):
         return None
-
-
-def _named(run_id: str) -> Callable[[], str]:
-    return lambda: run_id
-
-
-class ContinuedVariates:
-    """The variates of a run that goes on: its own, and those of the runs before it.
-
-    Args:
-        own: of the run itself.
-        earlier: of the runs before it.
-    """
-
-    def __init__(self, own: VariateStore, earlier: EarlierVariates) -> None:
-        self._own, self._earlier = own, earlier
-
-    def found(self, number: RoundNumber) -> KeptVariate | None:
-        """Return what was kept for a round; None where nothing sound is."""
-        return self._own.found(number) or self._earlier.found(number)
-
-    def keep(self, number: RoundNumber, kept: KeptVariate, counted: RoundNumber) -> None:
-        """Keep a variate for a round of the run itself; see `VariateStore.keep`."""
-        self._own.keep(number, kept, counted)
-
-
-def variates_of(
-    own: VariateStore, state_folder: Path, participant: ParticipantId, plan: Plan, dimension: int, like: RunState
-) -> VariateStore | ContinuedVariates:
-    """Return where a site finds what it kept of earlier rounds.
-
-    Args:
-        own: of the plan's own run.
-        state_folder: of this site.
-        participant: the site.
-        plan: the plan.
-        dimension: of what is kept.
-        like: the state before the first sum of the plan's run.
-    """
-    if not earlier_plans(plan):
-        return own
-    return ContinuedVariates(own, EarlierVariates(state_folder, participant, plan, dimension, like))
+    for digest in reversed(earlier_plans(plan)):
+        plan_digest = parse_digest(digest)
+        copy = earlier_copy(state_folder, participant, plan_digest, like)
+        if copy is None:
+            continue
+        folder = state_folder / f"{state_stem(participant, plan_digest)}.variates"
+        kept = VariateStore(folder, dimension, partial(str, copy[0])).found(number)
+        if kept is not None:
+            return kept
+    return None

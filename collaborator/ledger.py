@@ -27,7 +27,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -87,11 +87,11 @@ class LedgerTotal:
     def count(self, entries: Iterable[LedgerEntry]) -> None:
         """Count entries."""
         for entry in entries:
-            key = (entry.origin, _one(entry.release))
+            key = (entry.origin, _times(entry.release, 1))
             known = self._merged.get(key)
-            self._merged[key] = (
-                entry if known is None else replace(known, release=_sum(known.release, entry.release))
-            )
+            if known is not None:
+                both = _times(known.release, _count(known.release) + _count(entry.release))
+            self._merged[key] = entry if known is None else replace(known, release=both)
 
     def note(self, number: int, chain: bytes) -> None:
         """Write what was counted so far, where enough is new.
@@ -105,20 +105,8 @@ class LedgerTotal:
         """
         if number - self.noted < self._every:
             return
-        entries = [
-            (
-                entry.at,
-                (
-                    entry.origin.participant,
-                    entry.origin.federation,
-                    entry.origin.plan_digest,
-                    entry.origin.data_set,
-                ),
-                entry.kind,
-                entry.parameters,
-            )
-            for entry in self._merged.values()
-        ]
+        merged = self._merged.values()
+        entries = [(one.at, astuple(one.origin), one.kind, one.parameters) for one in merged]
         text = json.dumps({"form": _FORM, "entry": number, "chain": chain.hex(), "entries": entries})
         with writing(self._path):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,23 +114,24 @@ class LedgerTotal:
         self.noted = number
 
 
-def _one(release: Written) -> Written:
-    """Return a release that is the same for all those that are alike in all but their number."""
+def _count(release: Written) -> int:
+    """Return how often a release was made."""
     match release:
         case GaussianRelease():
-            return replace(release, steps=1)
+            return release.steps
         case SkellamRelease():
-            return replace(release, count=1)
-        case _:
-            return release
+            return release.count
+    return 1
 
 
-def _sum(first: Written, second: Written) -> Written:
-    if isinstance(first, GaussianRelease) and isinstance(second, GaussianRelease):
-        return replace(first, steps=first.steps + second.steps)
-    if isinstance(first, SkellamRelease) and isinstance(second, SkellamRelease):
-        return replace(first, count=first.count + second.count)
-    return first
+def _times(release: Written, count: int) -> Written:
+    """Return a release as if it had been made that often; one that is not counted as it is."""
+    match release:
+        case GaussianRelease():
+            return replace(release, steps=count)
+        case SkellamRelease():
+            return replace(release, count=count)
+    return release
 
 
 def total_of(state: Path, participant: str) -> LedgerTotal:
@@ -275,9 +264,7 @@ class Ledger:
                 permit(fresh)
                 number, chain = self._head
                 head = (number + 1, entry.chained(chain))
-                origin = entry.origin
-                words = (origin.participant, origin.federation, origin.plan_digest, origin.data_set)
-                row = (head[0], entry.at, *words, entry.kind, entry.parameters, head[1])
+                row = (head[0], entry.at, *astuple(entry.origin), entry.kind, entry.parameters, head[1])
                 connection.execute(f"INSERT INTO entry ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608 - our own columns
             self._head = head
             if self._witness is not None:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from collaborator.calls import Backoff, LineWatch, Patience
-from collaborator.continued_run import ContinuedVariates, VariateStore, variates_of
+from collaborator.continued_run import VariateStore, earlier_variate
 from collaborator.driver import SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.known_models import ModelPlaces, find_model
@@ -168,13 +168,14 @@ def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ig
 
 def memory_of(ready: Readiness, folder: Path, follower: RunFollower) -> SiteMemory | None:
     """Return what this site keeps of its rounds, in a folder; None where the plan needs nothing of the kind."""
+    site = ready.site
 
-    def opened(dimension: int) -> VariateStore | ContinuedVariates:
-        own = VariateStore(folder, dimension, lambda: follower.replica.run_id)
+    def opened(dimension: int) -> VariateStore:
         begun = follower.replica.training_run.initial
-        return variates_of(own, ready.site.state, ready.site.participant, ready.site.plan, dimension, begun)
+        earlier = partial(earlier_variate, site.state, site.participant, site.plan, dimension, begun)
+        return VariateStore(folder, dimension, lambda: follower.replica.run_id, earlier)
 
-    return site_memory(ready.site.plan, ready.binding.layout, ready.site.participant, opened)
+    return site_memory(site.plan, ready.binding.layout, site.participant, opened)
 
 
 def _worker(

@@ -40,7 +40,7 @@ from fedfair.run.packed_state import PackedParts, packed_parts, unpack_state
 from fedfair.run.state import RunState
 from fedfair.store.atomic_file import OWNER_ONLY, replace_file, sync_folder
 from fedfair.store.disk import unwritable, writing
-from fedfair.store.spilled import pieces
+from fedfair.store.spilled import pieces, write_whole_part
 
 BLOCK = 16
 """Evaluations that are written at once."""
@@ -160,9 +160,7 @@ class HistoryFile:
         raw = _lines(evaluations)
         with self.path.open("r+b", buffering=0) as target:
             target.seek(self._length)
-            view = memoryview(raw)
-            while view:
-                view = view[target.write(view) :]
+            write_whole_part(target, raw)
             os.fsync(target.fileno())
         self._digest.update(raw)
         self._length += len(raw)
@@ -339,12 +337,12 @@ class RunStore:
             known = self._written.pop(place, None)
             target.seek(place * size)
             for part in words:
-                _write_whole(target, part)
+                write_whole_part(target, part)
             for number, vector in enumerate(brief.vectors):
                 if known is not None and known.has(number, now):
                     target.seek(len(vector), os.SEEK_CUR)
                 else:
-                    _write_whole(target, vector)
+                    write_whole_part(target, vector)
             self._stamp = _stamp_of(target)
         self._written[place] = now
 
@@ -390,13 +388,6 @@ def _stamp_of(file: FileIO) -> tuple[int, int]:
     """Return what changes when somebody else puts another file there, or writes to this one."""
     found = os.fstat(file.fileno())
     return found.st_ino, found.st_mtime_ns
-
-
-def _write_whole(target: FileIO, part: bytes | memoryview) -> None:
-    for piece in pieces(part):
-        left = piece
-        while left:
-            left = left[target.write(left) :]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,19 +46,6 @@ class Subject:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Clash:
-    """A thing that was opened over other sites.
-
-    Attributes:
-        subject: the thing.
-        sites: over which it was opened, under another plan.
-    """
-
-    subject: Subject
-    sites: str
-
-
 class EarlierSums:
     """The rules of one site under one plan.
 
@@ -92,11 +79,12 @@ class EarlierSums:
         clash = self._clash(subjects, asked)
         if clash is None:
             return self.opened(subjects, asked)
+        subject, sites = clash
         reason = (
-            f"{self._name} has helped to open {clash.subject.words} over {clash.sites} under another plan, this "
+            f"{self._name} has helped to open {subject.words} over {sites} under another plan, this "
             f"would be over {_listed(asked)}: the difference shows who is in one of them alone"
         )
-        return Refusal(reason, TERM, _listed(asked), clash.sites)
+        return Refusal(reason, TERM, _listed(asked), sites)
 
     def term(self) -> Term | None:
         """Return the broken term of the policy about the columns of the plan; None where it is kept."""
@@ -107,15 +95,16 @@ class EarlierSums:
         clash = self._clash(subjects, asked)
         if clash is None:
             return None
+        subject, sites = clash
         fault = (
-            f"the plan sums {clash.subject.words} over {_listed(asked)}; this site has helped to open it over "
-            f"{clash.sites} under another plan, and the difference shows who is in one of them alone"
+            f"the plan sums {subject.words} over {_listed(asked)}; this site has helped to open it over "
+            f"{sites} under another plan, and the difference shows who is in one of them alone"
         )
         change = (
             "let the plan begin with the model of that one, whose scaling comes along (`fedfair plan freeze "
             f"--from`), or state standardize: ranges; or set policy.{TERM}: any"
         )
-        return Term(TERM, _listed(asked), f"same: {clash.sites}", fault, change)
+        return Term(TERM, _listed(asked), f"same: {sites}", fault, change)
 
     def subjects(self, purpose: Purpose, model: bytes, scaling: bytes) -> tuple[Subject, ...]:
         """Return the things that a sum is about; none of a training round, whose batches are drawn for it.
@@ -141,7 +130,7 @@ class EarlierSums:
                 rows += ((subject.key, known + entry),)
         return (text_row(place, text), *rows) if rows else ()
 
-    def _clash(self, subjects: Iterable[Subject], asked: Sequence[str]) -> _Clash | None:
+    def _clash(self, subjects: Iterable[Subject], asked: Sequence[str]) -> tuple[Subject, str] | None:
         """Return the first thing that was opened over other sites under another plan."""
         if self._is_open:
             return None
@@ -150,7 +139,7 @@ class EarlierSums:
             for entry in _entries(self._table.get(subject.key) or b""):
                 plan, place = entry[:_DIGEST_BYTES], entry[_DIGEST_BYTES:]
                 if plan != self._digest and place != here:
-                    return _Clash(subject, self._facts.text(place) or "other sites")
+                    return subject, self._facts.text(place) or "other sites"
         return None
 
 

@@ -168,16 +168,39 @@ class RequestLimits:
 
     def _against_run(self, asked: AnsweredRequest) -> Refusal | None:
         most = self._policy.max_runs or self._unless_shown(MASKED_RUNS)
-        if most is None or self._facts.has(_run_key(asked)):
-            return None
-        made = self._facts.number(_RUNS)
-        return None if made < most else self._spent("max_runs", f"run {made + 1}", most, "runs of this plan")
+        return self._beyond("max_runs", most, (_RUNS, _run_key(asked)), "run", "runs of this plan")
 
     def _against_round(self, asked: AnsweredRequest) -> Refusal | None:
-        most, done = self._policy.max_rounds, self._facts.number(_ROUNDS)
-        if most is None or done < most or self._facts.has(_round_key(asked)):
+        most, counted = self._policy.max_rounds, (_ROUNDS, _round_key(asked))
+        return self._beyond("max_rounds", most, counted, "round", "rounds of this plan, over all its runs")
+
+    def _against_model(self, asked: AnsweredRequest) -> Refusal | None:
+        stated, counted = self._policy.max_evaluations_on_demand, (_ON_DEMAND, _on_demand_key(asked))
+        most = self._unless_shown(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
+        what = "saved models evaluated under this plan"
+        return self._beyond("max_evaluations_on_demand", most, counted, "model", what)
+
+    def _against_evaluations(self, asked: AnsweredRequest) -> Refusal | None:
+        most, counted = self._policy.max_evaluations, (_EVALUATIONS, _evaluation_key(asked))
+        return self._beyond("max_evaluations", most, counted, "evaluation", "evaluations under this plan")
+
+    def _beyond(
+        self, term: str, most: int | None, counted: tuple[bytes, bytes], one: str, what: str
+    ) -> Refusal | None:
+        """Return why one more is too many.
+
+        Args:
+            term: the limit, by its key in the policy.
+            most: the limit itself; None for none.
+            counted: the keys of their number and of this one, which is no more once it is known.
+            one: the word for one of them.
+            what: they are, in words.
+        """
+        size, member = counted
+        made = self._facts.number(size)
+        if most is None or made < most or self._facts.has(member):
             return None
-        return self._spent("max_rounds", f"round {done + 1}", most, "rounds of this plan, over all its runs")
+        return self._spent(term, f"{one} {made + 1}", most, what)
 
     def _against_attempt(self, asked: AnsweredRequest) -> Refusal | None:
         # A policy below the plan's own number was refused already where sums are masked; for plain sums it is no
@@ -188,21 +211,6 @@ class RequestLimits:
             return None
         what = f"attempts at the {asked.purpose} sum of round {asked.round} of a run"
         return self._spent("max_attempts", f"attempt {made + 1}", most, what)
-
-    def _against_model(self, asked: AnsweredRequest) -> Refusal | None:
-        stated = self._policy.max_evaluations_on_demand
-        most = self._unless_shown(MASKED_EVALUATIONS_ON_DEMAND) if stated is None else stated
-        made = self._facts.number(_ON_DEMAND)
-        if most is None or made < most or self._facts.has(_on_demand_key(asked)):
-            return None
-        asked_for = f"model {made + 1}"
-        return self._spent("max_evaluations_on_demand", asked_for, most, "saved models evaluated under this plan")
-
-    def _against_evaluations(self, asked: AnsweredRequest) -> Refusal | None:
-        most, made = self._policy.max_evaluations, self._facts.number(_EVALUATIONS)
-        if most is None or made < most or self._facts.has(_evaluation_key(asked)):
-            return None
-        return self._spent("max_evaluations", f"evaluation {made + 1}", most, "evaluations under this plan")
 
     def _against_openers(self, asked: AnsweredRequest) -> Refusal | None:
         """Return why two evaluations could be subtracted: they would not be over the very same sites."""

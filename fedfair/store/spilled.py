@@ -40,11 +40,16 @@ def spilled(parts: Iterable[bytes | memoryview], folder: Path) -> memoryview:
     """
     with tempfile.TemporaryFile(dir=folder, prefix=".spilled-", buffering=0) as file:
         for part in parts:
-            for piece in pieces(part):
-                left = piece
-                while left:
-                    left = left[file.write(left) :]
+            write_whole_part(file, part)
         return mapped(file)
+
+
+def write_whole_part(file: FileIO, part: bytes | memoryview) -> None:
+    """Write to a file without a buffer, which takes of a write what it can, until all is written."""
+    for piece in pieces(part):
+        left = piece
+        while left:
+            left = left[file.write(left) :]
 
 
 def mapped(file: IO[bytes] | FileIO) -> memoryview:
@@ -148,9 +153,7 @@ class _SpilledWriter:
         native = np.ascontiguousarray(block, self._width)
         self._digest.update(np.ascontiguousarray(native, self._width.newbyteorder("<")).data)
         with self._writing(self._folder):
-            left = native.data.cast("B")
-            while left:
-                left = left[self._file.write(left) :]
+            write_whole_part(self._file, native.data)
 
     def finished(self) -> tuple[NDArray[np.floating], bytes]:
         """Return the vector, mapped, and its SHA-256."""
