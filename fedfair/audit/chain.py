@@ -6,7 +6,7 @@
 
 An entry that is changed, removed, inserted or moved gives another value to itself or the next one, and to all that
 follow; an attacker can recompute them, but not sign them. What neither shows is a tail that was cut off behind a
-signature: that takes a second copy (`compare.py`) or a note of an earlier end (`reader.py`, checkpoint).
+signature: that takes a second copy (`summary.py`) or a note of an earlier end (`reader.py`, checkpoint).
 """
 
 from __future__ import annotations

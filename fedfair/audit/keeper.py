@@ -5,7 +5,7 @@ signed first, and at the end. A start signs nothing, but says what an interrupte
 over and the file is long or old enough, a new file begins with a signed entry about all before it
 (`segments.py`).
 
-A start takes the same time whatever the record's history (`resuming.py`). What it does not read is for `fedfair
+A start takes the same time whatever the record's history (`segments.py`). What it does not read is for `fedfair
 audit verify`, which reads everything. That only one process writes, and stops when it cannot, is
 `append_file.py`'s business.
 """
@@ -26,8 +26,7 @@ from fedfair.audit.chain import next_chain, sign_chain
 from fedfair.audit.head import Head
 from fedfair.audit.items import MessageKind
 from fedfair.audit.reader import RecordReader
-from fedfair.audit.resuming import read_present
-from fedfair.audit.segments import USUAL, Rotation, earlier_path
+from fedfair.audit.segments import USUAL, Rotation, earlier_path, read_present
 from fedfair.errors import AuditError
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import AGGREGATOR

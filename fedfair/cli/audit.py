@@ -16,8 +16,8 @@ from fedfair.errors import AuditError
 from fedfair.process.terminal import console, error_console
 
 if TYPE_CHECKING:
-    from fedfair.audit.compare import RecordComparison
     from fedfair.audit.reader import RecordReader
+    from fedfair.audit.summary import RecordComparison
     from fedfair.plan.schema import Plan
 
 app = typer.Typer(
@@ -170,7 +170,7 @@ def _check_key(found: RecordReader, path: Path, given: str | None, plan: Plan | 
 def _compared(
     found: RecordReader, path: Path, mirrors: list[Path], mirror_key: str | None, cert_folder: Path
 ) -> RecordComparison:
-    from fedfair.audit.compare import compare
+    from fedfair.audit.summary import compare
     from fedfair.identity.known_keys import known_key
     from fedfair.ids import AGGREGATOR
 

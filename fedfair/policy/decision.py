@@ -5,21 +5,126 @@
 Nothing is read but the history, and nothing is written. What an answer adds to the history is part of the
 decision, and is on the disk before anything is computed. What the site's privacy budget allows is found where a
 release is written to its ledger, before its noise is drawn.
+
+A sum is first held against the plan that this site approved and its policy, whatever came before it. The plan and
+the announced run were held against the policy before; this holds the aggregator to the same terms at every
+request, because it may ask for what it never announced. What counts how often is `request_limits.py`'s.
+
+Queries about a model's losses are remembered, so that no other query is answered later. The steps of an exact
+evaluation narrow a few quantiles down. Free to choose, an aggregator could ask for any part of the distribution of
+losses, as finely as it likes, again and again. So a site answers each step about one model with one set of
+prefixes, in order, and every prefix must go on from one that it was asked before. That the same answer is not
+masked a second time is the business of secure aggregation's own log. What was asked is on the disk before an
+answer is computed (`collaborator.site_history`), and survives restarts. The model is known by its vector, whatever
+the threshold: the losses are the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from fedfair.aggregation.quantile_query import QueryStep
+from fedfair.aggregation.radix_select import DIGIT_BITS, STEPS
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.policy.answered_facts import FactTable
-from fedfair.policy.query_history import QueryHistory
+from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, text_row
 from fedfair.policy.refusal import Refusal
-from fedfair.policy.request_check import RequestCheck
 from fedfair.policy.request_limits import Admitted, RequestLimits
 from fedfair.policy.site_config import SitePolicy
+from fedfair.policy.terms import bins_terms
+
+
+class QueryHistory:
+    """The rules of one site under one plan.
+
+    Args:
+        table: what was asked so far; read here, and written by the owner of the rows.
+    """
+
+    def __init__(self, table: FactTable) -> None:
+        self._facts = AnsweredFacts(table)
+
+    def judge(self, request: AggregationRequest) -> Refusal | Rows:
+        """Return why a request must not be answered, or what to write down first: nothing, if it is known."""
+        if request.query is None:
+            return ()
+        model, step = request.model_sha256.hex(), request.query
+        known, asked = self._facts.text(_step_key(model, step.number)), _in_words(step.prefixes)
+        if known is not None:
+            return () if known == asked else _against(step, "about this model was answered before")
+        if not self._goes_on(model, step):
+            return _against(step, "does not go on from what was asked about this model before")
+        return (text_row(_step_key(model, step.number), asked),)
+
+    def _goes_on(self, model: str, step: QueryStep) -> bool:
+        if step.number == 1:
+            return True
+        before = self._facts.text(_step_key(model, step.number - 1))
+        if before is None:
+            return False
+        # Every step finds one more digit of a key; step 2 starts from no digits at all.
+        bits = DIGIT_BITS[step.number - 2]
+        shorter = tuple(prefix >> bits for prefix in step.prefixes)
+        known = before or _in_words((0,) * len(step.prefixes))
+        return _in_words(shorter) == known and step.number <= STEPS
+
+
+def _step_key(model: str, number: int) -> bytes:
+    return key("query", model, number)
+
+
+def _in_words(prefixes: tuple[int, ...]) -> str:
+    return " ".join(map(str, prefixes))
+
+
+def _against(step: QueryStep, words: str) -> Refusal:
+    reason = f"step {step.number} {words}"
+    return Refusal(reason, "exact-evaluation", f"step {step.number}", "one query about a model, in order")
+
+
+class RequestCheck:
+    """The checks of a site's policy on every request.
+
+    Args:
+        plan: the plan that the site approved.
+        schema: of its features.
+        policy: the site's.
+        name: the site's, for messages.
+        records: how many it has, over all splits.
+    """
+
+    def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str, records: int) -> None:
+        self._planned = schedule_of(plan, len(schema.numeric)).purposes
+        self._disclosed = {purpose: purpose.statistic.discloses(plan) for purpose in self._planned}
+        self._policy = policy
+        self._name = name
+        self._too_fine = next((term for term in bins_terms(plan, policy, records) if not term.kept), None)
+
+    def refusal(self, request: AggregationRequest) -> Refusal | None:
+        """Return what the plan or the policy has against one sum; None where that is nothing."""
+        purpose, policy = request.purpose, self._policy
+        if purpose not in self._planned:
+            planned = ", ".join(planned.value for planned in self._planned)
+            words = f"the plan that {self._name} approved has no sums for {purpose.value}"
+            return Refusal(words, "purposes", purpose.value, planned)
+        words = f"the policy of {self._name} does not allow sums for {purpose.value}"
+        word = purpose.statistic.policy_word
+        if word not in policy.purposes:
+            return Refusal(words, "purposes", word, ", ".join(policy.purposes))
+        kinds = self._disclosed[purpose]
+        if not set(kinds) <= set(policy.reveals):
+            known = ", ".join(kinds)
+            return Refusal(f"{words}, which reveal {known}", "reveals", known, ", ".join(policy.reveals))
+        fine = self._too_fine
+        if fine is not None and purpose.statistic.is_evaluation:
+            words = f"the policy of {self._name} allows no evaluation that tells losses apart so finely"
+            return Refusal(f"{words}: {fine.fault}", fine.key, fine.asked, fine.allowed)
+        if policy.max_rounds is not None and request.round > policy.max_rounds:
+            words = f"the policy of {self._name} allows {policy.max_rounds} rounds, this is round {request.round}"
+            return Refusal(words, "max_rounds", f"round {request.round}", f"at most {policy.max_rounds}")
+        return None
 
 
 class SiteRules:

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.audit.compare import compare
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.audit.reader import MessageTally, RecordReader
-from fedfair.audit.summary import comparison, explanations, rows
+from fedfair.audit.summary import compare, comparison, explanations, rows
 from fedfair.errors import AuditError
 from fedfair.statistics.table import Purpose
 from tests.audit.record_makers import OTHER_PLAN, PLAN, ROUNDS, Said, kept, ownership, read

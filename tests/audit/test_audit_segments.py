@@ -15,8 +15,7 @@ from fedfair.audit.head import Head, head_path
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Keeper, Occasion
 from fedfair.audit.reader import RecordReader
-from fedfair.audit.resuming import WHOLE_BYTES
-from fedfair.audit.segments import Rotation, earlier_files, earlier_path, read_record
+from fedfair.audit.segments import WHOLE_BYTES, Rotation, earlier_files, earlier_path, read_record
 from fedfair.errors import AuditError
 from fedfair.statistics.table import Purpose
 from tests.audit.record_makers import BEGINNING, OTHER_KEY, PLAN, Said, kept, ownership, ticking

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from collaborator.egress import EgressRecord
-from fedfair.audit.compare import RecordComparison, compare
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.audit.reader import MessageTally
+from fedfair.audit.summary import RecordComparison, compare
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import AuditError, FedfairError
 from fedfair.wire.frames import Refused

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfair.audit.compare import compare
 from fedfair.audit.reader import MessageTally
+from fedfair.audit.summary import compare
 from fedfair.cli.loopback import Workspace, prepare
 from tests.interop.federation_kit import NAMES, metrics, model_files_agree, read_record, states_agree
 from tests.interop.processes import Started, ended, until_line

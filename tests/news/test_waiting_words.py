@@ -10,7 +10,7 @@ import pytest
 from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.spec import SumSpec
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.news.waiting import waiting_words
+from fedfair.news.run import waiting_words
 from fedfair.rounds.events import AfterWaiting, DeadlineKind, DeadlineToken, Waiting
 from fedfair.statistics.table import Purpose
 

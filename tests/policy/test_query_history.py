@@ -6,7 +6,7 @@ import pytest
 
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.policy.aggregation_request import AggregationRequest
-from fedfair.policy.query_history import QueryHistory
+from fedfair.policy.decision import QueryHistory
 from fedfair.policy.refusal import Refusal
 from fedfair.statistics.table import Purpose
 

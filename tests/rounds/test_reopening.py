@@ -14,7 +14,7 @@ import pytest
 
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.ids import ParticipantId
-from fedfair.news.waiting import waiting_words
+from fedfair.news.run import waiting_words
 from fedfair.plan.schema import Plan
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation
