@@ -35,14 +35,7 @@ from collaborator.site_history import ANSWERED
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import ApprovalError, DataError, StateError
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.derived import (
-    PrivacyLevel,
-    earlier_plans,
-    keeps_site_thresholds,
-    privacy_level,
-    returns_tail,
-    rounds_before,
-)
+from fedfair.plan import derived
 from fedfair.plan.description import TRAP_WEIGHTS
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.initial import InitialSection
@@ -244,7 +237,7 @@ def saw_the_end(state_folder: Path, participant: ParticipantId, plan: Plan, befo
             f"if you agree to go on from the state that the plan names, move {state_folder / stem}.run and its "
             "like away, and name it in policy.initial_weights",
         )
-    own = state_digest(going_on(ended, keeps_tail=returns_tail(plan)), stated.continues.plans)
+    own = state_digest(going_on(ended, keeps_tail=derived.returns_tail(plan)), stated.continues.plans)
     if own != stated.continues.state:
         raise ApprovalError(
             f"the plan goes on from the state {stated.continues.state} after round {stated.continues.rounds}; in "
@@ -359,7 +352,7 @@ def _check_remembered(
     if counted is None:
         return
     number = round_of(counted, plan.federation.collaborators, participant)
-    length = 0 if keeps_site_thresholds(plan) else dimension
+    length = 0 if derived.keeps_site_thresholds(plan) else dimension
     if number != NEVER and earlier_variate(state_folder, participant, plan, length, begun, number) is None:
         raise StateError(
             f"{participant} has lost what it kept of round {number}, which the run that goes on counts",
@@ -376,7 +369,11 @@ def _check_lost_rounds(state_folder: Path, participant: ParticipantId, plan: Pla
     has been in.
     """
     stated = plan.training.initial
-    if privacy_level(plan) is not PrivacyLevel.COLLABORATORS or stated is None or stated.continues is None:
+    if (
+        derived.privacy_level(plan) is not derived.PrivacyLevel.COLLABORATORS
+        or stated is None
+        or stated.continues is None
+    ):
         return
     counted = 0
     for digest in stated.continues.plans:
@@ -419,9 +416,9 @@ def earlier_variate(
     Raises:
         StateError: this user may not read the file, or the disk cannot.
     """
-    if number > rounds_before(plan):
+    if number > derived.rounds_before(plan):
         return None
-    for digest in reversed(earlier_plans(plan)):
+    for digest in reversed(derived.earlier_plans(plan)):
         plan_digest = parse_digest(digest)
         copy = earlier_copy(state_folder, participant, plan_digest, like)
         if copy is None:

@@ -26,18 +26,11 @@ import numpy as np
 from collaborator.run_follower import RunFollower
 from collaborator.worker import Rule, Worker, WorkerSums
 from collaborator.write_ahead import WriteAheadLog
+from fedfair import errors
 from fedfair.aggregation.masked_encoding import HeaderParts
 from fedfair.aggregation.masked_totals import MaskedTotals
 from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum
-from fedfair.errors import (
-    LocalProtocolError,
-    PrivacyError,
-    RemoteProtocolError,
-    StateError,
-    SurveyError,
-    TrainingError,
-)
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
 from fedfair.process.kept_memory import nothing_kept
@@ -132,7 +125,7 @@ class MaskedUpdates:
             return effects
         phase, encoded = self._participant.phase, np.empty(change.model.size, np.uint32)
         if not isinstance(phase, Contributing):
-            raise LocalProtocolError("no update is due; wait for Contribute")
+            raise errors.LocalProtocolError("no update is due; wait for Contribute")
         effects = self._participant.contribute(training_update(change), draws, encoded)
         added = decode_body(encoded, phase.code, np.dtype(np.float64))
         added /= change.weight
@@ -217,7 +210,7 @@ class MaskedWorker(Worker):
             FedfairError: this site cannot go on; the reason is not for the aggregator.
         """
         if isinstance(said, ReceivedTotals):
-            raise RemoteProtocolError("an opened sum arrived in the clear, but the plan's sums are masked")
+            raise errors.RemoteProtocolError("an opened sum arrived in the clear, but the plan's sums are masked")
         if isinstance(said, ReceivedState):
             await self._after_work(self._follower.replica.offer, said.packed)
             return ()
@@ -227,7 +220,7 @@ class MaskedWorker(Worker):
             self._question = said
             return ()
         if self._question is None:
-            raise RemoteProtocolError("a message of secure aggregation came before the request for its sum")
+            raise errors.RemoteProtocolError("a message of secure aggregation came before the request for its sum")
         return await self._after_work(partial(self._hear, self._question), said.message)
 
     def close(self) -> None:
@@ -292,7 +285,7 @@ class MaskedWorker(Worker):
         members = tuple(str(self._names(index)) for index in opened.survivors)
         try:
             self._follower.apply(self._totals.of(opened), members)
-        except RemoteProtocolError as fault:
+        except errors.RemoteProtocolError as fault:
             self.sums.fault = f"the opened sum is refused, and asked for again: {fault.message}"
 
     def _begun(self, question: ReceivedRequest) -> tuple[RoundSubject, bytes]:
@@ -359,9 +352,9 @@ class MaskedWorker(Worker):
             request = self._follower.due(question.start)
             said = self._rule(self._follower.asked(question, request, *self._cohort()))
             effects = self._updates.effects(request, said) if isinstance(said, int) else []
-        except (TrainingError, SecaggError) as fault:
+        except (errors.TrainingError, SecaggError) as fault:
             said = _refusal(fault, fault.message)
-        except (PrivacyError, StateError, SurveyError) as fault:
+        except (errors.PrivacyError, errors.StateError, errors.SurveyError) as fault:
             said = self.sums.leaves(fault)
         if isinstance(said, int):
             yield from self._carry_out(effects, question)
@@ -382,8 +375,8 @@ class MaskedWorker(Worker):
         return Abstain(start.sum_number, reason_for(refusal.term), refusal.leaving, refusal.accused)
 
 
-def _refusal(fault: TrainingError | SecaggError, reason: str) -> Refusal:
-    if isinstance(fault, TrainingError):
+def _refusal(fault: errors.TrainingError | SecaggError, reason: str) -> Refusal:
+    if isinstance(fault, errors.TrainingError):
         return Refusal(reason, "values")
     term = f"secure aggregation: {fault.check.value}"
     return Refusal(reason, term, fault.asked, fault.allowed, accused=fault.accused)

@@ -29,17 +29,9 @@ from fedfair.identity.files import permission_warning
 from fedfair.identity.roster import bind_certificate, parse_roster
 from fedfair.identity.store import SiteIdentity, check_pinned, load_site_identity
 from fedfair.ids import FederationName, ParticipantId
+from fedfair.plan import derived
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
-from fedfair.plan.derived import (
-    clip_ceiling,
-    greatest_weight,
-    has_fixed_clip,
-    is_masked,
-    is_noised,
-    is_unevaluated,
-    quorum,
-)
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan, workspace_of
@@ -114,7 +106,7 @@ class PreparedSite:
         every later promise about the same records.
         """
         config = self.config
-        wanted = is_noised(self.plan) or config.policy.max_epsilon is not None
+        wanted = derived.is_noised(self.plan) or config.policy.max_epsilon is not None
         begun = self.ledger_file.exists() or self.ledger_witness.path.exists()
         return wanted or config.budget is not None or config.ledger is not None or begun
 
@@ -207,7 +199,7 @@ def keep_policy(site: PreparedSite, records: int | None = None) -> None:
         PolicyError: the policy forbids the plan.
         FedfairError: the plan begins elsewhere than this site's own copy of the earlier run says.
     """
-    evaluated = not is_unevaluated(site.plan)
+    evaluated = not derived.is_unevaluated(site.plan)
     asked = AskedTerms(site.plan, site.code.digest, evaluated, own_run=_own_run(site), records=records)
     check_policy(asked, site.config.policy, site.participant)
 
@@ -245,7 +237,7 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     config = load_site_config(config_file)
     participant = site_name(plan, config, config_file, name)
     check_protection(plan)
-    if is_masked(plan):
+    if derived.is_masked(plan):
         check_suite(suite_of(plan))
     workspace = workspace_of(plan_file)
     code = plan_code(plan.task.references, workspace, frozen=bool(config.policy.module_code))
@@ -358,7 +350,7 @@ def make_ready(site: PreparedSite, processes: SiteProcesses | None = None) -> Re
     binding = plan_binding(site.plan, site.code.folder)
     own_run = _own_run(site)
     keep_history(site, binding)
-    if is_masked(site.plan):
+    if derived.is_masked(site.plan):
         keep_freed_memory(binding.vector.nbytes)
     approval = read_approval(site, site.identity().signing_key.public_key(), binding.digest)
     records = read_records(site)
@@ -382,7 +374,7 @@ def assemble(
     """
     task, group = computing_client(site, binding, records, account, processes)
     _check_weight(site, task)
-    masked, layout = is_masked(site.plan), task.layout
+    masked, layout = derived.is_masked(site.plan), task.layout
     specs = sum_specs(site.plan, layout, binding.schema)
     totals = 0 if masked else max(spec.upload_bytes for spec in specs.values()) + 2 * MAX_WORDS_BYTES
     opened = opened_lengths(site.plan, layout, binding.schema)
@@ -415,19 +407,19 @@ def computing_client(
     plan, device = site.plan, choose_device(site.config.device or site.plan.training.device)
     device = device if processes is None else processes.device(device)
     model = flat_model(plan, binding.schema, device, site.code.folder)
-    protection = site_protection(account.record) if is_noised(plan) and account is not None else None
+    protection = site_protection(account.record) if derived.is_noised(plan) and account is not None else None
     group: DeviceGroup | None = None
     if processes is not None:
         check_divisible(model.module)
         group = join_processes(processes, device)
-        protection = group.protection(protection) if is_noised(plan) else None
+        protection = group.protection(protection) if derived.is_noised(plan) else None
     task = TrainingClient(
         plan,
         site.participant,
         records.splits,
         model,
         protection=protection,
-        masked=is_masked(plan),
+        masked=derived.is_masked(plan),
         parts=ALONE if group is None else group,
     )
     return task, group
@@ -435,8 +427,8 @@ def computing_client(
 
 def _check_weight(site: PreparedSite, task: TrainingClient) -> None:
     """Refuse, before anything is sent, records whose weight the plan's masked sums cannot hold."""
-    most = greatest_weight(site.plan)
-    if is_masked(site.plan) and task.training_weight > most:
+    most = derived.greatest_weight(site.plan)
+    if derived.is_masked(site.plan) and task.training_weight > most:
         raise PlanError(
             f"{site.participant} has {task.training_weight} training records; the plan allows at most {most}",
             "raise secure_aggregation.most_records in the plan, and have everybody approve it again",
@@ -459,12 +451,12 @@ def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
 
     `check_policy` has made sure that the plan is no weaker than the policy.
     """
-    fewest = quorum(plan)
+    fewest = derived.quorum(plan)
     rounds = frozenset(purpose.value for purpose in Purpose if purpose.statistic.is_round)
     return SecaggPolicy(
         least_members=max(least_collaborators(plan, policy), fewest, 2),
-        greatest_clip=clip_ceiling(plan)[1],
-        fixed_clip=has_fixed_clip(plan),
+        greatest_clip=derived.clip_ceiling(plan)[1],
+        fixed_clip=derived.has_fixed_clip(plan),
         greatest_attempts=policy.max_attempts,
         repeatable=frozenset(policy.repeatable),
         any_cohort=rounds if policy.training_cohort == "any" else frozenset(),

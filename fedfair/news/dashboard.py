@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import time
 
+from rich import progress as bars
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 from fedfair.news.event import LogLevel, News, StatusUpdate
@@ -35,13 +28,13 @@ class TerminalDashboard:
 
     def __init__(self, console: Console, rounds_total: int, rounds_done: int, level: LogLevel) -> None:
         self._level = level
-        self._bar = Progress(
-            TextColumn("round"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+        self._bar = bars.Progress(
+            bars.TextColumn("round"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TimeElapsedColumn(),
+            bars.TextColumn("left"),
+            bars.TimeRemainingColumn(),
             console=console,
         )
         self._rounds = self._bar.add_task("rounds", total=rounds_total, completed=rounds_done)
