@@ -75,19 +75,6 @@ class Egress(Protocol):
         """Record one message, or raise so that it is not sent; its SHA-256 is given where it is known."""
 
 
-class Status(Protocol):
-    """The end of a call, as in `grpc.aio.Call`."""
-
-    def done(self) -> bool:
-        """Return whether it has ended."""
-
-    async def code(self) -> grpc.StatusCode:
-        """Return how it ended."""
-
-    async def details(self) -> str:
-        """Return in words how it ended."""
-
-
 class Link:
     """One open stream; at most one task writes and one reads.
 
@@ -239,7 +226,7 @@ async def unless_cancelled(
     await task
 
 
-async def carried_out(operation: Awaitable[Outcome], call: Status, address: Address) -> Outcome:
+async def carried_out(operation: Awaitable[Outcome], call: grpc.aio.Call, address: Address) -> Outcome:
     """Await one operation of gRPC on a call to `address`; return what it returns.
 
     What it can raise, by grpcio 1.80 (`grpc/aio/_call.py`, `_cygrpc/aio/call.pyx.pxi`): `AioRpcError` with the
@@ -268,7 +255,7 @@ async def carried_out(operation: Awaitable[Outcome], call: Status, address: Addr
         raise UnreachableError(f"the connection to {address} broke: it was ended on this side") from error
 
 
-async def _ended(call: Status, address: Address, words: str) -> FedfairError:
+async def _ended(call: grpc.aio.Call, address: Address, words: str) -> FedfairError:
     """Return how a call ended, as its status says; in gRPC's own words where it has no status yet."""
     if not call.done():
         return UnreachableError(f"the connection to {address} broke: {words}")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,21 +28,6 @@ from fedfair.store.disk import writing
 from fedfair.store.rotated_log import MAX_LOG_BYTES, MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
 from fedfair.watching.run_status import IDLE, SumStep
 from fedfair.wire.frames import SumStart
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTally:
-    """The counters when a request had arrived.
-
-    Attributes:
-        start: the request.
-        seconds: on the monotonic clock.
-        sent: bytes of frames sent on the link until then.
-    """
-
-    start: SumStart
-    seconds: float
-    sent: int
 
 
 class SiteLogs:
@@ -82,7 +66,7 @@ class SiteLogs:
         self._refusals = RotatedLog(folder / f"{name}_refusals.jsonl", max_bytes=max_log_bytes)
         self._lines.begin()
         self._notes.begin()
-        self._open: RequestTally | None = None
+        self._open: tuple[SumStart, float, int] | None = None  # the request, when it came, what was sent before
         self._received = 0
         self.run_id = ""
 
@@ -93,7 +77,7 @@ class SiteLogs:
 
     def asked(self, start: SumStart, link: Link) -> None:
         """Note that a request has arrived."""
-        self._open = RequestTally(start, time.monotonic(), link.bytes_sent)
+        self._open = start, time.monotonic(), link.bytes_sent
         until = datetime.now(UTC) + timedelta(seconds=start.deadline_seconds)
         step = SumStep(start.purpose.value, start.round, start.attempt, "answer", until)
         self._publish(StepReached(step))
@@ -102,20 +86,13 @@ class SiteLogs:
         """Append the line of the request that was answered last."""
         if self._open is None:
             return
-        tally, self._open = self._open, None
-        seconds = round(time.monotonic() - tally.seconds, 6)
-        sent, received = link.bytes_sent - tally.sent, link.bytes_received - self._received
-        line = {
-            "round": tally.start.round,
-            "purpose": tally.start.purpose.value,
-            "attempt": tally.start.attempt,
-            "outcome": outcome,
-            "seconds": seconds,
-            "bytes_sent": sent,
-            "bytes_received": received,
-        }
+        (start, begun, before), self._open = self._open, None
+        seconds = round(time.monotonic() - begun, 6)
+        sent, received = link.bytes_sent - before, link.bytes_received - self._received
+        cost = {"seconds": seconds, "bytes_sent": sent, "bytes_received": received}
+        line = {**_place_of(start), "outcome": outcome, **cost}
         if outcome == "accepted":
-            self._publish(AnswerCost(tally.start.purpose, tally.start.round, seconds, sent, received))
+            self._publish(AnswerCost(start.purpose, start.round, seconds, sent, received))
         self._publish(StepReached(IDLE))
         self._received = link.bytes_received
         _append(self._lines, self._stamped(line))
@@ -127,9 +104,7 @@ class SiteLogs:
             why: the reason.
             start: the sum that this site leaves; None where it refuses the plan or the run.
         """
-        line: dict[str, object] = {}
-        if start is not None:
-            line |= {"round": start.round, "purpose": start.purpose.value, "attempt": start.attempt}
+        line = {} if start is None else _place_of(start)
         line |= {"term": why.term, "asked": why.asked, "allowed": why.allowed, "reason": why.reason}
         _append(self._refusals, self._stamped(line))
 
@@ -145,6 +120,11 @@ class SiteLogs:
         self._lines.close()
         self._notes.close()
         self._refusals.close()
+
+
+def _place_of(start: SumStart) -> dict[str, object]:
+    """Return which sum a line is about."""
+    return {"round": start.round, "purpose": start.purpose.value, "attempt": start.attempt}
 
 
 def _append(log: RotatedLog, line: str) -> None:

@@ -12,8 +12,7 @@ one transaction, with one wait for the disk. A request that is refused leaves no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from threading import Lock
 
@@ -116,10 +115,8 @@ class SiteHistory:
         with self._table() as table:
             return EarlierSums(table, *self._about).term()
 
-    @contextmanager
-    def _table(self) -> Iterator[TableFile]:
-        with closing(TableFile(self._path, HISTORY, PATIENCE_SECONDS)) as table:
-            yield table
+    def _table(self) -> closing[TableFile]:
+        return closing(TableFile(self._path, HISTORY, PATIENCE_SECONDS))
 
 
 ANSWERED = Content(

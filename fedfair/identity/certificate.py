@@ -73,10 +73,10 @@ def parse_participant(federation: str, name: str) -> CertifiedParticipant:
 
 
 def parse_uri(uri: str) -> CertifiedParticipant:
-    """Return the participant that `uri` names.
+    """Return the participant that a URI of a certificate names.
 
     Raises:
-        IdentityError: `uri` is not fedfair://<federation>/<name>.
+        IdentityError: it is outside the scheme, or names nobody.
     """
     federation, slash, name = uri.removeprefix(SCHEME).partition("/")
     if not uri.startswith(SCHEME) or not slash:
@@ -108,20 +108,6 @@ def decode_certificate(content: bytes, what: str) -> x509.Certificate:
     return certificate
 
 
-def single_uri(uris: list[str]) -> CertifiedParticipant:
-    """Return the participant that a certificate with these URIs names.
-
-    Raises:
-        IdentityError: there is no URI, or more than one, so it names no participant, or two.
-    """
-    if len(uris) != 1:
-        raise IdentityError(
-            f"the certificate has {len(uris)} URIs in its subject alternative name, expected one",
-            "use a certificate made by `fedfair certs sign`",
-        )
-    return parse_uri(uris[0])
-
-
 def participant_of(certificate: x509.Certificate) -> CertifiedParticipant:
     """Return whom `certificate` names.
 
@@ -133,7 +119,12 @@ def participant_of(certificate: x509.Certificate) -> CertifiedParticipant:
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     except x509.ExtensionNotFound as error:
         raise IdentityError("the certificate has no subject alternative name, so it names nobody") from error
-    participant = single_uri(uris)
+    if len(uris) != 1:
+        raise IdentityError(
+            f"the certificate has {len(uris)} URIs in its subject alternative name, expected one",
+            "use a certificate made by `fedfair certs sign`",
+        )
+    participant = parse_uri(uris[0])
     role = role_of(certificate)
     if role is not participant.role:
         raise IdentityError(

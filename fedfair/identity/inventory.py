@@ -6,7 +6,6 @@ most useful exactly then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -69,7 +68,8 @@ def take_inventory(cert_folder: Path, now: datetime) -> list[InventoryItem]:
     items = [_authority(authority, trust, now)] if authority.exists() else []
     items += [_site(cert_folder / name, name, trust, now) for name in names]
     here = {item.serial for item in items}
-    return items + [item for item in _elsewhere(cert_folder, trust, now) if item.serial not in here]
+    listed = [_elsewhere(issued, trust, now) for issued in load_register(cert_folder)]
+    return items + [item for item in listed if item.serial not in here]
 
 
 def _authority(path: Path, trust: store.Trust | IdentityError, now: datetime) -> InventoryItem:
@@ -118,25 +118,15 @@ def _status(certificate: x509.Certificate, trust: store.Trust | IdentityError, n
     return GOOD
 
 
-def _elsewhere(cert_folder: Path, trust: store.Trust | IdentityError, now: datetime) -> Iterator[InventoryItem]:
-    for issued in load_register(cert_folder):
-        yield InventoryItem(
-            issued.name,
-            f"{store.AUTHORITY_FOLDER} register",
-            issued.not_after,
-            issued.fingerprint,
-            issued.signing_key,
-            f"{issued.serial:x}",
-            _register_status(issued, trust, now),
-            (),
-        )
+def _elsewhere(issued: Issued, trust: store.Trust | IdentityError, now: datetime) -> InventoryItem:
+    place, status = f"{store.AUTHORITY_FOLDER} register", _register_status(issued, trust, now)
+    about = (issued.not_after, issued.fingerprint, issued.signing_key, f"{issued.serial:x}")
+    return InventoryItem(issued.name, place, *about, status, ())
 
 
 def _register_status(issued: Issued, trust: store.Trust | IdentityError, now: datetime) -> str:
-    if (
-        isinstance(trust, store.Trust)
-        and trust.crl.get_revoked_certificate_by_serial_number(issued.serial) is not None
-    ):
+    known = None if isinstance(trust, IdentityError) else trust.crl
+    if known is not None and known.get_revoked_certificate_by_serial_number(issued.serial) is not None:
         return "revoked"
     return "expired" if issued.not_after < now else GOOD
 

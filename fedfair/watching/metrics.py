@@ -114,26 +114,25 @@ class _Snapshot(Collector):
         """Yield every metric; one that has no value has no line."""
         status = self._status
         for name, kind in COUNTERS.items():
-            yield _family(name, kind, status.totals.get(name, {}))
-        yield _family("rounds", DERIVED["rounds"], {(): float(status.rounds_done)})
+            yield _family(name, kind, status.totals.get(name, {}), CounterMetricFamily)
+        yield _family("rounds", DERIVED["rounds"], {(): float(status.rounds_done)}, CounterMetricFamily)
         awaited: Series = {
             (site, phase): seconds
             for site, phases in status.awaited_seconds.items()
             for phase, seconds in phases.items()
         }
-        yield _family("site_awaited_seconds", DERIVED["site_awaited_seconds"], awaited)
+        yield _family("site_awaited_seconds", DERIVED["site_awaited_seconds"], awaited, CounterMetricFamily)
         for name, values in _gauges(status).items():
-            gauge = GaugeMetricFamily(PREFIX + name, GAUGES[name].help, labels=GAUGES[name].labels)
-            for labels, value in values.items():
-                gauge.add_metric(labels, value)
-            yield gauge
+            yield _family(name, GAUGES[name], values, GaugeMetricFamily)
 
 
-def _family(name: str, kind: MetricKind, values: Mapping[tuple[str, ...], float]) -> Metric:
-    counter = CounterMetricFamily(PREFIX + name, kind.help, labels=kind.labels)
+def _family(
+    name: str, kind: MetricKind, values: Series, made: type[CounterMetricFamily | GaugeMetricFamily]
+) -> Metric:
+    family = made(PREFIX + name, kind.help, labels=kind.labels)
     for labels, value in values.items():
-        counter.add_metric(labels, value)
-    return counter
+        family.add_metric(labels, value)
+    return family
 
 
 def _gauges(status: RunStatus) -> Mapping[str, Series]:

@@ -12,12 +12,12 @@ from fedfair.identity import register
 from fedfair.identity.authority_store import (
     found_authority,
     issue,
-    issue_all,
     load_authority,
     load_register,
     revoke,
 )
 from fedfair.identity.certificate import fingerprint, parse_participant
+from fedfair.identity.development import issue_all
 from fedfair.identity.files import certificate_pem, private_pem
 from fedfair.identity.request import parse_request
 from fedfair.identity.store import create_site, install_certificate, load_site_identity, load_trust, renew_site

@@ -277,8 +277,10 @@ def needed(function: FunctionType) -> Iterator[tuple[str, object]]:
             module = importlib.import_module(node.module)
             known |= {alias.asname or alias.name: getattr(module, alias.name) for alias in node.names}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            part = known.get(node.id)
+        whole = node.value if isinstance(node, ast.Attribute) else node
+        module = known.get(whole.id) if isinstance(whole, ast.Name) else None
+        if isinstance(node, ast.Name) or isinstance(module, ModuleType):
+            part = module if isinstance(node, ast.Name) else getattr(module, node.attr, None)
             ours = getattr(part, "__module__", "").startswith(("collaborator", "fedfair"))
             if ours and isinstance(part, FunctionType | type):
                 yield part.__name__, part
