@@ -118,7 +118,7 @@ def _rates(done: Done) -> str:
     """Return which learning rates were tried for which methods, those with equal ones together."""
     groups: dict[tuple[float, ...], list[str]] = {}
     for name in done.study.methods:
-        groups.setdefault(done.size.learning_rates[name], []).append(METHODS[name].label)
+        groups.setdefault(done.size.rates[METHODS[name].rates], []).append(METHODS[name].label)
     return "; ".join(
         f"{', '.join(labels)} {', '.join(f'{rate:g}' for rate in rates)}" for rates, labels in groups.items()
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from fedfair.studies.reproduction.comparison import (
     LEVEL,
@@ -100,24 +102,23 @@ def _decision(claim: str, grounds: Grounds) -> Decision:
     check = grounds.checks.get(claim)
     if check is not None:
         return Decision(claim, Verdict.HOLDS if check.holds else Verdict.FAILS, check.sentence)
-    made = _COMPARISONS.get(claim)
-    if made is None:
+    compared = _COMPARED.get(claim)
+    if compared is None:
         return Decision(claim, Verdict.UNDECIDED, "no model was there to check it on")
-    found = tuple(made(grounds))
-    if open_cells := _unfinished(claim, grounds):
+    found = tuple(compared.made(grounds))
+    if open_cells := _unfinished(compared, grounds):
         return Decision(claim, Verdict.UNDECIDED, f"unfinished runs are behind {open_cells} of its marks", found)
     if claim == "C4" and found and (better := _better_than_guessing(grounds)) is not None:
         return Decision(claim, Verdict.UNDECIDED, better, found)
     came_out = verdict(found)
-    return Decision(claim, came_out, _reason(came_out, found, claim), found)
+    reason = _reason(came_out, found) if found else f"{compared.missing} not run at this size"
+    return Decision(claim, came_out, reason, found)
 
 
-def _reason(came_out: Verdict, found: Sequence[RiskComparison], claim: str) -> str:
-    if not found:
-        return f"{_NOT_RUN[claim]} not run at this size"
+def _reason(came_out: Verdict, found: Sequence[RiskComparison]) -> str:
     if came_out is Verdict.FAILS:
-        against = sorted((one for one in found if one.fails is not None), key=lambda one: one.fails or 0.0)
-        return f"{against[0].sentence} (p = {against[0].fails:.2g} before Holm's correction)"
+        against = min((one for one in found if one.fails is not None), key=lambda one: one.fails or 0.0)
+        return f"{against.sentence} (p = {against.fails:.2g} before Holm's correction)"
     if came_out is Verdict.HOLDS:
         nearest = max(found, key=lambda one: one.holds or 0.0)
         count = "the comparison" if len(found) == 1 else f"all {len(found)} comparisons; the nearest"
@@ -125,52 +126,23 @@ def _reason(came_out: Verdict, found: Sequence[RiskComparison], claim: str) -> s
     unknown = [one for one in found if one.holds is None]
     if unknown:
         return f"one repetition has no error: {unknown[0].sentence}"
-    open_ones = sorted((one for one in found if (one.holds or 0.0) > LEVEL), key=lambda one: -(one.holds or 0.0))
+    open_ones = [one for one in found if (one.holds or 0.0) > LEVEL]
+    most = max(open_ones, key=lambda one: one.holds or 0.0)
     return (
         f"the repetitions leave {len(open_ones)} of {len(found)} comparisons open, this one most: "
-        f"{open_ones[0].sentence} (p = {open_ones[0].holds:.2g})"
+        f"{most.sentence} (p = {most.holds:.2g})"
     )
 
 
-def _unfinished(claim: str, grounds: Grounds) -> int:
+def _unfinished(compared: _Compared, grounds: Grounds) -> int:
     """Return how many marks that the claim is about have no result: others alone could flatter it."""
-    if claim not in _MARKS:
-        return 0
-    figure, others = _MARKS[claim]
-    return sum(
-        cell.figure is figure and cell.method in {grounds.ours, *others} for cell in grounds.evidence.missing
-    )
+    methods = {grounds.ours, *compared.others}
+    return sum(cell.figure is compared.figure and cell.method in methods for cell in grounds.evidence.missing)
 
 
 _FEDERATED = ("fedavg", "afl", "fedminmax")
 _CENTRAL = ("dro", "bpf")
-
-_MARKS: Mapping[str, tuple[Figure, tuple[str, ...]]] = {
-    "C3": (Figure.BASELINES, (*_FEDERATED, "erm", *_CENTRAL)),
-    "C4": (Figure.BASELINES, ()),
-    "C5": (Figure.TRADEOFFS, ()),
-    "C6": (Figure.BASELINES, _FEDERATED),
-    "C7": (Figure.BASELINES, _FEDERATED),
-    "C8": (Figure.LOCAL_STEPS, ()),
-    "C9": (Figure.BASELINES, _CENTRAL),
-    "C10": (Figure.KNOWN_GROUPS, ("fedminmax",)),
-    "C11": (Figure.LOCAL_THRESHOLDS, ("localbpf",)),
-    "C13": (Figure.KNOWN_GROUPS, ()),
-}
-"""The marks that a claim is decided by: of a figure, our method's and those of others."""
-
-_NOT_RUN: Mapping[str, str] = {
-    "C3": "another method at a size of at least 70 % was",
-    "C4": "FedSRCVaR's baselines were",
-    "C5": "two tradeoffs were",
-    "C6": "another federated method was",
-    "C7": "another federated method was",
-    "C8": "several local steps were",
-    "C9": "DRO and BPF were",
-    "C10": "FedMinMax was",
-    "C11": "local thresholds were",
-    "C13": "models of two group sizes were",
-}
+_ALL_OTHERS = (*_FEDERATED, "erm", *_CENTRAL)
 
 
 # ------------------------------------------------------------------------------------------------ one claim each
@@ -180,7 +152,7 @@ def _meet(grounds: Grounds) -> Iterator[RiskComparison]:
     sizes = _sizes(grounds)
     if not sizes or sizes[-1] < 0.7:
         return
-    for ours, theirs in _pairs(grounds, _MARKS["C3"][1], sizes[-1:]):
+    for ours, theirs in _pairs(grounds, _ALL_OTHERS, sizes[-1:]):
         yield _alike(ours, theirs, "train")
 
 
@@ -220,12 +192,9 @@ def _fan(grounds: Grounds) -> Iterator[RiskComparison]:
             yield not_above(means, last.values("train", "mean"), first.values("train", "mean"), margin)
 
 
-def _not_above_others(split: str) -> Callable[[Grounds], Iterator[RiskComparison]]:
-    def compared(grounds: Grounds) -> Iterator[RiskComparison]:
-        for ours, theirs in _pairs(grounds, _FEDERATED, _sizes(grounds)):
-            yield _not_above(ours, theirs, split)
-
-    return compared
+def _not_above_others(grounds: Grounds, split: str) -> Iterator[RiskComparison]:
+    for ours, theirs in _pairs(grounds, _FEDERATED, _sizes(grounds)):
+        yield _not_above(ours, theirs, split)
 
 
 def _local_steps(grounds: Grounds) -> Iterator[RiskComparison]:
@@ -284,17 +253,37 @@ def _like_everybody(grounds: Grounds) -> Iterator[RiskComparison]:
     yield not_above(sentence, grounds.distances[large], grounds.distances[small], SHARE_TOLERANCE)
 
 
-_COMPARISONS: Mapping[str, Callable[[Grounds], Iterator[RiskComparison]]] = {
-    "C3": _meet,
-    "C4": _no_worse_than_guessing,
-    "C5": _fan,
-    "C6": _not_above_others("train"),
-    "C7": _not_above_others("test"),
-    "C8": _local_steps,
-    "C9": _central,
-    "C10": _wrong_groups,
-    "C11": _local_thresholds,
-    "C13": _like_everybody,
+class _Compared(NamedTuple):
+    """How a claim is decided by comparisons.
+
+    Attributes:
+        made: makes them.
+        figure: whose marks they are about.
+        others: the methods that ours is compared with there.
+        missing: what was not run where there is none.
+    """
+
+    made: Callable[[Grounds], Iterator[RiskComparison]]
+    figure: Figure
+    others: tuple[str, ...]
+    missing: str
+
+
+_COMPARED: Mapping[str, _Compared] = {
+    "C3": _Compared(_meet, Figure.BASELINES, _ALL_OTHERS, "another method at a size of at least 70 % was"),
+    "C4": _Compared(_no_worse_than_guessing, Figure.BASELINES, (), "FedSRCVaR's baselines were"),
+    "C5": _Compared(_fan, Figure.TRADEOFFS, (), "two tradeoffs were"),
+    "C6": _Compared(
+        partial(_not_above_others, split="train"), Figure.BASELINES, _FEDERATED, "another federated method was"
+    ),
+    "C7": _Compared(
+        partial(_not_above_others, split="test"), Figure.BASELINES, _FEDERATED, "another federated method was"
+    ),
+    "C8": _Compared(_local_steps, Figure.LOCAL_STEPS, (), "several local steps were"),
+    "C9": _Compared(_central, Figure.BASELINES, _CENTRAL, "DRO and BPF were"),
+    "C10": _Compared(_wrong_groups, Figure.KNOWN_GROUPS, ("fedminmax",), "FedMinMax was"),
+    "C11": _Compared(_local_thresholds, Figure.LOCAL_THRESHOLDS, ("localbpf",), "local thresholds were"),
+    "C13": _Compared(_like_everybody, Figure.KNOWN_GROUPS, (), "models of two group sizes were"),
 }
 
 

@@ -1,18 +1,27 @@
-"""Draws the conclusions from a study: who is in the worst groups, and the verdict about every claim."""
+"""Draws the conclusions from a study: who is in the worst groups, and the verdict about every claim.
+
+A result has no per-record losses, so the chosen runs are made once more; a run is a function of its plan, so these
+are the same models.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from fedfair.errors import LocalProtocolError
 from fedfair.plan.schema import Plan
+from fedfair.simulation.baselines.fedminmax import group_names
 from fedfair.studies.reproduction.claims import Decision, Grounds, decisions
-from fedfair.studies.reproduction.composition import Shares
-from fedfair.studies.reproduction.exact_checks import exact_checks
+from fedfair.studies.reproduction.composition import Shares, distance, everybody, worst_group
+from fedfair.studies.reproduction.exact_checks import ExactCheck, exact_checks, no_group_above
 from fedfair.studies.reproduction.execution import Done
-from fedfair.studies.reproduction.membership import membership
-from fedfair.studies.reproduction.runs import ours
+from fedfair.studies.reproduction.runs import KNOWN_GROUP_SIZES, ours
+from fedfair.studies.reproduction.study import Figure
 from fedfair.studies.sweep.runner import PointRunner
+from fedfair.tables.dataset import Dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +49,72 @@ def conclude(done: Done) -> Conclusions:
     checks |= {} if members.no_group_above is None else {"C12": members.no_group_above}
     grounds = Grounds(done.evidence, ours(done.study), checks, members.distances)
     return Conclusions(members.shares, tuple(decisions(grounds)))
+
+
+@dataclass(frozen=True, slots=True)
+class WorstGroupMembers:
+    """Who is in the worst groups of FedSRCVaR's models, over the test records.
+
+    Attributes:
+        shares: by the words of a worst group, and for everybody: means over the repetitions; empty where no such
+            model was trained.
+        distances: by the words of a worst group, for each repetition, its distance from everybody, 0 to 1.
+        no_group_above: C12 on the training records of the first model; None without one.
+    """
+
+    shares: Mapping[str, Shares]
+    distances: Mapping[str, tuple[float, ...]]
+    no_group_above: ExactCheck | None
+
+
+def membership(done: Done, runner: PointRunner) -> WorstGroupMembers:
+    """Return who is in the worst groups of the study's models; nobody where no such run finished.
+
+    Args:
+        done: the study.
+        runner: what makes the runs once more.
+    """
+    rows: dict[str, Shares] = {}
+    distances: dict[str, tuple[float, ...]] = {}
+    check: ExactCheck | None = None
+    marks = [
+        (size, mark)
+        for size in KNOWN_GROUP_SIZES
+        for mark in done.evidence.of(Figure.KNOWN_GROUPS, method=ours(done.study), group_size=size)
+    ]
+    found: dict[float, list[tuple[Shares, Shares]]] = {size: [] for size, _ in marks}
+    # By repetition first, so that the records of each are loaded once.
+    for place in range(done.size.repeats if marks else 0):
+        for size, mark in marks:
+            worst, whole, train = _one(runner, mark.points[place].plan, done.study.group_column, size)
+            check = no_group_above(train, size) if check is None else check
+            found[size].append((worst, whole))
+    for size, pairs in found.items():
+        words = f"worst {100 * size:.0f} %"
+        rows[words] = _mean([worst for worst, _ in pairs])
+        rows["everybody"] = _mean([whole for _, whole in pairs])
+        distances[words] = tuple(distance(worst, whole) for worst, whole in pairs)
+    return WorstGroupMembers(rows, distances, check)
+
+
+def _one(runner: PointRunner, plan: Plan, column: str | None, size: float) -> tuple[Shares, Shares, np.ndarray]:
+    """Return the worst group and everybody over the test records of one model, and its training losses."""
+    sites = runner.records(plan)
+    losses = runner.outcome(plan).losses
+    parts: list[tuple[Dataset, np.ndarray]] = [
+        (splits.test, losses[name]["test"].values)
+        for name, splits in sites.items()
+        if splits.test is not None and len(splits.test)
+    ]
+    if not parts:
+        raise LocalProtocolError("a study of known groups has test records")
+    labels = np.concatenate([test.labels for test, _ in parts])
+    groups = np.concatenate([group_names(test.columns[column] if column else test.labels) for test, _ in parts])
+    pooled = np.concatenate([values for _, values in parts])
+    train = np.concatenate([site["train"].values for site in losses.values() if "train" in site])
+    return worst_group(pooled, groups, labels, size), everybody(groups, labels), train
+
+
+def _mean(shares: Sequence[Shares]) -> Shares:
+    kinds: Mapping[tuple[str, int], None] = {kind: None for each in shares for kind in each}
+    return {kind: sum(each.get(kind, 0.0) for each in shares) / len(shares) for kind in kinds}

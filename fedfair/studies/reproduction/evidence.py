@@ -19,6 +19,7 @@ from fedfair.studies.reproduction.runs import Candidate, Cell, RunList
 from fedfair.studies.reproduction.study import Figure, Study, Values
 from fedfair.studies.sweep.figures import WORST, Spread, figure_name, split_figures
 from fedfair.studies.sweep.grid import Point
+from fedfair.studies.sweep.selection import Criterion, Yardstick
 
 Results = Mapping[str, ResultDocument]
 """Results by the identity of their points."""
@@ -86,14 +87,9 @@ class Evidence:
 
 def evidence_of(runs: RunList, results: Results, study: Study) -> Evidence:
     """Return what the results say about every cell of a study."""
-    marks, missing = [], []
-    for cell, candidates in runs.candidates.items():
-        mark = _mark(cell, candidates, results, study)
-        if mark is None:
-            missing.append(cell)
-        else:
-            marks.append(mark)
-    return Evidence(tuple(marks), tuple(missing))
+    found = {cell: _mark(cell, candidates, results, study) for cell, candidates in runs.candidates.items()}
+    marks = tuple(mark for mark in found.values() if mark is not None)
+    return Evidence(marks, tuple(cell for cell, mark in found.items() if mark is None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,8 @@ def _mark(cell: Cell, candidates: Sequence[Candidate], results: Results, study: 
     judged = list(_judged(cell, candidates, results, study))
     if not judged:
         return None
-    chosen = [_best(judged, place) for place in range(len(judged[0].objectives))]
+    # The first of those with the least objective in each repetition.
+    chosen = [judged[found.index(min(found))] for found in zip(*(one.objectives for one in judged), strict=True)]
     own = tuple(one.results[place] for place, one in enumerate(chosen))
     train, test = split_figures(own, "train"), split_figures(own, "test")
     if train is None or test is None:
@@ -120,37 +117,26 @@ def _mark(cell: Cell, candidates: Sequence[Candidate], results: Results, study: 
     return Mark(cell, settings, points, own, train, test, own[0].uniform_floor or math.nan)
 
 
-def _best(judged: Sequence[_Judged], repetition: int) -> _Judged:
-    """Return the first of those with the least objective in one repetition."""
-    return min(judged, key=lambda one: one.objectives[repetition])
-
-
 def _judged(cell: Cell, candidates: Sequence[Candidate], results: Results, study: Study) -> Iterator[_Judged]:
     """Yield the candidates whose objective is known on the validation records of every repetition."""
     for candidate in candidates:
-        own = _results(candidate, results)
-        objectives = [own_objective(cell, study, one) for one in own]
-        known = tuple(value for value in objectives if value is not None)
-        if own and len(known) == len(own):
-            yield _Judged(candidate, tuple(own), known)
+        own = tuple(results[point.id] for point in candidate.points if point.id in results)
+        known = tuple(value for one in own if (value := own_objective(cell, study, one)) is not None)
+        if known and len(known) == len(candidate.points):
+            yield _Judged(candidate, own, known)
 
 
 def own_objective(cell: Cell, study: Study, result: ResultDocument) -> float | None:
     """Return what a cell's method minimises, on validation records; None where the result does not tell it."""
     criterion = METHODS[cell.method].criterion
-    figures = split_figures([result], "validation") or {}
-    mean, worst = figures.get("mean"), figures.get(figure_name(WORST, cell.group_size))
-    if criterion is ChosenBy.OBJECTIVE:
-        if mean is None or worst is None:
-            return None
-        tradeoff = cell.tradeoff or 0.0
-        return (1.0 - tradeoff) * worst.mean + tradeoff * mean.mean
     by_collaborator = criterion is ChosenBy.WORST_COLLABORATOR or (
         criterion is ChosenBy.WORST_GROUP and study.groups_are_collaborators
     )
     if by_collaborator:
         return _worst_collaborator(result)
-    return None if mean is None else mean.mean
+    yardstick = Criterion.OBJECTIVE if criterion is ChosenBy.OBJECTIVE else Criterion.MEAN
+    figures = split_figures([result], "validation") or {}
+    return Yardstick(yardstick, cell.group_size, cell.tradeoff or 0.0).score(figures)
 
 
 def _worst_collaborator(result: ResultDocument) -> float | None:
@@ -158,9 +144,3 @@ def _worst_collaborator(result: ResultDocument) -> float | None:
     told = [one.validation for one in (result.collaborators or {}).values() if one is not None]
     means = [one.mean for one in told if one is not None and one.mean is not None]
     return max(means, default=None)
-
-
-def _results(candidate: Candidate, results: Results) -> list[ResultDocument]:
-    """Return the candidate's results, or none unless all repetitions have one."""
-    there = [results[point.id] for point in candidate.points if point.id in results]
-    return there if len(there) == len(candidate.points) else []

@@ -22,7 +22,7 @@ from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
 from fedfair.plan.schema import Plan
-from fedfair.studies.reproduction.study import Size, Study, Values
+from fedfair.studies.reproduction.study import Followed, Size, Study, Values
 
 EPOCH_BATCH = 128
 """FedAvg's batches, as the paper states them."""
@@ -92,6 +92,13 @@ class Method:
     answers_batches: bool = False
     pooled: bool = False
     by_epochs: bool = False
+
+    @property
+    def rates(self) -> Followed:
+        """Return which of a size's learning rates are tried."""
+        if self.by_epochs:
+            return "epochs"
+        return "tails" if self.knows_group_size else "means"
 
     def changes(self, study: Study, size: Size, setting: Variation, base: Plan) -> Values:
         """Return what this method changes in a study's base plan.

@@ -99,7 +99,7 @@ class RunList:
         method, size = METHODS[cell.method], self._size
         small = size.small_tradeoffs if cell.tradeoff is None else (cell.tradeoff,)
         varied = itertools.product(
-            size.learning_rates[cell.method],
+            size.rates[method.rates],
             small if method.has_tradeoff else (None,),
             size.adversary_rates if method.adversary_steps else (None,),
         )
@@ -125,11 +125,15 @@ def _distinct(groups: Iterable[tuple[Candidate, ...]]) -> tuple[Point, ...]:
 
 def _in_words(method: Method, setting: Variation) -> dict[str, Value]:
     """Return a setting as it is written beside a result."""
-    settings: dict[str, Value] = {"method": method.name, "learning_rate": setting.learning_rate}
-    settings |= {} if setting.tradeoff is None else {"tradeoff": setting.tradeoff}
-    settings |= {} if setting.adversary_rate is None else {"adversary_learning_rate": setting.adversary_rate}
-    settings |= {"worst_group_size": setting.group_size} if method.knows_group_size else {}
-    return settings | ({} if setting.local_steps == 1 else {"local_steps": setting.local_steps})
+    settings: dict[str, Value] = {
+        "method": method.name,
+        "learning_rate": setting.learning_rate,
+        "tradeoff": setting.tradeoff,
+        "adversary_learning_rate": setting.adversary_rate,
+        "worst_group_size": setting.group_size if method.knows_group_size else None,
+        "local_steps": None if setting.local_steps == 1 else setting.local_steps,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def ours(study: Study) -> str:
@@ -138,50 +142,18 @@ def ours(study: Study) -> str:
 
 
 def _cells(study: Study, size: Size) -> Iterator[Cell]:
-    makers = {
-        Figure.BASELINES: _baselines,
-        Figure.TRADEOFFS: _tradeoffs,
-        Figure.LOCAL_STEPS: _local_steps,
-        Figure.KNOWN_GROUPS: _known_groups,
-        Figure.LOCAL_THRESHOLDS: _local_thresholds,
-    }
-    for figure, maker in makers.items():
-        if figure in study.figures:
-            yield from maker(study, size)
-
-
-def _baselines(study: Study, size: Size) -> Iterator[Cell]:
-    for name in study.methods:
-        for group_size in size.group_sizes:
-            yield Cell(Figure.BASELINES, name, group_size, None)
-
-
-def _tradeoffs(study: Study, size: Size) -> Iterator[Cell]:
-    for tradeoff in size.tradeoffs:
-        for group_size in size.group_sizes:
-            yield Cell(Figure.TRADEOFFS, ours(study), group_size, tradeoff)
-
-
-def _local_steps(study: Study, size: Size) -> Iterator[Cell]:
-    small = size.small_tradeoffs[-1]
-    for steps in LOCAL_STEPS:
-        for group_size in (size.group_sizes[0], size.group_sizes[-1]):
-            yield Cell(Figure.LOCAL_STEPS, ours(study), group_size, small, steps)
-    if "fedavg" in study.methods:
-        for group_size in (size.group_sizes[0], size.group_sizes[-1]):
-            yield Cell(Figure.LOCAL_STEPS, "fedavg", group_size, None)
-
-
-def _known_groups(study: Study, _: Size) -> Iterator[Cell]:
-    for group_size in KNOWN_GROUP_SIZES:
-        for name in study.methods:
-            if METHODS[name].algorithm == "fedsrcvar":
-                yield Cell(Figure.KNOWN_GROUPS, name, group_size, KNOWN_GROUP_TRADEOFF)
-            elif name in {"fedminmax", "fedavg"}:
-                yield Cell(Figure.KNOWN_GROUPS, name, group_size, None)
-
-
-def _local_thresholds(_: Study, size: Size) -> Iterator[Cell]:
-    small = size.small_tradeoffs[0]
-    for name in (OURS, "localbpf"):
-        yield Cell(Figure.LOCAL_THRESHOLDS, name, size.group_sizes[0], small)
+    """Yield the marks of the figures of a study."""
+    own, sizes, ends = ours(study), size.group_sizes, (size.group_sizes[0], size.group_sizes[-1])
+    fair = {name for name in study.methods if METHODS[name].algorithm == "fedsrcvar"}
+    told = [name for name in study.methods if name in fair or name in {"fedminmax", "fedavg"}]
+    known = {name: KNOWN_GROUP_TRADEOFF if name in fair else None for name in told}
+    first, last = size.small_tradeoffs[0], size.small_tradeoffs[-1]
+    made = [
+        *(Cell(Figure.BASELINES, name, rho, None) for name in study.methods for rho in sizes),
+        *(Cell(Figure.TRADEOFFS, own, rho, tradeoff) for tradeoff in size.tradeoffs for rho in sizes),
+        *(Cell(Figure.LOCAL_STEPS, own, rho, last, steps) for steps in LOCAL_STEPS for rho in ends),
+        *(Cell(Figure.LOCAL_STEPS, "fedavg", rho, None) for rho in ends if "fedavg" in study.methods),
+        *(Cell(Figure.KNOWN_GROUPS, name, rho, known[name]) for rho in KNOWN_GROUP_SIZES for name in known),
+        *(Cell(Figure.LOCAL_THRESHOLDS, name, sizes[0], first) for name in (OURS, "localbpf")),
+    ]
+    return (cell for cell in made if cell.figure in study.figures)

@@ -8,16 +8,22 @@ a reader of the figures must be able to tell one from the other.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from fedfair.plan.dataset_presets import PRESETS
 
 Values: TypeAlias = Mapping[str, object]
 """A plan, or a part of one, as it would be written in YAML."""
 
-Rates: TypeAlias = Mapping[str, tuple[float, ...]]
-"""Learning rates that are tried, by the name of the method."""
+Followed: TypeAlias = Literal["tails", "means", "epochs"]
+"""What the learning rates of a method are chosen for: steps on a tail or on a mean, or FedAvg's epochs."""
+
+_PERSONS = "psam_p06.csv"
+"""Name of a file of the American Community Survey, for the message where there is none at all."""
 
 
 class Figure(enum.StrEnum):
@@ -44,8 +50,7 @@ class Repeats(enum.StrEnum):
     """Another seed each time; the data bring their own test records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(BaseModel):
     """The size of a repetition.
 
     Attributes:
@@ -55,12 +60,14 @@ class Size:
         group_sizes: worst-group sizes (rho in the paper) that are trained for.
         small_tradeoffs: what stands for a tradeoff (epsilon) of about 0; the best on validation records is taken.
         tradeoffs: the fan of Figure 3.
-        learning_rates: candidates of each method, by its name; the best on validation records is taken.
+        rates: candidates of learning rates by what a method follows; the best on validation records is taken.
         adversary_rates: candidates of the adversaries of AFL and FedMinMax.
         adversary_interval: rounds from one look of these at all losses to the next.
         answered: records in a step of DRO and BPF, whose losses their adversaries answer exactly; or full.
         repeats: folds or seeds.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rounds: int
     epoch_rounds: int
@@ -68,38 +75,51 @@ class Size:
     group_sizes: tuple[float, ...]
     small_tradeoffs: tuple[float, ...]
     tradeoffs: tuple[float, ...]
-    learning_rates: Rates
+    rates: Mapping[Followed, tuple[float, ...]]
     adversary_rates: tuple[float, ...] = (0.001,)
     adversary_interval: int = 1
     answered: int | Literal["full"] = "full"
     repeats: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
+class Study(BaseModel):
     """One federation over one data set.
 
     Attributes:
         name: such as acs-employment-race; also the name of its folder.
+        data_set: the word of the command.
         title: what it is, for a heading.
-        base: from the folder of the data to the plan that every run varies, without a size.
+        collaborators: their names.
+        data: the source of its records, by its name; a file's name may be a pattern.
+        split: how its records are divided: keys of a plan's task.
+        partition: how they are dealt to the collaborators, where the data do not say it.
+        model: what is trained.
+        batch_size: of one collaborator's step.
         repeats: how it is repeated.
         figures: what of the paper it repeats.
         methods: the names of the compared methods (`methods.py`), in the order of the legend.
-        group_column: the column of the groups that FedMinMax knows; None takes the labels.
-        groups_are_collaborators: whether every group is one collaborator.
-        paper_tables: whether Tables A.1 and A.2 of the paper are about this study.
         quick: a size for minutes.
         full: a size for hours.
         stated: sentences: what the paper states and this study does.
         chosen: sentences: what the paper leaves open, or this study does differently.
+        group_column: the column of the groups that FedMinMax knows; None takes the labels.
+        groups_are_collaborators: whether every group is one collaborator.
+        paper_tables: whether Tables A.1 and A.2 of the paper are about this study.
     """
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     name: str
+    data_set: str
     title: str
-    base: Callable[[Path], Values]
+    collaborators: tuple[str, ...]
+    data: dict[str, dict[str, object]]
+    split: dict[str, object]
+    partition: dict[str, str] | None = None
+    model: dict[str, object]
+    batch_size: int
     repeats: Repeats
-    figures: frozenset[Figure]
+    figures: frozenset[Figure] = frozenset(Figure)
     methods: tuple[str, ...]
     quick: Size
     full: Size
@@ -108,6 +128,28 @@ class Study:
     group_column: str | None = None
     groups_are_collaborators: bool = False
     paper_tables: bool = False
+
+    def source(self, folder: Path) -> dict[str, object]:
+        """Return the section of its data source; a pattern in place of a file's name means the first such file."""
+        source = dict(next(iter(self.data.values())))
+        source = {**PRESETS.get(str(source.pop("preset", None)), {}), **source}
+        pattern = str(source.get("train", ""))
+        if "*" in pattern:
+            source["train"] = min((path.name for path in folder.glob(pattern)), default=_PERSONS)
+        return source
+
+    def base(self, folder: Path) -> Values:
+        """Return the plan that every run varies, without a size, for the folder of the data."""
+        data = {next(iter(self.data)): self.source(folder)}
+        task: Values = {"data": data, **self.split, "model": self.model}
+        return {
+            "federation": {"name": self.name, "collaborators": list(self.collaborators)},
+            "task": task if self.partition is None else {**task, "partition": self.partition},
+            "training": {"rounds": 1, "threshold_init": "quantile", "batch_size": self.batch_size},
+            "evaluation": {"every": 10**9},
+            # The paper's algorithms know no clip, and a simulation clips what the masked sums of its plan would.
+            "secure_aggregation": {"mode": "off"},
+        }
 
 
 def merged(base: Values, *changes: Values) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedfair.studies.reproduction.methods import METHODS
 from fedfair.studies.reproduction.study import Figure, Repeats, Size, Study, Values
 from tests import plans
 
@@ -15,31 +14,39 @@ SIZE = Size(
     group_sizes=(0.1, 0.3),
     small_tradeoffs=(0.01, 0.05),
     tradeoffs=(0.01, 0.5),
-    learning_rates=dict.fromkeys(METHODS, (0.1, 0.01)),
+    rates=dict.fromkeys(("tails", "means", "epochs"), (0.1, 0.01)),
     answered=16,
     repeats=2,
 )
 
 
-def base(folder: Path) -> Values:  # noqa: ARG001
-    return plans.stated(
-        ["a", "b", "c"],
-        task={
-            "partition": {"scheme": "random"},
-            "test_fraction": 0.5,
-            "validation_fraction": 0.1,
-            "standardize": "secure",
-        },
-        training={"batch_size": 16},
-        evaluation={"every": 10**9},
-    )
+class SmallStudy(Study):
+    """The study of a plan that no file states."""
+
+    def base(self, folder: Path) -> Values:  # noqa: ARG002
+        return plans.stated(
+            list(self.collaborators),
+            task={
+                "partition": {"scheme": "random"},
+                "test_fraction": 0.5,
+                "validation_fraction": 0.1,
+                "standardize": "secure",
+            },
+            training={"batch_size": self.batch_size},
+            evaluation={"every": 10**9},
+        )
 
 
 def study(*figures: Figure, methods: tuple[str, ...] = ("fedsrcvar", "fedavg")) -> Study:
-    return Study(
+    return SmallStudy(
         name="small",
+        data_set="none",
+        collaborators=("a", "b", "c"),
+        data={},
+        split={},
+        model={},
+        batch_size=16,
         title="A small study of <three>",
-        base=base,
         repeats=Repeats.FOLDS,
         figures=frozenset(figures),
         methods=methods,

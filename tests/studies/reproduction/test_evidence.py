@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -118,7 +117,7 @@ def told(validation: SplitRisk, *collaborators: float) -> ResultDocument:
 def test_every_method_is_chosen_by_what_it_minimises_itself() -> None:
     # The worst tenth has 0.8 on validation records, everybody 0.4, the collaborators 0.3 and 0.7.
     found, of = told(split(0.8), 0.3, 0.7), study(Figure.BASELINES)
-    known = dataclasses.replace(of, groups_are_collaborators=True)
+    known = of.model_copy(update={"groups_are_collaborators": True})
 
     def chosen_by(method: str, tradeoff: float | None = None, within: Study = of) -> float | None:
         return own_objective(Cell(Figure.BASELINES, method, 0.1, tradeoff), within, found)

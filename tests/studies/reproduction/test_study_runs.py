@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def test_candidates_are_every_rate_with_every_small_tradeoff() -> None:
 def test_a_method_that_does_not_know_the_group_size_is_run_once_for_all_sizes() -> None:
     runs = RunList(study(Figure.BASELINES, methods=("fedavg",)), SIZE, Path())
     assert len(runs.candidates) == len(SIZE.group_sizes)
-    assert len(runs.points) == len(SIZE.learning_rates["fedavg"]) * SIZE.repeats
+    assert len(runs.points) == len(SIZE.rates["epochs"]) * SIZE.repeats
     assert all(point.plan.training.local_epochs == SIZE.local_epochs for point in runs.points)
     assert all(point.plan.training.batch_size == 128 for point in runs.points)
 
@@ -47,7 +46,7 @@ def test_figures_share_runs() -> None:
 
 
 def test_each_method_has_its_own_rates_and_they_all_fall_to_nothing() -> None:
-    size = dataclasses.replace(SIZE, learning_rates={"fedsrcvar": (0.3,), "fedavg": (0.01, 0.02)})
+    size = SIZE.model_copy(update={"rates": {"tails": (0.3,), "epochs": (0.01, 0.02)}})
     runs = RunList(study(Figure.BASELINES), size, Path())
     tried = {(point.settings["method"], point.plan.training.learning_rate) for point in runs.points}
     assert tried == {("fedsrcvar", 0.3), ("fedavg", 0.01), ("fedavg", 0.02)}
@@ -81,7 +80,7 @@ def test_central_methods_draw_as_many_records_as_everybody_and_adversaries_answe
 
 
 def test_local_steps_are_equally_many_in_all() -> None:
-    size = dataclasses.replace(SIZE, rounds=30)
+    size = SIZE.model_copy(update={"rounds": 30})
     runs = RunList(study(Figure.LOCAL_STEPS, methods=("fedsrcvar",)), size, Path())
     made = {(point.plan.training.local_steps, point.plan.training.rounds) for point in runs.points}
     assert made == {(1, 30), (5, 6), (10, 3)}
@@ -94,7 +93,7 @@ def test_a_threshold_for_each_collaborator_stands_beside_the_common_one() -> Non
 
 
 def test_repeating_by_seeds_changes_the_seed_and_nothing_else() -> None:
-    seeds = dataclasses.replace(study(Figure.TRADEOFFS), repeats=Repeats.SEEDS)
+    seeds = study(Figure.TRADEOFFS).model_copy(update={"repeats": Repeats.SEEDS})
     runs = RunList(seeds, SIZE, Path())
     assert {(point.plan.training.seed, point.plan.task.test_fold) for point in runs.points} == {(1, 1), (2, 1)}
 
