@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedfair.errors import PlanError, TrainingError
+from fedfair.errors import PlanError
 from fedfair.fairness.smoothing import SmoothedPlus
 from fedfair.fairness.smoothness import stable_threshold_rate
 
@@ -77,7 +77,8 @@ class Objective:
         """
         if self.is_plain_mean:
             return losses
-        return self._relaxed(losses, threshold, self.smoothing.value(losses - threshold))
+        worst = threshold + self.smoothing.value(losses - threshold) / self.worst_group_size
+        return (1.0 - self.tradeoff) * worst + self.tradeoff * losses
 
     def weights(self, losses: Tensor, threshold: Tensor | float) -> Tensor:
         """Return u_i, by which each record's own gradient counts.
@@ -92,44 +93,5 @@ class Objective:
         """
         if self.is_plain_mean:
             return torch.ones_like(losses)
-        return self._weights(self.smoothing.derivative((losses - threshold).detach()))
-
-    def threshold_gradient(self, losses: Tensor, threshold: Tensor | float) -> Tensor:
-        """Return d f~_i / dc for each record: tensor (batch,); 0 where the objective is the plain mean.
-
-        The gradient of a batch's objective is its mean.
-        """
-        return 1.0 - self.weights(losses, threshold)
-
-    def exact_per_sample(self, losses: Tensor, threshold: Tensor | float) -> Tensor:
-        """Return f_i, with the plus function itself: tensor (batch,); arguments as in `per_sample`."""
-        if self.is_plain_mean:
-            return losses
-        return self._relaxed(losses, threshold, (losses - threshold).clamp(min=0.0))
-
-    def exact_weights(self, losses: Tensor, threshold: Tensor | float) -> Tensor:
-        """Return u_i with sigma_i = 1 above the threshold and 0 elsewhere: a subgradient of f_i; (batch,)."""
-        if self.is_plain_mean:
-            return torch.ones_like(losses)
-        return self._weights((losses > threshold).to(losses.dtype))
-
-    def exact_threshold_gradient(self, losses: Tensor, threshold: Tensor | float) -> Tensor:
-        """Return the subgradient of f_i in c that belongs to `exact_weights`: tensor (batch,)."""
-        return 1.0 - self.exact_weights(losses, threshold)
-
-    def project_threshold(self, threshold: float) -> float:
-        """Return the point of [0, loss_bound] that is nearest to `threshold`.
-
-        Raises:
-            TrainingError: the threshold is not a number.
-        """
-        if math.isnan(threshold):
-            raise TrainingError("the threshold is not a number any more", "lower threshold_learning_rate")
-        return min(max(threshold, 0.0), math.inf if self.loss_bound is None else self.loss_bound)
-
-    def _relaxed(self, losses: Tensor, threshold: Tensor | float, tail: Tensor) -> Tensor:
-        worst = threshold + tail / self.worst_group_size
-        return (1.0 - self.tradeoff) * worst + self.tradeoff * losses
-
-    def _weights(self, sigma: Tensor) -> Tensor:
+        sigma = self.smoothing.derivative((losses - threshold).detach())
         return sigma * ((1.0 - self.tradeoff) / self.worst_group_size) + self.tradeoff

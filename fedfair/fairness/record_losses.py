@@ -17,6 +17,8 @@ def _no_scores() -> NDArray[np.float64]:
 Answers: TypeAlias = NDArray[Any]
 """One answer for each record: classes (n,), or numbers (n, ...)."""
 
+_ARRAYS = ("values", "labels", "predictions", "scores", "figures")
+
 
 @dataclass(frozen=True, slots=True)
 class Losses:
@@ -46,26 +48,14 @@ class Losses:
 
     def part(self, start: int, end: int) -> Losses:
         """Return the losses of the records from `start` to before `end`, as views."""
-        return Losses(
-            self.values[start:end],
-            self.labels[start:end],
-            self.predictions[start:end],
-            self.scores[start:end],
-            self.figures[start:end],
-            self.has_classes,
-        )
+        each = {name: getattr(self, name)[start:end] for name in _ARRAYS}
+        return Losses(**each, has_classes=self.has_classes)
 
     @classmethod
     def joined(cls, parts: Sequence[Losses]) -> Losses:
         """Return the losses of several sites together; at least one."""
-        return cls(
-            np.concatenate([one.values for one in parts]),
-            np.concatenate([one.labels for one in parts]),
-            np.concatenate([one.predictions for one in parts]),
-            np.concatenate([one.scores for one in parts]),
-            np.concatenate([one.figures for one in parts]),
-            parts[0].has_classes,
-        )
+        each = {name: np.concatenate([getattr(one, name) for one in parts]) for name in _ARRAYS}
+        return cls(**each, has_classes=parts[0].has_classes)
 
 
 SiteLosses: TypeAlias = Mapping[str, Losses]

@@ -23,7 +23,8 @@ Learning with Differential Privacy", Algorithm 1; the weights are the FedSRCVaR 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -37,7 +38,6 @@ from fedfair.privacy.grid import Grid, noise_grid
 from fedfair.privacy.linear_layers import significand_bits
 from fedfair.privacy.noise import Draws, whole_cells, with_noise
 from fedfair.privacy.per_sample import PerSample
-from fedfair.privacy.replay import draws_replayed
 from fedfair.privacy.sensitivity import Clipping, step_sensitivity, summed_sensitivity
 
 Losses = Callable[[Tensor, Tensor], Tensor]
@@ -179,7 +179,7 @@ class PrivateSteps:
         if self.gradients.drops_unsound:
             return self._walk(batches, threshold, self.draws, looking=False)
         start = self.model.flat.clone()
-        with draws_replayed(start.device) as replay:
+        with _draws_replayed(start.device) as replay:
             moved = self._walk(batches, threshold, self.draws, looking=False)
             if bool(torch.isfinite(self.model.flat).all()):
                 return moved
@@ -258,7 +258,7 @@ class PrivateSteps:
         return whole_cells(self.model.gradient, grid), whole_cells(pulls[here].sum(dtype=width), grid)
 
     def _weights(self, features: Tensor, labels: Tensor, threshold: Tensor, *, looking: bool) -> Weighed:
-        with draws_replayed(features.device, wanted=looking) as replay:
+        with _draws_replayed(features.device, wanted=looking) as replay:
             losses, norms, sound = self._seen(features, labels)
             if looking and not bool(sound.all()):
                 losses, norms, sound = self._without(features, labels, sound, replay)
@@ -292,3 +292,24 @@ class PrivateSteps:
         losses = self.losses(features, labels)
         norms = self.gradients.norms(losses)
         return losses, norms, torch.isfinite(norms) & torch.isfinite(losses)
+
+
+@contextmanager
+def _draws_replayed(device: torch.device, *, wanted: bool = True) -> Iterator[Callable[[], None]]:
+    """Yield a function that puts PyTorch's generators back to where they are now, so that dropout draws the same.
+
+    Args:
+        device: on which the model draws.
+        wanted: False saves nothing, and the function must not be called.
+    """
+    on_gpu = wanted and device.type == "cuda"
+    state = torch.get_rng_state() if wanted else None
+    on_device = torch.cuda.get_rng_state(device) if on_gpu else None
+
+    def replay() -> None:
+        if state is not None:
+            torch.set_rng_state(state)
+        if on_device is not None:
+            torch.cuda.set_rng_state(on_device, device)
+
+    yield replay

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from fedfair.errors import FedfairError, PlanError, TrainingError
+from fedfair.privacy.batch_parts import BatchParts
 from fedfair.privacy.releases import GaussianRelease, Release
 from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection
@@ -125,7 +126,7 @@ def join_processes(processes: SiteProcesses, device: torch.device) -> DeviceGrou
     return DeviceGroup(processes, channel)
 
 
-class DeviceGroup:
+class DeviceGroup(BatchParts):
     """One process among those of a site; a `BatchParts`.
 
     Args:
@@ -135,11 +136,7 @@ class DeviceGroup:
 
     def __init__(self, processes: SiteProcesses, channel: ProcessChannel) -> None:
         self._rank, self._size, self._channel = processes.rank, processes.size, channel
-
-    @property
-    def leads(self) -> bool:
-        """Return whether this is rank 0."""
-        return self._rank == 0
+        self.leads = processes.rank == 0
 
     def part(self, count: int) -> slice:
         """Return which of so many records are this process's own."""

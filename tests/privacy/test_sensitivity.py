@@ -14,6 +14,7 @@ from fedfair.errors import PlanError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.privacy.sensitivity import sensitivity, step_sensitivity
+from tests.oracles.exact_rcvar import threshold_gradient
 
 sizes = st.floats(0.01, 1.0)
 tradeoffs = st.floats(0.0, 1.0)
@@ -57,7 +58,7 @@ def moved(given_objective: Objective, loss: float, threshold: float, gradient: f
     """Return the norm of what one record with a (clipped) gradient of this norm adds to a step."""
     losses = torch.tensor([loss], dtype=torch.float64)
     weight = float(given_objective.weights(losses, threshold))
-    return math.hypot(weight * gradient, scale * float(given_objective.threshold_gradient(losses, threshold)))
+    return math.hypot(weight * gradient, scale * float(threshold_gradient(given_objective, losses, threshold)))
 
 
 @settings(deadline=None, max_examples=70)

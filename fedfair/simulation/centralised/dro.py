@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.requests import GlobalModel
-from fedfair.fairness.bisection import bisect
 from fedfair.fairness.simplex import Vector
 from fedfair.fairness.superquantile_weights import TIE, worst_weights
 from fedfair.ids import RoundNumber
@@ -82,7 +81,21 @@ def chi_square_threshold(losses: Vector, spread: float) -> float:
         return spread * float(excess.mean()) > math.sqrt(float((excess**2).mean()))
 
     lowest = float(losses.mean()) - float(losses.std()) / math.sqrt(spread**2 - 1.0)
-    return bisect(falls, min(float(losses.min()), lowest), float(losses.max()))
+    return _bisect(falls, min(float(losses.min()), lowest), float(losses.max()))
+
+
+def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the smallest double at which `is_below` is false, given that it is true at `low` and false at `high`.
+
+    Halves the interval until no double lies between its ends, which takes at most about a hundred steps where the
+    ends are of the size of the answer.
+    """
+    while low < (middle := low + (high - low) / 2) < high:
+        if is_below(middle):
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 class WorstReweighting:

@@ -7,7 +7,7 @@ the optimiser too. Which records are in a fold is `folds.py`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -129,8 +129,8 @@ class TrainedModels:
             raise type(fault)(f"{place}: {fault.message}", fault.remedy) from fault
         sites = outcome.losses.values()
         return FoldLosses(
-            _together([site["train"] for site in sites if "train" in site]),
-            _together([site["test"] for site in sites if "test" in site]),
+            Losses.joined([site["train"] for site in sites if "train" in site]),
+            Losses.joined([site["test"] for site in sites if "test" in site]),
         )
 
 
@@ -153,11 +153,3 @@ def varied_plan(plan: Plan, group_size: float, tradeoff: float, rounds: int) -> 
     if stated_threshold_rate(varied) <= limit:
         return varied
     return varied.model_copy(update={"training": training.model_copy(update={"threshold_learning_rate": limit})})
-
-
-def _together(losses: Sequence[Losses]) -> Losses:
-    return Losses(
-        np.concatenate([one.values for one in losses]),
-        np.concatenate([one.labels for one in losses]),
-        np.concatenate([one.predictions for one in losses]),
-    )
