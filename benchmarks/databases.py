@@ -53,7 +53,7 @@ def read_ours(url: str, query: str) -> int:
 
     table = CsvData(label="died", numeric=tuple(NUMBERS))
     section = SqlSection(url=url, query=query, password_env=PASSWORD if url.startswith("postgresql") else None)
-    return len(read_sql(section, site_table(table, None), 2, (), os.environ)["query"].records.dataset)
+    return len(read_sql(section, site_table(table, None), 2, (), os.environ)["query"].dataset)
 
 
 def read_pandas(url: str, query: str) -> int:

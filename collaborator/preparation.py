@@ -166,9 +166,9 @@ class Readiness:
     """Everything a site takes part with.
 
     There is no privacy budget where it keeps no ledger, no group where it has one process, and no survey where the
-    plan has none. `withheld` says which records do not take part (`fedfair.tables.few_records`). `own_run` says
-    whether the plan begins with what this site's own copy of a run ended with. It is found once, at the start:
-    later its files may be those of another plan.
+    plan has none. `withheld` says which records do not take part (`fedfair.tables.source.with_enough`). `own_run`
+    says whether the plan begins with what this site's own copy of a run ended with. It is found once, at the
+    start: later its files may be those of another plan.
     """
 
     site: PreparedSite

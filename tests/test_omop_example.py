@@ -17,7 +17,8 @@ from fedfair.plan.sources import CsvSource
 from fedfair.policy.site_config import load_site_config
 from fedfair.policy.site_sql import SqlSection
 from fedfair.tables.site_form import site_table
-from fedfair.tables.sql_table import SqlRecords, read_sql
+from fedfair.tables.sql_table import read_sql
+from fedfair.tables.table_reader import CsvRecords
 from tests.conftest import REPOSITORY
 from tests.fork_server import commands
 from tests.postgres_server import Postgres
@@ -36,7 +37,7 @@ def made(name: str, target: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def read(section: dict[str, str]) -> SqlRecords:
+def read(section: dict[str, str]) -> CsvRecords:
     source = load_plan(EXAMPLE / "plan.yaml").task.data
     assert isinstance(source, CsvSource)
     stated = SqlSection.model_validate({"query_file": str(EXAMPLE / "cohort.sql"), **section})
@@ -56,8 +57,8 @@ def test_the_query_gives_the_same_records_in_every_database(tmp_path: Path, post
     urls["postgresql"] = {"url": postgres.url, "password_file": str(postgres.password_file)}
     found = {kind: read(section) for kind, section in urls.items()}
     assert len({one.digest for one in found.values()}) == 1
-    assert len({one.records.dataset.features.tobytes() for one in found.values()}) == 1
-    assert len(found["sqlite"].records.dataset) > 800
+    assert len({one.dataset.features.tobytes() for one in found.values()}) == 1
+    assert len(found["sqlite"].dataset) > 800
 
 
 def test_the_sites_of_the_example_read_databases_of_their_own() -> None:

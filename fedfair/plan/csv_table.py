@@ -1,7 +1,7 @@
 """The meaning of a table's columns: `task.data: {csv: {...}}`.
 
 Decides which tables a plan can describe and which descriptions contradict themselves. Reading a file by the
-description is `fedfair.tables.feature_coding`'s business.
+description is `fedfair.tables.table_reader`'s business.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides what may be written there, and that no password is: it comes from a file or the environment, so that the
 site's file may be shown, copied and kept under version control. Nothing here connects to a database or needs a
-library for one; `fedfair.tables.sql_url` makes an address of it.
+library for one; `fedfair.tables.sql_connection` makes an address of it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, DataSource, EicuSource
 from fedfair.policy.site_format import FormatSection
 from fedfair.prediction.raw_tables import GIVEN, named_columns, table_of
-from fedfair.tables.feature_coding import Advice, answers_of, coded_features, value_places
 from fedfair.tables.number_texts import form_of
 from fedfair.tables.pixels import Values, is_image
 from fedfair.tables.profile import ColumnProfile
@@ -29,6 +28,7 @@ from fedfair.tables.sources.acs_employment import EMPLOYED
 from fedfair.tables.sources.acs_employment import FEATURES as ACS_FEATURES
 from fedfair.tables.sources.acs_employment import TARGET as ACS_TARGET
 from fedfair.tables.sources.eicu import STAY_COLUMNS, stay_features
+from fedfair.tables.table_reader import Advice, answers_of, coded_features, value_places
 from fedfair.tables.text_file import TableForm
 from fedfair.tables.text_table import Faults, TextTable, counted, numbers, require_columns
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
-from fedfair.tables.feature_coding import measured_answers
+from fedfair.tables.table_reader import measured_answers
 from fedfair.tables.text_table import TextTable
 from fedfair.tables.typed_values import typed_table
 

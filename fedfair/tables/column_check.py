@@ -30,7 +30,8 @@ from fedfair.tables.profile import MAX_SHOWN, ColumnProfile, DataProfile, data_p
 from fedfair.tables.row_order import record_hashes
 from fedfair.tables.site_form import site_table
 from fedfair.tables.site_survey import SiteColumn, site_column, site_survey
-from fedfair.tables.source import UnfinishedRecords, finished, read_unfinished, unfilled
+from fedfair.tables.source import finished, read_unfinished, unfilled
+from fedfair.tables.source_modules import FileRecords
 from fedfair.tables.sources.table import open_table
 from fedfair.tables.survey_faults import MIN_SPIKE, MISSING_CODES, is_far_from_the_rest
 from fedfair.tables.text_table import counted
@@ -129,7 +130,7 @@ def check_data(
     """Return what a site's own records are like, and what is wrong with them; arguments as `read_site_records`."""
     errors: list[str] = []
     splits: Mapping[str, int] = {}
-    read: UnfinishedRecords | None = None
+    read: FileRecords | None = None
     try:
         read = read_unfinished(plan, site, participant, root, code=code)
         own = finished(plan, participant, read.splits)
@@ -149,7 +150,7 @@ def check_data(
 @np.errstate(over="ignore", invalid="ignore")
 def _described(
     plan: Plan,
-    read: UnfinishedRecords,
+    read: FileRecords,
     splits: Mapping[str, int],
     errors: tuple[str, ...],
     unused: tuple[str, ...],
@@ -165,7 +166,7 @@ def _described(
         _number(column, values[:, place], ranges[place], _name(whole, layout, place))
         for place, column in enumerate(own.columns)
     )
-    profiles = {profile.name: profile for profile in read.columns}
+    profiles = {profile.name: profile for profile in read.columns or ()}
     categories = tuple(_category(each, profiles.get(each.name)) for each in summary.categories)
     profile = data_profile(plan.task, Splits(whole), ())
     return DataCheck(

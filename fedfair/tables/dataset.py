@@ -103,6 +103,12 @@ class Splits:
         return sum(map(len, self.parts.values()))
 
 
+def no_records(schema: FeatureSchema) -> Dataset:
+    """Return a data set of these features without a record."""
+    width = np.int64 if schema.classes else np.float64
+    return Dataset(np.zeros((0, *schema.input_shape)), np.zeros((0, *schema.targets), width), schema)
+
+
 def kept(splits: Splits, storage: FeatureStorage) -> Splits:
     """Return the same records with their features where there is room for them.
 

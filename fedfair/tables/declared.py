@@ -56,7 +56,7 @@ def _stated_schema(task: TaskSection, input_shape: tuple[int, ...]) -> FeatureSc
         if targets is None or (task.loss.answers in {"class", "pixels"} and task.classes is None):
             return None
         return FeatureSchema(input_shape, task.classes or 0, tuple(range(columns)), targets=targets)
-    from fedfair.tables.feature_coding import csv_schema
+    from fedfair.tables.table_reader import csv_schema
 
     declared = csv_schema(task.data.csv, task.classes, ())
     numeric = input_shape[0] - declared.input_shape[0]

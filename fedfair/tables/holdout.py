@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.few_records import UnusableRecordsError
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.seeds import derived_seed, generator
 
 SEED_RANGE = 2.0**64
+
+
+class NothingLeftError(DataError):
+    """Holding out leaves nothing to train on."""
 
 
 def hold_out(
@@ -51,7 +54,7 @@ def hold_out(
         with those means where whole persons are held out, or every record by itself.
 
     Raises:
-        UnusableRecordsError: nothing is left to train on.
+        NothingLeftError: nothing is left to train on.
     """
     if test_fraction == 0 and validation_fraction == 0:
         return Splits(dataset)
@@ -62,11 +65,10 @@ def hold_out(
     validation = ~test & (position < test_fraction + validation_fraction)
     train = ~test & ~validation
     if not train.any():
-        fault = DataError(
+        raise NothingLeftError(
             f"{participant} has {len(dataset)} records, and holding out leaves none to train on",
             "lower test_fraction and validation_fraction",
         )
-        raise UnusableRecordsError(fault, 0, dataset.schema)
     return Splits(
         dataset.take(np.flatnonzero(train)),
         dataset.take(np.flatnonzero(validation)) if validation_fraction else None,

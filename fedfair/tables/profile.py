@@ -150,7 +150,9 @@ def case_variants(texts: NDArray[np.str_], named: Iterable[Scalar]) -> tuple[Cas
 
 
 def merged(first: Sequence[ColumnProfile], second: Sequence[ColumnProfile]) -> tuple[ColumnProfile, ...]:
-    """Return the counts of two files with the same columns together."""
+    """Return what was counted in the same columns of two blocks of records, one of which may have no counts."""
+    if not first or not second:
+        return tuple(first or second)
     return tuple(_added(one, other) for one, other in zip(first, second, strict=True))
 
 

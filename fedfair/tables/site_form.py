@@ -17,8 +17,8 @@ from fedfair.plan.csv_table import CsvData
 from fedfair.plan.sources import CsvSource
 from fedfair.plan.task import TaskSection
 from fedfair.policy.site_format import FormatSection
-from fedfair.tables.feature_coding import CsvRecords, csv_schema
 from fedfair.tables.site_survey import mask_name
+from fedfair.tables.table_reader import CsvRecords, csv_schema
 
 KEY = "data.format"
 

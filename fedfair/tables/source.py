@@ -10,8 +10,8 @@ with the records that the simulation gave it. Without a partition, what a site r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,19 +25,18 @@ from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, CsvSource, Partition, section_of
 from fedfair.policy.site_config import SiteConfig
-from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.dataset import Dataset, Splits, no_records
 from fedfair.tables.declared import check_declared, declared_schema
 from fedfair.tables.feature_storage import FeatureStorage, simulation_storage
-from fedfair.tables.few_records import UnusableRecordsError, no_records, with_enough
 from fedfair.tables.files import read_files, simulation_paths, site_paths
-from fedfair.tables.holdout import hold_out
+from fedfair.tables.holdout import NothingLeftError, hold_out
 from fedfair.tables.missing import Filling, fill_missing
 from fedfair.tables.partition import deal
 from fedfair.tables.pixels import feature_values
-from fedfair.tables.profile import ColumnProfile, DataProfile, data_profile, number_columns
+from fedfair.tables.profile import DataProfile, data_profile, number_columns
 from fedfair.tables.ranges import scaled_by_ranges
 from fedfair.tables.site_survey import SiteSurvey, mask_name, site_survey
-from fedfair.tables.source_modules import DataPaths
+from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.summable_columns import check_columns
 
 __all__ = [
@@ -152,7 +151,7 @@ def read_site_records(
         code: where a "module:function" is looked for; by default in `root`.
         storage: where features are held; None for memory, whatever there is of them.
         fewest: with fewer training records the site takes part with none, with fewer held-out ones without these
-            (`few_records.py`); 0 where nothing leaves the site.
+            (`with_enough`); 0 where nothing leaves the site.
 
     Raises:
         DataError: files are missing or are not what the plan declares.
@@ -162,8 +161,29 @@ def read_site_records(
     own, withheld = with_enough(_finished_unless_few(plan, participant, read.splits, fewest), fewest)
     if surveys(plan) and own.survey is None:
         own = replace(own, survey=surveyed(plan, own.train))
-    profile = replace(data_profile(plan.task, own, read.columns), digests=read.digests)
+    profile = replace(data_profile(plan.task, own, read.columns or ()), digests=read.digests)
     return SiteRecords(own, profile, withheld)
+
+
+def with_enough(splits: Splits, fewest: int) -> tuple[Splits, tuple[str, ...]]:
+    """Return what a site takes part with, and in words what it does not.
+
+    Args:
+        splits: its records.
+        fewest: of policy.min_records. With fewer training records it has none at all; a held-out split of fewer
+            is left out alone.
+    """
+    few = {name: len(part) for name, part in splits.parts.items() if len(part) < fewest}
+    if "train" in few:
+        count, nothing = few["train"], Splits(no_records(splits.train.schema))
+        words = f"{count} training records of this site count under the plan, and policy.min_records is {fewest}"
+        return nothing, (f"{words}: it takes part with nothing, and adds zeros to every sum",)
+    told = (
+        f"{count} {name} records of this site are fewer than policy.min_records, {fewest}: they are in no sum"
+        for name, count in few.items()
+    )
+    enough = {name: part for name, part in splits.parts.items() if name not in few}
+    return Splits(splits.train, enough.get("validation"), enough.get("test"), splits.survey), tuple(told)
 
 
 def _finished_unless_few(plan: Plan, participant: ParticipantId, own: Splits, fewest: int) -> Splits:
@@ -172,19 +192,10 @@ def _finished_unless_few(plan: Plan, participant: ParticipantId, own: Splits, fe
         return own
     try:
         return finished(plan, participant, own)
-    except UnusableRecordsError as fault:
-        if fault.count >= fewest:
+    except NothingLeftError:
+        if not fewest:
             raise
-        return Splits(no_records(fault.schema))
-
-
-@dataclass(frozen=True, slots=True)
-class UnfinishedRecords:
-    """One site's own records before anything is held out, filled in or scaled; `digests` as of a `DataProfile`."""
-
-    splits: Splits
-    columns: tuple[ColumnProfile, ...]
-    digests: Mapping[str, str] = field(default_factory=dict)
+        return Splits(no_records(own.train.schema))
 
 
 def read_unfinished(
@@ -196,8 +207,8 @@ def read_unfinished(
     code: Path | None = None,
     storage: FeatureStorage | None = None,
     fewest: int = 0,
-) -> UnfinishedRecords:
-    """Return one site's records as its files have them; arguments and faults as of `read_site_records`."""
+) -> FileRecords:
+    """Return one site's records before anything is held out, filled in or scaled; as `read_site_records`."""
     task = plan.task
     built_in = isinstance(task.data, str) and task.data in BUILT_IN
     rule = _rule(plan) if built_in or task.partition is not None else None
@@ -209,7 +220,7 @@ def read_unfinished(
     check_declared(task, read.splits.train.schema)
     own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]
     columns = number_columns(own) if read.columns is None else read.columns
-    return UnfinishedRecords(own, columns, read.digests)
+    return replace(read, splits=own, columns=columns)
 
 
 def _rule(plan: Plan) -> Partition | None:

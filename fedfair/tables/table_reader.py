@@ -1,39 +1,355 @@
-"""From the blocks of a table to its records, whichever source they come from.
+"""From the blocks of a table to its records by the schema that the plan declares, whichever source they come from.
 
 A source knows its columns and yields blocks of them: a text file, the row groups of a Parquet file, the batches of
 a database's cursor. Decides which columns are needed, and how one block after the other becomes features, labels
-and kept columns, with the meaning that `feature_coding.py` gives to them. Of a block nothing stays but these.
-Faults are gathered over all blocks and told with their places.
+and kept columns: numeric columns as they are, then one column for each declared value of each categorical column,
+one for any other value and, where the plan wants it, one for a missing value. Nothing is learnt from a table about
+its own schema, so that every site's features mean the same; for that reason `numeric: all` takes the columns in
+the order of their names. Of a block nothing stays but its records. Faults are gathered over all blocks and told
+with their places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.feature_moments import unit_of
 from fedfair.errors import DataError
-from fedfair.plan.csv_table import CsvData
-from fedfair.tables.dataset import Dataset
-from fedfair.tables.feature_coding import (
-    PLAN_ADVICE,
-    CsvRecords,
-    answers_of,
-    coded_features,
-    csv_schema,
-    hidden_missing,
-    measured_answers,
-    no_row_counts,
-    numeric_columns,
-    rows_that_count,
-)
+from fedfair.plan.csv_table import OTHER, CsvData
+from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.fields import Scalar
+from fedfair.tables.dataset import Dataset, no_records
 from fedfair.tables.feature_storage import FeatureStorage, RecordStore
-from fedfair.tables.few_records import UnusableRecordsError
-from fedfair.tables.profile import ColumnProfile, merged
-from fedfair.tables.text_table import FaultKind, Faults, TextTable, faults_of, require_columns
+from fedfair.tables.number_texts import NumberForm, form_of
+from fedfair.tables.profile import ColumnProfile, case_variants, merged
+from fedfair.tables.site_survey import mask_name
+from fedfair.tables.text_table import (
+    PLAIN_NUMBERS,
+    FaultKind,
+    Faults,
+    TextTable,
+    faults_of,
+    numbers,
+    require_columns,
+)
+from fedfair.tables.typed_values import marks_as_numbers
+
+BINARY = 2
+SHOWN_LABELS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRecords:
+    """One file, read.
+
+    Attributes:
+        dataset: its records.
+        columns: what was counted in the columns of its features, while their texts were known.
+        digest: of the records of a database in their order, such as "sha256:...".
+    """
+
+    dataset: Dataset
+    columns: tuple[ColumnProfile, ...]
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The remedies for values that are refused.
+
+    Attributes:
+        number: for a missing number.
+        category: for a missing category.
+        range: for a number outside of its range.
+        text: for a text where a number should be.
+        fixed: whether the form is that of a saved model, which nobody can change any more.
+    """
+
+    number: str
+    category: str
+    range: str
+    text: str
+    fixed: bool = False
+
+
+PLAN_ADVICE = Advice(
+    "fill them in, or set missing: mean or zero in the plan",
+    "fill them in, or set missing_of: own or other in the plan",
+    "correct it, or have the plan's ranges changed",
+    "correct or declare as missing",
+)
+"""For records that are to train a model whose plan is not yet closed."""
+
+
+def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> FeatureSchema:
+    """Return what the declared columns amount to.
+
+    Args:
+        spec: the plan's description of the table.
+        classes: number of classes that the plan states, if any.
+        numeric: the numeric columns, in order.
+    """
+    names = (*numeric, *(name for column in spec.categorical for name in spec.coding_of(column)))
+    units = tuple(unit_of(*spec.ranges[name]) if name in spec.ranges else 1.0 for name in numeric)
+    return FeatureSchema(
+        (len(names),),
+        _class_count(spec, classes),
+        tuple(range(len(numeric))),
+        names,
+        units if spec.ranges else (),
+        tuple(spec.ranges[name] for name in numeric) if set(numeric) <= set(spec.ranges) else (),
+        targets=_target_shape(spec),
+    )
+
+
+def _target_shape(spec: CsvData) -> tuple[int, ...]:
+    """Return the shape of one record's answer: () for a class or a number."""
+    match spec.answers:
+        case "labels":
+            return (len(spec.labels),)
+        case "time":
+            return (2,)
+        case _:
+            return ()
+
+
+def coded_features(
+    table: TextTable, spec: CsvData, numeric: Sequence[str], faults: Faults, advice: Advice = PLAN_ADVICE
+) -> tuple[NDArray[np.float64], tuple[ColumnProfile, ...]]:
+    """Return the features of a table, (n, features) with NaN where a mean is wanted, and what its columns hold.
+
+    Args:
+        table: it has every column of the features.
+        spec: the plan's description of it.
+        numeric: the numeric columns, in order.
+        faults: takes every value that the plan does not allow.
+        advice: what is to be done about them.
+    """
+    features: list[NDArray[np.float64]] = []
+    columns: list[ColumnProfile] = []
+    for column in numeric:
+        missing = _missing(table, column, spec)
+        features.append(_numeric(table, column, missing, spec, faults, advice))
+        columns.append(ColumnProfile(column, len(table), int(missing.sum())))
+    for column in spec.categorical:
+        place = _category_places(table, column, spec, faults, advice)
+        features += _indicators(place, column, spec)
+        columns.append(_category_profile(table, column, spec, place))
+    return np.stack(features, axis=1), tuple(columns)
+
+
+def rows_that_count(table: TextTable, spec: CsvData) -> NDArray[np.bool_]:
+    """Return whether the plan takes each row of a table, (n,)."""
+    wanted = np.ones(len(table), np.bool_)
+    for column, values in spec.rows.items():
+        wanted &= value_places(table.columns[column], [values], form_of(spec, column)) == 0
+    return wanted
+
+
+def no_row_counts(where: Path | str, count: int, spec: CsvData) -> DataError:
+    """Return the fault of a table of which the plan takes no row."""
+    named = ", ".join(f"{column} {list(values)}" for column, values in spec.rows.items())
+    return DataError(f"{where}: none of its {count} rows has {named}", "check rows in the plan's csv")
+
+
+def numeric_columns(
+    header: Collection[str], spec: CsvData, kept: Collection[str], where: Path | str
+) -> tuple[str, ...]:
+    """Return the numeric columns in the order of the features.
+
+    Args:
+        header: all columns of the table.
+        spec: the plan's description of it.
+        kept: columns that are kept raw.
+        where: the table, for a fault.
+
+    Raises:
+        DataError: no column is left for `numeric: all`, and the plan has no category.
+    """
+    if not isinstance(spec.numeric, str):
+        return spec.numeric
+    named = {*spec.answer_columns, spec.collaborator, *spec.categorical, *spec.rows, *kept}
+    columns = tuple(sorted(name for name in header if name not in named))
+    if not columns and not spec.categorical:
+        raise DataError(f"{where} has no column left for numeric: all", "check the file's columns")
+    return columns
+
+
+def _missing(table: TextTable, column: str, spec: CsvData) -> NDArray[np.bool_]:
+    more = spec.missing_values_of.get(column, ())
+    if column in table.numbers:
+        numbers = table.numbers[column]
+        marks = marks_as_numbers((*spec.missing_values, *more))
+        return np.isnan(numbers) | np.isin(numbers, marks)
+    texts = table.columns[column]
+    words = (*spec.missing_values, "") if table.has_nulls else spec.missing_values
+    missing: NDArray[np.bool_] = np.isin(texts, words)
+    return missing | (value_places(texts, [more], form_of(spec, column)) == 0) if more else missing
+
+
+def _numeric(
+    table: TextTable, column: str, missing: NDArray[np.bool_], spec: CsvData, faults: Faults, advice: Advice
+) -> NDArray[np.float64]:
+    policy = spec.missing_of.get(column, spec.missing)
+    if policy == "refuse":
+        faults.add(column, "missing values", missing, advice.number)
+    values = numbers(table, column, missing, faults, advice.text, form_of(spec, column), fixed=advice.fixed)
+    if column in spec.ranges:
+        least, greatest = spec.ranges[column]
+        outside = np.isfinite(values) & ((values < least) | (values > greatest))
+        faults.add(column, f"outside of {least:g} to {greatest:g}, its range", outside, advice.range)
+    return np.where(missing, 0.0, values) if policy == "zero" else values
+
+
+def hidden_missing(table: TextTable, spec: CsvData, numeric: Sequence[str]) -> dict[str, NDArray[np.bool_]]:
+    """Return where values are missing that the features have as zero or as any other value: (n,) by raw column."""
+    zeros = [name for name in numeric if spec.missing_of.get(name, spec.missing) == "zero"]
+    others = [name for name in spec.categorical if spec.missing_of.get(name, OTHER) == OTHER]
+    masks = {name: _missing(table, name, spec) for name in (*zeros, *others)}
+    for name in others:
+        # A missing value that the plan names is a value.
+        named = [(value,) for value in spec.categorical[name]]
+        masks[name] &= value_places(table.columns[name], named, form_of(spec, name)) < 0
+    return {mask_name(name): mask for name, mask in masks.items()}
+
+
+def _category_places(
+    table: TextTable, column: str, spec: CsvData, faults: Faults, advice: Advice
+) -> NDArray[np.int64]:
+    """Return (n,) numbers of the values: one more for any other text, two more for a missing one."""
+    policy = spec.missing_of.get(column, OTHER)
+    missing = _missing(table, column, spec) & (policy != OTHER)
+    if policy == "refuse":
+        faults.add(column, "missing values", missing, advice.category)
+    values = spec.categorical[column]
+    found = value_places(table.columns[column], [(value,) for value in values], form_of(spec, column))
+    place = np.where(missing, len(values) + 1, found)
+    # A text that is none of the values has place -1: the column of all others, which comes after them.
+    return np.where(place < 0, len(values), place)
+
+
+def _indicators(place: NDArray[np.int64], column: str, spec: CsvData) -> list[NDArray[np.float64]]:
+    """Return one 0/1 array (n,) for each value, one for all other texts, and one for none where that is asked."""
+    blocks = [place == index for index in range(len(spec.coding_of(column)))]
+    return [block.astype(np.float64) for block in blocks]
+
+
+def _category_profile(table: TextTable, column: str, spec: CsvData, place: NDArray[np.int64]) -> ColumnProfile:
+    """Return what was counted in a categorical column; a missing value that the plan names is none."""
+    values = spec.categorical[column]
+    missing = (place >= len(values)) & _missing(table, column, spec)
+    other = (place >= len(values)) & ~missing
+    variants = case_variants(table.columns[column][other], values)
+    return ColumnProfile(column, len(table), int(missing.sum()), int(other.sum()), variants)
+
+
+def _class_count(spec: CsvData, classes: int | None) -> int:
+    if spec.answers != "class":
+        return 0
+    if spec.label_values is not None:
+        return len(spec.label_values)
+    return BINARY if spec.label_above is not None else classes or BINARY
+
+
+def measured_answers(spec: CsvData) -> tuple[str, ...]:
+    """Return the columns of the answers that hold numbers, and not names of classes."""
+    is_named = spec.label is not None and spec.label_above is None
+    return () if is_named else spec.answer_columns
+
+
+def answers_of(
+    table: TextTable, spec: CsvData, count: int, faults: Faults, *, fixed: bool = False
+) -> NDArray[Any]:
+    """Return the answers of the rows: classes int64 (n,), numbers float64 (n,), labels (n, labels), or (n, 2).
+
+    Args:
+        table: it has every column of the answers.
+        spec: the plan's description of it.
+        count: how many classes there are; 0 where the answers are none.
+        faults: takes every value that the plan does not allow.
+        fixed: whether the answers are for a saved model, whose classes nobody can change any more.
+    """
+    columns = {
+        name: _measured(table, spec, name, faults, fixed=fixed)
+        for name in (spec.target, *spec.labels, spec.time, spec.event)
+        if name
+    }
+    for name in (*spec.labels, spec.event):
+        if name is not None:
+            wrong = ~np.isin(columns[name], (0.0, 1.0))
+            faults.add(name, "neither 0 nor 1", wrong, "code what was not seen as 0 and what was as 1")
+    if spec.time is not None:
+        faults.add(spec.time, "a time before 0", columns[spec.time] < 0.0, "count time from each record's start")
+    if spec.label is None:
+        found = list(columns.values())
+        return found[0] if spec.target is not None else np.stack(found, axis=1)
+    return _labels(table, spec, spec.label, count, faults, fixed=fixed)
+
+
+def _measured(table: TextTable, spec: CsvData, column: str, faults: Faults, *, fixed: bool) -> NDArray[np.float64]:
+    """Return a column of numbers in which nothing may be missing."""
+    none = np.zeros(len(table), np.bool_)
+    return numbers(table, column, none, faults, form=form_of(spec, column), fixed=fixed)
+
+
+def _labels(
+    table: TextTable, spec: CsvData, column: str, count: int, faults: Faults, *, fixed: bool
+) -> NDArray[np.int64]:
+    if spec.label_above is not None:
+        return (_measured(table, spec, column, faults, fixed=fixed) > spec.label_above).astype(np.int64)
+    classes = spec.label_classes or tuple((index,) for index in range(count))
+    labels = value_places(table.columns[column], classes, form_of(spec, column))
+    named = [str(value) for values in classes for value in values]
+    shown = f"{', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
+    if fixed:
+        faults.add(column, "a label that the model does not know", labels < 0, f"it knows {shown}")
+        return labels
+    spelt = case_variants(table.columns[column][labels < 0], (value for values in classes for value in values))
+    case = "".join(f"; '{one.found}' {one.words}" for one in spelt[:SHOWN_LABELS])
+    faults.add(
+        column, "a label that the plan does not name", labels < 0, f"the plan allows {shown} (label_values){case}"
+    )
+    return labels
+
+
+def value_places(
+    texts: NDArray[np.str_], groups: Sequence[Sequence[Scalar]], form: NumberForm = PLAIN_NUMBERS
+) -> NDArray[np.int64]:
+    """Return for every text the number of the first group that has a value which it means; -1 for none.
+
+    A text means a value if it is equal as a text, as a number (1 and 1.0), or as true or false in any case.
+
+    Args:
+        texts: array (n,).
+        groups: of values.
+        form: how a text writes a number.
+    """
+    import pandas as pd  # only who reads a table waits for it
+
+    # Hashing finds the distinct texts of a million rows far sooner than sorting does.
+    index, distinct = pd.factorize(texts.astype(np.object_))
+    places = [
+        next(
+            (place for place, values in enumerate(groups) if any(_means(text, value, form) for value in values)),
+            -1,
+        )
+        for text in distinct
+    ]
+    return np.array(places, np.int64)[index]
+
+
+def _means(text: str, value: Scalar, form: NumberForm) -> bool:
+    if isinstance(value, bool):
+        return text.lower() == str(value).lower()
+    if isinstance(value, str):
+        return text == value
+    return form.number(text) == value
 
 
 class TableSource(Protocol):
@@ -76,6 +392,7 @@ def read_records(
     *,
     where: Path | str,
     storage: FeatureStorage | None = None,
+    fewest: int = 0,
 ) -> CsvRecords:
     """Return the records of a table, and what was counted in its columns; both in one reading.
 
@@ -88,6 +405,9 @@ def read_records(
         extra: columns to keep raw beside those that the plan keeps, such as the one that records are divided by.
         where: the file, or words for another source; faults begin with it.
         storage: where features go, to be `kept` there; None for memory, whatever there is of them.
+        fewest: where the plan's filters take fewer records than this, a fault in their values leaves none of them:
+            it must not stop a site whose few records count for nothing, for the plan may have been written so that
+            only the holder of one record fails to start.
 
     Raises:
         DataError: a column is missing or there twice, there is no record, or values are not what the plan allows;
@@ -100,7 +420,7 @@ def read_records(
     records = _Records(header, spec, classes, extra, where, storage)
     for block in source.blocks(needed_columns(spec, header, extra), spec, records.numeric):
         records.add(block)
-    return records.whole()
+    return records.whole(fewest if spec.rows else 0)
 
 
 class _Records:
@@ -149,25 +469,26 @@ class _Records:
             self._raw[name].append(table.columns[name])
         for name, mask in hidden_missing(table, self._spec, self._numeric).items():
             self._masks.setdefault(name, []).append(mask)
-        self._columns = merged(self._columns, columns) if self._columns else columns
+        self._columns = merged(self._columns, columns)
         # After a fault nothing is kept: the remaining blocks are read for their own faults.
         if not self._kinds:
             self._features.add(features)
 
-    def whole(self) -> CsvRecords:
-        """Return everything that was taken.
+    def whole(self, fewest: int) -> CsvRecords:
+        """Return everything that was taken; no record where it is unusable and has fewer than `fewest`.
 
         Raises:
-            UnusableRecordsError: there was no record, or values are not what the plan allows; all of them are
-                reported.
+            DataError: there was no record, or values are not what the plan allows; all of them are reported.
         """
         fault, count = faults_of(self._where, self._kinds), sum(map(len, self._labels))
         if fault is None and not self._rows:
             fault = DataError(f"{self._where} has no records", "name a source with at least one record")
         if fault is None and not count:
             fault = no_row_counts(self._where, self._rows, self._spec)
+        if fault is not None and count < fewest:
+            return CsvRecords(no_records(self._schema), ())
         if fault is not None:
-            raise UnusableRecordsError(fault, count, self._schema)
+            raise fault
         raw: dict[str, NDArray[np.generic]] = {name: np.concatenate(parts) for name, parts in self._raw.items()}
         masks = {name: np.concatenate(parts) for name, parts in self._masks.items()}
         raw |= {name: mask for name, mask in masks.items() if mask.any()}

@@ -2,7 +2,7 @@
 
 Decides how the faults of a table are collected over its blocks, row and column by name, the first twenty of each
 kind and the count of all, and which texts are numbers that can be used. A source makes a text only when somebody
-asks for it. What the columns mean is the business of `feature_coding.py`.
+asks for it. What the columns mean is the business of `table_reader.py`.
 """
 
 from __future__ import annotations

@@ -152,10 +152,9 @@ def test_only_none_is_zero_percent_and_only_all_is_a_hundred(whole: int, fractio
 
 
 READERS = {
-    "fedfair/tables/feature_coding.py",
+    "fedfair/tables/table_reader.py",
     "fedfair/tables/source_modules.py",
     "fedfair/tables/sources/table.py",
-    "fedfair/tables/table_reader.py",
     "fedfair/tables/source.py",
     "fedfair/prediction/raw_rows.py",
     "collaborator/data_history.py",

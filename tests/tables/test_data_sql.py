@@ -21,16 +21,13 @@ from fedfair.errors import DataError, FedfairError, MissingExtraError, Unreachab
 from fedfair.extras import install_command
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
-from fedfair.tables import feature_storage, sql_query
-from fedfair.tables.feature_coding import CsvRecords
+from fedfair.tables import feature_storage, sql_table
 from fedfair.tables.feature_storage import FeatureStorage, storage_of
 from fedfair.tables.site_form import site_table
 from fedfair.tables.sources.table import read_csv
-from fedfair.tables.sql_connection import opened
-from fedfair.tables.sql_faults import DatabaseStep
-from fedfair.tables.sql_query import running_query
-from fedfair.tables.sql_table import SqlRecords, read_sql
-from fedfair.tables.sql_url import database_address
+from fedfair.tables.sql_connection import DatabaseStep, database_address, opened
+from fedfair.tables.sql_table import read_sql, running_query
+from fedfair.tables.table_reader import CsvRecords
 from tests.imports import REPOSITORY
 from tests.patience import PATIENCE
 from tests.postgres_server import PASSWORD, Postgres
@@ -112,7 +109,7 @@ def asking(section: SqlSection, query: str) -> SqlSection:
     return section.model_copy(update={"query": query})
 
 
-def read(section: SqlSection, spec: CsvData = SPEC, environment: Mapping[str, str] | None = None) -> SqlRecords:
+def read(section: SqlSection, spec: CsvData = SPEC, environment: Mapping[str, str] | None = None) -> CsvRecords:
     return read_sql(section, site_table(spec, None), 2, (), environment or {})["query"]
 
 
@@ -142,7 +139,7 @@ def refused(call: Callable[[], object], kind: type[FedfairError] = DataError) ->
 def test_a_query_with_an_order_gives_the_records_of_the_csv_file_to_the_bit(
     database: SqlSection, tmp_path: Path
 ) -> None:
-    assert_same(read(database).records, read_csv(csv_file(tmp_path), SPEC, 2, ()))
+    assert_same(read(database), read_csv(csv_file(tmp_path), SPEC, 2, ()))
 
 
 def test_a_query_without_an_order_gives_one_order_whatever_the_database_does(database: SqlSection) -> None:
@@ -151,7 +148,7 @@ def test_a_query_without_an_order_gives_one_order_whatever_the_database_does(dat
         # In parentheses an order is none of the result.
         shuffled = f"SELECT * FROM ({QUERY} ORDER BY {order}) AS shuffled"  # noqa: S608 - of this file alone
         other = read(asking(database, shuffled))
-        assert_same(other.records, first.records)
+        assert_same(other, first)
         assert other.digest == first.digest
     assert read(database).digest != first.digest
 
@@ -161,7 +158,7 @@ def test_the_order_without_an_order_by_is_the_same_in_every_database(
 ) -> None:
     found = [read(asking(each, QUERY)) for each in (*databases.values(), on_postgres)]
     assert len({one.digest for one in found}) == 1
-    assert_same(found[0].records, found[2].records)
+    assert_same(found[0], found[2])
 
 
 @pytest.mark.parametrize("query", [ORDERED, QUERY])
@@ -174,9 +171,9 @@ def test_records_in_the_room_are_those_in_memory_in_one_order(
     both = asking(database, query).model_copy(update={"test_query": f"{QUERY} WHERE id < 20"})
     own = FeatureStorage(tmp_path, most_in_memory=0)
     found = read_sql(both, site_table(SPEC, None), 2, (), {}, own)
-    assert_same(found["query"].records, expected.records)
+    assert_same(found["query"], expected)
     assert found["query"].digest == expected.digest
-    assert [storage_of(one.records.dataset.features) for one in found.values()] == [own, own]
+    assert [storage_of(one.dataset.features) for one in found.values()] == [own, own]
 
 
 @pytest.mark.parametrize("order", [" ORDER BY id", ""])
@@ -184,7 +181,7 @@ def test_of_many_records_only_labels_and_order_are_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     monkeypatch.setattr(feature_storage, "BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr(sql_query, "BLOCK_VALUES", 1 << 15)
+    monkeypatch.setattr(sql_table, "BLOCK_VALUES", 1 << 15)
     columns = [f"x{place}" for place in range(40)]
     values = ", ".join(f"hash(id + {place}) / 1e19 AS {name}" for place, name in enumerate(columns))
     query = f"SELECT {values}, id % 2 AS died FROM range(50000) AS r(id){order}"  # noqa: S608 - of this test
@@ -199,7 +196,7 @@ def test_of_many_records_only_labels_and_order_are_in_memory(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < found.records.dataset.features.nbytes / 2
+    assert peak < found.dataset.features.nbytes / 2
 
 
 def test_a_digest_tells_another_order_and_another_value(database: SqlSection) -> None:
@@ -212,12 +209,12 @@ def test_a_digest_tells_another_order_and_another_value(database: SqlSection) ->
 def test_records_of_their_own_are_tested_on(database: SqlSection) -> None:
     both = database.model_copy(update={"test_query": f"{QUERY} WHERE id < 20 ORDER BY id"})
     found = read_sql(both, site_table(SPEC, None), 2, (), {})
-    assert [len(found[key].records.dataset) for key in ("query", "test_query")] == [COUNT + 5, 20]
+    assert [len(found[key].dataset) for key in ("query", "test_query")] == [COUNT + 5, 20]
 
 
 def test_signs_that_stand_for_parameters_elsewhere_are_text(database: SqlSection) -> None:
     query = f"{QUERY} WHERE ward LIKE 'ward%' AND ward <> ':x %s ? ; --' /* ; */ ORDER BY id; -- the end"
-    assert len(read(asking(database, query)).records.dataset) == COUNT + 5
+    assert len(read(asking(database, query)).dataset) == COUNT + 5
 
 
 def test_a_result_comes_in_blocks_that_lose_no_row(database: SqlSection) -> None:
@@ -250,7 +247,7 @@ def test_types_of_postgresql_mean_what_their_text_means(postgres: Postgres, on_p
             "keep": ["big"],
         }
     )
-    found = read(asking(on_postgres, "SELECT * FROM kinds ORDER BY big"), spec).records.dataset
+    found = read(asking(on_postgres, "SELECT * FROM kinds ORDER BY big"), spec).dataset
     np.testing.assert_array_equal(found.features[:, :2], [[0.1, -1], [1.5, 3], [np.nan, np.nan]])
     coded = found.features[:, 2:].tolist()
     assert coded == [
@@ -297,7 +294,7 @@ def test_nothing_can_be_written(database: SqlSection) -> None:
         running_query(opened_there, writing, "query") as result,
     ):
         list(result.blocks(["age"]))
-    assert len(read(asking(database, f"{QUERY} WHERE age = 1 OR id = 1")).records.dataset) == 1
+    assert len(read(asking(database, f"{QUERY} WHERE age = 1 OR id = 1")).dataset) == 1
 
 
 def test_a_function_that_writes_is_refused_by_the_transaction(on_postgres: SqlSection, postgres: Postgres) -> None:
@@ -326,7 +323,7 @@ def test_a_connection_that_is_lost_while_records_are_read_is_one_clear_fault_and
         lost()
     assert PASSWORD not in "".join(traceback.format_exception(found.value))
     assert caplog.records == []
-    assert len(read(on_postgres).records.dataset) == COUNT + 5
+    assert len(read(on_postgres).dataset) == COUNT + 5
 
 
 def test_a_wrong_password_is_told_without_it(on_postgres: SqlSection, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.tables.dataset import Dataset
-from fedfair.tables.feature_coding import csv_schema
 from fedfair.tables.sources.table import read_csv
+from fedfair.tables.table_reader import csv_schema
 from fedfair.tables.text_file import BLOCK_ROWS
 
 PATIENTS = "age,sex,died,clinic\n41,F,0,a\n50.5,M,1,b\n7,X,1,a\n"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.tables import plain_blocks as module
-from fedfair.tables.feature_coding import CsvRecords
 from fedfair.tables.plain_blocks import NotPlain
 from fedfair.tables.sources.table import read_csv
+from fedfair.tables.table_reader import CsvRecords
 from fedfair.tables.text_file import TextFile
 from fedfair.tables.text_table import TextTable
 from tests.oracles.text_records import RefusedError, read_slowly

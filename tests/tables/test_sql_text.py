@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedfair.errors import DataError
-from fedfair.tables.sql_text import asks_for_order, check_reads
+from fedfair.tables.sql_table import asks_for_order, check_reads
 
 
 @pytest.mark.parametrize(

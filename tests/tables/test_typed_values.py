@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
-from fedfair.tables.feature_coding import CsvRecords
 from fedfair.tables.sources.table import read_csv
-from fedfair.tables.table_reader import needed_columns, read_records
+from fedfair.tables.table_reader import CsvRecords, needed_columns, read_records
 from fedfair.tables.typed_values import TypedSource
 
 HEADER = ("age", "dose", "sex", "clinic", "died", "other")

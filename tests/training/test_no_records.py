@@ -15,8 +15,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.cohort import simulated_memories
 from fedfair.simulation.simulate import play
-from fedfair.tables.dataset import Splits
-from fedfair.tables.few_records import no_records
+from fedfair.tables.dataset import Splits, no_records
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from tests import bc10, plans
