@@ -16,9 +16,8 @@ from fedfair.results.document import Json, ResultDocument
 from fedfair.results.writing import Setting, past_moment
 from fedfair.run.training_run import Progress
 from fedfair.tracking.background import Trackers
-from fedfair.tracking.facts import tracked_facts
 from fedfair.tracking.targets import TrackTarget
-from fedfair.tracking.tracker import TrackedEnd, TrackedRun, moment_figures, result_figures
+from fedfair.tracking.tracker import TrackedEnd, TrackedRun, moment_figures, result_figures, tracked_facts
 
 
 class SimulationWatch:

@@ -11,17 +11,14 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 
-from fedfair.news.event import LoggedEvent
+from fedfair.news.event import LoggedEvent, StatusUpdate
 from fedfair.news.tracker import TrackerFailed
-from fedfair.tracking.jsonl_tracker import JsonlTracker
-from fedfair.tracking.mlflow_tracker import MlflowTracker
+from fedfair.tracking.stores import JsonlTracker, MlflowTracker, TensorboardTracker
 from fedfair.tracking.targets import TrackerKind, TrackTarget
-from fedfair.tracking.tensorboard_tracker import TensorboardTracker
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun, Tracker
 
 MAX_WAITING = 10_000
@@ -34,13 +31,14 @@ LAST_SECONDS = 10.0
 
 def make_tracker(target: TrackTarget) -> Tracker:
     """Return the tracker of a target; its library is loaded here, which may take seconds."""
-    match target.kind:
-        case TrackerKind.MLFLOW:
-            return MlflowTracker(target.place)
-        case TrackerKind.TENSORBOARD:
-            return TensorboardTracker(Path(target.place))
-        case TrackerKind.JSONL:
-            return JsonlTracker(Path(target.place))
+    return _STORES[target.kind](target.place)
+
+
+_STORES: Mapping[TrackerKind, Callable[[str], Tracker]] = {
+    TrackerKind.MLFLOW: MlflowTracker,
+    TrackerKind.TENSORBOARD: TensorboardTracker,
+    TrackerKind.JSONL: JsonlTracker,
+}
 
 
 class BackgroundTracker:
@@ -135,16 +133,10 @@ class Trackers:
     Args:
         targets: where to.
         run: what is tracked.
-        make: makes the tracker of a target.
     """
 
-    def __init__(
-        self,
-        targets: Iterable[TrackTarget],
-        run: TrackedRun,
-        make: Callable[[TrackTarget], Tracker] = make_tracker,
-    ) -> None:
-        self._trackers = [BackgroundTracker(target.shown, partial(make, target)) for target in targets]
+    def __init__(self, targets: Iterable[TrackTarget], run: TrackedRun) -> None:
+        self._trackers = [BackgroundTracker(target.shown, partial(make_tracker, target)) for target in targets]
         self._put(lambda tracker: tracker.begin(run))
 
     def event(self, event: LoggedEvent) -> None:
@@ -167,6 +159,11 @@ class Trackers:
     def take_failures(self) -> list[TrackerFailed]:
         """Return the first fault of each tracker, once."""
         return [failure for tracker in self._trackers if (failure := tracker.take_failure()) is not None]
+
+    def tell_failures(self, failed: Callable[[StatusUpdate], None]) -> None:
+        """Hand over the first fault of each tracker, once."""
+        for failure in self.take_failures():
+            failed(failure)
 
     def _put(self, call: Callable[[Tracker], None]) -> None:
         for tracker in self._trackers:

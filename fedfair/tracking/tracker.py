@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Protocol, TypeAlias
 
 from fedfair.news.event import LoggedEvent
+from fedfair.plan.description import summary
+from fedfair.plan.schema import Plan
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.risks import Moment, PastRisk, SplitRisk
 from fedfair.results.site_figures import SiteFigures
@@ -124,3 +126,19 @@ def _risk_figures(split: str, risk: PastRisk | SplitRisk) -> dict[str, float]:
         if group.worst is not None:
             found[f"{split}/worst_{size}"] = group.worst
     return found
+
+
+def tracked_facts(plan: Plan, plan_digest: str = "") -> dict[str, str]:
+    """Return the facts by name.
+
+    Args:
+        plan: the plan that is run.
+        plan_digest: its digest, "sha256:" and 64 hex digits; empty where it is known at the end only.
+    """
+    named = {"plan_digest": plan_digest} if plan_digest else {}
+    named |= {
+        "algorithm": plan.training.algorithm,
+        "worst_group_size": f"{plan.objective.worst_group_size:g}",
+        "tradeoff": f"{plan.objective.tradeoff:g}",
+    }
+    return named | {f"plan/{heading}": sentence for heading, sentence in summary(plan)}

@@ -14,7 +14,7 @@ from fedfair.identity import register
 from fedfair.ids import ParticipantId
 from fedfair.store.line_end import is_cut
 from fedfair.store.rotated_log import RotatedLog
-from fedfair.tracking.jsonl_tracker import JsonlTracker
+from fedfair.tracking.stores import JsonlTracker
 from fedfair.tracking.tracker import TrackedRun
 from tests.conftest import REPOSITORY
 
@@ -79,7 +79,7 @@ KNOWN = {
     "fedfair/audit/append_file.py": CUT_OFF,
     "fedfair/identity/register.py": ENDED,
     "fedfair/store/rotated_log.py": ENDED,
-    "fedfair/tracking/jsonl_tracker.py": ENDED,
+    "fedfair/tracking/stores.py": ENDED,
 }
 
 
