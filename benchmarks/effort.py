@@ -69,7 +69,7 @@ SOURCES = {
 
 def fedfair() -> Effort:
     """Return what fedfair takes, counted from its pages."""
-    from fedfair.workspace.templates import plan_text
+    from fedfair.workspace.create import plan_text
 
     hosts: Counter[str] = Counter()
     lines = [

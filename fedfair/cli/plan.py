@@ -225,7 +225,7 @@ def new_module_command(
     plan_file: Path = PLAN,
 ) -> None:
     """Write a commented module with an own loader and model, which runs unchanged."""
-    from fedfair.workspace.new_module import task_text, write_module
+    from fedfair.workspace.create import task_text, write_module
 
     place = write_module(workspace_of(plan_file), name)
     console.print(Text(f"written: {place}"), soft_wrap=True)

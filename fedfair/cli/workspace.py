@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -16,8 +17,7 @@ from fedfair.errors import PlanError
 from fedfair.ids import parse_federation_name, parse_participant_id
 from fedfair.plan.digest import format_digest
 from fedfair.process.terminal import console
-from fedfair.workspace.create import PLAN_FILE, create_workspace, write_site_file
-from fedfair.workspace.templates import TEMPLATES, Members
+from fedfair.workspace.create import PLAN_FILE, TEMPLATES, Members, create_workspace, write_site_file
 
 app = typer.Typer(
     help="Create a federation's folder, export it and import it on other hosts.",
@@ -65,10 +65,10 @@ def _drafted(table: Path, label: str | None) -> str:
     """Draft a schema and say what is doubtful about it."""
     from fedfair.workspace.csv_draft import draft_schema
 
-    draft = draft_schema(table, label)
-    for note in draft.notes:
+    text, notes = draft_schema(table, label)
+    for note in notes:
         _say(note)
-    return draft.task
+    return text
 
 
 @app.command()
@@ -132,9 +132,7 @@ def import_command(
 
 
 def _report(path: Path, raw: bytes, *, as_json: bool) -> None:
-    from fedfair.workspace import archive
-
-    digest = format_digest(archive.archive_digest(raw))
+    digest = format_digest(hashlib.sha256(raw).digest())
     if as_json:
         console.print_json(json.dumps({"format": "fedfair/workspace/1", "archive": str(path), "digest": digest}))
     else:

@@ -29,8 +29,7 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import parse_document, read_text
 from fedfair.templates import filled
-from fedfair.workspace.create import FOLDERS, PLAN_FILE
-from fedfair.workspace.templates import collaborator_text, gitignore_text
+from fedfair.workspace.create import PLAN_FILE, collaborator_text, gitignore_text, make_folders
 
 PLAN, COLLABORATORS, DATA = "plan/plan.yaml", "plan/cols.yaml", "plan/data.yaml"
 REPORT = "MIGRATION.md"
@@ -114,9 +113,7 @@ def write(migration: Migration, output: Path) -> list[Path]:
     # A folder beside the target is on the same disk, so that one rename shows all files at once.
     hidden = output.absolute().with_name(f".{output.absolute().name}.{secrets.token_hex(8)}")
     try:
-        for name in FOLDERS:
-            (hidden / name).mkdir(parents=True, exist_ok=True)
-        (hidden / "cert").chmod(0o700)
+        make_folders(hidden)
         for path, text in migration.files.items():
             (hidden / path).parent.mkdir(parents=True, exist_ok=True)
             (hidden / path).write_text(text, encoding="utf-8", errors="surrogateescape")

@@ -14,7 +14,6 @@ Archives are reproducible (sorted, without times), so that two people can compar
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import itertools
 import shutil
@@ -141,11 +140,6 @@ def certificates_of(raw: bytes) -> dict[str, bytes]:
 
 def _is_of_join(name: str) -> bool:
     return PurePosixPath(name).parts[0] == JOIN_FOLDER
-
-
-def archive_digest(raw: bytes) -> bytes:
-    """Return the SHA-256 of an archive, 32 bytes."""
-    return hashlib.sha256(raw).digest()
 
 
 def exported(workspace: Path) -> Iterator[str]:

@@ -43,19 +43,6 @@ _HIGH_MARKS = (99.0, 999.0, 9999.0, 99999.0)
 _USUAL_MARKS = ("", "?", "NA")
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaDraft:
-    """A drafted schema.
-
-    Attributes:
-        task: the lines of a plan's `task.data` and splits.
-        notes: sentences for the person at the terminal.
-    """
-
-    task: str
-    notes: tuple[str, ...]
-
-
 @dataclass
 class _Guess:
     """The guesses so far, with the form of the file's numbers."""
@@ -65,14 +52,16 @@ class _Guess:
     numeric: dict[str, str] = field(default_factory=dict)
     categorical: dict[str, tuple[list[Scalar], str]] = field(default_factory=dict)
     omitted: dict[str, str] = field(default_factory=dict)
-    marks: dict[str, None] = field(default_factory=dict)
-    gaps: list[str] = field(default_factory=list)
-    own: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def note_doubt(self, column: SurveyedColumn, doubt: str) -> None:
+        """Say what is doubtful about a column, if anything is."""
+        if doubt:
+            self.notes.append(f"ambiguous: column {column.name!r}: {doubt}")
 
-def draft_schema(path: Path, label: str | None = None) -> SchemaDraft:
-    """Return a schema for a file, to be reviewed.
+
+def draft_schema(path: Path, label: str | None = None) -> tuple[str, tuple[str, ...]]:
+    """Return a schema for a file, to be reviewed, and what is to be said of it.
 
     Args:
         path: a CSV file, plain or gzip.
@@ -105,7 +94,7 @@ def draft_schema(path: Path, label: str | None = None) -> SchemaDraft:
         *guess.notes,
         *(f"left out: column {name!r} {reason}" for name, reason in guess.omitted.items()),
     )
-    return SchemaDraft("\n".join(_lines(survey, label_lines, guess)) + "\n", notes)
+    return "\n".join(_lines(survey, label_lines, guess)) + "\n", notes
 
 
 def _number_form(survey: CsvSurvey) -> NumberForm:
@@ -131,8 +120,7 @@ def _label(path: Path, survey: CsvSurvey, wanted: str | None, form: NumberForm) 
     """Return the column to predict, and what is doubtful about it; empty where somebody has named it."""
     by_name = {column.name: column for column in survey.columns}
     if wanted is not None:
-        if wanted not in by_name:
-            require_columns(path, by_name, (wanted,))
+        require_columns(path, by_name, (wanted,))
         return by_name[wanted], ""
     fitting = [column for column in survey.columns if _is_label(column, form)]
     named = [column for column in fitting if _LABEL.fullmatch(column.name)]
@@ -210,17 +198,16 @@ def _unusable(column: SurveyedColumn, form: NumberForm) -> str:
 
 
 def _enter_date(column: SurveyedColumn, form: str, guess: _Guess) -> None:
-    other = next((one for _, one in DATE_FORMS if one != form and all(_are_dates(column.present, one))), None)
+    others = (
+        one
+        for _, one in DATE_FORMS
+        if one != form and all(year_of_text(text, one) is not None for text in column.present)
+    )
+    other = next(others, None)
     doubt = "" if other is None else f"its dates may be {other} as well"
     guess.numeric[column.name] = doubt or "a date, as a year with its fraction; or leave it out"
     guess.dates[column.name] = form
-    _enter_gaps(column, guess)
-    if doubt:
-        guess.notes.append(f"ambiguous: column {column.name!r}: {doubt}")
-
-
-def _are_dates(texts: Sequence[str], form: str) -> Iterator[bool]:
-    return (year_of_text(text, form) is not None for text in texts)
+    guess.note_doubt(column, doubt)
 
 
 def _many_texts(column: SurveyedColumn, form: NumberForm) -> str:
@@ -235,16 +222,16 @@ def _guess_number(column: SurveyedColumn, guess: _Guess) -> None:
     whole = all(value.is_integer() for value in values)
     distinct = column.is_distinct and column.rows > 1
     codes = sorted(set(values))
-    if distinct and (_IDENTIFIER.search(name) or (whole and _counts_up(codes, column.rows))):
+    # Distinct whole numbers of many records, or without great gaps, are rather their numbers than a measurement.
+    counts_up = whole and (column.rows >= SMALL_FILE or codes[-1] - codes[0] < 2 * len(codes))
+    if distinct and (_IDENTIFIER.search(name) or counts_up):
         guess.omitted[name] = "is like an identifier: all its values are distinct"
     elif whole and len(codes) <= MAX_CODES and codes != [0.0, 1.0] and not distinct:
         _enter_category(column, "whole numbers, read as categories; or list it under numeric", guess)
     else:
         doubt = _doubt_about_number(column, codes, distinct=distinct)
         guess.numeric[name] = doubt
-        _enter_gaps(column, guess)
-        if doubt:
-            guess.notes.append(f"ambiguous: column {name!r}: {doubt}")
+        guess.note_doubt(column, doubt)
 
 
 def _doubt_about_number(column: SurveyedColumn, codes: Sequence[float], *, distinct: bool) -> str:
@@ -259,11 +246,6 @@ def _doubt_about_number(column: SurveyedColumn, codes: Sequence[float], *, disti
     return ""
 
 
-def _counts_up(codes: Sequence[float], records: int) -> bool:
-    """Return whether distinct whole numbers are rather numbers of records than a measurement."""
-    return records >= SMALL_FILE or codes[-1] - codes[0] < 2 * len(codes)
-
-
 def _enter_category(column: SurveyedColumn, doubt: str, guess: _Guess) -> None:
     values = _values(column, guess.form)
     rare = len(column.present) - sum(column.counts[text] >= MIN_SHARED for text in column.present)
@@ -271,19 +253,11 @@ def _enter_category(column: SurveyedColumn, doubt: str, guess: _Guess) -> None:
         guess.omitted[column.name] = "has fewer than two values that two records share"
         return
     guess.categorical[column.name] = (values, doubt)
-    _enter_gaps(column, guess, own=True)
-    if doubt:
-        guess.notes.append(f"ambiguous: column {column.name!r}: {doubt}")
+    guess.note_doubt(column, doubt)
     if rare:
         guess.notes.append(
             f"column {column.name!r}: {rare} values of one record each are not written down; they count as other"
         )
-
-
-def _enter_gaps(column: SurveyedColumn, guess: _Guess, *, own: bool = False) -> None:
-    if column.missing:
-        guess.marks |= dict.fromkeys(column.missing)
-        (guess.own if own else guess.gaps).append(column.name)
 
 
 def _numbers(texts: Sequence[str], form: NumberForm) -> list[float]:
@@ -308,7 +282,7 @@ def _lines(survey: CsvSurvey, label_lines: Sequence[str], guess: _Guess) -> Iter
     yield "  # names its file in its own collaborator.yaml. A simulation needs `train` and `collaborator` too."
     yield "  data:"
     yield "    csv:"
-    body = [*_form_lines(survey, guess.form), *label_lines, *_feature_lines(guess), *_missing_lines(guess)]
+    body = [*_form_lines(survey, guess.form), *label_lines, *_feature_lines(guess), *_missing_lines(survey, guess)]
     yield from (f"      {line}" for line in body)
     for name, reason in guess.omitted.items():
         yield f"      # left out: {_scalar(name)} {reason}"
@@ -320,16 +294,14 @@ def _form_lines(survey: CsvSurvey, form: NumberForm) -> Iterator[str]:
     if not survey.has_header:
         names = ", ".join(column.name for column in survey.columns)
         yield f"columns: [{names}]  # ambiguous: line 1 looks like a record; name the columns"
-    if survey.separator != ",":
-        yield f"separator: {json.dumps(survey.separator)}"
-    if survey.comment is not None:
-        yield f"comment: {json.dumps(survey.comment)}"
-    if survey.encoding != "utf-8":
-        yield f"encoding: {survey.encoding}"
-    if form.decimal != ".":
-        yield f"decimal: {json.dumps(form.decimal)}"
-    if form.thousands is not None:
-        yield f"thousands: {json.dumps(form.thousands)}"
+    stated = (
+        ("separator", survey.separator, ","),
+        ("comment", survey.comment, None),
+        ("encoding", survey.encoding, "utf-8"),
+        ("decimal", form.decimal, "."),
+        ("thousands", form.thousands, None),
+    )
+    yield from (f"{key}: {_scalar(value)}" for key, value, usual in stated if value is not None and value != usual)
 
 
 def _feature_lines(guess: _Guess) -> Iterator[str]:
@@ -347,14 +319,16 @@ def _feature_lines(guess: _Guess) -> Iterator[str]:
         yield f"  {_scalar(name)}: [{_listed(values)}]{_remark(doubt)}"
 
 
-def _missing_lines(guess: _Guess) -> Iterator[str]:
-    policy = "mean" if guess.gaps else "refuse"
+def _missing_lines(survey: CsvSurvey, guess: _Guess) -> Iterator[str]:
+    gaps = [column for column in survey.columns if column.missing]
+    policy = "mean" if any(column.name in guess.numeric for column in gaps) else "refuse"
     yield f"missing: {policy}                  # refuse | mean | zero"
-    if guess.own:
-        own = ", ".join(f"{_scalar(name)}: own" for name in guess.own)
-        yield f"missing_of: {{{own}}}"
-    if set(guess.marks) - set(_USUAL_MARKS):
-        marks = dict.fromkeys((*_USUAL_MARKS, *guess.marks))
+    own = [f"{_scalar(column.name)}: own" for column in gaps if column.name in guess.categorical]
+    if own:
+        yield f"missing_of: {{{', '.join(own)}}}"
+    features = [column for column in gaps if column.name in guess.numeric or column.name in guess.categorical]
+    marks = dict.fromkeys((*_USUAL_MARKS, *(text for column in features for text in column.missing)))
+    if len(marks) > len(_USUAL_MARKS):
         yield f"missing_values: [{', '.join(json.dumps(mark) for mark in marks)}]"
 
 

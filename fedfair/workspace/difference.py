@@ -121,19 +121,6 @@ class WorkspaceDifference:
         return is_same_plan(self.old.plan, self.new.plan) and self.old.code_digest == self.new.code_digest
 
 
-@contextmanager
-def _named(folder: str, name: str) -> Iterator[None]:
-    """Tell a fault with the name of the archive in place of the folder that it is unpacked in."""
-    try:
-        yield
-    except FedfairError as fault:
-        places = (folder, str(Path(folder).resolve()))
-        message, remedy = fault.message, fault.remedy
-        for place in places:
-            message, remedy = message.replace(place, name), remedy.replace(place, name)
-        raise type(fault)(message, remedy) from fault
-
-
 def side_of(path: Path, digest_of: DigestOf) -> WorkspaceSide:
     """Return one side of a comparison.
 
@@ -175,11 +162,17 @@ def unpacked_archive(raw: bytes, name: str) -> Iterator[Path]:
     Raises:
         PlanError: the archive is not sound, or holds no plan.
     """
-    with tempfile.TemporaryDirectory(prefix="fedfair-archive-") as folder, _named(folder, name):
-        unpack(raw, Path(folder))
-        if not (Path(folder) / PLAN_FILE).is_file():
-            raise PlanError(f"{name} holds no {PLAN_FILE}", "it is not an archive of a workspace")
-        yield Path(folder) / PLAN_FILE
+    with tempfile.TemporaryDirectory(prefix="fedfair-archive-") as folder:
+        try:
+            unpack(raw, Path(folder))
+            if not (Path(folder) / PLAN_FILE).is_file():
+                raise PlanError(f"{name} holds no {PLAN_FILE}", "it is not an archive of a workspace")
+            yield Path(folder) / PLAN_FILE
+        except FedfairError as fault:
+            message, remedy = fault.message, fault.remedy
+            for place in (folder, str(Path(folder).resolve())):
+                message, remedy = message.replace(place, name), remedy.replace(place, name)
+            raise type(fault)(message, remedy) from fault
 
 
 def _side(name: str, plan_file: Path, digest_of: DigestOf) -> WorkspaceSide:
@@ -228,14 +221,11 @@ def _sentences(old: Plan, new: Plan) -> Iterator[ChangedSentence]:
 
 def _statements(plan: Plan) -> dict[str, str]:
     revealed = "; ".join(f"{kind}: {MEANING[kind]}" for kind in of_run(plan))
-    return {**_guarantee(plan), **dict(summary(plan)), "reveals": revealed}
-
-
-def _guarantee(plan: Plan) -> dict[str, str]:
     try:
-        return {"guarantee": guarantee(plan)}
+        promised = guarantee(plan)
     except PlanError as fault:
-        return {"guarantee": f"none, for the plan cannot be run: {fault.message}"}
+        promised = f"none, for the plan cannot be run: {fault.message}"
+    return {"guarantee": promised, **dict(summary(plan)), "reveals": revealed}
 
 
 def _files(old: WorkspaceSide, new: WorkspaceSide) -> Iterator[ChangedFile]:

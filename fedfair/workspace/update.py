@@ -95,10 +95,8 @@ def apply_update(update: PlanUpdate, workspace: Path, reached: Callable[[str], N
         sync_folder(workspace)
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
-        raise PlanError(
-            f"{error.filename or workspace} cannot be written: {error.strerror}; the old plan is whole",
-            "make room on the disk, or let this user write there",
-        ) from error
+        remedy = "make room on the disk, or let this user write there"
+        raise _unwritten(error, workspace, "the old plan is whole", remedy) from error
     finish_update(workspace, reached)
 
 
@@ -129,14 +127,20 @@ def finish_update(workspace: Path, reached: Callable[[str], None] = no_step) -> 
             (workspace / name).unlink(missing_ok=True)
     except OSError as error:
         _take_back(update, workspace, replaced)
-        raise PlanError(
-            f"{error.filename or workspace} cannot be written: {error.strerror}; the old plan is in place again",
-            "let this user write there, then run the same command again",
-        ) from error
+        raise _unwritten(error, workspace, "the old plan is in place again") from error
     _drop_empty_folders(workspace, removed)
     reached("end")
     _end(update, workspace)
     return True
+
+
+def _unwritten(
+    error: OSError,
+    workspace: Path,
+    state: str,
+    remedy: str = "let this user write there, then run the same command again",
+) -> PlanError:
+    return PlanError(f"{error.filename or workspace} cannot be written: {error.strerror}; {state}", remedy)
 
 
 def _read_steps(update: Path) -> tuple[list[str], list[str]]:
@@ -170,11 +174,8 @@ def _take_back(update: Path, workspace: Path, replaced: Iterable[str]) -> None:
             if path.is_file():
                 replace_file(workspace / path.relative_to(update / _OLD), [path.read_bytes()])
     except OSError as error:
-        raise PlanError(
-            f"{error.filename or workspace} cannot be written: {error.strerror}; the update is half done, and no "
-            "command uses this plan",
-            "let this user write there, then run the same command again",
-        ) from error
+        state = "the update is half done, and no command uses this plan"
+        raise _unwritten(error, workspace, state) from error
     _end(update, workspace)
 
 

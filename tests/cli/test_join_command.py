@@ -22,7 +22,7 @@ from fedfair.identity.certificate import fingerprint, grouped
 from fedfair.identity.files import read_certificate
 from fedfair.plan.loading import load_plan
 from fedfair.workspace.archive import certificates_of, pack, read_archive, read_contents
-from fedfair.workspace.new_module import write_module
+from fedfair.workspace.create import write_module
 
 NO_OPTIONS = JoinOptions(None, None, None, None, None, None, None, encrypt=False)
 NOBODY = Answers(None)

@@ -25,7 +25,7 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.proxy import choose_route
-from fedfair.workspace.templates import TEMPLATES, plan_text
+from fedfair.workspace.create import TEMPLATES, plan_text
 from tests.plans import small_plan
 from tests.site_reading import read_site
 

@@ -19,7 +19,7 @@ from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import parse_document
 from fedfair.policy.site_config import SiteConfig
 from fedfair.report.plan_keys import SECTIONS
-from fedfair.workspace.templates import TEMPLATES, plan_text
+from fedfair.workspace.create import TEMPLATES, plan_text
 from tests.conftest import REPOSITORY
 
 SCHEMA = Draft202012Validator(plan_schema())

@@ -16,8 +16,7 @@ import pytest
 from fedfair.errors import PlanError
 from fedfair.plan.loading import load_plan
 from fedfair.workspace.archive import MAX_FILES, MAX_MODEL_BYTES, MAX_TOTAL_BYTES, pack, read_archive, unpack
-from fedfair.workspace.create import create_workspace, write_site_file
-from fedfair.workspace.templates import TEMPLATES
+from fedfair.workspace.create import TEMPLATES, create_workspace, write_site_file
 from tests.full_disk import full_beyond
 
 

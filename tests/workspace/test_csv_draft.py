@@ -17,9 +17,8 @@ from fedfair.plan.csv_table import CsvData
 from fedfair.plan.loading import load_plan
 from fedfair.plan.sources import CsvSource
 from fedfair.tables.sources.table import read_csv
-from fedfair.workspace.create import create_workspace
+from fedfair.workspace.create import TWO_CLINICS, create_workspace
 from fedfair.workspace.csv_draft import draft_schema
-from fedfair.workspace.templates import TWO_CLINICS
 
 ROWS = [
     ("34", "F", "1.25", "no"),
@@ -37,11 +36,11 @@ def drafted(folder: Path, text: str | bytes, label: str | None = None) -> tuple[
     """Return the schema as a plan states it, the text of the plan, and what the terminal is told."""
     path = folder / "own.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    draft = draft_schema(path, label)
-    create_workspace(folder / "w", "heart", "csv", TWO_CLINICS, draft.task)
+    task, notes = draft_schema(path, label)
+    create_workspace(folder / "w", "heart", "csv", TWO_CLINICS, task)
     source = load_plan(folder / "w" / "plan" / "plan.yaml").task.data
     assert isinstance(source, CsvSource)
-    return source.csv, (folder / "w" / "plan" / "plan.yaml").read_text(), "\n".join(draft.notes)
+    return source.csv, (folder / "w" / "plan" / "plan.yaml").read_text(), "\n".join(notes)
 
 
 def test_numbers_categories_and_label_are_told_apart(tmp_path: Path) -> None:
@@ -240,10 +239,10 @@ def test_a_hundred_thousand_rows_are_drafted_whole(tmp_path: Path) -> None:
     rows = (f"{place},{place % 97 / 7:.5f},{'FM'[place % 2]},{place % 3 % 2}\n" for place in range(100_001))
     text = "visit,dose,sex,died\n" + "".join(rows)
     (tmp_path / "own.csv.gz").write_bytes(gzip.compress(text.encode(), 1))
-    draft = draft_schema(tmp_path / "own.csv.gz")
-    assert draft.notes[0].startswith("100001 records, 4 columns")
-    assert "- dose" in draft.task
-    assert "visit is like an identifier" in draft.task
+    task, notes = draft_schema(tmp_path / "own.csv.gz")
+    assert notes[0].startswith("100001 records, 4 columns")
+    assert "- dose" in task
+    assert "visit is like an identifier" in task
 
 
 PUBLISHED = {
@@ -255,9 +254,9 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_files_are_read_by_their_own_draft(tmp_path: Path, data_root: Path, name: str) -> None:
-    draft = draft_schema(data_root / name, PUBLISHED[name])
-    create_workspace(tmp_path / "w", "heart", "csv", TWO_CLINICS, draft.task)
+    task, notes = draft_schema(data_root / name, PUBLISHED[name])
+    create_workspace(tmp_path / "w", "heart", "csv", TWO_CLINICS, task)
     source = load_plan(tmp_path / "w" / "plan" / "plan.yaml").task.data
     assert isinstance(source, CsvSource)
     read = read_csv(data_root / name, source.csv, None, ())
-    assert draft.notes[0].startswith(f"{len(read.dataset)} records")
+    assert notes[0].startswith(f"{len(read.dataset)} records")

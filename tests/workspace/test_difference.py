@@ -11,9 +11,8 @@ from fedfair.errors import PlanError
 from fedfair.plan.difference import Concern
 from fedfair.plan.schema import Plan
 from fedfair.workspace.archive import pack
-from fedfair.workspace.create import create_workspace
+from fedfair.workspace.create import create_workspace, write_module
 from fedfair.workspace.difference import MAX_LINES, WorkspaceDifference, difference, side_of
-from fedfair.workspace.new_module import write_module
 
 TRAP = "raise SystemExit('ran')\n"
 

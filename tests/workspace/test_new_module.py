@@ -13,7 +13,7 @@ from fedfair.cli.commands import app
 from fedfair.errors import PlanError
 from fedfair.plan.loading import load_plan
 from fedfair.training.binding import plan_binding
-from fedfair.workspace.new_module import task_text, write_module
+from fedfair.workspace.create import task_text, write_module
 
 
 def workspace(folder: Path, name: str) -> Path:
