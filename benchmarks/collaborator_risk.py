@@ -35,7 +35,7 @@ from fedfair.report.privacy_cost import multiplier_for
 from fedfair.results.document import to_json
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.ranges import scaled_by_ranges
+from fedfair.tables.numeric_columns import scaled_by_ranges
 from fedfair.tables.sources.acs_employment import load_acs_employment
 
 SHOWN, TRADEOFF = 0.5, 0.1

@@ -43,7 +43,7 @@ from fedfair.report.svg import standalone
 from fedfair.results.document import to_json
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.ranges import scaled_by_ranges
+from fedfair.tables.numeric_columns import scaled_by_ranges
 from fedfair.tables.sources.acs_employment import load_acs_employment
 from fedfair.tables.sources.built_in import RANGES
 from fedfair.tables.sources.eicu import load_eicu

@@ -1,7 +1,7 @@
 """Keeps a summary of a site's records at its last start: `state/<name>.data-profile.json`, for this site alone.
 
 Decides where the summary is, and that nothing about it stops a start or a check: a file that cannot be read is
-said to be so, and the next start replaces it. What is worth a word is `profile_changes.py`'s business.
+said to be so, and the next start replaces it. What is worth a word is `fedfair.tables.profile`'s business.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from collaborator.preparation import PreparedSite
 from fedfair.store.atomic_file import OWNER_ONLY, write_whole
-from fedfair.tables.profile import DataProfile
-from fedfair.tables.profile_changes import DataSummary, changes, summary_of
+from fedfair.tables.profile import DataProfile, DataSummary, changes, summary_of
 
 _SUMMARIES = TypeAdapter(DataSummary)
 

@@ -15,7 +15,7 @@ import torch
 from by_the_readme import run
 from fedfair.errors import DataError
 from fedfair.plan.loading import load_plan
-from fedfair.tables.files import DataPaths, read_files
+from fedfair.tables.source_modules import DataPaths, read_files
 from fedfair.training.device import SplitRecords
 from tests.conftest import REPOSITORY
 from tests.fork_server import commands

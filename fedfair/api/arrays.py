@@ -32,8 +32,6 @@ from fedfair.plan.task_outputs import with_outputs
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import Document, Spot, Value
 from fedfair.tables.dataset import Splits
-from fedfair.tables.declared import check_declared, declared_schema
-from fedfair.tables.files import for_loss
 from fedfair.tables.in_memory import (
     SPLIT_NAMES,
     LabelCoding,
@@ -45,6 +43,7 @@ from fedfair.tables.in_memory import (
     read_pair,
 )
 from fedfair.tables.source import finished
+from fedfair.tables.source_modules import check_declared, declared_schema, for_loss
 
 Stated = Mapping[str, Mapping[str, object] | Section]
 """Sections of a plan by their names."""

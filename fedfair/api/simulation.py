@@ -37,7 +37,7 @@ from fedfair.simulation.backend import Engine, RayCluster
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.tables.dataset import Splits
 from fedfair.tables.in_memory import LabelCoding, RawRecords, SiteArrays, dataset_of, read_labels, read_pair
-from fedfair.tables.ranges import scaled_by_ranges
+from fedfair.tables.numeric_columns import scaled_by_ranges
 from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient

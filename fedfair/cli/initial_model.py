@@ -23,7 +23,7 @@ def put_initial_model(plan_file: Path) -> None:
         read_initial_model(plan_file, plan)
         return
     if is_installed("torch"):
-        from fedfair.tables.declared import declared_schema
+        from fedfair.tables.source_modules import declared_schema
         from fedfair.training.freezing import freeze_plan
 
         if declared_schema(plan) is not None:

@@ -19,8 +19,8 @@ from fedfair.prediction.raw_rows import RawColumns, RawRows, raw_columns, rows_o
 from fedfair.prediction.raw_tables import GIVEN, table_of
 from fedfair.run.model_description import schema_of, source_of
 from fedfair.run.saved_model import DescribedModel
+from fedfair.tables.numeric_columns import scaled_features
 from fedfair.tables.pixels import Values, are_pixels, feature_values
-from fedfair.tables.ranges import scaled_features
 from fedfair.tables.text_table import TextTable, counted
 
 if TYPE_CHECKING:

@@ -109,7 +109,7 @@ def _parameters(plan: Plan, plan_file: Path | None) -> int:
         return 1
     import torch
 
-    from fedfair.tables.declared import declared_schema
+    from fedfair.tables.source_modules import declared_schema
     from fedfair.training.assembly import flat_model
 
     schema = declared_schema(plan)

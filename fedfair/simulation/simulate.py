@@ -48,8 +48,7 @@ from fedfair.simulation.everybody import Everybody, RayTerms, engaged
 from fedfair.simulation.linear_family import family_facts, is_too_much
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
-from fedfair.tables.site_files import SiteFiles
-from fedfair.tables.source import files_of_sites, load_federation
+from fedfair.tables.source import SiteFiles, files_of_sites, load_federation
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
 from fedfair.training.binding import bound
 

@@ -25,7 +25,6 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.known_units import CONVERSIONS
 from fedfair.tables.profile import MAX_SHOWN, ColumnProfile, DataProfile, data_profile
 from fedfair.tables.row_order import record_hashes
 from fedfair.tables.site_form import site_table
@@ -35,6 +34,7 @@ from fedfair.tables.source_modules import FileRecords
 from fedfair.tables.sources.table import open_table
 from fedfair.tables.survey_faults import MIN_SPIKE, MISSING_CODES, is_far_from_the_rest
 from fedfair.tables.text_table import counted
+from fedfair.tables.unit_faults import CONVERSIONS
 
 INSIDE = 0.95
 """The least share of values that another unit must bring into the declared range."""

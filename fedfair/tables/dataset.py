@@ -1,8 +1,8 @@
 """Records in memory: what one collaborator holds, whichever source it came from.
 
 Decides the form that everything after loading relies on (no infinite feature, labels from 0 to classes - 1, equal
-lengths) and checks it once, at construction. NaN is a missing value: `missing.py` fills it, or the scaling does.
-Loading is the business of the modules beside this one.
+lengths) and checks it once, at construction. NaN is a missing value: `numeric_columns.py` fills it, or the scaling
+does. Loading is the business of the modules beside this one.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@ Decides who owns which record, and the order in which things happen: read, deal,
 holds everybody's records and deals them; a deployed site reads its own. Where the plan declares a `partition`, it
 speaks of one data set that is divided, so a site that reads the same data set takes its own part of it and ends up
 with the records that the simulation gave it. Without a partition, what a site reads is its own. Reading is
-`files.py`'s business.
+`source_modules.py`'s business.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,28 +26,20 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, CsvSource, Partition, section_of
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits, no_records
-from fedfair.tables.declared import check_declared, declared_schema
 from fedfair.tables.feature_storage import FeatureStorage, simulation_storage
-from fedfair.tables.files import read_files, simulation_paths, site_paths
-from fedfair.tables.holdout import NothingLeftError, hold_out
-from fedfair.tables.missing import Filling, fill_missing
-from fedfair.tables.partition import deal
+from fedfair.tables.numeric_columns import Filling, check_columns, fill_missing, scaled_by_ranges
+from fedfair.tables.partition import NothingLeftError, deal, hold_out
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.profile import DataProfile, data_profile, number_columns
-from fedfair.tables.ranges import scaled_by_ranges
 from fedfair.tables.site_survey import SiteSurvey, mask_name, site_survey
-from fedfair.tables.source_modules import DataPaths, FileRecords
-from fedfair.tables.summable_columns import check_columns
-
-__all__ = [
-    "SiteRecords",
-    "declared_schema",
-    "federation_key",
-    "files_of_sites",
-    "load_federation",
-    "read_site_file",
-    "read_site_records",
-]
+from fedfair.tables.source_modules import (
+    DataPaths,
+    FileRecords,
+    check_declared,
+    read_files,
+    simulation_paths,
+    site_paths,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,16 +238,12 @@ def _deal(plan: Plan, whole: Splits, rule: Partition | None) -> dict[Participant
     names = [ParticipantId(name) for name in plan.federation.collaborators]
     if rule is None:
         return {names[0]: whole}
-    dealt = deal(list(whole.parts.values()), rule, names, plan.training.seed)
-    return {name: _as_splits(whole, own) for name, own in dealt.items()}
-
-
-def _as_splits(whole: Splits, own: Sequence[Dataset]) -> Splits:
-    """Return one collaborator's parts under the names that they have in the whole; empty ones are None."""
-    rest = iter(own[1:])
-    validation = next(rest) if whole.validation is not None else None
-    test = next(rest) if whole.test is not None else None
-    return Splits(own[0], validation or None, test or None)
+    found = {}
+    for name, own in deal(list(whole.parts.values()), rule, names, plan.training.seed).items():
+        parts = dict(zip(whole.parts, own, strict=True))
+        # Nobody's validation or test records are empty: there are none then.
+        found[name] = Splits(parts["train"], parts.get("validation") or None, parts.get("test") or None)
+    return found
 
 
 def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
@@ -275,11 +263,12 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
         DataError: a value is missing that the plan does not fill in, or nothing is left to train on.
     """
     task = plan.task
-    for key, part in (("test_fraction", own.test), ("validation_fraction", own.validation)):
-        fraction = task.test_fraction if key == "test_fraction" else task.validation_fraction
+    apart = ("test", task.test_fraction, own.test), ("validation", task.validation_fraction, own.validation)
+    for name, fraction, part in apart:
         if part is not None and fraction > 0:
             raise PlanError(
-                f"task.{key}: is {fraction}, but the data bring such records of their own", f"set {key}: 0"
+                f"task.{name}_fraction: is {fraction}, but the data bring such records of their own",
+                f"set {name}_fraction: 0",
             )
     if standardises(plan, len(own.train.schema.numeric)) or surveys(plan):
         summed_loss = task.loss if standardises(plan, len(own.train.schema.numeric)) else CROSS_ENTROPY
@@ -339,3 +328,34 @@ def _filling(plan: Plan, schema: FeatureSchema) -> Filling:
     if section is None or not section.leaves_gaps:
         return Filling.REFUSED
     return Filling.EVERYBODYS_MEAN if standardises(plan, len(schema.numeric)) else Filling.OWN_MEAN
+
+
+class SiteFiles(Mapping[ParticipantId, Splits]):
+    """Records by name; each look at one reads its file again.
+
+    Args:
+        plan: a plan whose `csv.train_of` names the files.
+        root: the folder that the plan's paths start from, on every machine that reads.
+        names: of those who are in it; None for everybody.
+
+    Raises:
+        PlanError: the plan does not name one file for each collaborator.
+    """
+
+    def __init__(self, plan: Plan, root: Path, names: Collection[ParticipantId] | None = None) -> None:
+        files = files_of_sites(plan) or {}
+        self._plan, self._root = plan, root
+        self._files = {name: files[name] for name in (files if names is None else names)}
+
+    def __getitem__(self, name: ParticipantId) -> Splits:
+        return read_site_file(self._plan, name, self._files[name], self._root)
+
+    def __iter__(self) -> Iterator[ParticipantId]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def only(self, names: Collection[ParticipantId]) -> SiteFiles:
+        """Return the records of some."""
+        return SiteFiles(self._plan, self._root, names)

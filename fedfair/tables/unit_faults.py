@@ -26,8 +26,73 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.survey import QUARTILES, NumericColumn, NumericSummary
 from fedfair.aggregation.survey_grid import LEAST, MAGNITUDES, ColumnGrid, quantile
-from fedfair.tables.known_units import CONVERSIONS, Conversion
 from fedfair.tables.site_survey import SiteColumn
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPair:
+    """A value in one unit is `factor` times the value in the other, plus `offset`.
+
+    Attributes:
+        factor: above 1.
+        words: the larger number's unit against the smaller number's, and for what.
+        offset: what is added, after the factor.
+    """
+
+    factor: float
+    words: str
+    offset: float = 0.0
+
+
+UNIT_PAIRS = (
+    UnitPair(1.8, "degrees Fahrenheit against degrees Celsius", 32.0),
+    UnitPair(2.20462262, "pounds against kilograms"),
+    UnitPair(2.54, "centimetres against inches"),
+    UnitPair(2.8011, "mg/dl against mmol/l of urea nitrogen"),
+    UnitPair(4.008, "mg/dl against mmol/l of calcium"),
+    UnitPair(7.50062, "mmHg against kPa"),
+    UnitPair(10.0, "a factor of 10, such as mm against cm, or g/l against g/dl"),
+    UnitPair(12.0, "months against years"),
+    UnitPair(18.0156, "mg/dl against mmol/l of glucose"),
+    UnitPair(28.3495, "grams against ounces"),
+    UnitPair(38.67, "mg/dl against mmol/l of cholesterol"),
+    UnitPair(60.0, "minutes against hours, or seconds against minutes"),
+    UnitPair(88.42, "umol/l against mg/dl of creatinine"),
+    UnitPair(100.0, "a factor of 100, such as cm against m, or percent against shares"),
+    UnitPair(365.25, "days against years"),
+    UnitPair(1000.0, "a factor of 1000, such as g against kg"),
+    UnitPair(1000000.0, "a factor of a million, such as single cells against millions"),
+)
+"""From the smallest factor to the greatest."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Conversion:
+    """A pair of units, and which of the two the values here are in.
+
+    Attributes:
+        pair: the units.
+        larger: whether the larger numbers are here.
+    """
+
+    pair: UnitPair
+    larger: bool
+
+    @property
+    def words(self) -> str:
+        """Return the units, and which is which."""
+        return f"{self.pair.words}, with the {'larger' if self.larger else 'smaller'} numbers here"
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values in the other unit."""
+        if self.larger:
+            return (values - self.pair.offset) / self.pair.factor
+        return values * self.pair.factor + self.pair.offset
+
+
+CONVERSIONS = tuple(Conversion(pair, larger) for pair in UNIT_PAIRS for larger in (True, False))
+"""Of every pair, from either unit."""
+
 
 FAR, NEAR = 0.6, 0.5
 """The distance from which on two distributions are hardly of one quantity in one unit, and up to which they can be
@@ -56,6 +121,10 @@ _CRITICAL = 1.63
 """Times sqrt(1/n + 1/m), the distance that samples of one population exceed in one of a hundred cases."""
 
 
+_Distributions = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""Own values in rising order, the ends of the others' bins, and how many of their values each bin has."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Values:
     """Own values beside the others': all of a column, or those other than zero.
@@ -79,7 +148,7 @@ class _Values:
     @property
     def noise(self) -> float:
         """Return the distance that samples of one population hardly exceed."""
-        return _noise(self.present, float(self.counts.sum()))
+        return _CRITICAL * math.sqrt(1 / self.present + 1 / float(self.counts.sum()))
 
     @property
     def as_it_is(self) -> float:
@@ -87,16 +156,11 @@ class _Values:
         return distance(self.own, self.grid.edges, self.counts)
 
     @property
-    def is_separate(self) -> bool:
-        """Return whether the means are so far apart that no shift of a population is credible."""
-        apart = abs(float(self.own.mean()) - self.mean)
-        return apart > SEPARATE * max(float(self.own.std()), self.spread)
-
-    @property
     def most_left(self) -> float:
         """Return the most that a conversion may leave, so that a shift to mean or quartile explains less."""
-        if self.is_separate:
-            return 1.0
+        apart = abs(float(self.own.mean()) - self.mean)
+        if apart > SEPARATE * max(float(self.own.std()), self.spread):
+            return 1.0  # no shift of a population is credible
         there = [quantile(self.counts, self.grid, share) for share in QUARTILES]
         here = np.quantile(self.own, QUARTILES)
         shifts = [self.mean - float(self.own.mean())]
@@ -105,7 +169,7 @@ class _Values:
         return GAIN * left if left <= NEAR_BY_LITTLE else 1.0
 
     @property
-    def sizes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def sizes(self) -> _Distributions:
         """Return own sizes in rising order, with the ends and counts of the others' bins of sizes."""
         if self.grid.range is not None:
             return self.own, self.grid.edges, self.counts
@@ -155,9 +219,12 @@ class Compared:
         """Return the conversions that explain a difference, the best first; none where nothing needs one."""
         if self.own.distinct <= 2 or not self.others.spread:
             return ()
-        found = sorted([*self._factors(), *self._offsets()])
-        near_best = (each for left, _, each in found if left <= found[0][0] + self._all.noise / 2)
-        return tuple(near_best)
+        whole, sized = self._all, self._all.other_than_zero()
+        found = list(self._explaining(whole, (whole.own, whole.grid.edges, whole.counts), has_offset=True))
+        if sized is not None:
+            found += self._explaining(sized, sized.sizes, has_offset=False)
+        found.sort()
+        return tuple(each for left, _, each in found if left <= found[0][0] + whole.noise / 2)
 
     def is_turned(self) -> bool:
         """Return whether nearly all values have the other sign here, and the sizes are alike."""
@@ -183,34 +250,26 @@ class Compared:
     def _least(self, values: _Values) -> float:
         return max(FAR, self.explained) + values.noise / 2
 
-    def _factors(self) -> Iterator[tuple[float, float, Conversion]]:
-        """Yield what is left after each factor that brings the sizes of values near, which no shift does."""
-        values = self._all.other_than_zero()
-        if values is None:
-            return
-        own, edges, counts = values.sizes
-        as_it_is = distance(own, edges, counts)
+    def _explaining(
+        self, values: _Values, sizes: _Distributions, *, has_offset: bool
+    ) -> Iterator[tuple[float, float, Conversion]]:
+        """Yield what is left after each conversion that brings values and sizes near, which no shift does.
+
+        Args:
+            values: own values beside the others'.
+            sizes: of them, or the values themselves: a factor is sought in sizes, and turns no sign.
+            has_offset: whether conversions with another zero are looked at, or factors.
+        """
+        own, edges, counts = sizes
+        as_it_is = distance(*sizes)
         if as_it_is < self._least(values):
             return
         most = values.most_left
         for each in CONVERSIONS:
-            if not each.pair.offset:
-                # With their signs they must be near as well: a factor turns none.
+            if bool(each.pair.offset) == has_offset:
                 signed = distance(each.of(values.own), values.grid.edges, values.counts)
                 left = max(distance(each.of(own), edges, counts), signed)
                 if left <= min(_near(each), GAIN * as_it_is, most):
-                    yield left, each.pair.factor, each
-
-    def _offsets(self) -> Iterator[tuple[float, float, Conversion]]:
-        """Yield what is left after each conversion with another zero, where no shift brings the values as near."""
-        values = self._all
-        if not self.is_far:
-            return
-        most = values.most_left
-        for each in CONVERSIONS:
-            if each.pair.offset:
-                left = distance(each.of(values.own), values.grid.edges, values.counts)
-                if left <= min(_near(each), GAIN * values.as_it_is, most):
                     yield left, each.pair.factor, each
 
 
@@ -257,7 +316,3 @@ def explained_by_classes(own: Sequence[int], others: Sequence[int]) -> float:
     if not here or not there:
         return 0.0
     return sum(abs(one / here - other / there) for one, other in zip(own, others, strict=True)) / 2
-
-
-def _noise(here: float, there: float) -> float:
-    return _CRITICAL * math.sqrt(1 / here + 1 / there)

@@ -24,7 +24,7 @@ from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.initial_model import FREEZE_AGAIN, NOT_STATED, StatedWeights, stated_weights, vector_digest
-from fedfair.tables.source import declared_schema
+from fedfair.tables.source_modules import declared_schema
 from fedfair.training.assembly import flat_model
 
 

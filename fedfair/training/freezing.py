@@ -24,7 +24,7 @@ from fedfair.run.initial_model import StatedWeights, vector_digest, write_initia
 from fedfair.run.initial_section import check_not_by_hand, write_initial_section
 from fedfair.run.model_description import describe_model
 from fedfair.run.saved_model import sites_digest
-from fedfair.tables.declared import declared_schema
+from fedfair.tables.source_modules import declared_schema
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.training.imported_weights import STRICT, Allowance, ImportedWeights, import_weights, without_threshold

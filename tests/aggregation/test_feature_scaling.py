@@ -25,8 +25,8 @@ from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.simulation.simulate import simulate
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset
+from fedfair.tables.numeric_columns import check_columns
 from fedfair.tables.source import load_federation
-from fedfair.tables.summable_columns import check_columns
 from fedfair.training.masked_update import header_update
 from tests import plans
 

@@ -25,7 +25,7 @@ from fedfair.plan.digest import (
 )
 from fedfair.plan.schema import Plan
 from fedfair.plan.yaml_reader import parse_document
-from fedfair.tables.source import declared_schema
+from fedfair.tables.source_modules import declared_schema
 
 VALUES: dict[str, object] = {
     "federation": {"name": "heart", "collaborators": ["a", "b", "c"], "min_collaborators": 2},

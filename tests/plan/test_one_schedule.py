@@ -43,7 +43,7 @@ from fedfair.policy.terms import AskedTerms, terms
 from fedfair.privacy.planned_releases import planned_releases, training_release
 from fedfair.run.training_run import TrainingRun
 from fedfair.statistics.table import Purpose
-from fedfair.tables.declared import declared_schema
+from fedfair.tables.source_modules import declared_schema
 from tests.oracles.header_places import matrix_length
 
 DIMENSION = 3

@@ -34,7 +34,7 @@ from fedfair.run.saved_model import (
     read_saved,
     save_model,
 )
-from fedfair.tables.declared import declared_schema
+from fedfair.tables.source_modules import declared_schema
 from tests import bc10, plans
 
 TABLE: dict[str, Any] = {

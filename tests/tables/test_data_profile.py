@@ -176,7 +176,6 @@ def test_nothing_that_sends_knows_of_a_profile() -> None:
         str(path.relative_to(REPOSITORY))
         for path in packages
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom)
-        and node.module in ("fedfair.tables.profile", "fedfair.tables.profile_changes")
+        if isinstance(node, ast.ImportFrom) and node.module == "fedfair.tables.profile"
     }
-    assert knowing - {"fedfair/tables/profile_changes.py"} <= READERS
+    assert knowing <= READERS

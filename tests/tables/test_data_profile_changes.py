@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfair.tables.profile import ColumnProfile, DataProfile
-from fedfair.tables.profile_changes import DataSummary, changes, summary_of
+from fedfair.tables.profile import ColumnProfile, DataProfile, DataSummary, changes, summary_of
 
 FILES = {"train": "sha256:00"}
 BEFORE = summary_of(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedfair.errors import PlanError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.ranges import scaled_by_ranges
+from fedfair.tables.numeric_columns import scaled_by_ranges
 from fedfair.tables.source import load_federation
 from fedfair.tables.sources.acs_employment import SCHEMA as ACS
 from fedfair.tables.sources.built_in import load_built_in

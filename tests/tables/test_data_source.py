@@ -10,7 +10,8 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Splits
-from fedfair.tables.source import declared_schema, load_federation, read_site_records
+from fedfair.tables.source import load_federation, read_site_records
+from fedfair.tables.source_modules import declared_schema
 from fedfair.tables.sources.built_in import load_built_in
 from tests import plans
 

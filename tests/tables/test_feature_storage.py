@@ -39,8 +39,8 @@ from fedfair.tables.feature_storage import (
     storage_of,
     taken,
 )
-from fedfair.tables.files import DataPaths, read_files
 from fedfair.tables.source import load_federation, read_site_records
+from fedfair.tables.source_modules import DataPaths, read_files
 from fedfair.training.statistics import standardisation_header
 from tests import plans
 from tests.full_disk import full_beyond

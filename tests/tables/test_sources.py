@@ -22,9 +22,8 @@ from fedfair.plan.sources import SOURCES, SourceSection
 from fedfair.plan.task import TaskSection
 from fedfair.report.plan_keys import page
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.declared import declared_schema
 from fedfair.tables.source import load_federation
-from fedfair.tables.source_modules import DataPaths, FileRecords, SourceModule
+from fedfair.tables.source_modules import DataPaths, FileRecords, SourceModule, declared_schema
 from tests import plans
 
 SECTIONS = [field.annotation for kind in SOURCES.values() for field in kind.model_fields.values()]

@@ -16,9 +16,9 @@ from fedfair.aggregation.survey import (
 )
 from fedfair.aggregation.survey_grid import ColumnGrid
 from fedfair.errors import RemoteProtocolError
-from fedfair.tables.known_units import UNIT_PAIRS
 from fedfair.tables.site_survey import SiteSurvey, site_survey
 from fedfair.tables.survey_faults import SurveyFault, SurveyFaultKind, is_chance, survey_faults
+from fedfair.tables.unit_faults import UNIT_PAIRS
 
 LAYOUT = SurveyLayout(
     (NumericColumn("value", 0, ColumnGrid(), 1.0),), (SurveyedCategory("sex", ("F", "M", "other"), (1, 2, 3)),), 2
@@ -55,7 +55,7 @@ def test_the_same_population_has_no_fault() -> None:
 @pytest.mark.parametrize("pair", UNIT_PAIRS, ids=lambda pair: f"{pair.factor:g}")
 @pytest.mark.parametrize("larger", [True, False])
 def test_each_known_unit_is_named(pair: object, larger: bool) -> None:
-    from fedfair.tables.known_units import UnitPair
+    from fedfair.tables.unit_faults import UnitPair
 
     assert isinstance(pair, UnitPair)
     values = drawn(0)

@@ -24,7 +24,7 @@ from fedfair.simulation.dealt.crew import Call, Lost
 from fedfair.simulation.dealt.dealing import deal
 from fedfair.simulation.dealt.share import Share, ShareTerms, Sites
 from fedfair.simulation.ray_cluster import gpu_share, processors, ray_session
-from fedfair.tables.site_files import SiteFiles
+from fedfair.tables.source import SiteFiles
 
 _DEAD = "The actor is dead because "
 
