@@ -14,7 +14,7 @@ from fedfair.cli.model_faults import faults_of_model
 from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.terminal import console, error_console
-from fedfair.store.atomic_file import write_whole
+from fedfair.store.atomic_file import replace_file, write_whole
 
 if TYPE_CHECKING:
     from fedfair.run.saved_model import DescribedModel
@@ -127,15 +127,17 @@ def export(
     written = own_form(config, None)
     _check_place(output, replace=replace)
     # Torch takes seconds to load; a wrong path should not have to wait for it.
-    from fedfair.prediction.export import export_model, write_export
+    from fedfair.prediction.export import export_model
     from fedfair.prediction.input_files import read_input
     from fedfair.prediction.loaded_model import load_model
+    from fedfair.prediction.prediction_file import writing
 
     model = load_model(model_file, workspace=workspace, code_digest=code_digest)
     raw = model.raw if written is None else model.raw.written(written.section, written.key)
     features = None if data is None else read_input(data, raw).features
     exported = export_model(model, form, features)
-    write_export(output, exported)
+    with writing("model", output):
+        replace_file(output, [exported.content])
     _warn(faults_of_model(model_file, model.plan_digest))
     if not quiet:
         compared = f"{exported.checked} {'random ' if data is None else ''}records"

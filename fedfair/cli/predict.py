@@ -17,10 +17,11 @@ from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.printable import printable
 from fedfair.process.terminal import error_console
+from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
     from fedfair.prediction.loaded_model import SavedModel
-    from fedfair.prediction.raw_rows import RawRows
+    from fedfair.prediction.model_inputs import RawRows
 
 STANDARD = "-"
 
@@ -96,20 +97,23 @@ def _columns(model: SavedModel) -> tuple[str, ...]:
 
 def _text(model: SavedModel, rows: RawRows, *, calibrated: bool) -> str:
     """Return the predictions of records as CSV."""
-    from fedfair.prediction.prediction_file import answer_text, prediction_text
+    from fedfair.prediction.prediction_file import prediction_text
 
     if not model.has_classes:
-        return answer_text(_columns(model), model.answers(rows), rows.kept)
+        return prediction_text(_columns(model), model.answers(rows).tolist(), rows.kept)
     found, places = model.judged(rows)
-    return prediction_text(model.probabilities(found) if calibrated else found, places, model.classes, rows.kept)
+    chances = (model.probabilities(found) if calibrated else found).tolist()
+    said = [[model.classes[place], *each] for place, each in zip(places.tolist(), chances, strict=True)]
+    return prediction_text(_columns(model), said, rows.kept)
 
 
 def _write(text: str, output: Path | None) -> None:
     """Write predictions to a file; None is standard output."""
-    from fedfair.prediction.prediction_file import write_predictions
+    from fedfair.prediction.prediction_file import writing
 
     if output is not None:
-        write_predictions(output, text)
+        with writing("predictions", output):
+            write_whole(output, text)
     else:
         sys.stdout.write(printable(text, keep="\n") if sys.stdout.isatty() else text)
 

@@ -33,12 +33,11 @@ from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling, of_featu
 from fedfair.errors import DataError
 from fedfair.extras import install_command
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.prediction.calibrated_chances import calibrated_chances, fits_of
+from fedfair.prediction.answers import calibrated_chances, fits_of
 from fedfair.prediction.loaded_model import SavedModel
-from fedfair.prediction.raw_rows import RawRows
+from fedfair.prediction.model_inputs import RawRows
 from fedfair.run.calibration_text import CALIBRATION_KEY, calibration_fields
 from fedfair.run.model_description import schema_of
-from fedfair.store.atomic_file import replace_file
 from fedfair.tables.pixels import Values, feature_values
 from fedfair.tables.seeds import array_generator
 from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
@@ -182,20 +181,6 @@ def export_model(model: SavedModel, form: ExportFormat, features: Values | None 
     return Exported(content, len(given), difference)
 
 
-def write_export(path: Path, exported: Exported) -> None:
-    """Write an export in one step.
-
-    Raises:
-        DataError: the file cannot be written; what was there is as it was.
-    """
-    try:
-        replace_file(path, [exported.content])
-    except OSError as error:
-        raise DataError(
-            f"the model cannot be written to {path}: {error.strerror}", "check the folder and free space"
-        ) from error
-
-
 def scaled_model(model: SavedModel) -> ScaledModel:
     """Return a model with its scaling inside, as a copy that shares no memory with it."""
     module = copy.deepcopy(model.module.module)
@@ -224,23 +209,16 @@ def scaled_model(model: SavedModel) -> ScaledModel:
 
 def export_metadata(model: SavedModel) -> dict[str, str]:
     """Return the words that an export carries about itself; most values are JSON."""
-    schema = schema_of(model.description)
+    schema, found = schema_of(model.description), calibration_fields(model.described.saved.calibration)
+    calibration = {key: found[key] for key in found if key == CALIBRATION_KEY}
     return {
         "plan_digest": model.plan_digest,
         "federation": model.described.origin.federation,
         "classes": json.dumps(model.classes),
         "features": json.dumps(schema.names),
         **model.description.words(),
-        **_answer_words(model),
+        **({"returns": model.answer_words} | calibration if model.has_classes else {}),
     }
-
-
-def _answer_words(model: SavedModel) -> dict[str, str]:
-    """Return what the numbers of classes are, and the calibration that is inside."""
-    if not model.has_classes:
-        return {}
-    found = calibration_fields(model.described.saved.calibration)
-    return {"returns": model.answer_words} | {key: found[key] for key in found if key == CALIBRATION_KEY}
 
 
 _Found = tuple[bytes, NDArray[np.float64]]

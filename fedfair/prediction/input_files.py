@@ -3,7 +3,7 @@
 Decides which files a model takes: the table that its plan reads, as text or Parquet; an array of numbers (.npy); a
 folder of images or of eICU's tables; or an idx file of images. A table may have its label or lack it. A table that
 the plan reads without a header line may have one here, since a file that people make has. What its texts mean is
-`raw_rows.py`'s business.
+`model_inputs.py`'s business.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import numpy as np
 
 from fedfair.errors import DataError
 from fedfair.plan.sources import EicuSource, ImageSource, MnistSource
-from fedfair.prediction.raw_rows import RawColumns, RawRows, rows_of_array, rows_of_table
-from fedfair.prediction.raw_tables import parquet_table
+from fedfair.prediction.model_inputs import RawColumns, RawRows, parquet_table, rows_of_array, rows_of_table
 from fedfair.tables.file_kinds import READ_ERRORS, is_parquet, open_binary
 from fedfair.tables.sources.eicu import PATIENT, PREDICTORS, VARIABLES, joined_stays
 from fedfair.tables.text_file import TableForm, read_table

@@ -3,7 +3,7 @@
 Decides that logits, probabilities and losses are computed as an evaluation computes them (`training.inference`);
 filling and scaling are `model_inputs.py`'s. Only a model of own code ("module:function") needs more than
 its file: the workspace with the very plan and code that trained it, whose digest is compared. How raw records are
-read is `raw_rows.py`'s business.
+read is `model_inputs.py`'s business.
 """
 
 from __future__ import annotations
@@ -18,24 +18,21 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from fedfair.aggregation.calibration import Calibration
-from fedfair.aggregation.target_scaling import TargetScaling, target_scaling
+from fedfair.aggregation.target_scaling import target_scaling
 from fedfair.errors import DataError
 from fedfair.plan.fields import Scalar, is_reference
-from fedfair.plan.losses import Loss, OwnLoss, has_classes
+from fedfair.plan.losses import OwnLoss, has_classes
 from fedfair.plan.task import ModelSpec
-from fedfair.prediction.answers import answer_names, answer_table, answers
-from fedfair.prediction.calibrated_chances import calibrated_chances, fits_of
-from fedfair.prediction.model_inputs import ModelInputs
-from fedfair.prediction.module_code import OwnCode, checked_code
-from fedfair.prediction.raw_rows import (
-    RawColumns,
+from fedfair.prediction.answers import answer_names, answer_table, answers, calibrated_chances, fits_of
+from fedfair.prediction.model_inputs import (
+    ModelInputs,
     RawRows,
     answers_given,
 )
+from fedfair.prediction.module_code import OwnCode, checked_code
 from fedfair.run.calibration_text import answer_words
-from fedfair.run.model_description import ModelDescription, schema_of
+from fedfair.run.model_description import schema_of
 from fedfair.run.saved_model import DescribedModel, read_saved
-from fedfair.run.which_model import WhichModel
 from fedfair.tables.pixels import Values
 from fedfair.tables.text_table import counted
 from fedfair.training.device import SplitRecords, plain_arithmetic
@@ -56,6 +53,27 @@ class SavedModel:
         fills: by the name of a feature the number that a missing value becomes, where sites filled in their own
             means or training had no missing values.
 
+    Attributes:
+        described: everything that the file says.
+        description: the inputs and outputs of the model.
+        which: which of its run's models it is; None where its file does not say it.
+        plan_digest: of the plan that trained the model, "sha256:" and 64 hex digits; empty if not said.
+        loss: of single records, that the model was trained by.
+        has_classes: whether it predicts one class for a record.
+        classes: in the order of the probabilities; none where the model predicts no class. A class is the label
+            that stands for it. It is its name where several labels do, or where the plan states none, and its
+            number from 0 where it has no name.
+        module: the model itself: from scaled features (batch, *input_shape) to outputs, of classes their logits. A
+            predicted number is in deviations, as `target` says.
+        target: the scaling of a predicted number: an output of the model is in deviations from its middle.
+        raw: how raw records of this model are read.
+        columns: the raw columns that become features, in the order of an array's columns; empty where they have
+            none. Columns of `numeric: all` have no names in the plan: an array gives them first, sorted by their
+            names.
+        is_calibrated: whether `predict_proba` returns probabilities, and not scores.
+        answer_words: the answers of `predict_proba` in words: probabilities, by which records, or only scores, and
+            why.
+
     Raises:
         DataError: fills are given for a feature that the model does not have, or that it fills itself.
     """
@@ -63,79 +81,28 @@ class SavedModel:
     def __init__(
         self, described: DescribedModel, module: FlatModel, fills: Mapping[str, float] | None = None
     ) -> None:
-        self._described = described
-        self._module = module.eval()
-        self._target = target_scaling(described.origin.description.record_loss, described.saved.scaling)
-        self._module.record_loss = self._module.record_loss.under(self._target)
+        saved = described.saved
+        self.described, self.description = described, described.origin.description
+        self.which, self.plan_digest = saved.which, saved.plan_digest
+        self.loss = self.description.record_loss
+        self.has_classes = has_classes(self.loss)
+        self.classes: tuple[Scalar, ...] = self.description.label.labels if self.has_classes else ()
+        self.target = target_scaling(self.loss, saved.scaling)
+        self.module = module.eval()
+        self.module.record_loss = self.module.record_loss.under(self.target)
         self._inputs = ModelInputs(described, fills)
+        self.raw = self._inputs.raw
+        self.columns = self.raw.names or ()
+        self.is_calibrated = isinstance(saved.calibration, Calibration)
+        self.answer_words = answer_words(saved.calibration)
 
     def __repr__(self) -> str:
-        described, told = self._described, ", ".join(str(label) for label in self.classes)
+        described, told = self.described, ", ".join(str(label) for label in self.classes)
         told = told if self.has_classes else self.loss.title
         rounds = counted(int(described.saved.round), "round")
         return (
             f"SavedModel({described.origin.federation!r}, {self._inputs.schema.input_shape} to {told}, {rounds})"
         )
-
-    @property
-    def which(self) -> WhichModel | None:
-        """Which of its run's models it is; None where its file does not say it."""
-        return self._described.saved.which
-
-    @property
-    def loss(self) -> Loss:
-        """The loss of single records that the model was trained by."""
-        return self.description.record_loss
-
-    @property
-    def has_classes(self) -> bool:
-        """Whether it predicts one class for a record."""
-        return has_classes(self.loss)
-
-    @property
-    def classes(self) -> tuple[Scalar, ...]:
-        """The classes in the order of the probabilities; none where the model predicts no class.
-
-        A class is the label that stands for it. It is its name where several labels do, or where the plan states
-        none, and its number from 0 where it has no name.
-        """
-        return self.description.label.labels if self.has_classes else ()
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The raw columns that become features, in the order of an array's columns; empty where they have none.
-
-        Columns of `numeric: all` have no names in the plan: an array gives them first, sorted by their names.
-        """
-        return self._inputs.raw.names or ()
-
-    @property
-    def raw(self) -> RawColumns:
-        """How raw records of this model are read."""
-        return self._inputs.raw
-
-    @property
-    def described(self) -> DescribedModel:
-        """Everything that the file says."""
-        return self._described
-
-    @property
-    def description(self) -> ModelDescription:
-        """The inputs and outputs of the model."""
-        return self._described.origin.description
-
-    @property
-    def module(self) -> FlatModel:
-        """The model itself: from scaled features (batch, *input_shape) to outputs, of classes their logits.
-
-        A predicted number is in deviations, as `target` says.
-        """
-        return self._module
-
-    @property
-    def plan_digest(self) -> str:
-        """The digest of the plan that trained the model, "sha256:" and 64 hex digits; empty if not said."""
-        return self._described.saved.plan_digest
 
     def predict(self, records: Records) -> NDArray[np.generic]:
         """Return the predicted class of each record, array (n,) of `classes`, or what else the task predicts.
@@ -182,21 +149,11 @@ class SavedModel:
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return scores (n, classes) calibrated; as they are, where the file has no calibration."""
-        found = self._described.saved.calibration
+        found = self.described.saved.calibration
         if not isinstance(found, Calibration):
             return scores
         chances: NDArray[np.float64] = calibrated_chances(torch.from_numpy(scores), *fits_of(found)).numpy()
         return chances
-
-    @property
-    def is_calibrated(self) -> bool:
-        """Whether `predict_proba` returns probabilities, and not scores."""
-        return isinstance(self._described.saved.calibration, Calibration)
-
-    @property
-    def answer_words(self) -> str:
-        """The answers of `predict_proba` in words: probabilities, by which records, or only scores, and why."""
-        return answer_words(self._described.saved.calibration)
 
     @property
     def answer_columns(self) -> tuple[str, ...]:
@@ -226,8 +183,8 @@ class SavedModel:
             DataError: as for `predict`, or the label is missing, or is none that the plan names.
         """
         rows = self.rows(records)
-        placed = torch.from_numpy(self._target.placed(answers_given(self._inputs.raw, rows.table)))
-        found = self._module.record_loss.natural(self._outputs(rows), placed)
+        placed = torch.from_numpy(self.target.placed(answers_given(self.raw, rows.table)))
+        found = self.module.record_loss.natural(self._outputs(rows), placed)
         losses: NDArray[np.float64] = found.detach().numpy()
         return losses
 
@@ -243,23 +200,17 @@ class SavedModel:
         """
         return self._inputs.scaled(rows)
 
-    @property
-    def target(self) -> TargetScaling:
-        """The scaling of a predicted number: an output of the model is in deviations from its middle."""
-        return self._target
-
     def logits(self, rows: RawRows) -> torch.Tensor:
         """Return the outputs (n, *outputs) in float64, a predicted number in its own unit."""
-        outputs = self._outputs(rows)
-        target = self._target
+        outputs, target = self._outputs(rows), self.target
         return outputs * target.deviation + target.middle if target.is_scaled else outputs
 
     def _outputs(self, rows: RawRows) -> torch.Tensor:
         """Return the outputs (n, *outputs) in float64, computed batch by batch as in an evaluation."""
         labels = np.zeros(len(rows.features), np.int64)
-        placed = SplitRecords.place(self.scaled(rows), labels, self._module.flat.dtype, self._module.flat.device)
+        placed = SplitRecords.place(self.scaled(rows), labels, self.module.flat.dtype, self.module.flat.device)
         with torch.inference_mode(), plain_arithmetic():
-            return torch.cat([self._module(features).cpu().double() for features, _ in placed.in_order()])
+            return torch.cat([self.module(features).cpu().double() for features, _ in placed.in_order()])
 
     def judged(self, rows: RawRows) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the score of each class, (n, classes), and the number of the class of the highest, (n,).
@@ -267,7 +218,7 @@ class SavedModel:
         Raises:
             DataError: the model predicts no class, or a value is missing that nothing fills in.
         """
-        loss = self._module.record_loss
+        loss = self.module.record_loss
         if loss.chances is None:
             raise DataError(f"this model predicts no class; its loss is the {self.loss.title}", "use predict")
         logits = self.logits(rows)

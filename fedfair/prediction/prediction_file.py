@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,6 @@ from numpy.typing import NDArray
 
 from fedfair.errors import DataError
 from fedfair.plan.fields import Scalar
-from fedfair.store.atomic_file import write_whole
 
 PREDICTED = "predicted"
 PROBABILITY = "probability_"
@@ -58,54 +58,32 @@ def check_prediction_place(path: Path, kept: Sequence[str], columns: Sequence[st
 
 
 def prediction_text(
-    probabilities: NDArray[np.float64],
-    predicted: NDArray[np.int64],
-    classes: Sequence[Scalar],
-    kept: Mapping[str, NDArray[np.str_]],
+    names: Sequence[str], said: Sequence[Sequence[object]], kept: Mapping[str, NDArray[np.str_]]
 ) -> str:
-    """Return predictions as comma-separated text with a header line.
+    """Return predictions as CSV, with kept columns before them.
 
     Args:
-        probabilities: (n, classes), or scores.
-        predicted: (n,) number of the predicted class.
-        classes: labels of the classes, in order.
-        kept: texts (n,) by the name of a column to put before them.
-    """
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([*kept, *prediction_columns(classes)])
-    before = zip(*kept.values(), strict=True) if kept else (() for _ in predicted)
-    for own, place, chances in zip(before, predicted.tolist(), probabilities.tolist(), strict=True):
-        table.writerow([*own, classes[place], *chances])
-    return text.getvalue()
-
-
-def answer_text(names: Sequence[str], values: NDArray[np.float64], kept: Mapping[str, NDArray[np.str_]]) -> str:
-    """Return the answers of a model without classes as comma-separated text with a header line.
-
-    Args:
-        names: of the columns.
-        values: (n, columns).
-        kept: texts (n,) by the name of a column to put before them.
+        names: of the columns that are predicted.
+        said: what is predicted of each record.
+        kept: by name, texts (n,) that are repeated.
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow([*kept, *names])
-    before = zip(*kept.values(), strict=True) if kept else (() for _ in values)
-    for own, row in zip(before, values.tolist(), strict=True):
-        table.writerow([*own, *row])
+    before = zip(*kept.values(), strict=True) if kept else (() for _ in said)
+    table.writerows([*own, *row] for own, row in zip(before, said, strict=True))
     return text.getvalue()
 
 
-def write_predictions(path: Path, text: str) -> None:
-    """Write predictions in one step.
+@contextmanager
+def writing(what: str, path: Path) -> Iterator[None]:
+    """Tell by its name what cannot be written to a path.
 
     Raises:
-        DataError: the file cannot be written; what was there is as it was.
+        DataError: it cannot; what was there is as it was.
     """
     try:
-        write_whole(path, text)
+        yield
     except OSError as error:
-        raise DataError(
-            f"the predictions cannot be written to {path}: {error.strerror}", "check the folder and free space"
-        ) from error
+        fault = f"the {what} cannot be written to {path}: {error.strerror}"
+        raise DataError(fault, "check the folder and free space") from error

@@ -2,9 +2,9 @@
 
 Decides what is counted: missing values, values of a category that the plan does not name, spellings that differ
 from a named value only in case, and the records of each class. Decides what is worth a word: numbers of records,
-columns and labels whose share moved by a hundredth or from or to nothing, columns that came or went, and files with
-other bytes. Pure functions of what the readers know. A profile is shown and kept at the site; nothing of it is ever
-sent.
+columns and labels whose share moved by a hundredth or from or to nothing, columns that came or went, and files
+with other bytes. Pure functions of what the readers know. A profile is shown and kept at the site; nothing of it
+is ever sent.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Decides how a source is found: the keys of the plan name its module in `fedfair.tables.sources`. A module is
 imported when a plan needs it, because some bring large libraries with them. Decides too the schema that aggregator
 and collaborators agree on, from the plan alone, so that a model can be built before any record is read. A site's
-data are checked against it when they are read; where neither source nor plan can tell (`numeric: all`, a function),
-the plan states `input_shape` and `classes`.
+data are checked against it when they are read; where neither source nor plan can tell (`numeric: all`, a
+function), the plan states `input_shape` and `classes`.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from fedfair.tables.row_order import digest_in_order, in_canonical_order, record
 from fedfair.tables.site_form import SiteTable
 from fedfair.tables.sql_connection import DatabaseStep, OpenDatabase, database_address, opened, read_query
 from fedfair.tables.table_reader import CsvRecords, read_records
+from fedfair.tables.text_table import refuse_twice
 from fedfair.tables.typed_values import TypedSource
 
 if TYPE_CHECKING:
@@ -151,9 +152,7 @@ def running_query(database: OpenDatabase, query: str, key: str) -> Iterator[Quer
         columns, fetch = database.call(DatabaseStep.QUERY, lambda: fetching(connection, query, stack))
         if not columns:
             raise DataError(f"{key} returns no columns", "write one SELECT")
-        twice = sorted({name for name in columns if columns.count(name) > 1})
-        if twice:
-            raise DataError(f"{key} returns two columns called '{twice[0]}'", "name one of them with AS")
+        refuse_twice(f"{key} returns", columns, "name one of them with AS")
         yield QueryResult(columns, fetch, database)
 
 

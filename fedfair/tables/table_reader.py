@@ -36,6 +36,7 @@ from fedfair.tables.text_table import (
     TextTable,
     faults_of,
     numbers,
+    refuse_twice,
     require_columns,
 )
 from fedfair.tables.typed_values import marks_as_numbers
@@ -68,14 +69,12 @@ class Advice:
         category: for a missing category.
         range: for a number outside of its range.
         text: for a text where a number should be.
-        fixed: whether the form is that of a saved model, which nobody can change any more.
     """
 
     number: str
     category: str
     range: str
     text: str
-    fixed: bool = False
 
 
 PLAN_ADVICE = Advice(
@@ -199,7 +198,7 @@ def _numeric(
     policy = spec.missing_of.get(column, spec.missing)
     if policy == "refuse":
         faults.add(column, "missing values", missing, advice.number)
-    values = numbers(table, column, missing, faults, advice.text, form_of(spec, column), fixed=advice.fixed)
+    values = numbers(table, column, missing, faults, advice.text, form_of(spec, column))
     if column in spec.ranges:
         least, greatest = spec.ranges[column]
         outside = np.isfinite(values) & ((values < least) | (values > greatest))
@@ -263,9 +262,7 @@ def measured_answers(spec: CsvData) -> tuple[str, ...]:
     return () if is_named else spec.answer_columns
 
 
-def answers_of(
-    table: TextTable, spec: CsvData, count: int, faults: Faults, *, fixed: bool = False
-) -> NDArray[Any]:
+def answers_of(table: TextTable, spec: CsvData, count: int, faults: Faults) -> NDArray[Any]:
     """Return the answers of the rows: classes int64 (n,), numbers float64 (n,), labels (n, labels), or (n, 2).
 
     Args:
@@ -273,10 +270,9 @@ def answers_of(
         spec: the plan's description of it.
         count: how many classes there are; 0 where the answers are none.
         faults: takes every value that the plan does not allow.
-        fixed: whether the answers are for a saved model, whose classes nobody can change any more.
     """
     columns = {
-        name: _measured(table, spec, name, faults, fixed=fixed)
+        name: _measured(table, spec, name, faults)
         for name in (spec.target, *spec.labels, spec.time, spec.event)
         if name
     }
@@ -289,25 +285,23 @@ def answers_of(
     if spec.label is None:
         found = list(columns.values())
         return found[0] if spec.target is not None else np.stack(found, axis=1)
-    return _labels(table, spec, spec.label, count, faults, fixed=fixed)
+    return _labels(table, spec, spec.label, count, faults)
 
 
-def _measured(table: TextTable, spec: CsvData, column: str, faults: Faults, *, fixed: bool) -> NDArray[np.float64]:
+def _measured(table: TextTable, spec: CsvData, column: str, faults: Faults) -> NDArray[np.float64]:
     """Return a column of numbers in which nothing may be missing."""
     none = np.zeros(len(table), np.bool_)
-    return numbers(table, column, none, faults, form=form_of(spec, column), fixed=fixed)
+    return numbers(table, column, none, faults, form=form_of(spec, column))
 
 
-def _labels(
-    table: TextTable, spec: CsvData, column: str, count: int, faults: Faults, *, fixed: bool
-) -> NDArray[np.int64]:
+def _labels(table: TextTable, spec: CsvData, column: str, count: int, faults: Faults) -> NDArray[np.int64]:
     if spec.label_above is not None:
-        return (_measured(table, spec, column, faults, fixed=fixed) > spec.label_above).astype(np.int64)
+        return (_measured(table, spec, column, faults) > spec.label_above).astype(np.int64)
     classes = spec.label_classes or tuple((index,) for index in range(count))
     labels = value_places(table.columns[column], classes, form_of(spec, column))
     named = [str(value) for values in classes for value in values]
     shown = f"{', '.join(named[:SHOWN_LABELS])}{', ...' if len(named) > SHOWN_LABELS else ''}"
-    if fixed:
+    if faults.fixed:
         faults.add(column, "a label that the model does not know", labels < 0, f"it knows {shown}")
         return labels
     spelt = case_variants(table.columns[column][labels < 0], (value for values in classes for value in values))
@@ -414,9 +408,7 @@ def read_records(
             all of them are reported.
     """
     header = list(source.header)
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise DataError(f"{where} has two columns called '{twice[0]}'", "give every column its own name")
+    refuse_twice(f"{where} has", header)
     records = _Records(header, spec, classes, extra, where, storage)
     for block in source.blocks(needed_columns(spec, header, extra), spec, records.numeric):
         records.add(block)

@@ -23,7 +23,15 @@ from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.tables.file_kinds import NUL, READ_ERRORS, encoding_fault, nul_fault, open_binary, refuse_workbook
 from fedfair.tables.number_texts import IN_A_PLAN
-from fedfair.tables.text_table import BLANKS, SEPARATORS, TextTable, counted, other_separator, require_columns
+from fedfair.tables.text_table import (
+    BLANKS,
+    SEPARATORS,
+    TextTable,
+    counted,
+    other_separator,
+    refuse_twice,
+    require_columns,
+)
 
 BLOCK_ROWS = 1 << 16
 
@@ -291,9 +299,7 @@ def _header(path: Path, reader: CsvReader) -> tuple[str, ...]:
     names = [name.strip() for name in row]
     if not any(names):
         raise DataError(f"{path} has no header in its first line", "name the columns in the first line")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"{path} has two columns called '{twice[0]}'", "give every column its own name")
+    refuse_twice(f"{path} has", names)
     return tuple(names)
 
 

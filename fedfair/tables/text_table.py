@@ -124,10 +124,13 @@ class Faults:
     Args:
         table: the table, for places and values.
         kinds: what was found in earlier parts of the same table, to go on with.
+        fixed: whether the table is for a saved model, whose form and classes nobody can change any more.
     """
 
-    def __init__(self, table: TextTable, kinds: dict[tuple[str, str], FaultKind] | None = None) -> None:
-        self._table = table
+    def __init__(
+        self, table: TextTable, kinds: dict[tuple[str, str], FaultKind] | None = None, *, fixed: bool = False
+    ) -> None:
+        self._table, self.fixed = table, fixed
         self._kinds = {} if kinds is None else kinds
 
     def add(self, column: str, fault: str, wrong: NDArray[np.bool_], remedy: str) -> None:
@@ -181,8 +184,6 @@ def numbers(
     faults: Faults,
     remedy: str = "correct or declare as missing",
     form: NumberForm = PLAIN_NUMBERS,
-    *,
-    fixed: bool = False,
 ) -> NDArray[np.float64]:
     """Return a column as numbers, NaN where `missing` (n,) is true; what is not a finite number is a fault.
 
@@ -193,7 +194,6 @@ def numbers(
         faults: takes every row with a text that is no number.
         remedy: what to do about such texts if they look like nothing that is known.
         form: how the numbers are written.
-        fixed: whether the form is that of a saved model, which nobody can change any more.
     """
     if column in table.numbers:
         values = np.where(missing, np.nan, table.numbers[column])
@@ -203,7 +203,7 @@ def numbers(
     values = np.where(missing, np.nan, form.numbers(np.where(missing, "0", texts)))
     wrong = ~np.isfinite(values) & ~missing
     if wrong.any():
-        remedy = what_was_seen(texts[wrong][:SHOWN_FAULTS].tolist(), column, form, fixed=fixed) or remedy
+        remedy = what_was_seen(texts[wrong][:SHOWN_FAULTS].tolist(), column, form, fixed=faults.fixed) or remedy
     rounded = np.zeros(len(values), np.bool_)
     for row in np.flatnonzero(np.isfinite(values) & (np.abs(values) >= EXACT)):
         rounded[row] = form.rounds(str(texts[row]), float(values[row]))
@@ -211,6 +211,19 @@ def numbers(
     what = "not a finite number" if form.date is None else f"not a date of the form {form.date}"
     faults.add(column, what, wrong, remedy)
     return values
+
+
+def refuse_twice(found: str, names: Sequence[str], remedy: str = "give every column its own name") -> None:
+    """Refuse a table in which two columns share a name.
+
+    Args:
+        found: which table has them, the beginning of the fault.
+        names: of its columns.
+        remedy: what is to be done.
+    """
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{found} two columns called '{twice[0]}'", remedy)
 
 
 def require_columns(

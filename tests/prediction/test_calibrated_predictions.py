@@ -21,7 +21,7 @@ from fedfair import load_model
 from fedfair.aggregation.calibration import Calibration, ClassFit, Uncalibrated, calibrated
 from fedfair.cli.commands import app
 from fedfair.errors import DataError
-from fedfair.prediction.calibrated_chances import calibrated_chances, fits_of
+from fedfair.prediction.answers import calibrated_chances, fits_of
 from fedfair.prediction.export import TOLERANCE, export_metadata, export_model
 from fedfair.prediction.loaded_model import SavedModel
 from fedfair.run.saved_model import read_saved, save_model

@@ -156,7 +156,7 @@ READERS = {
     "fedfair/tables/source_modules.py",
     "fedfair/tables/sources/table.py",
     "fedfair/tables/source.py",
-    "fedfair/prediction/raw_rows.py",
+    "fedfair/prediction/model_inputs.py",
     "collaborator/data_history.py",
     "collaborator/preflight.py",
     "collaborator/preparation.py",
