@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
 from rich.text import Text
 
 from fedfair.ids import parse_federation_name
-from fedfair.migration.findings import HEADINGS, Finding, FindingKind, as_values, of_kind
+from fedfair.migration.openfl_plan import HEADINGS, Finding, FindingKind, of_kind
 from fedfair.migration.openfl_workspace import REPORT, check_output, migrate, write
 from fedfair.process.printable import printable
 from fedfair.process.terminal import console
@@ -55,7 +56,7 @@ def openfl(
             "format": "fedfair/migration/1",
             "from": "openfl",
             "written": [str(path) for path in written],
-            "findings": as_values(migration.findings),
+            "findings": [asdict(finding) for finding in migration.findings],
         }
         console.print_json(json.dumps(document))
         return
@@ -73,7 +74,7 @@ def _show(heading: str, findings: list[Finding]) -> None:
     _say(f"{heading}: {len(findings) or 'nothing'}", style="bold")
     for finding in findings:
         value = f" ({finding.value})" if finding.value else ""
-        _say(f"  {finding.place}: {finding.key}{value}: {finding.words}")
+        _say(f"  {finding.place}: {finding.key}{value}: {finding.what_to_do}")
 
 
 def _say(text: str, style: str = "") -> None:

@@ -1,14 +1,17 @@
 """An OpenFL plan with the files that its sections include, and what becomes of each key.
 
 Decides which value counts where a section includes a file of defaults: as in OpenFL, a key of the section
-replaces the file's, and keys of `settings` are merged one by one. What a key means stands in `openfl_keys.yaml`.
+replaces the file's, and keys of `settings` are merged one by one. What a key means, and which finding it leads to,
+stands in `openfl_keys.yaml`. Decides too the kinds of findings, their order, and how the list that a migration
+ends with is written in Markdown.
 Source: OpenFL 1.5 to 1.9, the plan's format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -18,8 +21,88 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from fedfair.errors import PlanError
-from fedfair.migration.findings import Finding, FindingKind, shown_value
 from fedfair.plan.yaml_reader import Document, Place, Value, parse_document, read_document, read_text
+from fedfair.templates import filled
+
+MAX_VALUE = 60
+"""Characters of a value that the list repeats."""
+
+_LETTERS_OF_TABLES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "<": "&lt;"})
+
+
+class FindingKind(StrEnum):
+    """The ends that a key comes to."""
+
+    BY_HAND = "by-hand"
+    NO_COUNTERPART = "no-counterpart"
+    BUILT_IN = "built-in"
+    CARRIED_OVER = "carried-over"
+
+
+HEADINGS = {
+    FindingKind.BY_HAND: ("To do by hand", "The migration cannot know this."),
+    FindingKind.NO_COUNTERPART: (
+        "Without a counterpart",
+        "Nothing of fedfair does this. The last column says what comes nearest.",
+    ),
+    FindingKind.BUILT_IN: ("Built in", "fedfair does this by itself, so there is no key for it."),
+    FindingKind.CARRIED_OVER: ("Carried over", "This is in the files that were written."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One key of the old workspace.
+
+    Attributes:
+        place: file and line in the old workspace, such as plan/plan.yaml:12.
+        key: the key's path with dots.
+        value: its value as text; empty where there is none.
+        becomes: the key or function of fedfair that has its part; empty where there is none.
+        what_to_do: by hand, or what fedfair does.
+    """
+
+    kind: FindingKind
+    place: str
+    key: str
+    value: str
+    becomes: str
+    what_to_do: str
+
+
+def shown_value(value: object) -> str:
+    """Return a value of the old plan as short text."""
+    text = str(value)
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."
+
+
+def of_kind(findings: Iterable[Finding], kind: FindingKind) -> list[Finding]:
+    """Return the findings of one kind, in their order."""
+    return [finding for finding in findings if finding.kind == kind]
+
+
+def as_markdown(origin: str, findings: Sequence[Finding]) -> str:
+    """Return the list as a page.
+
+    Args:
+        origin: the old workspace, in words.
+        findings: everything that was found.
+    """
+    parts = [(*HEADINGS[kind], list(map(_cells, of_kind(findings, kind)))) for kind in HEADINGS]
+    return filled("fedfair.migration", "MIGRATION.md.jinja", origin=_cell(origin), parts=parts)
+
+
+def _cells(finding: Finding) -> list[str]:
+    code = [
+        f"`{_cell(text.replace('`', chr(39)))}`" if text else ""
+        for text in (finding.key, finding.value, finding.becomes)
+    ]
+    return [_cell(finding.place), *code, _cell(finding.what_to_do)]
+
+
+def _cell(text: str) -> str:
+    return text.translate(_LETTERS_OF_TABLES)
+
 
 SETTINGS, DEFAULTS, TEMPLATE = "settings", "defaults", "template"
 _FOREIGN_SECTIONS = {
@@ -59,10 +142,6 @@ class OpenflPlan:
             found = found[:-1]
         return self.places.get(found, str(self.path))
 
-    def leaves(self) -> Iterator[tuple[Place, Value]]:
-        """Yield every key that has a value of its own; a list of scalars is one value."""
-        yield from _leaves((), dict(self.values))
-
     @property
     def training_task(self) -> str | None:
         """Name of the task that trains."""
@@ -101,7 +180,7 @@ def _rows() -> tuple[_Row, ...]:
 
 def key_findings(plan: OpenflPlan) -> Iterator[Finding]:
     """Yield one finding for each key of the plan."""
-    for place, value in plan.leaves():
+    for place, value in _leaves((), dict(plan.values)):
         key = ".".join(map(str, place))
         evaluates = place[0] == "tasks" and place[1] != plan.training_task
         if value == {}:
@@ -222,6 +301,7 @@ def _lay_over(
 
 
 def _leaves(key: Place, value: Value) -> Iterator[tuple[Place, Value]]:
+    """Yield every key below one that has a value of its own; a list of scalars is one value."""
     if isinstance(value, dict) and (value or not key):
         for name, inner in value.items():
             yield from _leaves((*key, name), inner)

@@ -36,7 +36,7 @@ from fedfair.tables.sources.acs_employment import FEATURES as ACS_FEATURES
 from fedfair.tables.sources.acs_employment import TARGET as ACS_TARGET
 from fedfair.tables.sources.eicu import STAY_COLUMNS, stay_features
 from fedfair.tables.table_reader import Advice, answers_of, coded_features, measured_answers, value_places
-from fedfair.tables.text_file import TableForm
+from fedfair.tables.text_file import TableForm, form_of_file
 from fedfair.tables.text_table import Faults, TextTable, counted, numbers, refuse_twice, require_columns
 from fedfair.tables.typed_values import typed_table
 
@@ -174,10 +174,7 @@ class RawColumns:
     @property
     def form(self) -> TableForm:
         """How a file of such records writes its rows."""
-        if self.spec is None:
-            return TableForm(fixed=True)
-        spec = self.spec
-        return TableForm(spec.columns, spec.separator, spec.comment, fixed=True, encoding=spec.encoding)
+        return TableForm(fixed=True) if self.spec is None else form_of_file(self.spec, fixed=True)
 
     def refuses_gaps(self, column: str) -> bool:
         """Return whether training had no missing value in a numeric column, so that the model fills in none."""

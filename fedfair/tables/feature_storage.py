@@ -99,11 +99,7 @@ class FeatureStorage:
             self._left -= features.nbytes
             return features
         held = self.mapped(features.shape, features.dtype)
-        for rows in row_blocks(features):
-            held[rows] = features[rows]
-            forget(features)
-            forget(held)
-        return cast("Held", held)
+        return cast("Held", _filled(held, features, features.__getitem__))
 
     def fits(self, needed: int) -> bool:
         """Return whether so many bytes more stay in memory."""
@@ -279,11 +275,7 @@ def taken(features: Held, indices: NDArray[np.integer]) -> Held:
     if np.any(places[1:] < places[:-1]):
         _take_in_order(features, places, found)
         return cast("Held", found)
-    for rows in row_blocks(found):
-        found[rows] = features[places[rows]]
-        forget(features)
-        forget(found)
-    return cast("Held", found)
+    return cast("Held", _filled(found, features, lambda rows: features[places[rows]]))
 
 
 def changed(features: Held, change: Callable[[Held], Held]) -> Held:
@@ -295,11 +287,7 @@ def changed(features: Held, change: Callable[[Held], Held]) -> Held:
     if storage_of(features) is None:
         return change(features)
     found = empty_beside(features.shape, features.dtype, features)
-    for rows in row_blocks(features):
-        found[rows] = change(cast("Held", features[rows]))
-        forget(features)
-        forget(found)
-    return cast("Held", found)
+    return cast("Held", _filled(found, features, lambda rows: change(cast("Held", features[rows]))))
 
 
 def joined(parts: Sequence[Held]) -> Held:
@@ -314,12 +302,18 @@ def joined(parts: Sequence[Held]) -> Held:
     found = empty_beside((count, *parts[0].shape[1:]), np.result_type(*parts), *parts)
     start = 0
     for part in parts:
-        for rows in row_blocks(part):
-            found[start + rows.start : start + rows.stop] = part[rows]
-            forget(part)
-            forget(found)
+        _filled(found[start : start + len(part)], part, part.__getitem__)
         start += len(part)
     return cast("Held", found)
+
+
+def _filled(found: Array, source: Array, part: Callable[[slice], Array]) -> Array:
+    """Return an array after its blocks of rows were made from a source, one after the other."""
+    for rows in row_blocks(found):
+        found[rows] = part(rows)
+        forget(source)
+        forget(found)
+    return found
 
 
 def _take_in_order(features: Array, places: NDArray[np.integer], found: Array) -> None:

@@ -11,6 +11,7 @@ import codecs
 import gzip
 import zipfile
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -68,11 +69,16 @@ def first_bytes(path: Path, count: int) -> bytes:
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file is Parquet, known by its first four bytes; not where it cannot be read."""
+    """Return whether a file is a Parquet file; a file that cannot be read is none."""
+    return _magic(path).startswith((PARQUET_MAGIC, ENCRYPTED_PARQUET_MAGIC))
+
+
+def _magic(path: Path) -> bytes:
+    """Return the bytes that tell the kind of a file; none of one that cannot be read."""
     try:
-        return first_bytes(path, len(PARQUET_MAGIC)) in {PARQUET_MAGIC, ENCRYPTED_PARQUET_MAGIC}
+        return first_bytes(path, _MAGIC_BYTES)
     except OSError:
-        return False
+        return b""
 
 
 def refuse_workbook(path: Path) -> None:
@@ -80,10 +86,7 @@ def refuse_workbook(path: Path) -> None:
 
     A file that cannot be read is not judged here.
     """
-    try:
-        magic = first_bytes(path, _MAGIC_BYTES)
-    except OSError:
-        return
+    magic = _magic(path)
     for known, what, remedy in _OTHER_KINDS:
         if magic.startswith(known):
             raise DataError(f"{path} {what}, not a text file", remedy)
@@ -174,18 +177,14 @@ def _place_of_fault(path: Path, encoding: str) -> str:
     """Return line, character and byte of the first place that cannot be decoded."""
     if encoding == "utf-16":
         return "holds bytes"
-    line = 0
     with open_binary(path) as file:
-        while True:
-            raw = file.readline(_LONGEST_LINE)
-            line += 1
-            if not raw:
-                return "holds bytes"
+        for line, raw in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
             try:
                 raw.decode("utf-8-sig" if encoding == "utf-8" and line == 1 else encoding)
             except UnicodeDecodeError as error:
                 before = raw[: error.start].decode(encoding, errors="replace")
                 return f"line {line}, character {len(before) + 1}: the byte 0x{raw[error.start]:02x}"
+    return "holds bytes"
 
 
 def guessed_encoding(path: Path, encoding: str = "utf-8") -> str:

@@ -149,14 +149,10 @@ class _BlockParser:
         if (np.abs(numbers) >= EXACT).any() or (self._marks[place] and np.isin(numbers, self._marks[place]).any()):
             return True
         missing = np.isnan(numbers)
-        # Of a column of true and false pandas makes 1 and 0.
-        return bool(np.all(missing | (numbers == 0) | (numbers == 1))) and _has_truth(block)
-
-
-def _has_truth(block: bytes) -> bool:
-    """Return whether "true" or "false", which pandas takes for numbers, is somewhere in any case of letters."""
-    letters = block.lower()
-    return b"true" in letters or b"false" in letters
+        # Of a column of true and false, in any case of letters, pandas makes 1 and 0.
+        letters = block.lower()
+        has_truth = b"true" in letters or b"false" in letters
+        return has_truth and bool(np.all(missing | (numbers == 0) | (numbers == 1)))
 
 
 def _exact() -> dict[str, Any]:
@@ -167,16 +163,16 @@ def _exact() -> dict[str, Any]:
     return {} if version >= (3, 1) else {"float_precision": "round_trip"}
 
 
-def _marks_by_text(spec: CsvData, column: str) -> list[float]:
+def _marks_by_text(spec: CsvData, column: str) -> tuple[float, ...]:
     """Return the numbers that may mean a missing value, if they are written in one way and not in another."""
-    found = []
-    for mark in (*spec.missing_values, *spec.missing_values_of.get(column, ())):
-        if isinstance(mark, str) or (isinstance(mark, int) and abs(mark) >= EXACT):
-            try:
-                found.append(float(str(mark).replace(spec.decimal, ".")))
-            except ValueError:
-                continue
-    return found
+    marks = (*spec.missing_values, *spec.missing_values_of.get(column, ()))
+    return marks_as_numbers(
+        [
+            str(mark).replace(spec.decimal, ".")
+            for mark in marks
+            if isinstance(mark, str) or (isinstance(mark, int) and abs(mark) >= EXACT)
+        ]
+    )
 
 
 def _blocks(path: Path, spec: CsvData, skipped: int) -> Iterator[bytes]:

@@ -9,8 +9,9 @@ is ever sent.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
@@ -149,7 +150,7 @@ def case_variants(texts: NDArray[np.str_], named: Iterable[Scalar]) -> tuple[Cas
         value = known.get(text.casefold()) or misspelt(str(text), slips.values())
         if value is not None:
             found.append(CaseVariant(str(text), value, int(count)))
-    return tuple(sorted(found, key=lambda one: (-one.records, one.found)))
+    return tuple(sorted(found, key=_frequent_first))
 
 
 def merged(first: Sequence[ColumnProfile], second: Sequence[ColumnProfile]) -> tuple[ColumnProfile, ...]:
@@ -199,18 +200,16 @@ def _class_names(task: TaskSection, classes: int) -> Iterator[str]:
 
 
 def _added(one: ColumnProfile, other: ColumnProfile) -> ColumnProfile:
-    variants = {(variant.found, variant.named): variant for variant in one.case_variants}
-    for variant in other.case_variants:
-        known = variants.get((variant.found, variant.named))
-        total = variant.records + (0 if known is None else known.records)
-        variants[variant.found, variant.named] = replace(variant, records=total)
-    return ColumnProfile(
-        one.name,
-        one.records + other.records,
-        one.missing + other.missing,
-        one.other + other.other,
-        tuple(sorted(variants.values(), key=lambda variant: (-variant.records, variant.found))),
-    )
+    records: Counter[tuple[str, str]] = Counter()
+    for variant in (*one.case_variants, *other.case_variants):
+        records[variant.found, variant.named] += variant.records
+    variants = sorted((CaseVariant(*pair, count) for pair, count in records.items()), key=_frequent_first)
+    missing, others = one.missing + other.missing, one.other + other.other
+    return ColumnProfile(one.name, one.records + other.records, missing, others, tuple(variants))
+
+
+def _frequent_first(variant: CaseVariant) -> tuple[int, str]:
+    return -variant.records, variant.found
 
 
 FORMAT: Final = "fedfair/data-profile/1"

@@ -103,19 +103,8 @@ def csv_schema(spec: CsvData, classes: int | None, numeric: Sequence[str]) -> Fe
         names,
         units if spec.ranges else (),
         tuple(spec.ranges[name] for name in numeric) if set(numeric) <= set(spec.ranges) else (),
-        targets=_target_shape(spec),
+        targets={"labels": (len(spec.labels),), "time": (2,)}.get(spec.answers, ()),
     )
-
-
-def _target_shape(spec: CsvData) -> tuple[int, ...]:
-    """Return the shape of one record's answer: () for a class or a number."""
-    match spec.answers:
-        case "labels":
-            return (len(spec.labels),)
-        case "time":
-            return (2,)
-        case _:
-            return ()
 
 
 def coded_features(
@@ -138,7 +127,8 @@ def coded_features(
         columns.append(ColumnProfile(column, len(table), int(missing.sum())))
     for column in spec.categorical:
         place = _category_places(table, column, spec, faults, advice)
-        features += _indicators(place, column, spec)
+        # One for each value, one for all other texts, and one for none where that is asked.
+        features += [(place == index).astype(np.float64) for index in range(len(spec.coding_of(column)))]
         columns.append(_category_profile(table, column, spec, place))
     return np.stack(features, axis=1), tuple(columns)
 
@@ -149,12 +139,6 @@ def rows_that_count(table: TextTable, spec: CsvData) -> NDArray[np.bool_]:
     for column, values in spec.rows.items():
         wanted &= value_places(table.columns[column], [values], form_of(spec, column)) == 0
     return wanted
-
-
-def no_row_counts(where: Path | str, count: int, spec: CsvData) -> DataError:
-    """Return the fault of a table of which the plan takes no row."""
-    named = ", ".join(f"{column} {list(values)}" for column, values in spec.rows.items())
-    return DataError(f"{where}: none of its {count} rows has {named}", "check rows in the plan's csv")
 
 
 def numeric_columns(
@@ -231,12 +215,6 @@ def _category_places(
     place = np.where(missing, len(values) + 1, found)
     # A text that is none of the values has place -1: the column of all others, which comes after them.
     return np.where(place < 0, len(values), place)
-
-
-def _indicators(place: NDArray[np.int64], column: str, spec: CsvData) -> list[NDArray[np.float64]]:
-    """Return one 0/1 array (n,) for each value, one for all other texts, and one for none where that is asked."""
-    blocks = [place == index for index in range(len(spec.coding_of(column)))]
-    return [block.astype(np.float64) for block in blocks]
 
 
 def _category_profile(table: TextTable, column: str, spec: CsvData, place: NDArray[np.int64]) -> ColumnProfile:
@@ -476,7 +454,9 @@ class _Records:
         if fault is None and not self._rows:
             fault = DataError(f"{self._where} has no records", "name a source with at least one record")
         if fault is None and not count:
-            fault = no_row_counts(self._where, self._rows, self._spec)
+            named = ", ".join(f"{column} {list(values)}" for column, values in self._spec.rows.items())
+            found = f"{self._where}: none of its {self._rows} rows has {named}"
+            fault = DataError(found, "check rows in the plan's csv")
         if fault is not None and count < fewest:
             return CsvRecords(no_records(self._schema), ())
         if fault is not None:

@@ -24,7 +24,7 @@ from fedfair.errors import DataError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.fields import Scalar
 from fedfair.tables.number_texts import EXACT, year_of
-from fedfair.tables.text_table import Columns, TextTable
+from fedfair.tables.text_table import PLAIN_NUMBERS, Columns, TextTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,12 +273,5 @@ def _no_value(where: str, value: object) -> DataError:
 
 def marks_as_numbers(marks: Collection[object]) -> tuple[float, ...]:
     """Return those of the values that mean a missing one which are numbers, as numbers; NaN is none."""
-    found = []
-    for mark in marks:
-        if isinstance(mark, bool):
-            continue
-        try:
-            found.append(float(str(mark)))
-        except ValueError:
-            continue
-    return tuple(number for number in found if not math.isnan(number))
+    numbers = (PLAIN_NUMBERS.number(str(mark)) for mark in marks if not isinstance(mark, bool))
+    return tuple(number for number in numbers if number is not None and not math.isnan(number))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
 from fedfair.errors import DataError, PlanError
-from fedfair.migration.findings import Finding, FindingKind, as_markdown
+from fedfair.migration.openfl_plan import Finding, FindingKind, as_markdown
 from fedfair.migration.openfl_workspace import Migration, migrate, write
 from fedfair.plan.loading import load_plan
 from fedfair.policy.site_config import load_site_config
@@ -166,13 +166,13 @@ def test_every_key_of_a_plan_and_of_what_it_includes_is_in_the_list_once(tmp_pat
 def test_what_has_no_counterpart_says_what_to_do(tmp_path: Path, key: str, kind: FindingKind, says: str) -> None:
     finding = found(migrated(tmp_path, OLD), key)
     assert finding.kind == kind
-    assert says in finding.words
+    assert says in finding.what_to_do
     path, _, line = finding.place.partition(":")
     assert key == "input_shape" or key.rpartition(".")[2] in OLD[path].splitlines()[int(line) - 1]
 
 
 def test_a_switch_that_yaml_1_1_takes_as_on_is_on(tmp_path: Path) -> None:
-    assert found(migrated(tmp_path, WHOLE), "aggregator.settings.secure_aggregation").words.startswith(
+    assert found(migrated(tmp_path, WHOLE), "aggregator.settings.secure_aggregation").what_to_do.startswith(
         "sums are masked un"
     )
 
@@ -182,7 +182,7 @@ def test_a_file_that_is_not_in_the_workspace_is_told_and_found_in_the_folder_tha
     old = write_files(tmp_path / "old", files)
     missing = next(one for one in migrate(old, None, None).findings if one.key == "tasks.defaults")
     assert missing.kind == FindingKind.BY_HAND
-    assert "--defaults" in missing.words
+    assert "--defaults" in missing.what_to_do
     installed = write_files(tmp_path / "openfl-workspace" / "workspace", WHOLE)
     given = migrate(old, None, installed)
     assert next(one for one in given.findings if one.key == "tasks.defaults").kind == FindingKind.CARRIED_OVER
