@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.survey import CategorySummary, SurveyLayout, numeric_values, summarised, survey_layout
+from fedfair.aggregation.survey import CategorySummary, numeric_values, summarised, survey_layout
 from fedfair.errors import DataError, FedfairError, PlanError
 from fedfair.ids import ParticipantId
 from fedfair.plan.csv_table import MISSING, OTHER
@@ -24,7 +24,7 @@ from fedfair.plan.losses import HuberLoss, PinballLoss, SquaredLoss
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.policy.site_config import SiteConfig
-from fedfair.tables.dataset import Dataset, Splits
+from fedfair.tables.dataset import Dataset, Splits, concatenated
 from fedfair.tables.profile import MAX_SHOWN, ColumnProfile, DataProfile, data_profile
 from fedfair.tables.row_order import record_hashes
 from fedfair.tables.site_form import site_table
@@ -143,42 +143,34 @@ def check_data(
         except FedfairError:
             # What is wrong has been said already.
             return DataCheck(0, {}, {}, (), (), (), tuple(errors), ())
-    return _described(plan, read, splits, tuple(errors), _unused(plan, site, root))
-
-
-# A number near the greatest that there is has no square; what is wrong with it is said as a fault.
-@np.errstate(over="ignore", invalid="ignore")
-def _described(
-    plan: Plan,
-    read: FileRecords,
-    splits: Mapping[str, int],
-    errors: tuple[str, ...],
-    unused: tuple[str, ...],
-) -> DataCheck:
-    whole = _whole(read.splits)
-    layout = survey_layout(plan, whole.schema)
-    records = unfilled(whole, layout)
-    own = site_survey(records, layout)
-    summary = summarised(own.header, layout)
-    values = numeric_values(records.features, layout)
-    ranges = [column.grid.range for column in layout.numeric]
-    numeric = tuple(
-        _number(column, values[:, place], ranges[place], _name(whole, layout, place))
-        for place, column in enumerate(own.columns)
-    )
-    profiles = {profile.name: profile for profile in read.columns or ()}
-    categories = tuple(_category(each, profiles.get(each.name)) for each in summary.categories)
-    profile = data_profile(plan.task, Splits(whole), ())
-    return DataCheck(
-        len(whole),
-        splits,
-        profile.labels,
-        (*numeric, *_targets(plan, whole)),
-        categories,
-        unused,
-        errors,
-        (*_odd_labels(profile), *_odd_records(whole)),
-    )
+    # A number near the greatest that there is has no square; what is wrong with it is said as a fault.
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = concatenated(list(read.splits.parts.values()))
+        layout = survey_layout(plan, whole.schema)
+        records = unfilled(whole, layout)
+        survey = site_survey(records, layout)
+        values = numeric_values(records.features, layout)
+        # A column that the plan does not know has the name of the site's own file.
+        names = whole.schema.names
+        numeric = tuple(
+            _number(held, values[:, place], column.grid.range, names[column.place] if names else column.name)
+            for place, (held, column) in enumerate(zip(survey.columns, layout.numeric, strict=True))
+        )
+        profiles = {profile.name: profile for profile in read.columns or ()}
+        categories = tuple(
+            _category(each, profiles.get(each.name)) for each in summarised(survey.header, layout).categories
+        )
+        profile = data_profile(plan.task, Splits(whole), ())
+        return DataCheck(
+            len(whole),
+            splits,
+            profile.labels,
+            (*numeric, *_targets(plan, whole)),
+            categories,
+            _unused(plan, site, root),
+            tuple(errors),
+            (*_odd_labels(profile), *_odd_records(whole)),
+        )
 
 
 def _targets(plan: Plan, whole: Dataset) -> Iterator[NumberCheck]:
@@ -195,22 +187,15 @@ def _number(
 ) -> NumberCheck:
     known = values[~np.isnan(values)]
     if not len(known):
-        odd = ("has no value in any record",) if own.missing else ()
-        return NumberCheck(name, own.missing, 0, None, None, None, None, None, declared, 0, odd)
-    low, middle, high = (float(value) for value in np.quantile(known, [0.25, 0.5, 0.75]))
+        never = ("has no value in any record",) if own.missing else ()
+        return NumberCheck(name, own.missing, 0, None, None, None, None, None, declared, 0, never)
+    least, low, middle, high, greatest = np.quantile(known, [0.0, 0.25, 0.5, 0.75, 1.0]).tolist()
+    mean, spread = float(known.mean()), float(known.std())
     outside = 0 if declared is None else int(np.count_nonzero((known < declared[0]) | (known > declared[1])))
+    odd = tuple(_odd_number(own, known, declared, outside))
+    quartiles = low, middle, high
     return NumberCheck(
-        name,
-        len(values) - len(known),
-        len(known),
-        float(known.min()),
-        (low, middle, high),
-        float(known.max()),
-        float(known.mean()),
-        float(known.std()),
-        declared,
-        outside,
-        tuple(_odd_number(own, known, declared, outside)),
+        name, own.missing, own.present, least, quartiles, greatest, mean, spread, declared, outside, odd
     )
 
 
@@ -267,26 +252,6 @@ def _odd_records(whole: Dataset) -> Iterator[str]:
         yield f"all {often} records are the same, in every column that the plan uses; is it the right file?"
     elif len(hashes) >= MIN_RECORDS and often >= SAME * len(hashes):
         yield f"{often} of {len(hashes)} records are the same, in every column that the plan uses"
-
-
-def _whole(splits: Splits) -> Dataset:
-    """Return all records of a site as one data set."""
-    parts = list(splits.parts.values())
-    if len(parts) == 1:
-        return parts[0]
-    masks = {name for part in parts for name in part.columns}
-    columns = {
-        name: np.concatenate([part.columns.get(name, np.zeros(len(part), np.bool_)) for part in parts])
-        for name in masks
-    }
-    features, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("features", "labels"))
-    return Dataset(features, labels, parts[0].schema, columns)
-
-
-def _name(whole: Dataset, layout: SurveyLayout, place: int) -> str:
-    """Return a column's name as the site's own file has it, where the plan does not know it."""
-    names, column = whole.schema.names, layout.numeric[place]
-    return names[column.place] if names else column.name
 
 
 def _lenient(plan: Plan) -> Plan:

@@ -103,6 +103,18 @@ class Splits:
         return sum(map(len, self.parts.values()))
 
 
+def concatenated(parts: Sequence[Dataset]) -> Dataset:
+    """Return the records of several parts of one schema; a raw column that a part lacks is false there."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = {
+        name: np.concatenate([part.columns.get(name, np.zeros(len(part), np.bool_)) for part in parts])
+        for name in dict.fromkeys(name for part in parts for name in part.columns)
+    }
+    features, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("features", "labels"))
+    return Dataset(features, labels, parts[0].schema, columns)
+
+
 def no_records(schema: FeatureSchema) -> Dataset:
     """Return a data set of these features without a record."""
     width = np.int64 if schema.classes else np.float64

@@ -16,16 +16,15 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import AcsEmploymentData
 from fedfair.plan.task import TaskSection
-from fedfair.tables.dataset import Columns, Dataset, Splits
+from fedfair.tables.dataset import Dataset, Splits, concatenated
 from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.text_file import FOLDER_REMEDY, read_table
-from fedfair.tables.text_table import Faults, TextTable, numbers
+from fedfair.tables.text_table import Faults, numbers
 
 FEATURES = (
     "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC", "NATIVITY", "DEAR", "DEYE", "DREM",
@@ -72,13 +71,10 @@ def load_acs_employment(path: Path, spec: AcsEmploymentData, extra: Collection[s
         DataError: a file is missing or damaged, lacks a column, or holds something else than numbers.
     """
     kept = tuple(name for name in dict.fromkeys((*ALWAYS_KEPT, *spec.keep, *extra)) if name != RACE)
-    parts = [_read(file, spec, kept) for file in _files(path)]
-    features = np.concatenate([features for features, _, _ in parts])
-    if not len(features):
+    whole = concatenated([_read(file, spec, kept) for file in _files(path)])
+    if not len(whole):
         raise DataError(f"{path} has no record left after the plan's filters", "check states and working_age_only")
-    labels = np.concatenate([labels for _, labels, _ in parts])
-    columns = {name: np.concatenate([raw[name] for _, _, raw in parts]) for name in parts[0][2]}
-    return Dataset(features, labels, SCHEMA, columns)
+    return whole
 
 
 def _files(path: Path) -> list[Path]:
@@ -90,29 +86,19 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _read(
-    path: Path, spec: AcsEmploymentData, kept: Sequence[str]
-) -> tuple[NDArray[np.float64], NDArray[np.int64], Columns]:
-    """Return features (n, 16), labels (n,) and raw columns of one file's records that pass the filters."""
+def _read(path: Path, spec: AcsEmploymentData, kept: Sequence[str]) -> Dataset:
     filters = (WEIGHT,) if spec.working_age_only else ()
     table = read_table(path, tuple(dict.fromkeys((TARGET, *FEATURES, *filters, *kept))))
     faults = Faults(table)
-    values = {name: _codes(table, name, faults) for name in (*FEATURES, TARGET, STATE, *filters)}
+    coded = (*FEATURES, TARGET, STATE, *filters)
+    values = {name: numbers(table, name, table.columns[name] == "", faults) for name in coded}
     faults.refuse()
     # Compared as numbers: the Census Bureau writes California as 06.
     keep = np.isin(values[STATE], spec.states) | (not spec.states)
     if spec.working_age_only:
         keep &= (values["AGEP"] > 16) & (values["AGEP"] < 90) & (values[WEIGHT] >= 1)
     features = np.stack([np.nan_to_num(values[name], nan=0.0)[keep] for name in FEATURES], axis=1)
-    columns = {name: table.columns[name][keep] for name in kept} | {RACE: _race_names(values["RAC1P"][keep])}
-    return features, (values[TARGET][keep] == EMPLOYED).astype(np.int64), columns
-
-
-def _codes(table: TextTable, name: str, faults: Faults) -> NDArray[np.float64]:
-    """Return a column of census codes, NaN where it is blank (not in the universe of the question)."""
-    return numbers(table, name, table.columns[name] == "", faults)
-
-
-def _race_names(codes: NDArray[np.float64]) -> NDArray[np.str_]:
-    """Return white (1), black (2) or other, the three groups of the paper."""
-    return np.select([codes == WHITE, codes == BLACK], ["white", "black"], "other")
+    columns = {name: table.columns[name][keep] for name in kept}
+    races = values["RAC1P"][keep]
+    columns[RACE] = np.select([races == WHITE, races == BLACK], ["white", "black"], "other")
+    return Dataset(features, (values[TARGET][keep] == EMPLOYED).astype(np.int64), SCHEMA, columns)
