@@ -91,11 +91,11 @@ def _first_fields(path: Path, form: TableForm) -> list[str]:
 
 
 def _stays(folder: Path, kept: Sequence[str]) -> RawRows:
-    found = joined_stays(folder, kept)
-    left = counted(found.left_out, "stay")
-    verb = "is" if found.left_out == 1 else "are"
-    words = f"{left} of {PATIENT} {verb} not in {VARIABLES} and {PREDICTORS}, and not predicted"
-    return RawRows(found.features, found.table, found.kept, (words,) if found.left_out else ())
+    features, table, texts, left_out = joined_stays(folder, kept)
+    verb = "is" if left_out == 1 else "are"
+    left = f"{counted(left_out, 'stay')} of {PATIENT} {verb}"
+    words = f"{left} not in {VARIABLES} and {PREDICTORS}, and not predicted"
+    return RawRows(features, table, texts, (words,) if left_out else ())
 
 
 def _array(path: Path, columns: RawColumns) -> RawRows:

@@ -108,11 +108,13 @@ def read_pair(where: str, pair: object, *, classes: bool = True) -> RawRecords:
         DataError: it is no such pair, the shapes do not fit, there are no records, or a value is not finite.
     """
     if not isinstance(pair, tuple | list) or len(pair) != 2:
+        found = type(pair).__name__ + (f" of {len(pair)}" if isinstance(pair, tuple | list) else "")
         raise DataError(
-            f"{where}: the records are {_kind(pair)}, not a pair of features and labels", "give (features, labels)"
+            f"{where}: the records are {found}, not a pair of features and labels", "give (features, labels)"
         )
     given, answers = pair
-    names = _column_names(given)
+    columns = getattr(given, "columns", None)
+    names = None if columns is None else tuple(str(name) for name in columns)
     features = _features(where, given, names)
     labels = _labels(where, answers) if classes else _answers(where, answers)
     if features.ndim < 2:
@@ -168,16 +170,12 @@ def check_alike(parts: Sequence[RawRecords]) -> None:
                 "give every site the same columns",
             )
         if other.names is not None and first.names is not None and set(other.names) != set(first.names):
-            own, missing = _differing(other.names, first.names), _differing(first.names, other.names)
+            own = next(name for name in other.names if name not in first.names)
+            missing = next(name for name in first.names if name not in other.names)
             raise DataError(
                 f"{other.where}: there is a column {own!r}, and {first.where} has {missing!r} in its place",
                 "give every site the same columns; their order does not matter",
             )
-
-
-def _differing(names: Sequence[str], others: Sequence[str]) -> str:
-    """Return the first name that is not among the others."""
-    return next(name for name in names if name not in others)
 
 
 def coding_of(parts: Sequence[RawRecords], classes: int | None) -> LabelCoding:
@@ -248,11 +246,6 @@ def _in_order(raw: RawRecords, schema: FeatureSchema) -> Values:
     return raw.features[:, [raw.names.index(name) for name in schema.names]]
 
 
-def _column_names(given: object) -> tuple[str, ...] | None:
-    columns = getattr(given, "columns", None)
-    return None if columns is None else tuple(str(name) for name in columns)
-
-
 def _features(where: str, given: object, names: tuple[str, ...] | None) -> Values:
     if hasattr(given, "toarray"):
         raise DataError(f"{where}: the features are a sparse matrix", "give them dense: X.toarray()")
@@ -273,36 +266,27 @@ def _features(where: str, given: object, names: tuple[str, ...] | None) -> Value
             "encode texts and dates as numbers first",
         )
     if is_image(values):
-        pixels: NDArray[np.uint8] = values.astype(np.uint8, copy=False)
-        return pixels
+        return values.astype(np.uint8, copy=False)
     keeps = values.dtype == np.float32 and values.ndim > 2
     numbers: NDArray[np.floating] = values.astype(np.float32 if keeps else np.float64)
     return numbers
 
 
 def _labels(where: str, given: object) -> NDArray[np.generic]:
-    values = _array(where, "labels", given)
-    if values.dtype.kind == "b":
+    values, remedy = _array(where, "labels", given), "give whole numbers or texts as labels"
+    kind = values.dtype.kind
+    if kind == "f":
+        whole = np.isfinite(values) & (values == np.rint(values))
+        if not whole.all():
+            raise DataError(f"{where}: a label is {values[~whole][0]}, and labels are classes", remedy)
+    held = sorted({type(value).__name__ for value in values.ravel()}) if kind == "O" else []
+    if kind in "bf" or (held and {"int", "bool"}.issuperset(held)):
         return values.astype(np.int64)
-    if values.dtype.kind == "f":
-        if not (np.isfinite(values).all() and (values == np.rint(values)).all()):
-            odd = values[~(np.isfinite(values) & (values == np.rint(values)))][0]
-            raise DataError(
-                f"{where}: a label is {odd}, and labels are classes", "give whole numbers or texts as labels"
-            )
-        return values.astype(np.int64)
-    if values.dtype.kind == "O":
-        kinds = sorted({type(value).__name__ for value in values.ravel()})
-        if values.size and {"int", "bool"}.issuperset(kinds):
-            return values.astype(np.int64)
-        if kinds != ["str"]:
-            raise DataError(
-                f"{where}: the labels are of type {', '.join(kinds[:SHOWN])}",
-                "give whole numbers or texts as labels",
-            )
+    if held == ["str"]:
         return values.astype(np.str_)
-    if values.dtype.kind not in "iuU" and values.size:
-        raise DataError(f"{where}: the labels are of type {values.dtype}", "give whole numbers or texts as labels")
+    if kind == "O" or (kind not in "iuU" and values.size):
+        what = ", ".join(held[:SHOWN]) if kind == "O" else values.dtype
+        raise DataError(f"{where}: the labels are of type {what}", remedy)
     return values
 
 
@@ -333,11 +317,6 @@ def _check_finite(where: str, features: Values, names: tuple[str, ...] | None) -
         f"{where}: {int(faulty.sum())} values are NaN or infinite, the first is {column} of record {record}",
         "fill in such values or remove the records; a plan for CSV files can fill them in",
     )
-
-
-def _kind(value: object) -> str:
-    length = f" of {len(value)}" if isinstance(value, tuple | list) else ""
-    return f"{type(value).__name__}{length}"
 
 
 def _shown(values: Any) -> str:  # noqa: ANN401 - any values, in words

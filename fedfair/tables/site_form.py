@@ -7,7 +7,7 @@ sum, no digest of records and no model can tell in which form a site keeps its f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -112,11 +112,8 @@ def check_form(task: TaskSection, stated: FormatSection | None) -> None:
 
 def _marks(plan: CsvData, stated: FormatSection, key: str) -> dict[str, object]:
     """Return the keys of the description that are the file's own, with the plan's names of columns."""
-    own: dict[str, object] = {}
-    for name in ("separator", "encoding", "decimal", "missing_values"):
-        value = getattr(stated, name)
-        if value is not None:
-            own[name] = value
+    marks = {name: getattr(stated, name) for name in ("separator", "encoding", "decimal", "missing_values")}
+    own: dict[str, object] = {name: value for name, value in marks.items() if value is not None}
     # Null means something of its own here: there are none.
     own |= {name: getattr(stated, name) for name in ("comment", "thousands") if name in stated.model_fields_set}
     if stated.columns is not None:
@@ -167,23 +164,25 @@ def _check_names(plan: CsvData, names: Mapping[str, str], extra: Collection[str]
 
 def _renamed(table: CsvData, names: Mapping[str, str]) -> CsvData:
     """Return a description with the file's names of its columns."""
-    if not names:
-        return table
 
-    def one(name: str | None) -> str | None:
-        return None if name is None else names.get(name, name)
+    def renamed(value: object) -> object:
+        match value:
+            case str():
+                return names.get(value, value)
+            case Mapping():
+                return {names.get(name, name): each for name, each in value.items()}
+            case tuple():
+                return tuple(names.get(name, name) for name in value)
+        return value
 
-    def several(columns: Sequence[str]) -> tuple[str, ...]:
-        return tuple(names.get(name, name) for name in columns)
+    listed = () if isinstance(table.numeric, str) else ("numeric",)
+    return table.model_copy(
+        update={name: renamed(getattr(table, name)) for name in (*_NAMING_COLUMNS, *listed)} if names else {}
+    )
 
-    def keys(by_column: Mapping[str, Value]) -> dict[str, Value]:
-        return {names.get(name, name): value for name, value in by_column.items()}
 
-    single = {name: one(getattr(table, name)) for name in ("label", "target", "time", "event", "collaborator")}
-    lists = {name: several(getattr(table, name)) for name in ("labels", "keep")}
-    mappings = {
-        name: keys(getattr(table, name))
-        for name in ("dates", "categorical", "ranges", "missing_of", "missing_values_of", "rows")
-    }
-    numeric = table.numeric if isinstance(table.numeric, str) else several(table.numeric)
-    return table.model_copy(update={**single, **lists, **mappings, "numeric": numeric})
+_NAMING_COLUMNS = (
+    "label", "target", "time", "event", "collaborator", "labels", "keep", "dates", "categorical", "ranges",
+    "missing_of", "missing_values_of", "rows",
+)  # fmt: skip
+"""The keys of a table that name columns, or have them as keys; `numeric` may be a word too."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import DataError
-from fedfair.tables.blank_separated import read_words
+from fedfair.tables.sources.images import read_words
 from fedfair.tables.text_file import TableForm, find_file, read_table
 from fedfair.tables.text_table import Faults, numbers
 

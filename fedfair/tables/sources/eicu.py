@@ -131,32 +131,26 @@ def stay_features(table: TextTable) -> NDArray[np.float64]:
     Raises:
         DataError: a column is missing, or a value cannot be read.
     """
-    parts = [_Part(table, np.arange(len(table)), Faults(table))]
-    _require(parts, STAY_COLUMNS)
+    return _checked_features([_Part(table, np.arange(len(table)), Faults(table))], STAY_COLUMNS)
+
+
+def _checked_features(parts: Sequence[_Part], columns: Sequence[str]) -> NDArray[np.float64]:
+    _require(parts, columns)
     features = _features(parts)
-    parts[0].faults.refuse()
+    for part in parts:
+        part.faults.refuse()
     return features
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedStays:
-    """Stays of a folder of tables, whose outcome need not be known.
-
-    Attributes:
-        features: (n, 63), NaN where something was not measured.
-        table: of `patient`, or the one table that has everything: one row for each stay.
-        kept: raw texts (n,) by the name of a column, the number of the stay before all others.
-        left_out: how many stays of `patient` are not in the tables of APACHE variables.
-    """
-
-    features: NDArray[np.float64] = field(repr=False)
-    table: TextTable
-    kept: dict[str, NDArray[np.str_]] = field(repr=False)
-    left_out: int
-
-
-def joined_stays(folder: Path, kept: Collection[str]) -> JoinedStays:
+def joined_stays(
+    folder: Path, kept: Collection[str]
+) -> tuple[NDArray[np.float64], TextTable, dict[str, NDArray[np.str_]], int]:
     """Return the stays of a folder of tables, joined as `load_eicu` joins them, in the order of its records.
+
+    Their outcome need not be known. The features are (n, 63), NaN where something was not measured; the table is
+    `patient`, or the one table that has everything, with one row for each stay; raw texts (n,) come by the name of
+    a column, the number of the stay before all others; and last how many stays of `patient` are not in the tables
+    of APACHE variables.
 
     Args:
         folder: holds the tables as .csv or .csv.gz.
@@ -167,10 +161,7 @@ def joined_stays(folder: Path, kept: Collection[str]) -> JoinedStays:
     """
     names = tuple(dict.fromkeys((STAY, *kept)))
     parts = _read(folder)
-    _require(parts, (*STAY_COLUMNS, *names))
-    features = _features(parts)
-    for part in parts:
-        part.faults.refuse()
+    features = _checked_features(parts, (*STAY_COLUMNS, *names))
     if not len(features):
         raise DataError(
             f"{folder} has no stay that is in {PATIENT}, {VARIABLES} and {PREDICTORS}",
@@ -178,7 +169,7 @@ def joined_stays(folder: Path, kept: Collection[str]) -> JoinedStays:
         )
     stays = _holder(parts, OF_PATIENT)
     texts = {name: (part := _holder(parts, name)).table.columns[name][part.rows] for name in names}
-    return JoinedStays(features, stays.table.take(stays.rows), texts, len(stays.table) - len(stays.rows))
+    return features, stays.table.take(stays.rows), texts, len(stays.table) - len(stays.rows)
 
 
 def _features(parts: Sequence[_Part]) -> NDArray[np.float64]:

@@ -9,7 +9,8 @@ CelebA.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import io
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,9 @@ from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.sources import ImageData
 from fedfair.plan.task import TaskSection
-from fedfair.tables.blank_separated import read_words
-from fedfair.tables.dataset import Columns, Dataset, Splits
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.feature_storage import FeatureStorage, forget
+from fedfair.tables.file_kinds import READ_ERRORS, open_binary
 from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.text_file import find_file, read_table
 from fedfair.tables.text_table import Faults, TextTable, require_columns
@@ -79,19 +80,30 @@ def load_images(
     require_columns(table_path, list(table.columns), (spec.label, *kept))
     labels = _labels(table, spec.label)
     names = next(iter(table.columns.values()))
-    files = [_image_folder(folder, str(names[0])) / str(name) for name in names]
-    columns = {name: table.columns[name] for name in kept}
+    place = _image_folder(folder, str(names[0]))
     parts = _parts(table_path.parent, names)
-    read = [_dataset(files, labels, columns, spec, np.flatnonzero(parts == part), storage) for part in PARTS]
-    if not read[0]:
+
+    def images(part: str) -> Dataset:
+        chosen = np.flatnonzero(parts == part)
+        shape = (len(chosen), spec.channels, spec.height, spec.width)
+        features = np.empty(shape, np.uint8) if storage is None else storage.empty(shape, np.uint8)
+        for index, name in enumerate(names[chosen]):
+            features[index] = image_pixels(place / str(name), spec)
+            if index % FORGOTTEN_AFTER == 0:
+                forget(features)
+        columns = {name: table.columns[name][chosen] for name in kept}
+        return Dataset(features, labels[chosen], image_schema(spec), columns)
+
+    train, validation, test = map(images, PARTS)
+    if not train:
         raise DataError(
             f"{table_path} leaves no image for training", "check list_eval_partition: 0 is for training"
         )
-    return Splits(read[0], read[1] or None, read[2] or None)
+    return Splits(train, validation or None, test or None)
 
 
-def _read_rows(path: Path) -> TextTable:
-    return read_words(path) if path.suffix == ".txt" else read_table(path)
+def _read_rows(path: Path, header: Sequence[str] | None = None) -> TextTable:
+    return read_words(path, header) if path.suffix == ".txt" else read_table(path)
 
 
 def _labels(table: TextTable, label: str) -> NDArray[np.int64]:
@@ -107,7 +119,7 @@ def _parts(folder: Path, names: NDArray[np.str_]) -> NDArray[np.str_]:
     paths = [folder / name for name in PARTITION if (folder / name).is_file()]
     if not paths:
         return np.full(len(names), PARTS[0])
-    table = read_words(paths[0], header=("image", "part")) if paths[0].suffix == ".txt" else read_table(paths[0])
+    table = _read_rows(paths[0], ("image", "part"))
     images, stated = list(table.columns.values())[:2]
     faults = Faults(table)
     faults.add(list(table.columns)[1], "not 0, 1 or 2", ~np.isin(stated, PARTS), "0 trains, 1 validates, 2 tests")
@@ -128,24 +140,6 @@ def _image_folder(folder: Path, first: str) -> Path:
     )
 
 
-def _dataset(
-    files: list[Path],
-    labels: NDArray[np.int64],
-    columns: Columns,
-    spec: ImageData,
-    chosen: NDArray[np.int64],
-    storage: FeatureStorage | None,
-) -> Dataset:
-    shape = (len(chosen), spec.channels, spec.height, spec.width)
-    features = np.empty(shape, np.uint8) if storage is None else storage.empty(shape, np.uint8)
-    for place, index in enumerate(chosen):
-        features[place] = image_pixels(files[index], spec)
-        if place % FORGOTTEN_AFTER == 0:
-            forget(features)
-    kept = {name: values[chosen] for name, values in columns.items()}
-    return Dataset(features, labels[chosen], image_schema(spec), kept)
-
-
 def image_pixels(path: Path, spec: ImageData) -> NDArray[np.uint8]:
     """Return one image as (channels, height, width), resized without keeping its proportions."""
     try:
@@ -158,3 +152,31 @@ def image_pixels(path: Path, spec: ImageData) -> NDArray[np.uint8]:
         raise DataError(f"{path} is not an image that can be read: {error}", "copy the image again") from error
     pixels = np.asarray(resized)
     return pixels[np.newaxis] if spec.channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def read_words(path: Path, header: Sequence[str] | None = None) -> TextTable:
+    """Return the rows of a text whose fields are separated by blanks, as CelebA writes its tables.
+
+    Args:
+        path: the file, plain or gzip.
+        header: names of all columns, in a file of rows only. None: the first line counts the rows and the second
+            names every column but the first, which is called `image`.
+
+    Raises:
+        DataError: the file is missing, damaged, empty or ragged.
+    """
+    try:
+        with io.TextIOWrapper(open_binary(path), encoding="utf-8-sig") as file:
+            lines = [line.split() for line in file]
+    except (*READ_ERRORS, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as a text of fields separated by blanks: {error}") from error
+    skipped = 0 if header is not None else 2
+    names = list(header) if header is not None else ["image", *(lines[1] if len(lines) > 1 else [])]
+    rows = [(number, fields) for number, fields in enumerate(lines[skipped:], start=skipped + 1) if fields]
+    ragged = [number for number, fields in rows if len(fields) != len(names)]
+    if ragged or not rows:
+        place = f"line {ragged[0]} has another number of fields than the header's" if ragged else "has no records:"
+        raise DataError(f"{path} {place} {len(names)}", "copy the file again; it may have been cut")
+    columns = zip(*(fields for _, fields in rows), strict=True)
+    texts = {name: np.array(column, np.str_) for name, column in zip(names, columns, strict=True)}
+    return TextTable(path, texts, np.array([number for number, _ in rows]))

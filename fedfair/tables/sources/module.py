@@ -73,42 +73,24 @@ def load_module(
 def _from_arrays(
     reference: str, features: np.ndarray, labels: np.ndarray, classes: int | None, loss: Loss
 ) -> Dataset:
-    if not takes_classes(loss, classes):
-        return _with_numbers(reference, features, labels)
-    if not np.issubdtype(labels.dtype, np.integer) or not (
-        np.issubdtype(features.dtype, np.floating) or np.issubdtype(features.dtype, np.integer)
-    ):
+    has_classes, kinds = takes_classes(loss, classes), features.dtype.kind + labels.dtype.kind
+    if has_classes and (features.dtype.kind not in "fiu" or labels.dtype.kind not in "iu"):
         raise DataError(
             f"{reference} returned features of {features.dtype} and labels of {labels.dtype}",
             "return numbers as features, and integers from 0 as labels",
         )
-    if features.ndim < 2:
+    if has_classes and features.ndim < 2:
         raise DataError(f"{reference} returned features of shape {features.shape}", "return (records, columns)")
-    count = classes or max(BINARY, int(labels.max(initial=0)) + 1)
-    shape = tuple(features.shape[1:])
-    numeric = tuple(range(shape[0])) if len(shape) == 1 else ()
-    wide = _wide(features)
-    return Dataset(wide, labels.astype(np.int64), FeatureSchema(shape, count, numeric, targets=labels.shape[1:]))
-
-
-def _with_numbers(reference: str, features: np.ndarray, answers: np.ndarray) -> Dataset:
-    """Return records whose answers are numbers, of whatever shape the loss takes."""
-    kinds = [kind for kind in (features.dtype, answers.dtype) if kind.kind not in "fiub"]
-    if kinds or features.ndim < 2 or not answers.ndim:
+    if not set(kinds) <= set("fiub") or features.ndim < 2 or not labels.ndim:
         raise DataError(
-            f"{reference} returned features of {features.dtype} {features.shape} and answers of {answers.dtype} "
-            f"{answers.shape}",
+            f"{reference} returned features of {features.dtype} {features.shape} and answers of {labels.dtype} "
+            f"{labels.shape}",
             "return numbers: features (records, columns), and an answer for each record as task.loss takes it",
         )
+    count = (classes or max(BINARY, int(labels.max(initial=0)) + 1)) if has_classes else 0
     shape = tuple(features.shape[1:])
     numeric = tuple(range(shape[0])) if len(shape) == 1 else ()
-    wide = _wide(features)
-    schema = FeatureSchema(shape, 0, numeric, targets=tuple(answers.shape[1:]))
-    return Dataset(wide, answers.astype(np.float64), schema)
-
-
-def _wide(features: np.ndarray) -> np.ndarray:
-    """Return features as a `Dataset` has them: bytes of images and float32 as they are, else float64."""
-    if features.dtype == np.float32 or is_image(features):
-        return features
-    return features.astype(np.float64, copy=False)
+    schema = FeatureSchema(shape, count, numeric, targets=tuple(labels.shape[1:]))
+    if features.dtype != np.float32 and not is_image(features):
+        features = features.astype(np.float64, copy=False)
+    return Dataset(features, labels.astype(np.int64 if has_classes else np.float64), schema)
