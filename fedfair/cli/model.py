@@ -128,9 +128,8 @@ def export(
     _check_place(output, replace=replace)
     # Torch takes seconds to load; a wrong path should not have to wait for it.
     from fedfair.prediction.export import export_model
-    from fedfair.prediction.input_files import read_input
     from fedfair.prediction.loaded_model import load_model
-    from fedfair.prediction.prediction_file import writing
+    from fedfair.prediction.prediction_files import read_input, writing
 
     model = load_model(model_file, workspace=workspace, code_digest=code_digest)
     raw = model.raw if written is None else model.raw.written(written.section, written.key)

@@ -62,15 +62,15 @@ def predict_command(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
 ) -> None:
     """Predict records with a saved model. Its file is enough; no plan is needed."""
-    from fedfair.prediction.prediction_file import check_prediction_place
+    from fedfair.prediction.prediction_files import check_prediction_place
 
     fills = dict(_fill(words) for words in fill)
     form = own_form(config, written)
     if not data.exists():
         raise DataError(f"there is no file {data}", "give the file of the records that are to be predicted")
     # Torch takes seconds to load; a wrong path should not have to wait for it.
-    from fedfair.prediction.input_files import read_input
     from fedfair.prediction.loaded_model import load_model
+    from fedfair.prediction.prediction_files import read_input
 
     model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
     shown = str(output) == STANDARD
@@ -90,14 +90,14 @@ def predict_command(
 
 def _columns(model: SavedModel) -> tuple[str, ...]:
     """Return the names of the columns that are written."""
-    from fedfair.prediction.prediction_file import prediction_columns
+    from fedfair.prediction.prediction_files import prediction_columns
 
     return prediction_columns(model.classes) if model.has_classes else model.answer_columns
 
 
 def _text(model: SavedModel, rows: RawRows, *, calibrated: bool) -> str:
     """Return the predictions of records as CSV."""
-    from fedfair.prediction.prediction_file import prediction_text
+    from fedfair.prediction.prediction_files import prediction_text
 
     if not model.has_classes:
         return prediction_text(_columns(model), model.answers(rows).tolist(), rows.kept)
@@ -109,7 +109,7 @@ def _text(model: SavedModel, rows: RawRows, *, calibrated: bool) -> str:
 
 def _write(text: str, output: Path | None) -> None:
     """Write predictions to a file; None is standard output."""
-    from fedfair.prediction.prediction_file import writing
+    from fedfair.prediction.prediction_files import writing
 
     if output is not None:
         with writing("predictions", output):

@@ -5,7 +5,7 @@
     survival                  survival_<end>                                the chance of being past the end
     a loss of its own         output_<place>                                the outputs as they are
 
-Decides names and arithmetic; classes have `prediction_file.py`'s columns. Masks of pixels are no table.
+Decides names and arithmetic; classes have `prediction_files.py`'s columns. Masks of pixels are no table.
 
 The calibration on the scores of records is in torch, so that exported models have it inside. The numbers of a
 class are those of `aggregation.calibration.calibrated`. Two classes have one fit, and the other class gets the

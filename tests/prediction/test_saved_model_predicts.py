@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from fedfair.errors import DataError
-from fedfair.prediction.input_files import read_input
 from fedfair.prediction.loaded_model import SavedModel, load_model
 from fedfair.prediction.model_inputs import rows_of_table
+from fedfair.prediction.prediction_files import read_input
 from fedfair.tables.source import load_federation
 from fedfair.tables.sources.acs_employment import FEATURES, MAX_CODES
 from fedfair.tables.text_file import read_table
