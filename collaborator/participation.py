@@ -52,7 +52,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.store.disk import writing
 from fedfair.store.spilled import SpilledVectors
 from fedfair.terms.at_sites import SiteMemory, site_memory
-from fedfair.tracking.run_tracking import SiteTracking
+from fedfair.tracking.site_tracking import SiteTracking
 from fedfair.tracking.targets import TrackTarget
 from fedfair.tracking.tracker import TrackedRun, tracked_facts
 from fedfair.wire.frames import Finished, Hello
