@@ -15,7 +15,6 @@ Decides too whether columns fit into the standardisation sum, before anything is
 
 from __future__ import annotations
 
-import enum
 from dataclasses import replace
 
 import numpy as np
@@ -71,29 +70,23 @@ def scaled_features(features: NDArray[np.floating], schema: FeatureSchema) -> ND
     return found
 
 
-class Filling(enum.Enum):
-    """The treatment of values that are still missing when a site's records have been read."""
-
-    REFUSED = "refused"
-    OWN_MEAN = "mean of the column over the site's training records"
-    EVERYBODYS_MEAN = "mean of the column over everybody's training records"
-
-
-def fill_missing(splits: Splits, filling: Filling, participant: ParticipantId) -> Splits:
-    """Return the splits with every NaN filled that is filled before the first sum.
-
-    Args:
-        splits: one collaborator's records.
-        filling: what becomes of missing values.
-        participant: whose records these are, for the faults.
+def refuse_missing(splits: Splits, participant: ParticipantId) -> None:
+    """Refuse a NaN in any of a collaborator's records, where the plan does not fill it in.
 
     Raises:
-        DataError: a value is missing and is refused, or a column has no value to take the mean of.
+        DataError: there is one.
     """
-    if filling is Filling.REFUSED:
-        for name, part in splits.parts.items():
-            _refuse_missing(part, f"{'training' if name == 'train' else name} records of {participant}")
-    if filling is not Filling.OWN_MEAN or all(are_pixels(part.features) for part in splits.parts.values()):
+    for name, part in splits.parts.items():
+        _refuse_missing(part, f"{'training' if name == 'train' else name} records of {participant}")
+
+
+def filled_with_means(splits: Splits, participant: ParticipantId) -> Splits:
+    """Return a collaborator's splits with every NaN filled with its column's mean over the training records.
+
+    Raises:
+        DataError: a column has no value to take the mean of.
+    """
+    if all(are_pixels(part.features) for part in splits.parts.values()):
         return splits
     fills = _column_means(splits.train, participant)
     return splits.changed(lambda part: _filled(part, fills))

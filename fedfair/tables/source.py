@@ -20,14 +20,13 @@ from fedfair.aggregation.survey import SurveyedRecords, SurveyLayout, survey_lay
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import protects_records, scales_by_ranges, standardises, surveys
-from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, CsvSource, Partition, section_of
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits, no_records
 from fedfair.tables.feature_storage import FeatureStorage, simulation_storage
-from fedfair.tables.numeric_columns import Filling, check_columns, fill_missing, scaled_by_ranges
+from fedfair.tables.numeric_columns import check_columns, filled_with_means, refuse_missing, scaled_by_ranges
 from fedfair.tables.partition import NothingLeftError, deal, hold_out
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.profile import DataProfile, data_profile, number_columns
@@ -270,9 +269,9 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
                 f"task.{name}_fraction: is {fraction}, but the data bring such records of their own",
                 f"set {name}_fraction: 0",
             )
-    if standardises(plan, len(own.train.schema.numeric)) or surveys(plan):
-        summed_loss = task.loss if standardises(plan, len(own.train.schema.numeric)) else CROSS_ENTROPY
-        check_columns(own.train, participant, summed_loss)
+    by_sums = standardises(plan, len(own.train.schema.numeric))
+    if by_sums or surveys(plan):
+        check_columns(own.train, participant, task.loss if by_sums else CROSS_ENTROPY)
     held = hold_out(
         own.train,
         task.test_fraction,
@@ -286,8 +285,12 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
     described = surveyed(plan, held.train) if surveys(plan) else None
     if scales_by_ranges(plan):
         splits = scaled_by_ranges(splits)
-    filled = fill_missing(splits, _filling(plan, own.train.schema), participant)
-    return replace(filled, survey=described)
+    section = section_of(task.data)
+    if section is None or not section.leaves_gaps:
+        refuse_missing(splits, participant)
+    elif not by_sums:
+        splits = filled_with_means(splits, participant)  # otherwise the scaling fills in everybody's mean
+    return replace(splits, survey=described)
 
 
 def surveyed(plan: Plan, train: Dataset) -> SiteSurvey:
@@ -320,14 +323,6 @@ def unfilled(train: Dataset, layout: SurveyLayout) -> SurveyedRecords:
         for column in layout.categories
     )
     return SurveyedRecords(features, train.labels, unknown)
-
-
-def _filling(plan: Plan, schema: FeatureSchema) -> Filling:
-    """Return what becomes of values that the source left open: in a table, those of `missing: mean`."""
-    section = section_of(plan.task.data)
-    if section is None or not section.leaves_gaps:
-        return Filling.REFUSED
-    return Filling.EVERYBODYS_MEAN if standardises(plan, len(schema.numeric)) else Filling.OWN_MEAN
 
 
 class SiteFiles(Mapping[ParticipantId, Splits]):

@@ -152,9 +152,7 @@ def _number_fault(compared: Compared, partners: Mapping[str, str]) -> SurveyFaul
     own, others = compared.own, compared.others
     everywhere = others.missing + others.present
     if own.missing and not own.present and _is_odd(others.missing, everywhere, own.missing):
-        part = share(others.missing, everywhere)
-        words = f"has no value in any of the {own.missing} records here; elsewhere {part} are missing"
-        return SurveyFault(own.name, SurveyFaultKind.ABSENT, words)
+        return _absent(own.name, own.missing, share(others.missing, everywhere))
     if not _is_comparable(compared):
         return None
     if own.name in partners:
@@ -162,6 +160,11 @@ def _number_fault(compared: Compared, partners: Mapping[str, str]) -> SurveyFaul
         return SurveyFault(own.name, SurveyFaultKind.EXCHANGED, words)
     checks = (_coding_fault, _missing_code, _constant_fault, _turned_fault, _unit_fault)
     return next((fault for check in checks if (fault := check(compared)) is not None), None)
+
+
+def _absent(column: str, records: int, elsewhere: str) -> SurveyFault:
+    words = f"has no value in any of the {records} records here; elsewhere {elsewhere} are missing"
+    return SurveyFault(column, SurveyFaultKind.ABSENT, words)
 
 
 def _is_odd(part: float, whole: float, times: int) -> bool:
@@ -303,23 +306,23 @@ def _unit_fault(compared: Compared) -> SurveyFault | None:
     found = compared.conversions()
     if not found:
         return None
-    own, others = compared.own, compared.others
     words = (
-        f"the median here is {float(np.median(own.ordered)):g}, elsewhere {_median(compared.column, others)}"
-        f"{_factor(own, others)}; probably another unit: {'; or '.join(each.words for each in found[:MAX_UNITS])}"
+        f"{_medians(compared)}{_factor(compared.own, compared.others)}; probably another unit: "
+        f"{'; or '.join(each.words for each in found[:MAX_UNITS])}"
     )
-    return SurveyFault(own.name, SurveyFaultKind.UNIT, words)
+    return SurveyFault(compared.own.name, SurveyFaultKind.UNIT, words)
 
 
 def _turned_fault(compared: Compared) -> SurveyFault | None:
     if not compared.is_turned():
         return None
-    own, others = compared.own, compared.others
-    words = (
-        f"the median here is {float(np.median(own.ordered)):g}, elsewhere {_median(compared.column, others)}; "
-        "nearly all values have the other sign here"
-    )
-    return SurveyFault(own.name, SurveyFaultKind.SIGN, words)
+    words = f"{_medians(compared)}; nearly all values have the other sign here"
+    return SurveyFault(compared.own.name, SurveyFaultKind.SIGN, words)
+
+
+def _medians(compared: Compared) -> str:
+    here = float(np.median(compared.own.ordered))
+    return f"the median here is {here:g}, elsewhere {_median(compared.column, compared.others)}"
 
 
 def _factor(own: SiteColumn, others: NumericSummary) -> str:
@@ -340,9 +343,7 @@ def _category_fault(
     here = {value: count / records[0] for value, count in own.counts.items()}
     there = {value: count / records[1] for value, count in others.counts.items()}
     if own.missing == records[0] and _is_odd(others.missing, records[1], records[0]):
-        part = share(others.missing, records[1])
-        words = f"has no value in any of the {records[0]} records here; elsewhere {part} are missing"
-        return SurveyFault(own.name, SurveyFaultKind.ABSENT, words)
+        return _absent(own.name, records[0], share(others.missing, records[1]))
     named = [value for value in own.counts if value not in (OTHER, MISSING)]
     strange = _strange(own), _strange(others)
     gap = strange[0] / records[0] - strange[1] / records[1]
