@@ -37,7 +37,7 @@ from fedfair.tables.sources.acs_employment import TARGET as ACS_TARGET
 from fedfair.tables.sources.eicu import STAY_COLUMNS, stay_features
 from fedfair.tables.table_reader import Advice, answers_of, coded_features, measured_answers, value_places
 from fedfair.tables.text_file import TableForm, form_of_file
-from fedfair.tables.text_table import Faults, TextTable, counted, numbers, refuse_twice, require_columns
+from fedfair.tables.text_table import Faults, TextTable, counted, listed, numbers, refuse_twice, require_columns
 from fedfair.tables.typed_values import typed_table
 
 if TYPE_CHECKING:
@@ -374,10 +374,9 @@ def _refuse_unknown(table: TextTable, spec: CsvData, numeric: Sequence[str], kep
     unknown = [name for name in table.columns if name not in known]
     if not unknown:
         return
-    shown = ", ".join(f"'{name}'" for name in unknown[:SHOWN])
-    more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+    shown = listed([f"'{name}'" for name in unknown], SHOWN)
     raise DataError(
-        f"{table.path} has {counted(len(unknown), 'column')} that the model does not know: {shown}{more}",
+        f"{table.path} has {counted(len(unknown), 'column')} that the model does not know: {shown}",
         "remove them, keep them beside the predictions with --keep, or give --ignore-unknown; the model takes "
         f"{', '.join([*numeric, *spec.categorical])}",
     )
@@ -500,6 +499,4 @@ def _places_of(table: TextTable | None, rows: Sequence[int]) -> str:
     """Return in words where some rows are."""
     if table is None:
         return f"{GIVEN}, {counted(len(rows), 'row')}"
-    more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
-    shown = ", ".join(str(table.lines[row]) for row in rows[:SHOWN_ROWS])
-    return f"{table.path}, {table.place} {shown}{more}"
+    return f"{table.path}, {table.place} {listed([str(table.lines[row]) for row in rows], SHOWN_ROWS)}"

@@ -19,6 +19,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar
 from fedfair.tables.dataset import Dataset
 from fedfair.tables.pixels import Values, are_pixels, is_image
+from fedfair.tables.text_table import listed
 
 SPLIT_NAMES = ("train", "validation", "test")
 MIN_CLASSES = 2
@@ -320,6 +321,4 @@ def _check_finite(where: str, features: Values, names: tuple[str, ...] | None) -
 
 
 def _shown(values: Any) -> str:  # noqa: ANN401 - any values, in words
-    listed = list(values)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return ", ".join(repr(value) for value in listed[:SHOWN]) + more
+    return listed([repr(value) for value in values], SHOWN)

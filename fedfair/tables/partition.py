@@ -30,6 +30,7 @@ from fedfair.plan.schema import Partition
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.seeds import array_generator, derived_seed, generator
+from fedfair.tables.text_table import listed
 
 Owners = NDArray[np.int64]
 """For every record the index of its collaborator, in the plan's order; array (n,)."""
@@ -111,8 +112,8 @@ def _by_column(
         if unmatched or len(texts) != len(set(texts)):
             raise PlanError(
                 f"task.partition.column: '{name}' and federation.collaborators do not name the same: "
-                f"{_shortened(unmatched or sorted(texts))}",
-                f"name the collaborators {_shortened(texts)}",
+                f"{listed(unmatched or sorted(texts), SHOWN_VALUES)}",
+                f"name the collaborators {listed(texts, SHOWN_VALUES)}",
             )
         places = {name: place for place, name in enumerate(participants)}
         order = np.array([places[ParticipantId(text)] for text in texts])
@@ -120,7 +121,7 @@ def _by_column(
         order = np.arange(len(values))
     else:
         raise PlanError(
-            f"task.partition.column: '{name}' has {len(values)} values ({_shortened(texts)}), "
+            f"task.partition.column: '{name}' has {len(values)} values ({listed(texts, SHOWN_VALUES)}), "
             f"the plan names {len(participants)} collaborators",
             "name one collaborator for each value",
         )
@@ -138,11 +139,6 @@ def _column(part: Dataset, name: str | None) -> NDArray[np.generic]:
 
 def _as_name(value: object) -> str:
     return re.sub(r"[^a-z0-9]+", "-", str(value).lower()).strip("-") or "unknown"
-
-
-def _shortened(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN_VALUES} more" if len(names) > SHOWN_VALUES else ""
-    return ", ".join(names[:SHOWN_VALUES]) + more
 
 
 def _by_label(labels: NDArray[np.int64], classes: int, count: int) -> Owners:

@@ -197,9 +197,16 @@ def read_files(task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> F
         DataError: a file is missing or not what the plan declares, or there is no room for the records.
         PlanError: the records have other answers than the plan's loss takes.
     """
-    found = _read(task, paths, extra)
-    answered = replace(found, splits=for_loss(task.loss, found.splits))
-    return answered if paths.storage is None else replace(answered, splits=kept(answered.splits, paths.storage))
+    check_form(task, paths.form)
+    if paths.sql is not None and not isinstance(task.data, CsvSource):
+        raise DataError(
+            "data.sql: the records come from a database, and the plan describes no table",
+            "name files in collaborator.yaml, or describe the columns in the plan under task.data.csv",
+        )
+    module, stated = source_module(task.data)
+    found = module.read(stated, task, paths, extra)
+    splits = for_loss(task.loss, found.splits)
+    return replace(found, splits=splits if paths.storage is None else kept(splits, paths.storage))
 
 
 def for_loss(loss: Loss, splits: Splits) -> Splits:
@@ -226,19 +233,6 @@ def _check_range(answers: NDArray[Any], target_range: tuple[float, float]) -> No
             f"first is {answers[record]:g} of record {record}",
             "correct them, or have the plan's range changed",
         )
-
-
-def _read(task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> FileRecords:
-    """Return what each source reads, before the loss says what it makes of the answers."""
-    if paths.form is not None:
-        check_form(task, paths.form)
-    if paths.sql is not None and not isinstance(task.data, CsvSource):
-        raise DataError(
-            "data.sql: the records come from a database, and the plan describes no table",
-            "name files in collaborator.yaml, or describe the columns in the plan under task.data.csv",
-        )
-    module, stated = source_module(task.data)
-    return module.read(stated, task, paths, extra)
 
 
 def _under(root: Path, path: str | None) -> Path | None:

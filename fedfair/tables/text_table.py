@@ -251,8 +251,7 @@ def _header_remedy(header: Sequence[str], *, fixed: bool) -> str:
     separator = other_separator(header, fixed=fixed)
     if separator:
         return separator
-    more = f" and {len(header) - SHOWN_COLUMNS} more" if len(header) > SHOWN_COLUMNS else ""
-    return f"its columns are {', '.join(header[:SHOWN_COLUMNS])}{more}"
+    return f"its columns are {listed(header, SHOWN_COLUMNS)}"
 
 
 def other_separator(fields: Sequence[str], *, fixed: bool) -> str:
@@ -271,3 +270,9 @@ def other_separator(fields: Sequence[str], *, fixed: bool) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, such as 1 row or 2 rows."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(texts: Sequence[str], most: int) -> str:
+    """Return texts in one line, and how many there are beyond `most`: "a, b and 3 more"."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
