@@ -102,27 +102,6 @@ def used_as_numbers(spec: CsvData, header: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in (*numeric, *measured_answers(spec)) if name in header)
 
 
-def named_columns(
-    array: NDArray[np.generic], names: Sequence[str], keys: Sequence[str]
-) -> dict[str, NDArray[np.generic]]:
-    """Return the columns of an array (n, columns) by their keys.
-
-    Args:
-        array: the records.
-        names: of its columns, for a fault.
-        keys: under which the columns are returned, as many.
-
-    Raises:
-        DataError: the array has another shape.
-    """
-    if array.ndim != 2 or array.shape[1] != len(names):
-        raise DataError(
-            f"{GIVEN} have the shape {array.shape}, the model takes (records, {len(names)})",
-            f"give the columns in this order: {', '.join(names)}",
-        )
-    return {name: array[:, place] for place, name in enumerate(keys)}
-
-
 MODEL_ADVICE = Advice(
     "fill them in, or give the number that stands for one: --fill COLUMN=NUMBER; training had no such records",
     "fill them in: the model was trained on files without any",
@@ -275,9 +254,15 @@ def rows_of_array(columns: RawColumns, array: NDArray[np.generic]) -> RawRows:
     """
     if columns.names is None:
         return _features_as_they_are(columns, array)
+    if array.ndim != 2 or array.shape[1] != len(columns.names):
+        raise DataError(
+            f"{GIVEN} have the shape {array.shape}, the model takes (records, {len(columns.names)})",
+            f"give the columns in this order: {', '.join(columns.names)}",
+        )
     # Numeric columns without names are taken in the order of whatever names they have.
     order = [f"{place:09d}" if place < columns.unnamed else name for place, name in enumerate(columns.names)]
-    return rows_of_table(columns, table_of(named_columns(array, columns.names, order), columns.spec))
+    by_name = {name: array[:, place] for place, name in enumerate(order)}
+    return rows_of_table(columns, table_of(by_name, columns.spec))
 
 
 def _features_as_they_are(columns: RawColumns, array: NDArray[np.generic]) -> RawRows:
