@@ -88,7 +88,8 @@ def database_address(section: SqlSection, environment: Mapping[str, str]) -> Dat
         DataError: a file or a variable is missing or empty, or the URL is none; no message repeats the URL.
     """
     text = _url(section, environment)
-    url = _parsed(text)
+    with cut_off():
+        url = _parsed(text)
     password = _password(section, environment)
     if password is not None:
         if url.get_backend_name() in FILE_DATABASES:
@@ -169,10 +170,22 @@ def _parsed(text: str) -> URL:
     try:
         url = make_url(text)
     except Exception:  # noqa: BLE001 - whatever it raises may repeat a part of a password
-        url = None
-    if url is None:
-        raise DataError("data.sql: the URL is not that of a database", URL_REMEDY)
+        raise DataError("data.sql: the URL is not that of a database", URL_REMEDY) from None
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
+
+
+@contextmanager
+def cut_off() -> Iterator[None]:
+    """Let a fault that is raised within no longer lead to the exception behind it.
+
+    That one is of a library and may hold a password. Tracebacks and trackers of errors show it, even where a fault
+    is raised `from None`.
+    """
+    try:
+        yield
+    except FedfairError as fault:
+        fault.__cause__ = fault.__context__ = None
+        raise
 
 
 def missing_driver(library: str) -> str:
@@ -237,15 +250,13 @@ def guarded(address: DatabaseAddress, step: DatabaseStep, call: Callable[[], Fou
         UnreachableError: nobody answers at the address.
         MissingExtraError: the driver is not installed.
     """
-    try:
-        return call()
-    except FedfairError as error:
-        fault = error
-    except Exception as error:  # noqa: BLE001 - each driver has exceptions of its own
-        fault = _fault(address, step, error)
-    # What is behind it is of a library and may hold a password, and tracebacks and trackers of errors show it.
-    fault.__cause__ = fault.__context__ = None
-    raise fault
+    with cut_off():
+        try:
+            return call()
+        except FedfairError:
+            raise
+        except Exception as error:  # noqa: BLE001 - each driver has exceptions of its own
+            raise _fault(address, step, error) from None
 
 
 def _fault(address: DatabaseAddress, step: DatabaseStep, error: Exception) -> FedfairError:
