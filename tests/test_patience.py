@@ -20,7 +20,7 @@ POLL_SECONDS = 1.0
 """A wait up to this long is repeated until something has happened, or is the span that a test is about."""
 
 BY_A_CLOCK = {
-    "actors/test_server_call.py": "the server never answers, so the deadline of the call is what ends it",
+    "actors/test_upload_budget.py": "the server never answers, so the deadline of the call is what ends it",
     "interop/test_interruption.py": "a signal is sent again until the process has ended",
     "interop/test_half_open_lines.py": "gRPC itself finds a dead line within a minute: only sooner is proof",
 }

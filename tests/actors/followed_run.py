@@ -120,9 +120,7 @@ def run_before_round_1(plan: Plan, layout: Layout) -> TrainingRun:
 
 def start_of(run: TrainingRun, number: int, attempt: int = 1, plan_digest: bytes = PLAN_DIGEST) -> SumStart:
     """Return the request for the sum that the state of a run asks for."""
-    due = run.next_sum()
-    assert due is not None
-    digest = run.state.digest(plan_digest)
+    due, digest = run.next_sum(), run.state.digest(plan_digest)
     return SumStart(SumNumber(number), due.purpose, int(due.round), attempt, digest, 60)
 
 

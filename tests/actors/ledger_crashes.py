@@ -23,10 +23,7 @@ from tests.actors.ledger_makers import entry
 
 POINTS = ("BEGIN IMMEDIATE", "SELECT number", "INSERT INTO entry", "COMMIT", "recorded", "used")
 AT_CREATION = ("PRAGMA application_id", "CREATE TABLE", "link", "sync")
-BYTES = {
-    2: (0, 300, 512, 2048, 4096, 4615, 5000, 8192),
-    15: (0, 600, 4096, 4616, 8192, 8700, 9000, 12288, 13000),
-}
+BYTES = {2: (0, 300, 512, 2048, 4096, 4615, 5000, 8192), 15: (0, 600, 4096, 4616, 8192, 8700, 9000, 12288, 13000)}
 """Offsets in bytes, by how many entries there are before: a page has room for the next one, or must be divided."""
 
 
@@ -116,8 +113,7 @@ def main() -> None:
         for number, point in enumerate(POINTS):
             tell(killed(folder / f"at-{before}-{number}.sqlite", before, point))
         for limit in limits:
-            path = folder / f"byte-{before}-{limit}.sqlite"
-            tell(killed(path, before, f"byte {limit}", limit))
+            tell(killed((folder / f"byte-{before}-{limit}.sqlite"), before, f"byte {limit}", limit))
 
 
 if __name__ == "__main__":

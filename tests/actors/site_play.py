@@ -51,8 +51,7 @@ def played(
     plan: Plan, folder: Path, told: Callable[[Progress, TrainingRun, SiteLosses], None] = lambda *_: None
 ) -> PlayedRun:
     """Play a run; `told` hears of every sum, with the losses of `MINE` at the latest evaluation."""
-    binding = plan_binding(plan, folder)
-    sites = load_federation(plan, folder)
+    binding, sites = plan_binding(plan, folder), load_federation(plan, folder)
     model = flat_model(plan, binding.schema, torch.device("cpu"), folder)
     clients = LoopClients({name: TrainingClient(plan, name, own, model) for name, own in sites.items()})
     training_run = TrainingRun(plan, binding.layout, binding.schema, binding.vector)

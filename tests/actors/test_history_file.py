@@ -45,9 +45,7 @@ def test_a_state_comes_back_with_its_whole_history_after_every_evaluation(tmp_pa
         assert digest_at(tmp_path) == state.digest(PLAN_DIGEST)
         if length % 7 == 0:
             store = store_at(tmp_path)
-            found = store.load(INITIAL)
-            assert found is not None
-            state = found[1]
+            state = store.load(INITIAL)[1]
             assert len(state.history) == length
 
 
@@ -98,7 +96,6 @@ def test_a_block_that_no_state_refers_to_is_written_again(tmp_path: Path) -> Non
     (tmp_path / "a.run").write_bytes(before)
     store = store_at(tmp_path)
     found = store.load(INITIAL)
-    assert found is not None
     assert found[1].digest(PLAN_DIGEST) == state.digest(PLAN_DIGEST)
     longer = grown(found[1], 3 * BLOCK + 2)
     store.keep(RUN, longer)
@@ -107,8 +104,7 @@ def test_a_block_that_no_state_refers_to_is_written_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("hand", ["gone", "a byte", "cut"])
 def test_a_history_that_is_damaged_makes_its_states_as_good_as_absent(tmp_path: Path, hand: str) -> None:
-    store = store_at(tmp_path)
-    store.keep(RUN, with_history(2 * BLOCK))
+    store_at(tmp_path).keep(RUN, with_history(2 * BLOCK))
     (file,) = tmp_path.glob("a.run.history-*")
     raw = file.read_bytes()
     if hand == "gone":

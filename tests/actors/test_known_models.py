@@ -42,8 +42,7 @@ def kept(folder: Path, plan: Plan, run_id: str) -> PlayedRun:
         if probe and progress.evaluation is not None:
             assert probe[0].evaluated(training_run, is_best=progress.is_best) is None
 
-    subject = played(plan, folder).subject
-    probe.append(RunFolder(folder / "runs" / MINE / run_id, subject))
+    probe.append(RunFolder(folder / "runs" / MINE / run_id, played(plan, folder).subject))
     run = played(plan, folder, heard)
     assert probe[0].ended(run.training_run, EndState.FINISHED, "done") is None
     return run
@@ -66,13 +65,11 @@ def test_a_site_knows_the_last_and_the_best_model_of_every_run_of_the_plan(tmp_p
     places = places_of(tmp_path, run)
     digest = places.identity(saved_of(run))
     found = find_model(places, digest)
-    assert found is not None
     assert found.model.vector.tobytes() == run.training_run.model.vector.tobytes()
     assert places.identity(found) == digest
     assert find_model(places, bytes(32)) is None
     # The run of another plan lies there too, and is not what this plan's sites are asked about.
-    other = kept(tmp_path, small(seed=8), RUNS[1])
-    assert find_model(places, places.identity(saved_of(other))) is None
+    assert find_model(places, places.identity(saved_of(kept(tmp_path, small(seed=8), RUNS[1])))) is None
     # Another site of the same machine has its own folder.
     assert find_model(places_of(tmp_path, run, plans.NAMES[0]), digest) is None  # type: ignore[arg-type]
 
@@ -81,23 +78,15 @@ def test_an_approved_model_is_found_by_its_digest_without_the_file_that_was_appr
     run = played(small(), tmp_path)
     places, source = places_of(tmp_path, run), written(tmp_path / "theirs.safetensors", run, saved_of(run))
     saved = read_model(places, source)
-    record = approve_model(places, saved, NOON)
-    digest = places.identity(saved)
+    record, digest = approve_model(places, saved, NOON), places.identity(saved)
     source.unlink()
     assert record.name == f"clinic-b.model-{digest.hex()}.json"
     assert json.loads(record.read_text()) == {
-        "format": "fedfair/model-approval/1",
-        "federation": "heart",
-        "participant": "clinic-b",
-        "plan_digest": run.subject.plan_digest,
-        "model_digest": f"sha256:{digest.hex()}",
-        "round": 3,
-        "threshold": saved.model.threshold,
-        "approved_at": "2031-05-04T12:00:00+00:00",
-    }
-    found = find_model(places, digest)
-    assert found is not None
-    assert found.model.vector.tobytes() == saved.model.vector.tobytes()
+        "format": "fedfair/model-approval/1", "federation": "heart", "participant": "clinic-b",
+        "plan_digest": run.subject.plan_digest, "model_digest": f"sha256:{digest.hex()}", "round": 3,
+        "threshold": saved.model.threshold, "approved_at": "2031-05-04T12:00:00+00:00",
+    }  # fmt: skip
+    assert find_model(places, digest).model.vector.tobytes() == saved.model.vector.tobytes()
     # One bit of the threshold makes another model, which nobody has approved.
     moved = GlobalModel(saved.model.vector, float(np.nextafter(saved.model.threshold, 1.0)))
     assert find_model(places, places.identity(replace(saved, model=moved))) is None
@@ -122,8 +111,7 @@ def test_what_cannot_be_approved_is_refused_in_words(tmp_path: Path) -> None:
 def test_an_approval_that_was_altered_is_refused_in_words(tmp_path: Path) -> None:
     run = played(small(), tmp_path)
     places, saved = places_of(tmp_path, run), saved_of(run)
-    digest = places.identity(saved)
-    path = approve_model(places, saved, NOON)
+    digest, path = places.identity(saved), approve_model(places, saved, NOON)
     text = path.read_text()
     for old, new, fault in (
         ('"heart"', '"lungs"', "is for the federation 'lungs', not for 'heart'"),

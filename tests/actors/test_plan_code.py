@@ -37,7 +37,6 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     source.write_text(APPROVED)
     plan = small_plan(rounds=1)
     task = plan["task"]
-    assert isinstance(task, dict)
     yield prepare(tmp_path, plan | {"task": task | {"model": REFERENCE}})
     _forget()
 
@@ -60,9 +59,7 @@ def digest_of(workspace: Workspace) -> str:
     return format_digest(digest)
 
 
-def test_code_that_is_exchanged_after_the_policy_was_asked_neither_runs_nor_changes_the_plan(
-    workspace: Workspace,
-) -> None:
+def test_code_exchanged_after_the_policy_was_asked_neither_runs_nor_counts(workspace: Workspace) -> None:
     file = name_code(workspace, digest_of(workspace))
     _forget()  # The digest that was approved was made in this very process.
     site = read_site("clinic-a", file, workspace.plan, None)
@@ -104,5 +101,4 @@ def test_a_policy_that_allows_any_code_still_does_and_is_told_of_the_better_way(
     site["policy"]["allow_module_code"] = True
     file.write_text(yaml.safe_dump(site))
     found = read_site("clinic-a", file, workspace.plan, None)
-    assert found.code_warnings == (DEPRECATED_CODE,)
-    assert found.code.folder == workspace.folder.resolve()
+    assert (found.code_warnings, found.code.folder) == ((DEPRECATED_CODE,), workspace.folder.resolve())

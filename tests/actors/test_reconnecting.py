@@ -46,7 +46,7 @@ from tests.actors.followed_run import (
     run_before_round_1,
     start_of,
 )
-from tests.actors.test_plain_worker import CountingTask
+from tests.actors.test_masked_worker import CountingTask
 from tests.patience import PATIENCE
 
 SHAPES = Shapes(1 << 20, 1 << 20, ROUNDS)
@@ -129,14 +129,7 @@ def waits_between(
         try:
             patience = Patience(backoff, give_up_after_seconds, clock, ended_seconds=0.0)
             await SiteDriver(
-                dial,
-                SHAPES,
-                answers,
-                records,
-                publish,
-                patience,
-                lambda _: None,
-                certificates or NoCertificates(),
+                dial, SHAPES, answers, records, publish, patience, lambda _: None, certificates or NoCertificates()
             ).run()
         finally:
             answers.close()
@@ -156,9 +149,7 @@ def test_streams_that_break_right_after_the_greeting_are_opened_less_and_less_of
 @pytest.mark.parametrize(
     ("limit", "words"), [(None, "or sooner until it answers"), (86_400.0, " UTC, then giving up")]
 )
-def test_one_reason_for_waiting_is_read_once_with_its_end_and_what_then(
-    tmp_path: Path, limit: float | None, words: str
-) -> None:
+def test_one_reason_for_waiting_is_read_once_with_its_end(tmp_path: Path, limit: float | None, words: str) -> None:
     away, lost, read = UnreachableError("nothing listens"), UnreachableError("the line is dead"), Read()
     over = (WELCOME, Finished(9, "done"))
     waits_between(
@@ -167,8 +158,7 @@ def test_one_reason_for_waiting_is_read_once_with_its_end_and_what_then(
     waiting = [note for note in read.notes if "trying again in" in note]
     reasons = [note.partition(";")[0] for note in waiting]
     # After the greeting the same reason is news again.
-    assert reasons[:2] == ["nothing listens", "the line is dead"]
-    assert reasons[-1] == "the line is dead"
+    assert (reasons[:2], reasons[-1]) == (["nothing listens", "the line is dead"], "the line is dead")
     assert len(reasons) == 4
     assert all(words in note for note in waiting)
 
@@ -194,13 +184,10 @@ class Followed(NoCertificates):
 
 
 @pytest.mark.parametrize("fault", [None, IdentityError("the aggregator was revoked")], ids=["renewed", "revoked"])
-def test_an_aggregator_that_announces_certificates_is_called_less_and_less_often(
-    tmp_path: Path, fault: IdentityError | None
-) -> None:
+def test_who_announces_certificates_is_called_less_and_less(tmp_path: Path, fault: IdentityError | None) -> None:
     announced = [(WELCOME, TrustUpdate(b"", bytes([number]) * 32)) for number in range(3)]
     over = (WELCOME, Finished(9, "done"))
-    waits = waits_between(tmp_path, *announced, over, certificates=Followed(fault))
-    assert waits == [0.125, 0.25, 0.5]
+    assert waits_between(tmp_path, *announced, over, certificates=Followed(fault)) == [0.125, 0.25, 0.5]
 
 
 class CountedLooks(NoCertificates):

@@ -57,8 +57,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
     folder = tmp_path_factory.mktemp("run")
     values = plans.over(small(output="best").model_dump(), training={"learning_rate": TOO_FAST})
     plan = Plan.model_validate(values)
-    binding = plan_binding(plan, folder)
-    own = load_federation(plan, folder)[MINE]
+    binding, own = plan_binding(plan, folder), load_federation(plan, folder)[MINE]
     task = TrainingClient(plan, MINE, own, flat_model(plan, binding.schema, torch.device("cpu"), folder))
     subject = RunSubject(plan, "sha256:" + "0" * 64, binding.layout, binding.schema)
     recording = RunRecording(task, subject, folder / "runs", SiteFiguresLog(folder, MINE))
@@ -89,7 +88,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 def means(run: RecordedRun) -> tuple[float, float]:
     """Return the mean training loss of the model that the run returned: this site's, and everybody's."""
     evaluation = run.training_run.result().evaluation
-    assert evaluation is not None
     own = run.task.losses_of(run.training_run.model)["train"].values.mean()
     return float(own), evaluation.splits["train"].mean
 

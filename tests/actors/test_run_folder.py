@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
 
+from aggregator.driver import RunDriver
+from aggregator.records import RunRecords
+from collaborator.commands import other_process
+from collaborator.preflight import forgotten_runs
 from collaborator.run_folder import RunFolder
+from collaborator.write_ahead import WriteAheadLog
 from fedfair.cli.commands import app
 from fedfair.fairness.record_losses import SiteLosses
+from fedfair.news.processors import ignore
 from fedfair.news.site import RunFileUnwritten
 from fedfair.plan.digest import format_digest
 from fedfair.results.document import to_text
 from fedfair.results.outcome import AggregatorFacts, EndState, RunSubject, run_outcome
 from fedfair.results.reading import read_result
+from fedfair.rounds.events import Started
+from fedfair.rounds.federation import Federation
 from fedfair.run.progress import Progress
 from fedfair.run.saved_model import load_saved, read_saved
 from fedfair.run.training_run import TrainingRun
 from fedfair.run.which_model import WhichModel
 from fedfair.training.binding import plan_binding
+from tests import plans
 from tests.actors.site_play import PlayedRun, played, small
 from tests.full_disk import full_beyond
+from tests.prediction.saved_runs import saved_run
 
 RUN = "0123456789abcdef" * 2
 
@@ -62,14 +75,11 @@ def report(*words: str) -> str:
 
 
 @pytest.mark.parametrize("output", ["last", "best", "average"])
-def test_a_site_has_the_models_and_the_result_after_every_evaluation_and_at_the_end(
-    tmp_path: Path, output: str
-) -> None:
+def test_a_site_has_models_and_result_after_every_evaluation_and_at_the_end(tmp_path: Path, output: str) -> None:
     site = Site(tmp_path, output)
     run = played(small(output=output), tmp_path, site.heard)
     site.note(site.files.ended(run.training_run, EndState.FINISHED, "all 3 rounds are done"))
-    assert site.told == []
-    assert site.states[:4] == [("running", f"round {n} of 3", n + 1) for n in range(4)]
+    assert (site.told, site.states[:4]) == ([], [("running", f"round {n} of 3", n + 1) for n in range(4)])
     last = load_saved(site.path / "save" / "last.safetensors", run.subject.plan, run.subject.layout,
                       run.subject.schema)  # fmt: skip
     assert last.model.vector.tobytes() == run.training_run.model.vector.tobytes()
@@ -79,16 +89,12 @@ def test_a_site_has_the_models_and_the_result_after_every_evaluation_and_at_the_
     best = read_saved(site.path / "save" / "best.safetensors").saved
     assert (int(best.round), best.model.threshold, best.model.vector.tobytes()) == site.best[-1]
     assert [path.name for path in sorted(site.path.rglob("*")) if path.is_file()] == [
-        "result.json",
-        "best.safetensors",
-        "last.safetensors",
-        "trained.safetensors",
-    ]
+        "result.json", "best.safetensors", "last.safetensors", "trained.safetensors",
+    ]  # fmt: skip
     # Whatever is returned, what training ended with is kept, and each file says which model it holds.
     trained = read_saved(site.path / "save" / "trained.safetensors").saved
     assert trained.model.vector.tobytes() == run.training_run.trained.vector.tobytes()
-    assert trained.which == WhichModel("last", 3, 3)
-    assert last.which == run.training_run.which
+    assert (trained.which, last.which) == (WhichModel("last", 3, 3), run.training_run.which)
     assert best.which == WhichModel("best", site.best[-1][0], 3)
 
 
@@ -97,8 +103,7 @@ def test_a_site_and_the_aggregator_make_one_result_but_for_what_only_one_of_them
     run = played(small(), tmp_path, site.heard)
     assert site.files.ended(run.training_run, EndState.FINISHED, "all 3 rounds are done") is None
     own = json.loads((site.path / "result.json").read_text())
-    known = AggregatorFacts(2.0, (), ())
-    theirs = json.loads(_text(run, known))
+    theirs = json.loads(_text(run, AggregatorFacts(2.0, (), ())))
     assert {key for key in theirs if own.get(key, "absent") != theirs[key]} == {"timing", "left"}
     assert (own["timing"], own["traffic"], "left" in own) == (None, None, False)
     assert [past["round"] for past in own["history"]] == [0, 1, 2, 3]
@@ -123,8 +128,7 @@ def test_a_report_is_made_of_a_sites_own_result_on_the_way_and_at_the_end(tmp_pa
 
     run = played(small(), tmp_path, heard)
     site.files.ended(run.training_run, EndState.FINISHED, "all 3 rounds are done")
-    table = report(place)
-    page = (site.path / "report.html").read_text()
+    table, page = report(place), (site.path / "report.html").read_text()
     assert "THE RUN IS NOT OVER: round 0 of 3" in first[0]
     assert "THE RUN" not in page
     assert "worst" in table
@@ -133,8 +137,7 @@ def test_a_report_is_made_of_a_sites_own_result_on_the_way_and_at_the_end(tmp_pa
 
 def test_a_run_that_ends_before_its_first_evaluation_leaves_its_state_alone(tmp_path: Path) -> None:
     plan = small()
-    binding = plan_binding(plan, tmp_path)
-    site = Site(tmp_path)
+    binding, site = plan_binding(plan, tmp_path), Site(tmp_path)
     begun = TrainingRun(plan, binding.layout, binding.schema, binding.vector)
     assert site.files.ended(begun, EndState.STOPPED, "stopped by its operator") is None
     told = json.loads((site.path / "result.json").read_text())
@@ -143,8 +146,7 @@ def test_a_run_that_ends_before_its_first_evaluation_leaves_its_state_alone(tmp_
 
 
 def test_a_full_disk_is_told_in_one_sentence_and_the_run_goes_on(tmp_path: Path) -> None:
-    site = Site(tmp_path, "average")
-    room = [10**9]
+    site, room = Site(tmp_path, "average"), [10**9]
 
     def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
         if progress.evaluation is not None:
@@ -179,8 +181,7 @@ def test_a_best_model_that_found_no_room_is_written_when_there_is_some(tmp_path:
 
     played(small(), tmp_path, heard)
     best = read_saved(site.path / "save" / "best.safetensors").saved
-    assert (int(best.round), best.model.vector.tobytes()) == (1, found[0])
-    assert len(site.told) == 1
+    assert (int(best.round), best.model.vector.tobytes(), len(site.told)) == (1, found[0], 1)
 
 
 def test_a_folder_that_cannot_be_made_is_told_and_ends_nothing(tmp_path: Path) -> None:
@@ -189,3 +190,55 @@ def test_a_folder_that_cannot_be_made_is_told_and_ends_nothing(tmp_path: Path) -
     run = played(small(), tmp_path, site.heard)
     assert {notice.fault for notice in site.told} == {"Not a directory"}
     assert run.training_run.result().finished
+
+
+# ---- what a site is told before a start reads anything: another process, and a state that is gone
+
+
+def test_another_process_of_the_site_is_named_at_once_and_never_after_its_end(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert other_process(state, "clinic-a") == ""
+    first = WriteAheadLog(state / "clinic-a-0123.secagg")
+    assert "already runs as clinic-a and holds" in other_process(state, "clinic-a")
+    assert other_process(state, "clinic-b") == ""
+    first.close()
+    assert other_process(state, "clinic-a") == ""
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_state_that_was_removed_between_runs_is_told(tmp_path: Path, *, removed: bool) -> None:
+    run = saved_run(tmp_path, plans.stated(task={"partition": {"scheme": "random"}}))
+    save = tmp_path / "runs" / "clinic-a" / "one" / "save"
+    save.mkdir(parents=True)
+    (save / "last.safetensors").write_bytes(run.model.read_bytes())
+    (tmp_path / "state").mkdir()
+    if not removed:
+        (tmp_path / "state" / "clinic-a-0123.run").write_bytes(b"")
+    digest, runs = run.outcome.origin.plan_digest, tmp_path / "runs" / "clinic-a"
+    said = forgotten_runs(tmp_path / "state", "clinic-a-0123", runs, digest)
+    assert ("knows nothing of 1 earlier runs of this plan" in said) is removed
+    assert forgotten_runs(tmp_path / "state", "clinic-a-0123", runs, "sha256:" + "0" * 64) == ""
+
+
+# ---- one step of the driver: whoever waits for its event goes on, whatever becomes of the step
+
+
+def receive(_event: object) -> None:
+    raise OSError("No space left on device")
+
+
+def test_a_stream_whose_event_could_not_be_written_is_released() -> None:
+    async def stepping() -> bool:
+        driver = RunDriver(
+            cast("Federation", SimpleNamespace(receive=receive)),
+            cast("TrainingRun", SimpleNamespace(evaluation_only=False)),
+            cast("RunRecords", SimpleNamespace(is_small=True)),
+            ignore,
+            worst_group_size=0.1,
+        )
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with pytest.raises(OSError, match="No space left"):
+            await driver._step(Started(), done)
+        return done.done()
+
+    assert asyncio.run(stepping())

@@ -92,9 +92,7 @@ def test_a_file_that_gives_no_state_says_why(kept: bytes, tmp_path: Path) -> Non
 
 @given(place=st.integers(0, 1 << 20), damage=st.integers(1, 255))
 @settings(deadline=None, max_examples=70, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_file_with_a_damaged_byte_gives_a_kept_state(
-    place: int, damage: int, kept: bytes, tmp_path: Path
-) -> None:
+def test_a_file_with_a_damaged_byte_gives_a_state(place: int, damage: int, kept: bytes, tmp_path: Path) -> None:
     raw = bytearray(kept)
     raw[place % len(raw)] ^= damage
     (tmp_path / "a.run").write_bytes(raw)
@@ -179,9 +177,7 @@ def test_a_folder_that_cannot_be_written_is_told_in_words(tmp_path: Path) -> Non
     assert "a.run" in fault.value.message
 
 
-def test_a_state_counts_as_held_where_this_site_has_answered_about_it_and_not_where_it_was_kept(
-    tmp_path: Path,
-) -> None:
+def test_a_state_counts_as_held_where_this_site_has_answered_about_it(tmp_path: Path) -> None:
     answered = LAST.digest(PLAN_DIGEST)
     store = store_at(tmp_path, answered)
     store.keep(RUN, INITIAL)

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import json
+import re
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import collaborator.commands
+from collaborator.run_recording import SiteFiguresLog
 from collaborator.site_records import site_records
+from fedfair.aggregation.cvar_bounds import Interval
+from fedfair.aggregation.evaluator import Evaluation
+from fedfair.aggregation.ranking import ClassRanking
 from fedfair.cli.commands import app
 from fedfair.errors import ApprovalError, FedfairError
+from fedfair.fairness.record_losses import Losses, SiteLosses
+from fedfair.news.processors import text_lines
+from fedfair.news.site import OwnRecordsEvaluated
+from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import PolicyError
+from fedfair.results.site_figures import JudgedModel, LocalLosses, SiteFigures, SplitFigures, site_figures
+from fedfair.run.progress import Progress
 from fedfair.run.saved_model import read_saved, save_model
+from fedfair.run.training_run import TrainingRun
+from tests import imports, plans
+from tests.actors.site_play import played, small
+from tests.full_disk import full_beyond
 from tests.plans import small_plan
 from tests.prediction.saved_runs import SavedRun, approved_run
 
@@ -41,7 +61,6 @@ def run(tmp_path: Path) -> Iterator[SavedRun]:
     (tmp_path / "src" / f"{MODULE}.py").write_text(CODE.format(place=str(tmp_path)))
     plan = small_plan(rounds=1)
     task = plan["task"]
-    assert isinstance(task, dict)
     task |= {"model": f"{MODULE}:build", "validation_fraction": 0.2, "test_fraction": 0.2}
     made = approved_run(tmp_path, plan | {"task": task})
     allow(made, allow_module_code=True)
@@ -123,8 +142,7 @@ def test_a_model_without_its_initial_weights_needs_code_that_the_policy_names(ru
     fault = refused(run, "compare")
     assert isinstance(fault, ApprovalError)
     assert not has_run(run)
-    named = fault.remedy.split("name ")[1].split(" in ")[0]
-    allow(run, module_code=[named])
+    allow(run, module_code=[fault.remedy.split("name ")[1].split(" in ")[0]])
     assert site_records(run.workspace / f"{SITE}.yaml", run.plan_file, run.model).participant == SITE
     forget(run)
     change_code(run)
@@ -146,3 +164,153 @@ def test_the_approval_of_a_model_lets_it_be_evaluated_and_nothing_else(run: Save
     change_code(run)
     assert isinstance(refused(run, "evaluate"), ApprovalError)
     assert not has_run(run)
+
+
+# ---- a site sees how its own records fare under the global model, and nobody else does
+
+MODEL = bytes(32)
+
+
+def seen(folder: Path, plan: Plan) -> list[tuple[SiteLosses, Evaluation, SiteFigures]]:
+    found: list[tuple[SiteLosses, Evaluation, SiteFigures]] = []
+
+    def heard(progress: Progress, training_run: TrainingRun, losses: SiteLosses) -> None:
+        evaluation, evaluated = progress.evaluation, progress.evaluated
+        if evaluation is not None and evaluated is not None:
+            rankings = training_run.rules.evaluator.rankings(evaluated.header)
+            own, judged = LocalLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings)
+            figures = site_figures(plan, own, judged)
+            found.append((dict(losses), evaluation, figures))
+
+    played(plan, folder, heard)
+    return found
+
+
+def test_the_figures_are_those_of_the_sites_own_losses_beside_everybodys(tmp_path: Path) -> None:
+    found = seen(tmp_path, small())
+    assert [figures.round for _, _, figures in found] == [0, 1, 2, 3]
+    for losses, evaluation, figures in found:
+        assert figures.group_size == 0.3
+        assert list(figures.own) == list(figures.everybody) == ["train", "test"]
+        for name, own in figures.own.items():
+            ordered = np.sort(losses[name].values)[::-1]
+            # Worked by hand: the worst 30 % with a part of one record at its edge.
+            whole, part = divmod(0.3 * len(ordered), 1)
+            worst = (ordered[: int(whole)].sum() + part * ordered[int(whole)]) / (0.3 * len(ordered))
+            assert (own.records, own.worst_records) == (len(ordered), int(whole) + (part > 1e-9))
+            assert (own.mean, own.worst) == (pytest.approx(ordered.mean()), pytest.approx(worst))
+            assert own.accuracy == np.mean(losses[name].labels == losses[name].predictions)
+            summary, everybody = evaluation.splits[name], figures.everybody[name]
+            assert (everybody.records, everybody.mean) == (summary.n, summary.mean)
+            assert everybody.accuracy == summary.accuracy
+            assert everybody.worst == summary.by_group_size[0.3].worst
+            assert everybody.records > own.records
+
+
+def test_a_group_that_is_too_small_is_told_of_own_records_and_not_of_everybodys(tmp_path: Path) -> None:
+    plan = small()
+    losses, evaluation, _ = seen(tmp_path, plan)[-1]
+    strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
+    few = {"train": Losses(np.array([0.5, 2.0]), np.array([0, 1]), np.array([0, 0]))}
+    judged = JudgedModel(MODEL, evaluation, {})
+    figures = site_figures(strict, LocalLosses(MODEL, few), judged)
+    assert figures.own == {"train": SplitFigures(2, 1.25, 2.0, 1, 0.5)}
+    assert figures.everybody["train"].worst is None
+    assert list(site_figures(plan, LocalLosses(MODEL, {}), judged).own) == []
+    assert "test" in losses
+
+
+def test_a_site_sees_how_its_own_scores_rank_beside_everybodys(tmp_path: Path) -> None:
+    plan = Plan.model_validate(plans.over(small().model_dump(), evaluation={"scores": True}))
+    lines: list[str] = []
+    losses, evaluation, figures = seen(tmp_path, plan)[-1]
+    text_lines(lines.append)(OwnRecordsEvaluated(figures))
+    for line, name in zip(lines, ("train", "test"), strict=True):
+        own, everybody = figures.own[name].auc, figures.everybody[name].auc
+        assert own == pytest.approx(roc_auc_score(losses[name].labels, losses[name].scores[:, 0]), abs=1e-12)
+        assert everybody is not None
+        assert line.endswith(f"AUC {own:.3f} / {everybody:.3f}")
+    with closing(SiteFiguresLog(tmp_path, "clinic-b")) as log:
+        log.append("ab" * 16, figures)
+    written = json.loads((tmp_path / "clinic-b_own_figures.jsonl").read_text())
+    assert written["own"]["test"]["auc"] == figures.own["test"].auc
+    # Of too few people everybody's figure is not told; one's own is.
+    strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
+    rankings = {"test": (ClassRanking(1, 9, 9, Interval(0.5, 0.5), 0.1, ()),)}
+    again = site_figures(strict, LocalLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings))
+    assert (again.everybody["test"].auc, again.own["test"].auc) == (None, figures.own["test"].auc)
+
+
+def test_the_log_has_one_line_for_each_evaluation_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    found = seen(tmp_path, small())
+    with closing(SiteFiguresLog(tmp_path, "clinic-b")) as log:
+        for _, _, figures in found:
+            log.append("ab" * 16, figures)
+    path = tmp_path / "clinic-b_own_figures.jsonl"
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["round"] for line in written] == [0, 1, 2, 3]
+    assert {line["run_id"] for line in written} == {"ab" * 16}
+    own = found[-1][2].own["test"]
+    assert written[-1]["own"]["test"] == {
+        "records": own.records, "mean": own.mean, "worst": own.worst, "worst_records": own.worst_records,
+        "accuracy": own.accuracy,
+    }  # fmt: skip
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_rotated_log_of_own_figures_is_its_owners_alone_too(tmp_path: Path) -> None:
+    figures = seen(tmp_path, small())[-1][2]
+    with closing(SiteFiguresLog(tmp_path, "clinic-b", max_log_bytes=10)) as log:
+        for _ in range(3):
+            log.append("ab" * 16, figures)
+    files = sorted(tmp_path.glob("clinic-b_own_figures.jsonl*"))
+    assert (len(files), {stat.S_IMODE(path.stat().st_mode) for path in files}) == (3, {0o600})
+
+
+def test_a_full_disk_names_the_log(tmp_path: Path) -> None:
+    figures = SiteFigures("sha256:0", False, 1, 0.1, {"train": SplitFigures(5, 1.0, 2.0, 1, 1.0)}, {})
+    figures, log = replace(figures, everybody=figures.own), SiteFiguresLog(tmp_path, "clinic-b")
+    with pytest.raises(FedfairError, match=r"clinic-b_own_figures\.jsonl cannot be written"), full_beyond(10):
+        log.append("ab" * 16, figures)
+    log.close()
+
+
+SENDS = {"collaborator/link.py", "collaborator/plain_worker.py", "collaborator/masked_worker.py"}
+
+
+def reached(*modules: str) -> set[str]:
+    """Return every file of ours that these import, directly or through others."""
+    found: set[Path] = set()
+    waiting = [imports.REPOSITORY / module for module in modules]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += imports.imported_files(path)
+    return {path.relative_to(imports.REPOSITORY).as_posix() for path in found}
+
+
+def test_what_shows_own_figures_has_no_way_to_the_network() -> None:
+    shows = reached(
+        "collaborator/run_recording.py", "fedfair/news/site.py", "fedfair/news/processors.py",
+        "fedfair/results/site_figures.py",
+    )  # fmt: skip
+    assert shows & SENDS == set()
+    assert not {path for path in shows if path.startswith(("fedfair/wire/", "aggregator/"))}
+    connects = re.compile(r"^\s*(?:import|from) (?:socket|ssl|grpc|http|urllib)\b", re.MULTILINE)
+    assert not {path for path in shows if connects.search((imports.REPOSITORY / path).read_text("utf-8"))}
+    # A value that holds numbers alone carries no link with it.
+    assert SiteFigures.__annotations__.keys() == {
+        "model", "is_returned", "round", "group_size", "own", "everybody"
+    }  # fmt: skip
+    assert set(SplitFigures.__annotations__.values()) == {"int", "float", "float | None"}
+
+
+def test_what_makes_messages_knows_nothing_of_own_figures() -> None:
+    def knows(paths: Collection[str]) -> set[str]:
+        return {path for path in paths if "site_figures" in path or path == "collaborator/notices.py"}
+
+    wire = [f"fedfair/wire/{path.name}" for path in (imports.REPOSITORY / "fedfair" / "wire").glob("*.py")]
+    assert knows(reached(*SENDS, *wire)) == set()
+    # The check itself finds what it looks for.
+    assert knows(reached("collaborator/run_recording.py"))

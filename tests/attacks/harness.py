@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedfair.secagg.checks import Check, SecaggError
-from fedfair.secagg.effects import Send, SendTo
+from fedfair.secagg.effects import Send, SendTo, ServerEffect
 from fedfair.secagg.masking import Update
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Mode, SecaggPolicy, Suite
@@ -69,7 +69,6 @@ class Lies(Wire):
         """Start a round and take the uploads; nothing is opened."""
         self.updates = updates
         for effect in self.server.start_round("training", MODEL, (1.0,), updates):
-            assert isinstance(effect, SendTo)
             for send in self.carry_out(effect.member, self.hand_over(effect.member, effect.message)):
                 self.uploads[effect.member] = send
                 if effect.member not in without:
@@ -132,6 +131,29 @@ class Lies(Wire):
         sends = [effect for effect in self.sites[member].receive(raw, MODEL) if isinstance(effect, Send)]
         assert [kind_of(send.message) for send in sends] == [kind]
         return sends[0].message
+
+
+def carried(
+    lies: Wire, effects: Iterable[ServerEffect], alter: Callable[[int, Send], Send] = lambda _, send: send
+) -> list[ServerEffect]:
+    """Carry every message, each as a member alters it; return what the aggregator does beside sending."""
+    pending, found = list(effects), list[ServerEffect]()
+    while pending:
+        effect = pending.pop(0)
+        if not isinstance(effect, SendTo):
+            found.append(effect)
+            continue
+        for honest in lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message)):
+            send = alter(effect.member, honest)
+            pending += lies.server.receive(effect.member, send.message, send.vector)
+    return found
+
+
+def check_of(refusing: Callable[..., object], *arguments: object, **options: object) -> Check:
+    """Return the check with which a call is refused."""
+    with pytest.raises(SecaggError) as refusal:
+        refusing(*arguments, **options)
+    return refusal.value.check
 
 
 def refused(site: Participant, raw: bytes, model: RoundSubject = MODEL) -> Check:

@@ -77,8 +77,7 @@ def leaks_of_drawn(rules: Rules, draws: int, seed: int) -> int:
     to four more sets that leave out as many of those as it may, or anybody.
     """
     draw = random.Random(seed)  # noqa: S311 - which lie
-    everybody = frozenset(range(1, rules.members + 1))
-    most = rules.members - rules.least
+    everybody, most = frozenset(range(1, rules.members + 1)), rules.members - rules.least
     found = 0
     for _ in range(draws):
         opened = everybody - frozenset(draw.sample(sorted(everybody), draw.choice((0, 0, most))))
@@ -103,8 +102,7 @@ def _strategies(rules: Rules) -> Iterator[tuple[tuple[Request, ...], ...]]:
 
 
 def _choices(rules: Rules, member: int) -> list[tuple[Request, ...]]:
-    everybody = frozenset(range(1, rules.members + 1))
-    requests = []
+    everybody, requests = frozenset(range(1, rules.members + 1)), []
     for size in range(rules.least, rules.members + 1):
         for chosen in itertools.combinations(sorted(everybody), size):
             survivors = frozenset(chosen)

@@ -204,8 +204,7 @@ class LeakingPlay(Wire):
     def new_round(self) -> None:
         """Ask some sites for a sum about the state that most of them hold, and open what they will open."""
         self.purpose = self.random.choice(("training", "training", "evaluation"))
-        cohort = self.some(self.fewest)
-        state = max(STATES, key=list(self.held.values()).count)
+        cohort, state = self.some(self.fewest), max(STATES, key=list(self.held.values()).count)
         clips = (1.0,) * len(self.shapes[self.purpose].groups)
         unanimous = self.purpose == "evaluation" or self.random.random() < 0.2
         self.server._phases.enter(Move(Resting(ServerState.READY)))  # it gives up whatever was under way
@@ -302,8 +301,7 @@ class LeakingPlay(Wire):
                 votes.setdefault(chosen, {})
                 self.said(member, PairMasksRequest(transcript, chosen).encode())
             for send in self.said(member, Survivors(transcript, chosen).encode()):
-                found = arrived_of(self.server).votes
-                kept = arrived_of(self.server)._added
+                found, kept = arrived_of(self.server).votes, arrived_of(self.server)._added
                 arrived_of(self.server)._added = told = Contributors(arrived_of(self.server).graph)
                 told.members.update(chosen)
                 arrived_of(self.server).add_vote(member, send.message)

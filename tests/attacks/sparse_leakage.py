@@ -142,8 +142,7 @@ def every_pattern(rules: RingRules) -> Iterator[Choices]:
 
 def drawn_rules(draw: random.Random, members: int, neighbours: int, near: int, colluders: int) -> RingRules | None:
     """Return rules with colluders and a committee anywhere; None where the proof says nothing of them."""
-    bad = frozenset(draw.sample(range(members), colluders))
-    size = draw.randint(1, members)
+    bad, size = frozenset(draw.sample(range(members), colluders)), draw.randint(1, members)
     committee = frozenset(draw.sample(range(members), size))
     needed = (size + len(committee & bad)) // 2 + 1
     absent = draw.choice((0, 0, 1, neighbours // 4))

@@ -6,6 +6,7 @@ import itertools
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 import pytest
@@ -27,8 +28,9 @@ from fedfair.secagg.transcript import digest
 from tests.attacks.harness import Lies, refused
 from tests.secagg.federation_in_memory import MODEL, Wire, arrived_of, shape_of, signing_key, terms_of, unit_update
 from tests.secagg.shares import share_digest
+from tests.secagg.test_sparse_sessions import MEMBERS, NEIGHBOURS, ring_of
 
-CHEAP = settings(deadline=None, max_examples=25)
+CHEAP = settings(deadline=None, max_examples=12)
 PRIME = 2**255 - 19
 LOW_ORDER = (
     0,
@@ -52,6 +54,13 @@ class LyingWire(Wire):
         self.refused: list[tuple[int, SecaggError]] = []
         self.accusations: list[tuple[int, SecaggError]] = []
         self.contradicted: list[Contradicted] = []
+
+    @classmethod
+    def in_session(cls, *arguments: int, **options: object) -> Self:
+        """Return a federation whose members have agreed on keys."""
+        wire = cls(*arguments, **options)
+        wire.set_up()
+        return wire
 
     def to_server(self, member: int, send: Send) -> list[ServerEffect]:
         try:
@@ -124,18 +133,14 @@ def with_key(key: bytes, proposal: Callable[[], bytes]) -> Callable[[Send], Send
 
 @pytest.mark.parametrize("high_bit", [0, 1 << 255])
 @pytest.mark.parametrize("point", LOW_ORDER)
-def test_a_key_of_low_order_in_any_form_costs_its_signer_its_place_and_the_others_agree(
-    point: int, high_bit: int
-) -> None:
-    wire = LyingWire(5)
-    key = (point | high_bit).to_bytes(32, "little")
+def test_a_key_of_low_order_in_any_form_costs_its_signer_its_place(point: int, high_bit: int) -> None:
+    wire, key = LyingWire(5), (point | high_bit).to_bytes(32, "little")
     wire.lie = of_kind(Kind.KEY_ADVERTISEMENT, (3,), with_key(key, lambda: wire.server._set_up.proposal))
     wire.deliver(wire.server.open_session(wire.roster.indices))
     ((member, fault),) = wire.refused
     assert (member, fault.check) == (3, Check.KEY)
     assert fault.message == f"clinic-3 advertises a public key of low order ({key.hex()})"
-    assert wire.server.members == (1, 2, 4, 5)
-    assert wire.sum_of() == (1, 2, 4, 5)
+    assert (wire.server.members, wire.sum_of()) == ((1, 2, 4, 5), (1, 2, 4, 5))
 
 
 @pytest.mark.parametrize(
@@ -196,12 +201,9 @@ def test_sealed_keys_for_others_than_are_due_cost_their_signer_its_place() -> No
 
 def test_a_site_that_is_shown_a_bad_key_names_its_signer() -> None:
     lies = Lies()
-    effects = lies.server.open_session(lies.roster.indices)
-    adverts = {}
+    effects, adverts = lies.server.open_session(lies.roster.indices), {}
     for effect in effects:
-        assert isinstance(effect, SendTo)
         (_, send) = lies.sites[effect.member].receive(effect.message, MODEL)
-        assert isinstance(send, Send)
         adverts[effect.member] = send.message
     low = with_key(bytes(32), lambda: lies.server._set_up.proposal)(Send(adverts[4])).message
     bundle = KeyAdvertisements(lies.roster.indices, tuple(sorted({**adverts, 4: low}.items()))).encode()
@@ -232,12 +234,10 @@ def other_keys(wire: Wire, liar: int, towards: set[int]) -> None:
 
 @pytest.mark.parametrize("liar", [1, 3, 5], ids=["first", "in the middle", "last"])
 def test_a_liar_with_other_keys_than_everybody_is_left_out_and_named_wherever_it_comes(liar: int) -> None:
-    wire = LyingWire(5)
-    wire.set_up()
+    wire = LyingWire.in_session(5)
     honest = tuple(member for member in range(1, 6) if member != liar)
     wire.lie = of_kind(Kind.UPLOAD, (liar,), wrong_tags(set(honest)))
-    assert wire.sum_of() == honest
-    assert wire.refused == []
+    assert (wire.sum_of(), wire.refused) == (honest, [])
     (found,) = wire.contradicted
     others = ", ".join(f"clinic-{member}" for member in honest)
     assert found == Contradicted(liar, f"clinic-{liar} has other keys than {others}", proven=True, left_out=True)
@@ -257,13 +257,11 @@ def test_uploads_that_must_come_once_more_are_the_same_bytes_and_come_only_where
         wire.lie = noted
         assert wire.sum_of() == tuple(member for member in range(1, 6) if member != liar)
         times = {member: sum(one == member for one, *_ in sent) for member in range(1, 6)}
-        assert times == expected
-        assert len({(member, message, vector) for member, message, vector in sent}) == 5
+        assert (times, len({(member, message, vector) for member, message, vector in sent})) == (expected, 5)
 
 
 def test_the_aggregator_holds_one_running_sum_however_many_uploads_are_disputed() -> None:
-    wire = LyingWire(7)
-    wire.set_up()
+    wire = LyingWire.in_session(7)
     wire.lie = of_kind(Kind.UPLOAD, (1, 4), wrong_tags(set(range(1, 8))))
     held = [0]
 
@@ -276,30 +274,24 @@ def test_the_aggregator_holds_one_running_sum_however_many_uploads_are_disputed(
         return of_kind(Kind.UPLOAD, (1, 4), wrong_tags(set(range(1, 8))))(member, send)
 
     wire.lie = watched
-    assert wire.sum_of() == (2, 3, 5, 6, 7)
-    assert max(held) == 1
+    assert (wire.sum_of(), max(held)) == ((2, 3, 5, 6, 7), 1)
 
 
 def test_of_two_that_contradict_only_each_other_each_is_left_out_in_turn_and_nobody_is_named() -> None:
-    wire = LyingWire(5)
-    wire.set_up()
+    wire = LyingWire.in_session(5)
     other_keys(wire, 2, {4})
-    assert [wire.sum_of() for _ in range(4)] == [(1, 2, 3, 5), (1, 3, 4, 5)] * 2
-    assert wire.proven() == set()
+    assert ([wire.sum_of() for _ in range(4)], wire.proven()) == ([(1, 2, 3, 5), (1, 3, 4, 5)] * 2, set())
 
 
 def test_a_tag_that_does_not_fit_its_owners_own_shares_names_the_owner_when_the_other_is_done_without() -> None:
-    wire = LyingWire(5)
-    wire.set_up()
+    wire = LyingWire.in_session(5)
     wire.lie = of_kind(Kind.UPLOAD, (2,), wrong_tags({4}))
     assert wire.sum_of() is None
-    assert wire.proven() == {2}
-    assert wire.sum_of(members=(1, 3, 4, 5)) == (1, 3, 4, 5)
+    assert (wire.proven(), wire.sum_of(members=(1, 3, 4, 5))) == ({2}, (1, 3, 4, 5))
 
 
 def test_a_liar_that_contradicts_another_honest_member_each_time_is_named_after_a_majority_of_them() -> None:
-    wire = LyingWire(5)
-    wire.set_up()
+    wire = LyingWire.in_session(5)
     for victim in (1, 3, 4):
         wire.set_up()
         other_keys(wire, 2, {victim})
@@ -309,8 +301,7 @@ def test_a_liar_that_contradicts_another_honest_member_each_time_is_named_after_
 
 
 def test_an_upload_that_comes_once_more_in_another_form_is_refused() -> None:
-    wire = LyingWire(4)
-    wire.set_up()
+    wire = LyingWire.in_session(4)
     times = {3: 0}
 
     def twofaced(member: int, send: Send) -> Send:
@@ -330,9 +321,7 @@ def test_an_upload_that_comes_once_more_in_another_form_is_refused() -> None:
 
 @CHEAP
 @given(data=st.data(), members=st.integers(3, 9))
-def test_no_honest_member_is_ever_named_or_gives_way_to_a_lone_liar_of_two_or_more(
-    data: st.DataObject, members: int
-) -> None:
+def test_no_honest_member_is_ever_named_or_gives_way_to_a_lone_liar(data: st.DataObject, members: int) -> None:
     everybody = range(1, members + 1)
     liars = data.draw(st.sets(st.sampled_from(everybody), max_size=(members - 1) // 2))
     disputes = Disputes(members)
@@ -377,11 +366,8 @@ def wrong_shares_of(owners: set[int]) -> Callable[[Send], Send]:
 
 
 @pytest.mark.parametrize("gone", [(), (5,)], ids=["everybody uploads", "one is missing"])
-def test_a_wrong_share_of_every_mask_names_its_sender_and_the_sum_is_opened_from_the_others(
-    gone: tuple[int, ...],
-) -> None:
-    wire = LyingWire(5)
-    wire.set_up()
+def test_a_wrong_share_of_every_mask_names_its_sender_and_the_sum_is_opened(gone: tuple[int, ...]) -> None:
+    wire = LyingWire.in_session(5)
     wire.silent = {(member, Kind.UPLOAD) for member in gone}
     wire.lie = of_kind(Kind.UNMASK_SHARES, (1,), wrong_shares_of({2, 3, 4, 5}))
     assert wire.sum_of() == tuple(member for member in range(1, 6) if member not in gone)
@@ -390,22 +376,16 @@ def test_a_wrong_share_of_every_mask_names_its_sender_and_the_sum_is_opened_from
 
 
 def test_two_wrong_answers_of_five_leave_the_three_that_are_needed() -> None:
-    wire = LyingWire(5)
-    wire.set_up()
+    wire = LyingWire.in_session(5)
     wire.lie = of_kind(Kind.UNMASK_SHARES, (1, 3), wrong_shares_of({1, 2, 3, 4, 5}))
-    assert wire.sum_of() == (1, 2, 3, 4, 5)
-    assert wire.proven() == {1, 3}
+    assert (wire.sum_of(), wire.proven()) == ((1, 2, 3, 4, 5), {1, 3})
 
 
 @pytest.mark.parametrize("owners", [{2}, {1}, {2, 3, 4}], ids=["another's", "its own", "everybody else's"])
-def test_where_every_answer_is_needed_a_wrong_share_is_named_although_nothing_can_be_opened(
-    owners: set[int],
-) -> None:
-    wire = LyingWire(4, colluders=2)
-    wire.set_up()
+def test_where_every_answer_is_needed_a_wrong_share_is_named_all_the_same(owners: set[int]) -> None:
+    wire = LyingWire.in_session(4, colluders=2)
     wire.lie = of_kind(Kind.UNMASK_SHARES, (1,), wrong_shares_of(owners))
     assert wire.sum_of() is None
-    assert wire.aborted is not None
     assert wire.aborted.reason == f"3 right shares of clinic-{min(owners)}'s mask, 4 are needed"
     assert wire.proven() == (set() if owners == {2} else {1})
     assert {effect.member for effect in wire.contradicted} == {1}
@@ -413,8 +393,7 @@ def test_where_every_answer_is_needed_a_wrong_share_is_named_although_nothing_ca
 
 
 def test_an_owner_whose_promises_are_of_another_mask_is_named_by_its_own_signature() -> None:
-    wire = LyingWire(5)
-    wire.set_up()
+    wire = LyingWire.in_session(5)
 
     def other_promise(send: Send) -> Send:
         upload = replace(Upload.decode(send.message), commitment=secrets.token_bytes(32))
@@ -422,16 +401,13 @@ def test_an_owner_whose_promises_are_of_another_mask_is_named_by_its_own_signatu
 
     wire.lie = of_kind(Kind.UPLOAD, (4,), other_promise)
     assert wire.sum_of() is None
-    assert wire.aborted is not None
     assert wire.aborted.reason == "the shares of clinic-4's mask combine to another one than it promised"
-    assert wire.aborted.missing == (4,)
-    assert wire.proven() == {4}
+    assert (wire.aborted.missing, wire.proven()) == ((4,), {4})
     assert wire.sum_of(members=(1, 2, 3, 5)) == (1, 2, 3, 5)
 
 
 def test_an_owner_that_promises_others_wrong_digests_is_contradicted_by_all_of_them() -> None:
-    wire = LyingWire(5)
-    wire.set_up()
+    wire = LyingWire.in_session(5)
 
     def lied(send: Send) -> Send:
         upload = Upload.decode(send.message)
@@ -450,13 +426,9 @@ def test_an_owner_that_promises_others_wrong_digests_is_contradicted_by_all_of_t
 @pytest.mark.slow
 @CHEAP
 @given(data=st.data(), members=st.integers(4, 7))
-def test_a_lone_liar_never_costs_an_honest_member_its_name_and_what_is_opened_is_right(
-    data: st.DataObject, members: int
-) -> None:
-    liar = data.draw(st.integers(1, members))
-    others = st.sets(st.integers(1, members))
-    wire = LyingWire(members)
-    wire.set_up()
+def test_a_lone_liar_costs_nobody_its_name_and_what_is_opened_is_right(data: st.DataObject, members: int) -> None:
+    liar, others = data.draw(st.integers(1, members)), st.sets(st.integers(1, members))
+    wire = LyingWire.in_session(members)
     for _ in range(3):
         tags, shares = data.draw(others) - {liar}, data.draw(others)
 
@@ -470,7 +442,82 @@ def test_a_lone_liar_never_costs_an_honest_member_its_name_and_what_is_opened_is
             assert counted == tuple(member for member in range(1, members + 1) if member != liar)
         assert counted is not None or wire.proven() == {liar}
         assert wire.proven() <= {liar}
-        assert wire.refused == []
-        assert wire.server.state is ServerState.READY
+        assert (wire.refused, wire.server.state) == ([], ServerState.READY)
         for member in range(1, members + 1):
             wire.server.returned(member)
+
+
+# ---- a site that lies to its neighbours in a sparse graph is found, left out and named; the others' sum is opened
+
+LIAR = 4
+
+
+@pytest.fixture
+def sparse_wire() -> LyingWire:
+    sparse_wire = LyingWire(MEMBERS)
+    sparse_wire.terms = replace(sparse_wire.terms, neighbours=NEIGHBOURS)
+    sparse_wire.__post_init__()
+    sparse_wire.set_up()
+    assert ring_of(sparse_wire).terms.neighbours == NEIGHBOURS
+    return sparse_wire
+
+
+def survivors_of(sparse_wire: LyingWire) -> tuple[int, ...] | None:
+    opened = sparse_wire.round({member: unit_update(member, MEMBERS) for member in sparse_wire.roster.indices})
+    return None if opened is None else opened.survivors
+
+
+def with_other_tags(send: Send) -> Send:
+    upload = Upload.decode(send.message)
+    return resigned_upload(replace(upload, tags=tuple((peer, bytes(16)) for peer, _ in upload.tags)), send)
+
+
+def with_other_shares(send: Send) -> Send:
+    answer = UnmaskShares.decode(send.message)
+    others = tuple((owner, share if owner == LIAR else bytes(32)) for owner, share in answer.shares)
+    return replace(send, message=replace(answer, shares=others).encode())
+
+
+def test_a_site_with_other_keys_than_its_neighbours_is_left_out_and_named(sparse_wire: LyingWire) -> None:
+    sparse_wire.lie = of_kind(Kind.UPLOAD, (LIAR,), with_other_tags)
+    assert survivors_of(sparse_wire) == tuple(member for member in sparse_wire.roster.indices if member != LIAR)
+    [found] = sparse_wire.contradicted
+    assert (found.member, found.left_out, found.proven) == (LIAR, True, False)
+
+
+def test_wrong_shares_are_done_without_and_their_sender_is_named(sparse_wire: LyingWire) -> None:
+    sparse_wire.lie = of_kind(Kind.UNMASK_SHARES, (LIAR,), with_other_shares)
+    assert survivors_of(sparse_wire) == tuple(sparse_wire.roster.indices)
+    assert {found.member for found in sparse_wire.contradicted} <= {LIAR}
+
+
+def test_an_upload_for_others_than_its_neighbours_is_refused(sparse_wire: LyingWire) -> None:
+    def foreign(send: Send) -> Send:
+        upload = Upload.decode(send.message)
+        stranger = next(
+            m for m in sparse_wire.roster.indices if m not in (LIAR, *ring_of(sparse_wire).neighbours(LIAR))
+        )
+        tags = tuple(sorted((*upload.tags[1:], (stranger, bytes(16)))))
+        return resigned_upload(replace(upload, tags=tags), send)
+
+    sparse_wire.lie = of_kind(Kind.UPLOAD, (LIAR,), foreign)
+    assert survivors_of(sparse_wire) == tuple(member for member in sparse_wire.roster.indices if member != LIAR)
+    [(member, fault)] = sparse_wire.refused
+    assert member == LIAR
+    assert isinstance(fault, SecaggError)
+    assert fault.check is Check.ENVELOPE
+
+
+def test_garbage_for_neighbours_is_named_by_them(sparse_wire: LyingWire) -> None:
+    def garbage(send: Send) -> Send:
+        upload = Upload.decode(send.message)
+        first = tuple((peer, bytes(48)) for peer, _ in upload.envelopes[:1])
+        return resigned_upload(replace(upload, envelopes=(*first, *upload.envelopes[1:])), send)
+
+    sparse_wire.lie = of_kind(Kind.UPLOAD, (LIAR,), garbage)
+    assert (survivors_of(sparse_wire), {found.member for found in sparse_wire.contradicted}) == (
+        tuple(sparse_wire.roster.indices),
+        {LIAR},
+    )
+    [(holder, _)] = sparse_wire.accusations
+    assert holder in ring_of(sparse_wire).neighbours(LIAR)

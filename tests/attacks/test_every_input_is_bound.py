@@ -67,64 +67,35 @@ OTHER_READS = {"last_fault", "scaling", "apply_scaling", "training_weight"}
 OWN, PLAN, STATE, REQUEST = "the site's own", "follows from the plan", "in the state", "in the request"
 UNUSED = "never given"
 
-ARGUMENTS: Mapping[str, str] = {
-    "model": STATE,
-    "_model": STATE,
-    "round_number": REQUEST,
-    "number": REQUEST,
-    "request": REQUEST,
-    "purpose": REQUEST,
-    "replaced": OWN,
-    "attempt": OWN,  # Counted by `request_limits`, over everything that was asked, across restarts.
-    "records": OWN,
-    "splits": PLAN,  # Which splits are evaluated: always all.
-    "header": OWN,
-    "parts": OWN,
-    "_remembered": OWN,
-    "remembered": OWN,  # The variates of the state, less the site's own of the round that the state names.
-    "steps": UNUSED,  # A simulation makes fewer steps.
-    "record_weights": UNUSED,  # A simulation weighs records by what it has found; a site by the state alone.
-    "weights": UNUSED,
-}
+
+def classified(*kinds: tuple[str, str]) -> dict[str, str]:
+    """Return the kind of each name: names of one kind stand in one text."""
+    return {name: kind for kind, names in kinds for name in names.split()}
+
+
+ARGUMENTS = classified(
+    # The variates of the state are remembered less the site's own of the round that the state names.
+    (STATE, "model _model remembered"),
+    (REQUEST, "round_number number request purpose"),
+    # Attempts are counted by `request_limits`, over everything that was asked, across restarts.
+    (OWN, "replaced attempt records header parts _remembered"),
+    (PLAN, "splits"),  # Which splits are evaluated: always all.
+    # A simulation makes fewer steps, and weighs records by what it has found; a site by the state alone.
+    (UNUSED, "steps record_weights weights"),
+)
 """Every argument of a method that a contribution passes through."""
 
-ATTRIBUTES: Mapping[str, str] = {
-    "_plan": PLAN,
-    "plan": PLAN,
-    "standardises": PLAN,
-    "_noised": PLAN,
-    "objective": PLAN,
-    "histogram": PLAN,
-    "_columns": PLAN,
-    "_replaces": PLAN,
-    "parts": OWN,  # The processes of this site; rank 0 tells the others what it was asked, and nothing else.
-    "lead": OWN,
-    "_threshold_limit": PLAN,
-    "header": PLAN,
-    "_terms": OWN,  # From the plan and the groups of the site's own records.
-    "_steps": PLAN,
-    "descend": PLAN,
-    "_model": PLAN,  # Its content is the model of the state, which every method loads first.
-    "model": PLAN,
-    "participant": OWN,
-    "splits": OWN,
-    "_protection": OWN,
-    "protection": OWN,
-    "_target": STATE,  # The scaling of the target, which is part of the state's scaling.
-    "records": OWN,
-    "_records": OWN,
-    "_parts": OWN,
-    "_placed": STATE,  # The site's own records under the scaling of the state.
-    "take": OWN,
-    "everything": OWN,
-    "ahead": OWN,
-    "scalings": STATE,  # Losses that were computed before are about the same model and scaling.
-    "_evaluated": OWN,  # Which model the losses of the last evaluation are of.
-    "last_losses": OWN,  # What this contribution itself has found.
-    "fault": OWN,
-    "rounds": OWN,
-    "_statistics": PLAN,
-}
+ATTRIBUTES = classified(
+    # The content of a model is that of the state, which every method loads first.
+    (PLAN, "_plan plan standardises _noised objective histogram _columns _replaces _threshold_limit"),
+    (PLAN, "header _steps descend _model model _statistics"),
+    # The processes of a site: rank 0 tells the others what it was asked, and nothing else. Terms are from the plan
+    # and the groups of the site's own records; what was evaluated and lost is what this contribution has found.
+    (OWN, "parts lead _terms participant splits _protection protection records _records _parts"),
+    (OWN, "take everything ahead _evaluated last_losses fault rounds"),
+    # The scaling of the target is part of the state's, and records stand under it; losses are about one scaling.
+    (STATE, "_target _placed scalings"),
+)
 """Every attribute that a contribution reads."""
 
 HANDED: Mapping[type, Mapping[str, str]] = {
@@ -155,15 +126,11 @@ COMPARED, NAME, UNREAD = "compared with the site's own", "a name, for order and 
 
 STATED: Mapping[type, Mapping[str, str]] = {
     SumStart: {
-        "sum_number": NAME,
-        "purpose": COMPARED,
-        "round": COMPARED,
-        "attempt": UNREAD,
-        "state": COMPARED,
+        "sum_number": NAME, "purpose": COMPARED, "round": COMPARED, "attempt": UNREAD, "state": COMPARED,
         "deadline_seconds": UNREAD,
     },
     ReceivedRequest: {"start": COMPARED, "run_id": NAME, "on_demand": NAME},
-}
+}  # fmt: skip
 """Every field of what an aggregator states beside the messages of secure aggregation."""
 
 
@@ -213,8 +180,7 @@ def reached() -> list[ast.FunctionDef]:
 
 
 def test_every_attribute_that_a_contribution_reads_is_classified() -> None:
-    read = set().union(*map(own_attributes, reached())) - methods().keys()
-    assert read == set(ATTRIBUTES)
+    assert (set().union(*map(own_attributes, reached())) - methods().keys()) == set(ATTRIBUTES)
 
 
 def test_every_argument_that_a_contribution_takes_is_classified() -> None:
@@ -377,29 +343,17 @@ BY_ITS_DIGEST = "history"
 """The one attribute that is in by another one, `history_digest`."""
 
 REQUESTS: Mapping[str, object] = {
-    "purpose": Purpose.EVALUATION,
-    "round": RoundNumber(8),
-    "query": QueryStep(2, (1, 2, 4)),
-    "query.number": QueryStep(3, (1, 2, 3)),
-    "no query": None,
-}
+    "purpose": Purpose.EVALUATION, "round": RoundNumber(8), "query": QueryStep(2, (1, 2, 4)),
+    "query.number": QueryStep(3, (1, 2, 3)), "no query": None,
+}  # fmt: skip
 TERMS_CHANGED: Mapping[str, object] = {
-    "mode": Mode.SEMI_HONEST,
-    "suite": Suite.X25519_MLKEM768,
-    "colluders": 1,
-    "threshold": 3,
-    "ring_bits": 24,
-    "greatest_weight": 101,
-    "check_sums": False,
-    "neighbours": 6,
-}
+    "mode": Mode.SEMI_HONEST, "suite": Suite.X25519_MLKEM768, "colluders": 1, "threshold": 3,
+    "ring_bits": 24, "greatest_weight": 101, "check_sums": False, "neighbours": 6,
+}  # fmt: skip
 ROUNDS: Mapping[str, object] = {
-    "plan_digest": hashlib.sha256(b"another").digest(),
-    "cohort": (1, 2),
-    "needed": 3,
-    "clips": (2.0,),
+    "plan_digest": hashlib.sha256(b"another").digest(), "cohort": (1, 2), "needed": 3, "clips": (2.0,),
     "shape": bytes([1]) * 32,
-}
+}  # fmt: skip
 
 CHANGES: Mapping[str, Held] = {
     **{
@@ -453,8 +407,7 @@ def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> Non
 
 
 def test_an_attempt_is_a_sites_own_and_in_no_transcript() -> None:
-    again = replace(HELD, request=replace(HELD.request, attempt=2))
-    assert again.transcript() == HELD.transcript()
+    assert replace(HELD, request=replace(HELD.request, attempt=2)).transcript() == HELD.transcript()
 
 
 def other_plan(**training: object) -> bytes:

@@ -28,12 +28,17 @@ run stays where it was.
 
 from __future__ import annotations
 
+import copy
+import json
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fedfair.aggregation.masked_encoding import sum_shapes
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
@@ -41,9 +46,14 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.round_subject import request_digest, round_subject
 from fedfair.aggregation.running_sum import Totals
 from fedfair.ids import RoundNumber
+from fedfair.plan.schema import Plan
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.run.packed_state import pack_state
+from fedfair.run.progress import FinalStage
+from fedfair.run.replica import OutOfStepError, RunReplica, Unkept
+from fedfair.run.rules import RunRules
 from fedfair.run.state import RunState
+from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.effects import Send, SendTo, ServerEffect, SumOpened
 from fedfair.secagg.params import SecaggPolicy, Suite
@@ -53,10 +63,12 @@ from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
 from fedfair.terms.local_change import LocalChange
+from fedfair.training.binding import plan_binding
 from fedfair.training.masked_update import training_update
 from fedfair.wire.frames import NO_SUM, Abstain, Chunk, CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ReceivedSum
-from tests.actors.followed_run import ROUNDS, SCHEMA, layout_of, plan_of
+from tests.actors.followed_run import PLAN_DIGEST, ROUNDS, SCHEMA, layout_of, plan_of
+from tests.actors.site_play import played, small
 from tests.actors.test_masked_worker import MODEL, OneSite
 from tests.held_terms import holding
 from tests.secagg.federation_in_memory import PLAN
@@ -75,6 +87,7 @@ class LiedTo(OneSite):
         self.lies.sites = {index: self.lies.site(index) for index in self.lies.roster.indices}
         self.answers._participant._site = replace(self.answers._participant._site, policy=self.lies.policy)
         self.drawn: list[int] = []
+        self.refusals: list[Abstain] = []
         self.task.drawn = self.drawn.append
         self.task.fresh = True
 
@@ -91,27 +104,32 @@ class LiedTo(OneSite):
         self.rounds += 1
         change = LocalChange(1, 0.125, np.full(5, 0.5))
         self.lies.updates = {index: training_update(change) for index in EVERYBODY}
-        assert self.carry(self.lies.server.start_round("training", self.subject, (1.0,), EVERYBODY))
+        (opened,) = self.carry(self.lies.server.start_round("training", self.subject, (1.0,), EVERYBODY))
+        assert isinstance(opened, SumOpened)
         self.lies.server.take_sum()
         assert self.lies.server.announcement is not None
         return self.lies.server.announcement
 
-    def carry(self, effects: list[ServerEffect]) -> bool:
-        """Carry every message; return whether a sum was opened."""
-        pending, opened = list(effects), False
+    def carry(
+        self, effects: list[ServerEffect], holds: Callable[[int], RoundSubject] | None = None
+    ) -> list[ServerEffect]:
+        """Carry every message; return what was done beside sending. Others hold what `holds` says of them."""
+        pending, found = list(effects), list[ServerEffect]()
         while pending:
             effect = pending.pop(0)
-            opened = opened or isinstance(effect, SumOpened)
             if not isinstance(effect, SendTo):
+                found.append(effect)
                 continue
             if effect.member == 1:
-                sends = sent(self._hear(effect.message))
+                said = self._hear(effect.message)
+                self.refusals += [frame for frame in said if isinstance(frame, Abstain)]
+                sends = sent([frame for frame in said if not isinstance(frame, Abstain)])
             else:
-                self.lies.model = self.subject
+                self.lies.model = holds(effect.member) if holds else self.subject
                 sends = self.lies.carry_out(effect.member, self.lies.hand_over(effect.member, effect.message))
             for send in sends:
                 pending += self.lies.server.receive(effect.member, send.message, send.vector)
-        return opened
+        return found
 
     def tell(self, told: Announcement) -> list[CollaboratorFrame]:
         """Tell the site of an opened sum."""
@@ -126,7 +144,6 @@ class LiedTo(OneSite):
     def about(self, state: RunState) -> tuple[SumStart, RoundSubject]:
         """Return the request and the subject of a round about a state, with digests that fit it."""
         due, digest = self.run.replica.rules.next_request(state), state.digest(PLAN)
-        assert due is not None
         start = replace(self.run.start(self.rounds + 1), purpose=due.purpose, round=int(due.round), state=digest)
         return start, round_subject(digest, due)
 
@@ -134,7 +151,6 @@ class LiedTo(OneSite):
         """Start a round with lies; return the reason of the one abstention that is all that the site says."""
         self.rounds += 1
         held, session, drawn = self.run.replica.digest, self.answers._participant.session, list(self.drawn)
-        assert session is not None
         before, kept = (session.last_round, session.rounds), self.answers._participant.phase
         forged = self.lies.start(
             **{
@@ -236,7 +252,6 @@ def test_another_query_than_that_of_the_true_state_is_refused(site: LiedTo, step
     )
     site.run.move(state)
     due = site.run.replica.rules.next_request(state)
-    assert due is not None
     asked = replace(site.subject, request_digest=request_digest(replace(due, query=step)))
     found = site.reason_of(subject=asked, purpose=due.purpose.value, clips=())
     assert found is RefusalReason.SECAGG_REQUEST
@@ -244,8 +259,7 @@ def test_another_query_than_that_of_the_true_state_is_refused(site: LiedTo, step
 
 @pytest.mark.parametrize("clip", [1e-300, 0.5, float(np.nextafter(1.0, 2.0)), 2.0])
 def test_another_clip_than_that_of_the_state_is_refused(site: LiedTo, clip: float) -> None:
-    assert site.run.replica.state.clip == 1.0
-    assert site.reason_of(clips=(clip,)) is RefusalReason.SECAGG_STATE
+    assert (site.run.replica.state.clip, site.reason_of(clips=(clip,))) == (1.0, RefusalReason.SECAGG_STATE)
 
 
 # ------------------------------------------------------------------ another plan, other terms
@@ -275,10 +289,8 @@ PROPOSALS: Mapping[str, tuple[Callable[[Proposal], Proposal], RefusalReason]] = 
 @pytest.mark.parametrize("lie", PROPOSALS)
 def test_a_proposal_of_another_plan_or_of_other_terms_is_refused(site: LiedTo, lie: str) -> None:
     (effect, *_) = site.lies.server.open_session(EVERYBODY)
-    assert isinstance(effect, SendTo)
     forge, reason = PROPOSALS[lie]
     (said,) = site._hear(forge(Proposal.decode(effect.message)).encode())
-    assert isinstance(said, Abstain)
     assert said.reason is reason
 
 
@@ -298,7 +310,6 @@ def test_the_stated_attempt_is_not_read_and_the_same_draws_are_not_sent_twice(si
     assert sent(begun(1, 2))
     assert site.drawn == [1, 2]
     (said,) = begun(3, 1)
-    assert isinstance(said, Abstain)
     assert said.reason is RefusalReason.SECAGG_REUSED_UPDATE
 
 
@@ -323,8 +334,7 @@ def test_an_opened_sum_that_is_wrong_by_one_unit_ends_this_sites_part_and_moves_
         assert isinstance(fault, SecaggError)
         assert fault.check is Check.SUM
     # What is true is believed, and moves the copy of the run.
-    assert site.tell(told) == []
-    assert site.run.replica.state.rounds_done == 1
+    assert (site.tell(told), site.run.replica.state.rounds_done) == ([], 1)
     np.testing.assert_allclose(site.run.replica.state.model.vector[0], 0.5, atol=0.3)
 
 
@@ -378,14 +388,13 @@ def test_a_snapshot_of_the_past_that_this_site_held_opens_no_second_sum_for_othe
 def test_an_evaluation_that_is_left_out_makes_no_other_sum_of_the_same_model(site: LiedTo) -> None:
     beginning = site.run.replica.state
     site.tell(site.open())
-    without = replace(beginning, left_out=(RoundNumber(0),))
-    site.run.replica.restore(site.run.replica.run_id, without)
+    site.run.replica.restore(site.run.replica.run_id, replace(beginning, left_out=(RoundNumber(0),)))
     assert site.run.replica.digest != beginning.digest(PLAN)
     assert site.reason_of(cohort=(1, 2, 3, 4)) is RefusalReason.SECAGG_COHORT
 
 
 @pytest.mark.parametrize(("signers", "believed"), [(2, False), (3, True)])
-def test_a_snapshot_is_believed_with_t_signatures_and_not_with_one_less(
+def test_a_snapshot_is_believed_with_t_signatures_and_no_fewer(
     tmp_path: Path, signers: int, believed: bool
 ) -> None:
     site = LiedTo(tmp_path)
@@ -393,21 +402,12 @@ def test_a_snapshot_is_believed_with_t_signatures_and_not_with_one_less(
     state, held = later(site), site.run.replica.digest
     vouched = state.digest(PLAN)
     site.offer(state)
-    pending = list(site.lies.server.open_session(EVERYBODY))
-    while pending:
-        effect = pending.pop(0)
-        if not isinstance(effect, SendTo):
-            continue
-        if effect.member == 1:
-            sends = sent(site._hear(effect.message))
-        else:
-            signs = vouched if effect.member <= 1 + signers else bytes([effect.member]) * 32
-            site.lies.model = RoundSubject(signs, b"")
-            sends = site.lies.carry_out(effect.member, site.lies.hand_over(effect.member, effect.message))
-        for send in sends:
-            pending += site.lies.server.receive(effect.member, send.message, send.vector)
-    assert site.lies.terms.threshold == 3
-    assert site.run.replica.digest == (vouched if believed else held)
+
+    def signed(member: int) -> RoundSubject:
+        return RoundSubject(vouched if member <= 1 + signers else bytes([member]) * 32, b"")
+
+    site.carry(site.lies.server.open_session(EVERYBODY), signed)
+    assert (site.lies.terms.threshold, site.run.replica.digest) == (3, (vouched if believed else held))
     if not believed:
         start, subject = site.about(state)
         assert site.reason_of(start, subject=subject) is RefusalReason.SECAGG_STATE
@@ -417,21 +417,112 @@ def test_a_snapshot_is_believed_with_t_signatures_and_not_with_one_less(
 def test_a_site_that_was_sent_nothing_declines_a_session_whose_members_hold_another_state(tmp_path: Path) -> None:
     site = LiedTo(tmp_path)
     site.rounds += 1
-    site.lies.model = RoundSubject(later(site).digest(PLAN), b"")
-    refusals: list[Abstain] = []
-    pending = list(site.lies.server.open_session(EVERYBODY))
-    while pending:
-        effect = pending.pop(0)
-        if not isinstance(effect, SendTo):
-            continue
-        if effect.member == 1:
-            said = site._hear(effect.message)
-            refusals += [frame for frame in said if isinstance(frame, Abstain)]
-            sends = sent([frame for frame in said if not isinstance(frame, Abstain)])
-        else:
-            sends = site.lies.carry_out(effect.member, site.lies.hand_over(effect.member, effect.message))
-        for send in sends:
-            pending += site.lies.server.receive(effect.member, send.message, send.vector)
-    assert [refusal.reason for refusal in refusals] == [RefusalReason.SECAGG_STATE]
+    theirs = RoundSubject(later(site).digest(PLAN), b"")
+    site.carry(site.lies.server.open_session(EVERYBODY), lambda _: theirs)
+    assert [refusal.reason for refusal in site.refusals] == [RefusalReason.SECAGG_STATE]
     assert site.answers._participant.session is None
     site.answers.close()
+
+
+# ---- an aggregator that sends anything as a state: it is refused in words, or a run can continue from it
+# Nothing of a state that was sent is believed because of its bytes. But a site reads them before it knows whether
+# to believe them, so they must neither end it with a traceback nor put it where no run of its plan can be.
+
+
+def plan_with(output: str, method: str) -> Plan:
+    plan = small(output=output)
+    return plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"method": method})})
+
+
+def states_of(plan: Plan, folder: Path) -> tuple[RunRules, list[RunState]]:
+    """Return the rules of a run and every state that it comes to, from the first to the last."""
+    found: list[RunState] = []
+    run = played(plan, folder, lambda _, training_run, __: found.append(training_run.state)).training_run
+    return run.rules, [run.initial, *found]
+
+
+@pytest.mark.parametrize("method", ["histogram", "exact"])
+@pytest.mark.parametrize("output", ["last", "best", "average"])
+def test_every_state_that_a_run_comes_to_is_taken_from_the_others(
+    tmp_path: Path, output: str, method: str
+) -> None:
+    rules, states = states_of(plan_with(output, method), tmp_path)
+    assert {state.stage for state in states} >= {Purpose.STANDARDISATION, Purpose.EVALUATION, Purpose.TRAINING}
+    assert (Purpose.EXACT_EVALUATION in {state.stage for state in states}) == (method == "exact")
+    for state in states:
+        assert rules.may_be(state)
+        if rules.may_skip(state):
+            assert rules.may_be(rules.skip(state, "nobody came"))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path, list[bytes]]:
+    folder, plan = tmp_path_factory.mktemp("run"), plan_with("average", "exact")
+    _, states = states_of(plan, folder)
+    return plan, folder, [b"".join(pack_state(state)) for state in (states[1], states[4], states[-2], states[-1])]
+
+
+def replica_of(plan: Plan, folder: Path) -> RunReplica:
+    binding = plan_binding(plan, folder)
+    return RunReplica(TrainingRun(plan, binding.layout, binding.schema, binding.vector), PLAN_DIGEST, Unkept())
+
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=70),
+    st.lists(st.integers(-3, 2**33), max_size=4), st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
+)  # fmt: skip
+
+
+def places(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Return the way to every value in a JSON document."""
+    found = [path] if path else []
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        found += places(child, (*path, key))
+    return found
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_state_with_anything_else_in_its_words_is_refused_in_words_or_is_one_to_go_on_from(
+    sound: tuple[Plan, Path, list[bytes]], data: st.DataObject
+) -> None:
+    plan, folder, packed = sound
+    raw = data.draw(st.sampled_from(packed))
+    (length,) = struct.unpack_from("<Q", raw)
+    header = copy.deepcopy(json.loads(raw[8 : 8 + length]))
+    path = data.draw(st.sampled_from(places(header)))
+    inside: object = header
+    for key in path[:-1]:
+        inside = inside[key]  # type: ignore[index]
+    inside[path[-1]] = data.draw(ANYTHING)  # type: ignore[index]
+    changed = json.dumps(header).encode()
+    taken(replica_of(plan, folder), struct.pack("<Q", len(changed)) + changed + raw[8 + length :])
+
+
+@settings(deadline=None, max_examples=70, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_state_with_flipped_or_missing_bytes_is_refused_in_words_or_is_one_to_go_on_from(
+    sound: tuple[Plan, Path, list[bytes]], data: st.DataObject
+) -> None:
+    plan, folder, packed = sound
+    raw = bytearray(data.draw(st.sampled_from(packed)))
+    for _ in range(data.draw(st.integers(0, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    taken(replica_of(plan, folder), bytes(raw[: data.draw(st.integers(0, len(raw)))]))
+
+
+def taken(replica: RunReplica, raw: bytes) -> None:
+    """Send a state to a site that takes it on the aggregator's word, and let it say what it would do next."""
+    before = replica.digest
+    try:
+        replica.offer(raw)
+    except OutOfStepError:
+        assert replica.digest == before
+        return
+    replica.trust()
+    state = replica.state
+    assert replica.rules.may_be(state)
+    assert (replica.rules.next_request(state) is None) == (state.stage is FinalStage.FINISHED)
+    np.testing.assert_equal(state.digest(PLAN_DIGEST), replica.digest)
+    replica.finish()

@@ -69,8 +69,7 @@ class Liar:
     """An aggregator with one site at its mercy; every stream is a new one, and so may the site's process be."""
 
     def __init__(self, workspace: Workspace, folder: Path, policy: Mapping[str, object]) -> None:
-        file = workspace.folder / "clinic-a.yaml"
-        stated = yaml.safe_load(file.read_text())
+        stated = yaml.safe_load((workspace.folder / "clinic-a.yaml").read_text())
         stated["policy"] |= policy
         own = folder / "clinic-a.yaml"
         stated["cert_folder"] = str(workspace.folder / "cert")
@@ -241,8 +240,7 @@ def test_a_state_in_which_no_run_of_the_plan_can_be_ends_the_stream(liar_for: ty
 def test_a_sum_that_the_policy_of_the_plan_would_not_have_is_refused_whatever_the_state(liar_for: type) -> None:
     site = liar_for()
     rules = SiteRules(site.ready.site.plan, site.ready.binding.schema, SitePolicy(), "clinic-a", 100)
-    asked = replace(site.request(EVALUATION, 0), purpose=Purpose.STANDARDISATION)
-    refusal = rules.decide(asked, {})
+    refusal = rules.decide(replace(site.request(EVALUATION, 0), purpose=Purpose.STANDARDISATION), {})
     assert isinstance(refusal, Refusal)
     assert refused(refusal) == ("purposes", "standardisation", "training, evaluation, exact-evaluation")
 
@@ -376,9 +374,7 @@ def _record(ready: Readiness, path: Path, policy: Mapping[str, object]) -> Reque
     return RequestRecord(path, rules)
 
 
-def test_masked_runs_and_evaluations_on_demand_are_limited_where_a_policy_says_nothing(
-    liar_for: type, tmp_path: Path
-) -> None:
+def test_masked_runs_and_evaluations_on_demand_are_limited_by_default(liar_for: type, tmp_path: Path) -> None:
     site = liar_for()
     allowance = Masked(site.ready, tmp_path / "record")
     for on_demand, most, term in (
@@ -387,9 +383,7 @@ def test_masked_runs_and_evaluations_on_demand_are_limited_where_a_policy_says_n
     ):
         asked = [site.request(EVALUATION, 0, run=n, bit=n, on_demand=on_demand) for n in range(most + 1)]
         assert [allowance.objection(question) for question in asked[:most]] == [None] * most
-        refusal = allowance.objection(asked[most])
-        assert refusal is not None
-        assert refusal.term == term
+        assert allowance.objection(asked[most]).term == term
 
 
 def test_what_was_answered_survives_and_what_was_spoiled_is_refused(liar_for: type, tmp_path: Path) -> None:
@@ -422,9 +416,7 @@ def test_a_plan_beyond_a_term_is_refused_at_connection(workspace: Workspace, tmp
             Liar(workspace, tmp_path, policy)
 
 
-def test_an_evaluation_over_other_sites_than_the_first_is_refused_where_a_site_says_so(
-    liar_for: type, tmp_path: Path
-) -> None:
+def test_an_evaluation_over_other_sites_is_refused_where_a_site_says_so(liar_for: type, tmp_path: Path) -> None:
     site, path = liar_for(), tmp_path / "record"
 
     def ask(round_number: int, openers: tuple[int, ...]) -> Refusal | None:
@@ -434,25 +426,23 @@ def test_an_evaluation_over_other_sites_than_the_first_is_refused_where_a_site_s
     assert ask(0, (1, 2, 3)) is None
     for openers, found in (((1, 2), "1 2"), ((1, 3), "1 3"), ((), "any large enough part of a set")):
         refusal = ask(2, openers)
-        assert refusal is not None
         assert (refusal.term, refusal.asked, refusal.allowed) == ("evaluation_cohort", found, "1 2 3")
     assert ask(2, (1, 2, 3)) is None
 
 
-def test_an_evaluation_that_a_part_of_those_asked_could_open_is_no_first_one_either(
+def test_an_evaluation_that_a_part_of_those_asked_could_open_is_no_first_one(
     liar_for: type, tmp_path: Path
 ) -> None:
     site = liar_for()
     question = site.request(EVALUATION, 0)
     refusal = Masked(site.ready, tmp_path / "record", evaluation_cohort="same").objection(question)
-    assert refusal is not None
     assert refusal.allowed == "one set of sites, all together"
 
 
 # ------------------------------------------------------------------ the site's own count of attempts
 
 
-def test_every_masked_training_sum_is_another_attempt_whatever_the_aggregator_calls_it(
+def test_every_masked_training_sum_is_another_attempt_whatever_it_is_called(
     liar_for: type, tmp_path: Path
 ) -> None:
     site, counted = liar_for(), []
@@ -461,7 +451,6 @@ def test_every_masked_training_sum_is_another_attempt_whatever_the_aggregator_ca
         counted.append(Masked(site.ready, tmp_path / "record").attempt(question))
     assert counted == [1, 2, 3]
     refusal = Masked(site.ready, tmp_path / "record").objection(question)
-    assert refusal is not None
     assert (refusal.term, refusal.asked) == ("max_attempts", "attempt 4")
     # Another round begins anew, and so does another run: what a simulation draws, an undisturbed run draws.
     for number, run in ((2, 0), (1, 1)):
@@ -473,8 +462,7 @@ def test_the_same_question_in_the_clear_is_the_same_attempt_and_has_the_same_ans
     site = liar_for()
     first, second = (site.ask(TRAINING, 1, attempt=stated) for stated in (1, 2))
     site.restart()
-    again = site.ask(TRAINING, 1, attempt=1)
-    assert first == second == again
+    assert first == second == site.ask(TRAINING, 1, attempt=1)
     # The numbers that the aggregator states are names and nothing more.
     assert site.ask(TRAINING, 2, attempt=5) == site.ask(TRAINING, 2, attempt=9)
     assert site.ask(TRAINING, 1, threshold=0.25) != first

@@ -143,8 +143,7 @@ def everybodys(trap: Trap) -> tuple[Losses, NDArray[np.float64], NDArray[np.floa
         losses.append(task.records.losses(start)["train"].values)
         header = evaluation_of(task, start).header
         total = header if total is None else total + header
-        spec = histogram_spec(plan, schema)
-        layout = planned_layout(plan, schema)
+        spec, layout = histogram_spec(plan, schema), planned_layout(plan, schema)
     assert total is not None
     assert spec is not None
     found = layout.read(total)["splits"][0]
@@ -159,9 +158,7 @@ def unrounded(losses: Losses, spec: HistogramSpec) -> tuple[NDArray[np.float64],
 
 
 @pytest.mark.parametrize(("bins", "lone"), [(256, 10), (4096, 300)])
-def test_rounded_losses_tell_nobody_where_the_losses_themselves_tell_everything(
-    tmp_path: Path, bins: int, lone: int
-) -> None:
+def test_rounded_losses_tell_nobody_where_losses_tell_everything(tmp_path: Path, bins: int, lone: int) -> None:
     trap = Trap(tmp_path, bins)
     losses, counts, sums = everybodys(trap)
     spec = HistogramSpec(bins, 1.6)
@@ -181,7 +178,6 @@ class WatchingServer(Server):
 
     def take_sum(self) -> OpenedSum:
         opened, record = super().take_sum(), self.round_record
-        assert record is not None
         if record.start.purpose == "evaluation":
             self.seen += (opened,)
         return opened
@@ -190,8 +186,7 @@ class WatchingServer(Server):
 def test_what_is_opened_under_masks_is_the_sum_of_rounded_losses_and_tells_nobody(tmp_path: Path) -> None:
     trap = Trap(tmp_path, SitePolicy().max_bins)
     losses, _, _ = everybodys(trap)
-    binding = plan_binding(trap.plan, tmp_path)
-    play = ReplayedPlay(trap.plan, tmp_path)
+    binding, play = plan_binding(trap.plan, tmp_path), ReplayedPlay(trap.plan, tmp_path)
     shapes = sum_shapes(trap.plan, binding.layout, binding.schema)
     server = WatchingServer(
         roster_of(trap.plan), session_plan(trap.plan, binding.digest), shapes, secrets.token_bytes,

@@ -7,6 +7,7 @@ applied; what lies there moves the model and the threshold by a bounded step.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,27 @@ import pytest
 import torch
 
 from aggregator.outcome import Ending
-from fedfair.aggregation.requests import GlobalModel
+from collaborator.ledger import Ledger
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.cli.loopback import Workspace, prepare
+from fedfair.errors import LocalProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import threshold_limit
 from fedfair.plan.loading import load_plan
-from fedfair.secagg.effects import RoundAborted, Send, SendTo
+from fedfair.run.replica import OutOfStepError
+from fedfair.secagg.effects import RoundAborted, Send
 from fedfair.secagg.fixedpoint import BodyCode, fraction_bits
 from fedfair.secagg.masking import Update, masked_vector
 from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.shape import COUNTED, SIZE_BUCKETS, TAG_LIMBS, SumShape
 from fedfair.secagg.signing import sign
+from fedfair.statistics.table import Purpose
 from fedfair.terms.local_change import LocalChange
 from fedfair.training.client import TrainingClient
 from tests.attacks.harness import Lies
+from tests.attacks.test_policy_at_the_round import EVERY, ROUNDS, Liar, answered, refused
+from tests.contributions import standardisation_of
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.plans import small_plan
 from tests.secagg.federation_in_memory import signing_key
@@ -52,11 +59,9 @@ def opened_with(lies: Lies, word: int, delta: int) -> RoundAborted | None:
     lies.opened, lies.aborted = None, None
     replies = []
     for effect in effects:
-        assert isinstance(effect, SendTo)
         (send,) = lies.carry_out(effect.member, lies.hand_over(effect.member, effect.message))
         if effect.member == 1:
-            vector = bytearray(send.vector)
-            words = shape.masked_header_length()
+            vector, words = bytearray(send.vector), shape.masked_header_length()
             if word < words:
                 part = np.frombuffer(vector, np.uint64, words)
                 part[word : word + 1] += np.uint64(delta % 2**64)
@@ -85,7 +90,6 @@ def test_a_body_beyond_the_clip_times_the_weights_is_not_opened(sign_of: int) ->
     # Unit updates of weight 1 with W >= 1: what everybody may add is members * one / W, and a step for each.
     allowed = members * one // lies.terms.greatest_weight + members
     aborted = opened_with(lies, start + 2, sign_of * (allowed + one))
-    assert aborted is not None
     assert "times as large as the clip and the weights allow" in aborted.reason
     assert lies.opened is None
     # The attempt is lost and no more: the next one is opened.
@@ -179,8 +183,7 @@ def test_a_huge_change_of_the_threshold_counts_for_the_loss_range_at_most(tmp_pa
     workspace = prepare(tmp_path, small_plan(rounds=4, protection=MASKED))
     limit = threshold_limit(load_plan(workspace.plan), 2)
     ending, _, thresholds = with_a_liar(workspace, 1)
-    assert ending.state.value == "finished"
-    assert len(thresholds) == 4
+    assert (ending.state.value, len(thresholds)) == ("finished", 4)
     first = next(line for line in metrics(workspace) if line["purpose"] == "training")
     assert first["replaced_values"] == LIE + 1
     assert all(0.0 <= threshold <= 1.0 + limit for threshold in thresholds), thresholds
@@ -200,3 +203,99 @@ def test_a_ring_element_that_no_honest_site_sends_costs_an_attempt_and_moves_not
     assert all(0.0 <= threshold <= 1.0 + limit for threshold in thresholds), thresholds
     # A liar that never stops ends the run, in words; the model is that of the last good sum.
     assert (ending.state.value, len(thresholds)) == (("finished", 4) if times == 1 else ("aborted", 0))
+
+
+# ---- an aggregator that asks for sums when the plan makes none, or for one noised answer again and again
+# Noise is scaled to what the plan declares about the records, and its price is told from what the plan makes due.
+
+TRAINING, EVALUATION, STANDARDISATION = Purpose.TRAINING, Purpose.EVALUATION, Purpose.STANDARDISATION
+NOISE = {"sample_level": {"noise_multiplier": 4.0}}
+
+Made = Callable[..., Liar]
+
+
+@pytest.fixture(scope="module")
+def workspaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workspace]:
+    torch.set_num_threads(1)
+    made = {}
+    for standardize, privacy in (("secure", {}), ("none", {}), ("none", NOISE)):
+        plan = small_plan(rounds=ROUNDS)
+        task, evaluation = plan["task"], plan["evaluation"]
+        assert isinstance(task, dict)
+        plan |= {"task": {**task, "standardize": standardize}, "evaluation": {**evaluation, "every": EVERY}}
+        name = "noised" if privacy else standardize
+        made[name] = prepare(tmp_path_factory.mktemp(name), plan | {"privacy": privacy})
+    return made
+
+
+@pytest.fixture
+def liar_under(workspaces: dict[str, Workspace], tmp_path: Path) -> Iterator[Made]:
+    made: list[Liar] = []
+
+    def under(name: str, **policy: object) -> Liar:
+        made.append(Liar(workspaces[name], tmp_path, policy))
+        return made[-1]
+
+    yield under
+    for liar in made:
+        liar.answers.close()
+
+
+@pytest.mark.parametrize("plan", ["none", "noised"])
+def test_columns_are_summed_only_under_a_plan_that_standardises(liar_under: Made, plan: str) -> None:
+    """Without a range a column has no scale, and noise for it would protect nobody, whatever the ledger says."""
+    site = liar_under(plan)
+    with pytest.raises(OutOfStepError, match="a state at standardisation after 0 rounds was sent, which no run"):
+        site.ask(STANDARDISATION, 0)
+    # What computes refuses too: it is the last that could.
+    with pytest.raises(LocalProtocolError, match="columns are never summed"):
+        standardisation_of(site.ready.task)
+
+
+def test_columns_are_summed_before_the_first_round_and_never_again(liar_under: Made) -> None:
+    site = liar_under("secure")
+    assert answered(site.ask(STANDARDISATION, 0))
+    with pytest.raises(OutOfStepError, match="a state at standardisation after 1 rounds was sent, which no run"):
+        site.ask(STANDARDISATION, 1)
+
+
+@pytest.mark.parametrize("columns", [30, 29])
+def test_features_are_scaled_only_under_a_plan_that_standardises(liar_under: Made, columns: int) -> None:
+    scaling = FeatureScaling(np.zeros(columns), np.full(columns, 1e300))
+    sites = {plan: liar_under(plan) for plan in ("none", "secure")}
+    for plan, site in sites.items():
+        scaled = replace(site.state(TRAINING, 1), scaling=scaling)
+        site.state = lambda *_, scaled=scaled: scaled  # type: ignore[method-assign]
+        if plan == "secure" and columns == 30:
+            assert answered(site.ask(TRAINING, 1))
+            continue
+        with pytest.raises(OutOfStepError, match="which no run of this plan comes to"):
+            site.ask(TRAINING, 1)
+    # What computes refuses too: it is the last that could.
+    with pytest.raises(LocalProtocolError, match="nothing scales its features"):
+        sites["none"].ready.task.apply_scaling(FeatureScaling(np.zeros(30), np.ones(30)))
+
+
+def test_the_same_question_has_another_noise_each_time_and_so_counts_each_time(liar_under: Made) -> None:
+    site = liar_under("noised", max_attempts=3)
+    for _ in range(3):
+        assert answered(site.ask(TRAINING, 1))
+        site.restart()
+    assert refused(site.ask(TRAINING, 1)) == ("max_attempts", "attempt 4", "at most 3")
+    assert len(Ledger(site.ready.site.ledger_file).look()) == 3
+
+
+def test_a_saved_model_is_not_judged_again_and_again_until_the_noise_averages_out(liar_under: Made) -> None:
+    site = liar_under("noised", max_attempts=3)
+    for run in range(3):
+        assert answered(site.ask(EVALUATION, run, run=run, on_demand=True))
+        site.restart()
+    assert refused(site.ask(EVALUATION, 3, run=3, on_demand=True)) == ("max_attempts", "attempt 4", "at most 3")
+    assert answered(site.ask(EVALUATION, 3, run=3, bit=1, on_demand=True)), "another model"
+
+
+def test_runs_under_noise_are_limited_as_masked_ones_are(liar_under: Made) -> None:
+    site = liar_under("noised")
+    for run in range(3):
+        assert answered(site.ask(TRAINING, 1, run=run))
+    assert refused(site.ask(TRAINING, 1, run=3)) == ("max_runs", "run 4", "at most 3")

@@ -101,7 +101,6 @@ class RobbingServer(Server):
 
     def take_sum(self) -> OpenedSum:
         opened, told, record = super().take_sum(), self.announcement, self.round_record
-        assert record is not None
         start = record.start
         if told is None or start.purpose != "training":
             return opened
@@ -164,8 +163,7 @@ class Robbery:
 
     def known(self, opened: OpenedSum) -> int:
         """Return how many records some difference in an opened sum shows to 1e-4."""
-        found = self.trap.robbed(opened.body)
-        errors = np.abs(found[:, None] - self.records).max(axis=2)
+        errors = np.abs(self.trap.robbed(opened.body)[:, None] - self.records).max(axis=2)
         return int((errors < 1e-4).any(axis=0).sum())
 
 

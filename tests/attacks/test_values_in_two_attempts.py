@@ -47,8 +47,7 @@ def attempts(folder: Path, held: Splits, plan: Plan, granted: tuple[int, ...]) -
     flat = flat_model(plan, SCHEMA, torch.device("cpu"), Path())
     task = TrainingClient(plan, ParticipantId("site-0"), held, flat, masked=True)
     folder.mkdir()
-    site = OneSite(folder, task=task, model=crafted(task))
-    said = []
+    site, said = OneSite(folder, task=task, model=crafted(task)), []
     try:
         for attempt in granted:
             site.answers._rule = lambda _, attempt=attempt: attempt
@@ -67,8 +66,7 @@ def test_whether_a_site_leaves_a_second_attempt_does_not_tell_whether_its_values
 ) -> None:
     plan = bc10.plan(1, **training)
     below = attempts(tmp_path / "below", records(BELOW, RECORDS), plan, granted)
-    above = attempts(tmp_path / "above", records(ABOVE, RECORDS), plan, granted)
-    assert above == below
+    assert attempts(tmp_path / "above", records(ABOVE, RECORDS), plan, granted) == below
     refused = [len(said) == 1 for said in below]
     repeats = [attempt in granted[:place] for place, attempt in enumerate(granted)]
     assert refused == (repeats if training else [False] + [True] * (len(granted) - 1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import typing
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,12 +16,17 @@ from hypothesis import strategies as st
 
 from fedfair.audit.chain import START, next_chain
 from fedfair.audit.entry import CONNECTION, MAX_LINE_BYTES, line_of, parse_line
-from fedfair.audit.items import MessageKind
-from fedfair.audit.keeper import Occasion
-from fedfair.audit.reader import MAX_TORN_BYTES, MessageGroup, MessageTally, SentMessage
+from fedfair.audit.items import MessageKind, StreamItems
+from fedfair.audit.keeper import AT_CONNECTION, Occasion
+from fedfair.audit.reader import MAX_TORN_BYTES, MessageGroup, MessageTally, RecordReader, SentMessage
+from fedfair.audit.summary import compare, comparison, explanations, rows
 from fedfair.errors import AuditError
+from fedfair.ids import SumNumber
+from fedfair.policy.refusal_reasons import RefusalReason
+from fedfair.secagg.messages import Kind, begin
 from fedfair.statistics.table import Purpose
-from tests.audit.record_makers import KEY, OTHER_KEY, PLAN, ROUNDS, kept, ownership, read
+from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Ended, Hello, SecaggMessage, UploadStart
+from tests.audit.record_makers import KEY, OTHER_KEY, OTHER_PLAN, PLAN, ROUNDS, Said, kept, ownership, read
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +109,7 @@ CHANGES: dict[str, tuple[LINES, int, str]] = {
 
 
 @pytest.mark.parametrize(("change", "number", "words"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_changed_record_is_refused_at_the_first_entry_that_is_wrong(
+def test_a_changed_record_is_refused_at_its_first_wrong(
     whole: bytes, change: LINES, number: int, words: str
 ) -> None:
     with pytest.raises(AuditError) as caught:
@@ -123,8 +130,7 @@ def test_no_byte_of_a_record_can_be_another_one(whole: bytes, data: st.DataObjec
     except AuditError:
         return
     # Only the very last line end can go: then the last line is one that was never finished, and is no entry.
-    assert place == len(whole) - 1
-    assert (found.entries, found.closed) == (14, False)
+    assert (place, found.entries, found.closed) == (len(whole) - 1, 14, False)
     assert found.tail
 
 
@@ -174,10 +180,8 @@ def test_an_entry_tells_length_and_digest_of_a_message_and_nothing_of_its_conten
         tmp_path_factory.mktemp("one") / "a.jsonl", [(raw, what, Occasion(Purpose.TRAINING, number, 1))]
     )
     line = content.splitlines(keepends=True)[1]
-    entry = parse_line(line).entry
-    told = entry.model_dump(mode="json")
-    assert told.pop("bytes") == len(raw)
-    assert told.pop("sha256") == hashlib.sha256(raw).hexdigest()
+    told = parse_line(line).entry.model_dump(mode="json")
+    assert (told.pop("bytes"), told.pop("sha256")) == (len(raw), hashlib.sha256(raw).hexdigest())
     assert told == {
         "entry": 2, "kind": "message", "time": "2026-01-31T12:00:01Z", "plan": PLAN, "purpose": "training",
         "round": number, "attempt": 1, "what": what.value,
@@ -195,9 +199,7 @@ def test_an_entry_tells_length_and_digest_of_a_message_and_nothing_of_its_conten
     place=st.integers(0, 15),
 )
 @settings(max_examples=70, deadline=None)
-def test_whatever_stands_in_a_file_there_is_one_kind_of_refusal(
-    whole: bytes, junk: list[bytes], place: int
-) -> None:
+def test_whatever_a_file_holds_there_is_one_refusal(whole: bytes, junk: list[bytes], place: int) -> None:
     lines = whole.splitlines(keepends=True)
     for content in (b"".join(junk), b"".join([*lines[:place], *junk, *lines[place:]])):
         try:
@@ -241,3 +243,149 @@ def _signature_from(lines: list[bytes], theirs: list[bytes]) -> list[bytes]:
 
 def _signed(lines: list[bytes], index: int) -> list[bytes]:
     return _replaced(lines, index, b"}\n", b',"signature":"' + b"00" * 64 + b'"}\n')
+
+
+# ---- what a message is called: every frame that a collaborator has, and whatever else may arrive
+
+FRAMES: dict[type[CollaboratorFrame], tuple[CollaboratorFrame, MessageKind]] = {
+    Hello: (Hello(1, "0", bytes(32), b"{}", bytes(64)), MessageKind.INTRODUCTION),
+    UploadStart: (UploadStart(SumNumber(1), 9, bytes(32)), MessageKind.PLAIN_ANNOUNCEMENT),
+    Chunk: (Chunk(b"piece"), MessageKind.OUT_OF_PLACE),
+    Abstain: (Abstain(SumNumber(1), RefusalReason.POLICY), MessageKind.ABSTENTION),
+    SecaggMessage: (SecaggMessage(begin(Kind.CONSISTENCY_CHECK).done()), MessageKind.VOTE),
+    Ended: (Ended(bytes(32)), MessageKind.END),
+}
+
+
+def test_every_frame_that_a_collaborator_has_is_called_something() -> None:
+    assert set(typing.get_args(CollaboratorFrame)) == FRAMES.keys()
+    for frame, item in FRAMES.values():
+        assert StreamItems().next(frame) is item
+
+
+def test_a_chunk_is_a_piece_of_what_was_announced_before_it() -> None:
+    items, chunk = StreamItems(), Chunk(b"piece")
+    upload = SecaggMessage(begin(Kind.UPLOAD).done(), 9)
+    said = (chunk, upload, chunk, chunk, FRAMES[UploadStart][0], chunk, chunk, FRAMES[Abstain][0], chunk)
+    assert [items.next(frame) for frame in said] == [
+        MessageKind.OUT_OF_PLACE, MessageKind.SEALED_SHARES, MessageKind.MASKED_VECTOR,
+        MessageKind.MASKED_VECTOR, MessageKind.PLAIN_ANNOUNCEMENT, MessageKind.PLAIN_CONTRIBUTION,
+        MessageKind.PLAIN_CONTRIBUTION, MessageKind.ABSTENTION, MessageKind.OUT_OF_PLACE,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_what_only_the_aggregator_says_is_out_of_place_in_a_collaborator_s_mouth(kind: Kind) -> None:
+    own = {
+        Kind.KEY_ADVERTISEMENT, Kind.REVEAL, Kind.CONFIRM, Kind.UPLOAD, Kind.PAIR_MASKS,
+        Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES,
+    }  # fmt: skip
+    item = StreamItems().next(SecaggMessage(begin(kind).done()))
+    assert (item is MessageKind.OUT_OF_PLACE) == (kind not in own)
+
+
+@given(message=st.binary(min_size=1, max_size=40))
+def test_junk_is_called_something_too(message: bytes) -> None:
+    assert StreamItems().next(SecaggMessage(message)) in MessageKind
+    assert StreamItems().next(None) is MessageKind.OUT_OF_PLACE
+
+
+def test_every_word_is_explained_and_can_be_printed() -> None:
+    assert all(kind.content for kind in MessageKind)
+    assert all(item.value.isprintable() and item.value.isascii() for item in MessageKind)
+
+
+# ---- a site's record beside the aggregator's mirror: what arrived, what was lost, and what should not be there
+
+MIRROR = ownership(keeper="aggregator")
+NOTHING = MessageTally(0, 0)
+
+
+def mirrored(path: Path, said: tuple[Said, ...], plan: str = PLAN) -> RecordReader:
+    return read(kept(path, said, MIRROR, plan))
+
+
+def test_what_arrived_as_it_was_sent_agrees_in_any_order(tmp_path: Path) -> None:
+    site = read(kept(tmp_path / "a.jsonl"))
+    found = compare(site, [mirrored(tmp_path / "m.jsonl", ROUNDS[::-1])])
+    assert (found.agreed, found.lost, found.foreign, found.plans) == (site.total, NOTHING, NOTHING, (PLAN,))
+    assert "every message that is recorded arrived" in list(comparison(found))
+
+
+@given(
+    sent=st.lists(st.binary(max_size=3), max_size=8),
+    arrived=st.lists(st.binary(max_size=3), min_size=1, max_size=8),
+)
+@settings(max_examples=25, deadline=None)
+def test_equal_messages_are_counted_and_not_taken_for_one(
+    tmp_path_factory: pytest.TempPathFactory, sent: list[bytes], arrived: list[bytes]
+) -> None:
+    folder = tmp_path_factory.mktemp("two")
+
+    def messages(raws: list[bytes]) -> tuple[Said, ...]:
+        return tuple((raw, MessageKind.VOTE, AT_CONNECTION) for raw in raws)
+
+    found = compare(
+        read(kept(folder / "a.jsonl", messages(sent))), [mirrored(folder / "m.jsonl", messages(arrived))]
+    )
+    # The slow way: cross out, one by one.
+    lost, foreign = list(sent), []
+    for raw in arrived:
+        if raw in lost:
+            lost.remove(raw)
+        else:
+            foreign.append(raw)
+    assert found.lost == MessageTally(len(lost), len(b"".join(lost)))
+    assert found.foreign == MessageTally(len(foreign), len(b"".join(foreign)))
+    assert found.agreed.messages == (Counter(sent) & Counter(arrived)).total()
+
+
+def test_a_record_whose_end_was_cut_off_lacks_what_arrived(tmp_path: Path) -> None:
+    lines = kept(tmp_path / "a.jsonl").splitlines(keepends=True)
+    mirror = mirrored(tmp_path / "m.jsonl", ROUNDS)
+    found = compare(read(b"".join(lines[:11])), [mirror])
+    assert found.foreign == MessageTally(3, sum(len(raw) for raw, _, _ in ROUNDS[-3:]))
+
+
+def test_a_record_over_several_plans_is_compared_over_those_of_the_mirrors(tmp_path: Path) -> None:
+    kept(tmp_path / "a.jsonl")
+    site = read(kept(tmp_path / "a.jsonl", ROUNDS[:4], plan=OTHER_PLAN))
+    first, second = (
+        mirrored(tmp_path / "m.jsonl", ROUNDS[1:]),
+        mirrored(tmp_path / "n.jsonl", ROUNDS[:4], OTHER_PLAN),
+    )
+    assert compare(site, [first]).lost == MessageTally(1, len(ROUNDS[0][0]))
+    both = compare(site, [first, second])
+    assert (both.lost.messages, both.foreign, both.plans) == (1, NOTHING, (PLAN, OTHER_PLAN))
+    # The same bytes under another plan are another message.
+    assert compare(site, [mirrored(tmp_path / "o.jsonl", ROUNDS, OTHER_PLAN)]).foreign.messages == len(ROUNDS) - 4
+
+
+def test_two_files_that_are_not_both_sides_of_the_same_messages_are_not_compared(tmp_path: Path) -> None:
+    site, mirror = read(kept(tmp_path / "a.jsonl")), mirrored(tmp_path / "m.jsonl", ROUNDS)
+    of_another = read(kept(tmp_path / "b.jsonl", owner=ownership("clinic-b", "aggregator")))
+    for first, second, words in (
+        (mirror, mirror, "is a mirror itself"),
+        (site, site, "kept by clinic-a; the record is of clinic-a"),
+        (site, of_another, "about clinic-b of 'heart'"),
+        (site, mirrored(tmp_path / "e.jsonl", ()), "holds no message"),
+    ):
+        with pytest.raises(AuditError, match=words):
+            compare(first, [second])
+
+
+def test_rows_are_by_purpose_or_by_sum_and_add_up(tmp_path: Path) -> None:
+    retried = (b"again", MessageKind.MASKED_VECTOR, Occasion(Purpose.TRAINING, 3, 2))
+    found = read(kept(tmp_path / "a.jsonl", (*ROUNDS, retried)))
+    by_purpose = list(rows(found.groups, by_round=False))
+    assert [(row.purpose, row.rounds, row.what, row.total.messages) for row in by_purpose] == [
+        ("connection", "", "introduction", 1),
+        ("training", "1 to 3", "sealed shares", 3),
+        ("training", "1 to 3", "masked vector", 4),
+        ("training", "1 to 3", "mask shares", 3),
+    ]
+    by_sum = list(rows(found.groups, by_round=True))
+    assert [row.rounds for row in by_sum if row.what == "masked vector"] == ["1", "2", "3", "3, attempt 2"]
+    for shown in (by_purpose, by_sum):
+        assert sum(row.total.bytes for row in shown) == found.total.bytes
+    assert [what for what, _ in explanations(found.groups)] == [row.what for row in by_purpose]

@@ -35,13 +35,10 @@ def make_plan(
         ("clinic-a", "clinic-b"),
         training={"rounds": 3, **training},
         evaluation={
-            "bins": SPEC.bins,
-            "loss_range": SPEC.loss_range,
-            "min_group": min_group,
-            "site_means": site_means,
-            "site_weights": site_weights or {},
+            "bins": SPEC.bins, "loss_range": SPEC.loss_range, "min_group": min_group,
+            "site_means": site_means, "site_weights": site_weights or {},
         },
-    )
+    )  # fmt: skip
 
 
 def make_record(**losses: NDArray[np.float64]) -> EvaluationRecord:

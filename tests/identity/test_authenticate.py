@@ -73,37 +73,19 @@ def test_a_connection_without_one_readable_certificate_is_refused(certificates: 
         ask({"ssl_tls_version": [b"TLSv1.3"], "x509_pem_cert": certificates})
 
 
-def test_a_name_that_is_not_in_the_roster_is_refused() -> None:
-    with pytest.raises(IdentityError, match=r"clinic-b has a certificate .* but is not in the roster"):
-        ask(context(certificate_of("clinic-b", SIGNER)))
-
-
-def test_another_authority_is_refused() -> None:
-    with pytest.raises(IdentityError, match="was not signed by the authority"):
-        ask(context(certificate_of("clinic-a", authority())))
-
-
-def test_another_federation_of_the_same_authority_is_refused() -> None:
-    with pytest.raises(IdentityError, match="is of the federation 'heart', this one is 'lungs'"):
-        ask(context(), federation=FederationName("lungs"))
-
-
-def test_an_expired_certificate_is_refused() -> None:
-    with pytest.raises(IdentityError, match="the certificate of clinic-a expired"):
-        ask(context(), days=366)
-
-
-def test_a_revoked_certificate_is_refused() -> None:
-    with pytest.raises(IdentityError, match="was revoked"):
-        ask(context(), crl=revoke(SIGNER, CRL, frozenset({CLINIC.serial_number}), NOW))
-
-
-def test_a_stale_revocation_list_lets_nobody_in() -> None:
-    certificate = certificate_of("clinic-a", SIGNER, days=500)
-    with pytest.raises(IdentityError, match="the revocation list is stale"):
-        ask(context(certificate), days=401)
-
-
-def test_the_aggregator_itself_cannot_take_part() -> None:
-    with pytest.raises(IdentityError, match="only collaborators may connect"):
-        ask(context(certificate_of("aggregator", SIGNER)))
+@pytest.mark.parametrize(
+    ("certificate", "options", "message"),
+    [
+        (certificate_of("clinic-b", SIGNER), {}, r"clinic-b has a certificate .* but is not in the roster"),
+        (certificate_of("clinic-a", authority()), {}, "was not signed by the authority"),
+        (CLINIC, {"federation": FederationName("lungs")}, "is of the federation 'heart', this one is 'lungs'"),
+        (CLINIC, {"days": 366}, "the certificate of clinic-a expired"),
+        (CLINIC, {"crl": revoke(SIGNER, CRL, frozenset({CLINIC.serial_number}), NOW)}, "was revoked"),
+        (certificate_of("clinic-a", SIGNER, days=500), {"days": 401}, "the revocation list is stale"),
+        (certificate_of("aggregator", SIGNER), {}, "only collaborators may connect"),
+    ],
+    ids=["no member", "authority", "federation", "expired", "revoked", "stale list", "aggregator"],
+)
+def test_what_lets_nobody_in(certificate: x509.Certificate, options: dict[str, object], message: str) -> None:
+    with pytest.raises(IdentityError, match=message):
+        ask(context(certificate), **options)

@@ -1,19 +1,43 @@
 from __future__ import annotations
 
+import base64
 import ipaddress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fedfair.cli.loopback import prepare
 from fedfair.errors import IdentityError
 from fedfair.identity.authority import create_authority, federation_of, sign_request
-from fedfair.identity.certificate import check_issued_by, parse_participant
+from fedfair.identity.certificate import (
+    Role,
+    check_issued_by,
+    check_validity,
+    expiry_warning,
+    grouped,
+    parse_participant,
+    parse_uri,
+    participant_of,
+    role_of,
+)
 from fedfair.identity.request import SiteRequest
+from fedfair.identity.signing import parse_signing_key
+from fedfair.identity.store import SIGNING_KEY, load_site_identity
+from fedfair.plan.public_keys import check_public_key, format_public_key, parse_public_key
+from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.keys import EphemeralKey
+from fedfair.secagg.keys import check_public_key as check_session_key
+from fedfair.secagg.params import Suite
 from tests.identity.identity_makers import HEART, NOW, authority, certificate_of, new_tls_key, request_of
+from tests.plans import small_plan
+from tests.site_reading import read_site
 
 
 def test_the_authority_may_only_sign_certificates_and_lists_and_only_directly() -> None:
@@ -142,3 +166,189 @@ def test_a_participant_s_certificate_is_not_taken_for_an_authority_s() -> None:
 def test_a_certificate_under_the_authority_s_name_but_by_another_key_is_refused() -> None:
     with pytest.raises(IdentityError, match="was not signed by the authority"):
         check_issued_by(certificate_of("clinic-a", authority()), authority().certificate)
+
+
+CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
+SERVER = ExtendedKeyUsageOID.SERVER_AUTH
+CLINIC = "fedfair://heart/clinic-a"
+
+
+def home_made(uris: list[str], usages: list[x509.ObjectIdentifier]) -> x509.Certificate:
+    """Return a certificate that `authority.py` would never make."""
+    key, name = new_tls_key(), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clinic-a")])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + timedelta(days=1))
+    )
+    if uris:
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris])
+        builder = builder.add_extension(names, critical=False)
+    if usages:
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+    return builder.sign(key, hashes.SHA256())
+
+
+@pytest.mark.parametrize(("name", "role"), [("clinic-a", Role.COLLABORATOR), ("aggregator", Role.AGGREGATOR)])
+def test_a_certificate_names_one_participant_in_one_role(name: str, role: Role) -> None:
+    certificate = certificate_of(name, authority())
+    participant = participant_of(certificate)
+    assert (participant.federation, participant.name, participant.role) == ("heart", name, role)
+    assert role_of(certificate) is role
+    assert parse_uri(participant.uri) == participant
+
+
+def test_a_common_name_without_a_uri_names_nobody() -> None:
+    with pytest.raises(IdentityError, match="no subject alternative name, so it names nobody"):
+        participant_of(home_made([], [CLIENT]))
+
+
+def test_a_certificate_that_names_two_participants_is_refused() -> None:
+    with pytest.raises(IdentityError, match="has 2 URIs"):
+        participant_of(home_made([CLINIC, "fedfair://heart/clinic-b"], [CLIENT]))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://heart/clinic-a", "fedfair://heart", "fedfair://heart/", "fedfair:///clinic-a",
+        "fedfair://heart/clinic-a/", "fedfair://heart/clinic-a?x=1", "fedfair://heart/Clinic-A",
+        "fedfair://heart/clinic%2da", "FEDFAIR://heart/clinic-a",
+    ],
+)  # fmt: skip
+def test_a_uri_outside_the_scheme_is_refused(uri: str) -> None:
+    with pytest.raises(IdentityError):
+        participant_of(home_made([uri], [CLIENT]))
+
+
+@pytest.mark.parametrize(
+    ("usages", "message"),
+    [
+        ([], "does not say what it may be used for"),
+        ([CLIENT, SERVER], "only one"),
+        ([ExtendedKeyUsageOID.CODE_SIGNING], "expected client authentication"),
+        ([ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE], "expected client authentication"),
+        ([SERVER], "has the role collaborator"),
+    ],
+)
+def test_a_certificate_for_any_other_use_is_refused(usages: list[x509.ObjectIdentifier], message: str) -> None:
+    with pytest.raises(IdentityError, match=message):
+        participant_of(home_made([CLINIC], usages))
+
+
+def test_validity_begins_and_ends_to_the_second() -> None:
+    certificate, second = certificate_of("clinic-a", authority(), days=1), timedelta(seconds=1)
+    check_validity(certificate, certificate.not_valid_before_utc, "it")
+    check_validity(certificate, certificate.not_valid_after_utc, "it")
+    with pytest.raises(IdentityError, match="it is not valid before 2030-05-01 11:55 UTC"):
+        check_validity(certificate, certificate.not_valid_before_utc - second, "it")
+    with pytest.raises(IdentityError, match="it expired on 2030-05-02 12:00 UTC"):
+        check_validity(certificate, certificate.not_valid_after_utc + second, "it")
+
+
+@pytest.mark.parametrize(
+    ("days_left", "warning"),
+    [
+        (31, None),
+        (30, "it expires on 2030-05-31, in 30 days"),
+        (1, "it expires on 2030-05-31, in 1 days"),
+        (-1, "it expired on 2030-05-31"),
+    ],
+)
+def test_expiry_is_announced_a_month_ahead(days_left: int, warning: str | None) -> None:
+    certificate = certificate_of("clinic-a", authority(), days=30)
+    now = certificate.not_valid_after_utc - timedelta(days=days_left)
+    assert expiry_warning(certificate, now, "it") == warning
+
+
+def test_fingerprints_are_grouped_for_reading_aloud() -> None:
+    assert grouped(bytes.fromhex("0123456789ab")) == "0123 4567 89ab"
+
+
+# ---- each public key has one spelling: in base64, and as a point of the curve
+
+P = 2**255 - 19
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+def spelt(y: int, sign: int = 0) -> bytes:
+    return (y | sign << 255).to_bytes(32, "little")
+
+
+SMALL_ORDER = [
+    spelt(1), spelt(P - 1), spelt(0), spelt(0, 1),
+    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
+    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85"),
+    bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
+    bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa"),
+]  # fmt: skip
+OTHER_SPELLINGS = [spelt(P + y, sign) for y in range(19) for sign in (0, 1)] + [spelt(1, 1), spelt(P - 1, 1)]
+
+
+@pytest.mark.parametrize("key", OTHER_SPELLINGS + SMALL_ORDER)
+def test_a_key_that_is_another_spelling_or_that_anybody_can_sign_for_is_refused(key: bytes) -> None:
+    with pytest.raises(ValueError, match="is not the one spelling of a key"):
+        parse_public_key(format_public_key(key))
+    with pytest.raises(IdentityError, match="is not the one spelling of a key"):
+        parse_signing_key(format_public_key(key))
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_every_key_that_somebody_has_made_is_taken(seed: bytes) -> None:
+    key = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    check_public_key(key)
+    assert parse_public_key(format_public_key(key)) == key
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_no_other_base64_of_a_key_is_taken(seed: bytes) -> None:
+    raw = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    text = format_public_key(raw)
+    last = ALPHABET.index(text[-2])
+    assert last % 4 == 0
+    # The last letter has two bits that mean nothing.
+    others = [text[:-2] + ALPHABET[last + step] + "=" for step in (1, 2, 3)]
+    others += [text.rstrip("="), text + "\n", text + "=", " " + text, text[:20] + "\n" + text[20:], text.upper()]
+    others += ["ed25519:ed25519:" + base64.b64encode(raw).decode(), base64.b64encode(raw).decode()]
+    for other in others:
+        with pytest.raises(ValueError, match="is not 'ed25519:'"):
+            parse_public_key(other)
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_a_session_key_has_one_spelling_too(seed: bytes) -> None:
+    made = EphemeralKey(Suite.X25519, lambda _: seed).public
+    check_session_key(made, Suite.X25519, "clinic-a")
+    value = int.from_bytes(made, "little")
+    for other in (value | 1 << 255, value + P):
+        if other < 1 << 256:
+            with pytest.raises(SecaggError, match="not below 2\\^255 - 19") as refusal:
+                check_session_key(other.to_bytes(32, "little"), Suite.X25519, "clinic-a")
+            assert refusal.value.check is Check.KEY
+
+
+# ---- a signing key that is not the plan's is blamed itself, before anything that it has signed
+
+
+def test_a_signing_key_of_which_bytes_have_changed_is_named_and_not_the_approval(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=1))
+    site = read_site("clinic-a", tmp_path / "clinic-a.yaml", workspace.plan, None)
+    assert site.identity().participant.name == "clinic-a"
+    path, other = tmp_path / "cert" / "clinic-a" / SIGNING_KEY, tmp_path / "cert" / "clinic-b" / SIGNING_KEY
+    whole = path.read_bytes()
+    # A key of 32 bytes is a key whatever they are, so nothing but the plan tells that some have changed.
+    path.write_bytes(other.read_bytes())
+    with pytest.raises(IdentityError, match=r"clinic-a/signing\.key is not the one that the plan pins") as fault:
+        site.identity()
+    assert "the file is damaged" in fault.value.message
+    assert "copy signing.key back from a backup" in fault.value.remedy
+    path.write_bytes(whole[:40] + b"\n" + whole[60:])
+    with pytest.raises(
+        IdentityError, match=r"the signing key of clinic-a is not a private key in PEM form"
+    ) as cut:
+        load_site_identity(tmp_path / "cert", "clinic-a", datetime.now(UTC))
+    assert "the file is damaged: copy it back from a backup" in cut.value.remedy

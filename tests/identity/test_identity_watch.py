@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,8 @@ from fedfair.identity.development import issue_all
 from fedfair.identity.files import certificate_pem, private_pem, write_private
 from fedfair.identity.identity_watch import IdentityWatch
 from fedfair.identity.store import load_site_identity
+from tests.identity.identity_makers import NOW
 from tests.interop.own_folders import renew
-
-NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -34,7 +33,6 @@ def test_a_renewed_certificate_is_found_once(cert: Path) -> None:
     assert watch.renewed(NOW) is None
     renew(cert, cert, "clinic-a", NOW)
     found = watch.renewed(NOW)
-    assert found is not None
     assert found.certificate != before
     assert watch.present is found
     assert watch.renewed(NOW) is None
@@ -54,9 +52,7 @@ def test_a_half_installed_renewal_keeps_the_present_one_and_the_whole_one_is_fou
     assert watch.renewed(NOW) is None, "said once"
     (site / "tls.crt").unlink()
     (site / "tls.crt").write_bytes(new)
-    found = watch.renewed(NOW)
-    assert found is not None
-    assert certificate_pem(found.certificate) == new
+    assert certificate_pem(watch.renewed(NOW).certificate) == new
 
 
 def test_a_certificate_that_has_expired_or_is_of_somebody_else_replaces_none(cert: Path) -> None:

@@ -26,11 +26,7 @@ def words(host: str = HOST, setting: str = "environment", port: int = 8443, **en
     [
         ("environment", {}, "directly; no proxy is set"),
         ("environment", {"https_proxy": " "}, "directly; no proxy is set"),
-        (
-            "environment",
-            {"http_proxy": "http://proxy:1", "grpc_proxy": "proxy"},
-            "directly; no proxy is set",
-        ),
+        ("environment", {"http_proxy": "http://proxy:1", "grpc_proxy": "proxy"}, "directly; no proxy is set"),
         ("environment", ENVIRONMENT, "through proxy http://proxy:3128 from https_proxy"),
         ("environment", {"HTTPS_PROXY": "proxy"}, "through proxy http://proxy:80 from HTTPS_PROXY"),
         ("environment", {**ENVIRONMENT, "HTTPS_PROXY": "x:1"}, "through proxy http://proxy:3128 from https_proxy"),
@@ -41,19 +37,11 @@ def words(host: str = HOST, setting: str = "environment", port: int = 8443, **en
             {**ENVIRONMENT, "no_proxy": "10.0.0.0/8, .example.org"},
             "directly; https_proxy is set but no_proxy lists '.example.org'",
         ),
-        (
-            "http://proxy:3128",
-            {"NO_PROXY": "*"},
-            "directly; network.proxy is set but NO_PROXY lists '*'",
-        ),
-        (
-            "environment",
-            {**ENVIRONMENT, "no_proxy": "org.de"},
-            "through proxy http://proxy:3128 from https_proxy",
-        ),
+        ("http://proxy:3128", {"NO_PROXY": "*"}, "directly; network.proxy is set but NO_PROXY lists '*'"),
+        ("environment", {**ENVIRONMENT, "no_proxy": "org.de"}, "through proxy http://proxy:3128 from https_proxy"),
     ],
 )
-def test_the_route_and_its_reason_follow_from_setting_and_environment(
+def test_the_route_follows_from_setting_and_environment(
     setting: str, environment: dict[str, str], expected: str
 ) -> None:
     assert choose_route(HOST, 8443, setting, environment).words == expected
@@ -78,36 +66,19 @@ def test_other_machines_are_not_taken_for_this_one() -> None:
 @pytest.mark.parametrize(
     ("exception", "host", "covered"),
     [
-        ("*", "anything", True),
-        ("", HOST, False),
-        (".", HOST, False),
-        ("example.org", "example.org", True),
-        ("example.org", HOST, True),
-        ("example.org", "badexample.org", False),
-        (".example.org", HOST, True),
-        ("*.example.org", HOST, True),
-        ("EXAMPLE.org.", "Aggregator.Example.ORG.", True),
-        ("example.org:8443", HOST, True),
-        ("example.org:443", HOST, False),
-        ("10.1.2.3", "10.1.2.3", True),
-        ("10.1.2.3", "10.1.2.30", False),
-        ("10.1.2.3:8443", "10.1.2.3", True),
-        ("10.0.0.0/8", "10.1.2.3", True),
-        ("10.1.2.99/24", "10.1.2.3", True),
-        ("10.0.0.0/8", "11.1.2.3", False),
-        ("10.0.0.0/8", HOST, False),
-        ("10.0.0.0/8", "::ffff:10.1.2.3", True),
-        ("fd00::/8", "fd00::7", True),
-        ("fd00::7", "fd00:0::7", True),
-        ("[fd00::7]:8443", "fd00::7", True),
-        ("[fd00::7]:443", "fd00::7", False),
-        ("2.3", "10.1.2.3", False),
+        ("*", "anything", True), ("", HOST, False), (".", HOST, False), ("example.org", "example.org", True),
+        ("example.org", HOST, True), ("example.org", "badexample.org", False), (".example.org", HOST, True),
+        ("*.example.org", HOST, True), ("EXAMPLE.org.", "Aggregator.Example.ORG.", True),
+        ("example.org:8443", HOST, True), ("example.org:443", HOST, False), ("10.1.2.3", "10.1.2.3", True),
+        ("10.1.2.3", "10.1.2.30", False), ("10.1.2.3:8443", "10.1.2.3", True),
+        ("10.0.0.0/8", "10.1.2.3", True), ("10.1.2.99/24", "10.1.2.3", True),
+        ("10.0.0.0/8", "11.1.2.3", False), ("10.0.0.0/8", HOST, False),
+        ("10.0.0.0/8", "::ffff:10.1.2.3", True), ("fd00::/8", "fd00::7", True), ("fd00::7", "fd00:0::7", True),
+        ("[fd00::7]:8443", "fd00::7", True), ("[fd00::7]:443", "fd00::7", False), ("2.3", "10.1.2.3", False),
         ("a/b", HOST, False),
     ],
-)
-def test_an_item_of_no_proxy_covers_what_curl_and_go_say_it_covers(
-    exception: str, host: str, covered: bool
-) -> None:
+)  # fmt: skip
+def test_an_item_of_no_proxy_covers_what_curl_and_go_say(exception: str, host: str, covered: bool) -> None:
     assert covers(exception, host, 8443) is covered
 
 
@@ -148,11 +119,8 @@ def test_credentials_are_decoded_for_the_proxy_and_shown_to_nobody() -> None:
     setting=st.sampled_from(["none", "environment", "http://other:1"]),
     exceptions=st.lists(st.sampled_from([HOST, ".org", "10.0.0.0/8", "*", "::/0", ""])),
 )
-def test_every_route_is_either_direct_or_by_the_stated_proxy_and_says_which(
-    host: str, setting: str, exceptions: list[str]
-) -> None:
-    environment = {**ENVIRONMENT, "no_proxy": ",".join(exceptions)}
-    route = choose_route(host, 8443, setting, environment)
+def test_every_route_is_direct_or_by_proxy_and_says_which(host: str, setting: str, exceptions: list[str]) -> None:
+    route = choose_route(host, 8443, setting, {**ENVIRONMENT, "no_proxy": ",".join(exceptions)})
     excepted = is_this_machine(host) or any(covers(item, host, 8443) for item in exceptions)
     assert (route.proxy is None) == (setting == "none" or excepted)
     assert route.words.startswith("directly; " if route.proxy is None else f"through proxy {route.proxy} from ")
@@ -178,9 +146,7 @@ def test_every_route_is_either_direct_or_by_the_stated_proxy_and_says_which(
         ("", "network.proxy: must be a text, found null"),
     ],
 )
-def test_a_proxy_in_the_sites_own_file_is_checked_when_it_is_read_and_never_repeated(
-    tmp_path: Path, value: str, fault: str
-) -> None:
+def test_a_proxy_in_the_sites_own_file_is_checked_and_not_repeated(tmp_path: Path, value: str, fault: str) -> None:
     file = tmp_path / "collaborator.yaml"
     file.write_text(f"collaborator: clinic-a\nnetwork: {{proxy: {value}}}\n", encoding="utf-8")
     with pytest.raises(PlanError) as caught:
@@ -190,8 +156,7 @@ def test_a_proxy_in_the_sites_own_file_is_checked_when_it_is_read_and_never_repe
 
 
 def test_a_sites_file_keeps_its_proxy_and_hides_it_from_whoever_prints_it(tmp_path: Path) -> None:
-    file = tmp_path / "collaborator.yaml"
-    url = ENVIRONMENT["https_proxy"]
+    file, url = tmp_path / "collaborator.yaml", ENVIRONMENT["https_proxy"]
     file.write_text(f"collaborator: clinic-a\nnetwork: {{proxy: '{url}'}}\n", encoding="utf-8")
     site = load_site_config(file)
     assert site.network.proxy == url

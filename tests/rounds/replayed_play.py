@@ -155,8 +155,7 @@ class Site:
         model = flat_model(plan, binding.schema, torch.device("cpu"), play.folder)
         task = TrainingClient(plan, self.name, play.records[self.name], model, masked=masked)
         run = TrainingRun(plan, binding.layout, binding.schema, binding.vector)
-        replica = RunReplica(run, binding.digest, store)
-        found = store.load(run.initial)
+        replica, found = RunReplica(run, binding.digest, store), store.load(run.initial)
         if found is not None:
             replica.restore(*found)
         subject = RunSubject(plan, format_digest(binding.digest), binding.layout, binding.schema)
@@ -213,8 +212,7 @@ class Site:
 
     def work(self) -> None:
         """Take one entry of the mailbox; what there is to say to it is on its way."""
-        said = self.play.wait(self.mailbox.take())
-        before = self.digest
+        said, before = self.play.wait(self.mailbox.take()), self.digest
         frames = list(self.play.wait(self.worker.frames(said)))
         if isinstance(said, ReceivedSum | ReceivedTotals) and self.digest != before:
             self.play.followed(before, self.digest)
@@ -224,8 +222,7 @@ class Site:
 
     def _events(self, frames: list[CollaboratorFrame]) -> Iterable[events.Event]:
         while frames:
-            frame = frames.pop(0)
-            vector = b""
+            frame, vector = frames.pop(0), b""
             while frames and isinstance(frames[0], Chunk):
                 vector += bytes(frames.pop(0).data)  # type: ignore[union-attr]
             match frame:
@@ -244,7 +241,6 @@ class Site:
 
     def _adds(self) -> None:
         """Refuse where it adds to a sum about another state than its own."""
-        assert self.worker.sums.last_asked is not None
         assert self.worker.sums.last_asked[1].state == self.digest
         self.play.counts.happened["uploads"] += 1
 
@@ -302,8 +298,7 @@ class ReplayedPlay:
         first = run.next_sum()
         unfinished, opened = _resume(run, self.journal, binding.digest, lambda _: None, masked=masked)
         due = run.next_sum()
-        continues = (first and first.place) != (due and due.place)
-        protection = None
+        continues, protection = (first and first.place) != (due and due.place), None
         if masked:
             about = (plan, binding.digest, binding.layout, binding.schema)
             protection = SecaggSession(*about, self.random.randbytes, lambda: self.seconds)
@@ -339,8 +334,7 @@ class ReplayedPlay:
 
     def tell(self, event: events.Event) -> None:
         """Let something happen, and carry out what follows in the driver's order: write, then send."""
-        before = self.digest
-        effects = self.federation.receive(event)
+        before, effects = self.digest, self.federation.receive(event)
         breaks, self.breaks = self.breaks, "never"
         if breaks == "before writing":
             self.restart()

@@ -57,17 +57,14 @@ def plan_of(
     return plans.parsed(
         NAMES[:collaborators],
         federation={
-            "min_collaborators": minimum,
-            "round_deadline_seconds": 60,
-            "join_deadline_seconds": 300,
-            "reconnect_grace_seconds": 5,
-            "max_attempts": attempts,
+            "min_collaborators": minimum, "round_deadline_seconds": 60, "join_deadline_seconds": 300,
+            "reconnect_grace_seconds": 5, "max_attempts": attempts,
         },
         task={"standardize": standardize},
         objective={"worst_group_size": 0.5, "tradeoff": 0.5},
         training={"rounds": rounds, "output": output, "precision": "fp64", "threshold_init": 0.5},
         evaluation={"every": every, "group_sizes": [0.5], "bins": 8, "loss_range": 8.0},
-    )
+    )  # fmt: skip
 
 
 def training_run_of(plan: Plan) -> TrainingRun:
@@ -208,9 +205,7 @@ class Play:
         self.asked[who] = question
 
     def _apply(self, copy: RunReplica, told: bytes) -> None:
-        due = copy.rules.next_request(copy.state)
-        assert due is not None
-        opened = decode_totals(told, due.spec)
+        opened = decode_totals(told, copy.rules.next_request(copy.state).spec)
         assert opened.state == copy.digest, "told of a sum about another state than the site's"
         copy.apply(opened.totals, opened.members)
 

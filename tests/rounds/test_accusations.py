@@ -102,10 +102,8 @@ def test_a_site_that_seals_garbage_for_everybody_loses_one_sum_and_the_others_fi
     assert play.refused() == [A]
     (lost,) = [effect for effect in play.effects if isinstance(effect, events.SumLost)]
     assert lost.request.purpose is first
-    assert play.refusals == {Check.ENVELOPE}
-    assert play.contributors(Purpose.TRAINING) == [4, 4, 4]
-    assert play.contributors(Purpose.EVALUATION)[-1] == 4
-    assert play.of(events.Skipped) == []
+    assert (play.refusals, play.contributors(Purpose.TRAINING)) == ({Check.ENVELOPE}, [4, 4, 4])
+    assert (play.contributors(Purpose.EVALUATION)[-1], play.of(events.Skipped)) == (4, [])
     told = [effect.reason for effect in play.effects if isinstance(effect, events.Suspected)]
     assert told == [
         "clinic-a sealed shares that do not open, according to clinic-b",
@@ -119,8 +117,7 @@ def test_the_others_go_on_without_a_proven_liar_where_somebody_kept_silent() -> 
     play.mute = {C}
     play.begin()
     play.finish()
-    assert play.refused() == [A]
-    assert play.contributors(Purpose.TRAINING) == [4, 4, 4]
+    assert (play.refused(), play.contributors(Purpose.TRAINING)) == ([A], [4, 4, 4])
 
 
 def test_a_site_that_accuses_another_each_time_names_itself_and_stops_no_training() -> None:
@@ -128,8 +125,7 @@ def test_a_site_that_accuses_another_each_time_names_itself_and_stops_no_trainin
     play.accuses = lambda purpose: 2 + play.training_run.rounds_done if purpose is Purpose.TRAINING else 0
     play.begin()
     play.finish()
-    assert play.refused() == [A]
-    assert play.of(events.SumLost) == []
+    assert (play.refused(), play.of(events.SumLost)) == ([A], [])
     assert play.contributors(Purpose.TRAINING) == [5, 5, 5, 4, 4]
 
 
@@ -138,9 +134,7 @@ def test_a_site_that_accuses_the_same_one_for_ever_is_suspected_and_stops_no_tra
     play.accuses = lambda purpose: 4 if purpose is Purpose.TRAINING else 0
     play.begin()
     play.finish()
-    assert play.refused() == []
-    assert play.of(events.SumLost) == []
-    assert play.contributors(Purpose.TRAINING) == [5] * 5
+    assert (play.refused(), play.of(events.SumLost), play.contributors(Purpose.TRAINING)) == ([], [], [5] * 5)
     told = {effect.reason for effect in play.effects if isinstance(effect, events.Suspected)}
     assert told == {"clinic-d sealed shares that do not open, according to clinic-a"}
 
@@ -151,23 +145,19 @@ def test_an_accusation_that_no_honest_site_makes_costs_its_sender_the_connection
     play.mute = {B, C, D}
     play.begin()
     assert B in play.federation.waiting_for
-    number = play.federation.sum_number
-    play.tell(events.Abstained(B, number, "", accused=accused))
+    play.tell(events.Abstained(B, play.federation.sum_number, "", accused=accused))
     assert play.refused() == [B]
 
 
 @pytest.mark.parametrize(("sums_later", "heard"), [(1, True), (2, False)])
-def test_a_late_accusation_counts_while_the_next_sum_is_open_and_not_after_it(
-    sums_later: int, heard: bool
-) -> None:
+def test_a_late_accusation_counts_while_the_next_sum_is_open_and_no_later(sums_later: int, heard: bool) -> None:
     play = LyingPlay()
     play.late = {(D, 1): sums_later}
     play.begin()
     play.finish()
     told = [effect.reason for effect in play.effects if isinstance(effect, events.Suspected)]
     assert told == ["clinic-a sealed shares that do not open, according to clinic-d"] * heard
-    assert play.refused() == []
-    assert play.contributors(Purpose.TRAINING) == [5, 5, 5]
+    assert (play.refused(), play.contributors(Purpose.TRAINING)) == ([], [5, 5, 5])
 
 
 def test_a_liar_that_is_proven_late_is_sent_away_and_left_out_of_what_it_has_not_uploaded_for() -> None:
@@ -177,5 +167,4 @@ def test_a_liar_that_is_proven_late_is_sent_away_and_left_out_of_what_it_has_not
     play.finish()
     assert play.refused() == [A]
     # Its upload was in the third sum already; what is in a sum cannot be taken out of it.
-    assert play.contributors(Purpose.TRAINING) == [5, 5, 5]
-    assert play.contributors(Purpose.EVALUATION)[-1] == 4
+    assert (play.contributors(Purpose.TRAINING), play.contributors(Purpose.EVALUATION)[-1]) == ([5, 5, 5], 4)

@@ -187,8 +187,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert replay.model.vector.tobytes() == training_run.model.vector.tobytes()
         assert replay.model.threshold == training_run.model.threshold
         assert replay.rounds_done == training_run.rounds_done
-        assert len(replay.history) == len(training_run.history)
-        assert replay.left_out == training_run.left_out
+        assert (len(replay.history), replay.left_out) == (len(training_run.history), training_run.left_out)
 
 
 AnyOrder.TestCase.settings = settings(

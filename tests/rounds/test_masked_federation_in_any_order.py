@@ -203,7 +203,6 @@ class MaskedInAnyOrder(RuleBasedStateMachine):
             progress = report.progress
             assert progress.contributors >= QUORUM
             if progress.purpose is Purpose.EVALUATION:
-                assert progress.evaluation is not None
                 assert progress.evaluation.splits["train"].n == progress.contributors
                 continue
             # Each site in the sum moves its own coordinate by CHANGE / contributors; the error of a mean is below

@@ -6,6 +6,7 @@ that is repeated instead of opened again would be refused.
 
 from __future__ import annotations
 
+import re
 import secrets
 from datetime import UTC, datetime, timedelta
 
@@ -181,13 +182,12 @@ AN_UPLOAD_LOST: Silence = frozenset({(D, Kind.UPLOAD, 1)})
     [(None, NOTHING_LOST, 56), (3, NOTHING_LOST, 56), (3, AN_UPLOAD_LOST, 61)],
     ids=["nobody may be missing", "one may be missing", "one is missing"],
 )
-def test_an_aggregator_killed_at_any_message_ends_with_the_same_model_and_sums(
+def test_an_aggregator_killed_at_any_message_ends_alike(
     quorum: int | None, silent: Silence, messages: int
 ) -> None:
     plan = make_plan(4, quorum=quorum, rounds=3, every=2, clip=1.0)
     undisturbed = played(plan, silent=silent)
-    assert undisturbed.federation.phase is Phase.FINISHED
-    assert undisturbed.messages == messages
+    assert (undisturbed.federation.phase, undisturbed.messages) == (Phase.FINISHED, messages)
     for kill_at in range(1 + messages % 3, messages + 1, 3):
         play = played(plan, kill_at, silent=silent)
         assert play.federation.phase is Phase.FINISHED, (kill_at, play.effects[-1])
@@ -233,8 +233,7 @@ def test_a_sum_that_lacks_answers_is_opened_again_for_the_same_survivors() -> No
     play = interrupted(TWO_ANSWERS_LOST)
     assert play.notes == ["2 answers, 3 are needed"]
     play.play()
-    assert play.federation.phase is Phase.FINISHED
-    assert play.model() == undisturbed.model()
+    assert (play.federation.phase, play.model()) == (Phase.FINISHED, undisturbed.model())
     assert play.opened() == undisturbed.opened(), "the sites answered the very same round"
     assert all(len(said) == 1 for said in play.said_of.values())
 
@@ -265,53 +264,29 @@ def test_an_interrupted_sum_waits_for_its_survivors_and_says_for_whom_and_why() 
     play = killed_after_the_uploads()
     assert play.federation.phase is Phase.WAITING
     waiting = [effect for effect in play.effects if isinstance(effect, events.Waiting)][-1]
-    assert waiting.missing == (D,)
-    assert (waiting.present, waiting.total, waiting.needed) == (3, 4, 4)
+    assert (waiting.missing, waiting.present, waiting.total, waiting.needed) == ((D,), 3, 4, 4)
     assert (waiting.only, waiting.reopens, waiting.then) == ((A, B, C, D), True, events.AfterWaiting.REPEAT)
-    assert waiting.request is not None
     assert (waiting.request.purpose, waiting.request.round) == (Purpose.TRAINING, 2)
     undisturbed = played(make_plan(4, quorum=3, rounds=3, every=2, clip=1.0))
     play.connect(D)
     play.play()
-    assert play.federation.phase is Phase.FINISHED
-    assert play.model() == undisturbed.model()
+    assert (play.federation.phase, play.model()) == (Phase.FINISHED, undisturbed.model())
 
 
-NAMES = "clinic-a, clinic-b, clinic-c, clinic-d"
-UNTIL = "Waiting for clinic-c, clinic-d until 03:15:14 UTC, then"
-END = "ending the run, which resumes when the aggregator is restarted"
+WHO = "clinic-a, clinic-b, clinic-c, clinic-d"
 
 
 @pytest.mark.parametrize(
-    ("messages", "words"),
+    ("messages", "needed", "what", "then"),
     [
-        (
-            23,
-            (
-                f"2 of 4 sites are here, 3 are needed. The training sum of round 2 was interrupted, and {NAMES} "
-                f"can open it from what they have sent. {UNTIL} {END}."
-            ),
-        ),
-        (
-            28,
-            (
-                f"2 of 4 sites are here, 4 are needed. The training sum of round 2 was interrupted, and only "
-                f"{NAMES} together can open it from what they have sent. {UNTIL} {END}."
-            ),
-        ),
-        (
-            36,
-            (
-                "2 of 4 sites are here, 4 are needed. The evaluation sum of round 2 was interrupted, and only "
-                f"{NAMES} together can open it from what they have sent. {UNTIL} omitting the evaluation sum "
-                "of round 2."
-            ),
-        ),
+        (23, 3, f"training sum of round 2 .* and {WHO} can", "ending the run, which resumes when"),
+        (28, 4, f"training sum of round 2 .* and only {WHO} together", "ending the run, which resumes when"),
+        (36, 4, f"evaluation sum of round 2 .* only {WHO} together", "omitting the evaluation sum of round 2"),
     ],
     ids=["before all have uploaded", "after the uploads", "after the uploads of an evaluation"],
 )
 def test_the_operator_is_told_who_can_open_an_interrupted_sum_and_what_follows_without_them(
-    messages: int, words: str
+    messages: int, needed: int, what: str, then: str
 ) -> None:
     play = Restarting(make_plan(4, quorum=3, rounds=3, every=2, clip=1.0))
     play.begin()
@@ -324,7 +299,9 @@ def test_the_operator_is_told_who_can_open_an_interrupted_sum_and_what_follows_w
         play.connect(name)
     waiting = [effect for effect in play.effects if isinstance(effect, events.Waiting)][-1]
     now = datetime(2031, 5, 6, 3, 5, 14, tzinfo=UTC)
-    assert waiting_words(waiting, now + timedelta(minutes=10), now) == words
+    words = waiting_words(waiting, now + timedelta(minutes=10), now)
+    present, until = f"2 of 4 sites are here, {needed} are needed", "clinic-c, clinic-d until 03:15:14 UTC, then"
+    assert re.search(f"{present}.* {what}.* {until} {then}", words), words
 
 
 def test_an_interrupted_sum_is_repeated_where_a_survivor_does_not_come_back() -> None:
@@ -335,6 +312,4 @@ def test_an_interrupted_sum_is_repeated_where_a_survivor_does_not_come_back() ->
         "the training sum of round 2 was interrupted, and only clinic-a, clinic-b, clinic-c, clinic-d together "
         "can open it from what they have sent; the join deadline has passed without clinic-d"
     )
-    assert play.federation.request is not None
-    assert play.federation.request.attempt == 2
-    assert play.federation.waiting_for == (A, B, C)
+    assert (play.federation.request.attempt, play.federation.waiting_for) == (2, (A, B, C))

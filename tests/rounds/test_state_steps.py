@@ -99,16 +99,12 @@ def test_the_last_sum_outlives_the_process_that_opened_it() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_sum_of_a_run_under_other_masks_is_not_told(masked: bool) -> None:
-    last = Steps(masked=masked).open_sum()
-    assert Steps(masked=not masked, last=last).steps.last is None
+    assert Steps(masked=not masked, last=Steps(masked=masked).open_sum()).steps.last is None
 
 
 def test_the_telling_in_the_clear_is_the_opened_totals_about_the_state_before() -> None:
     run = Steps()
-    request = run.run.next_sum()
-    assert request is not None
-    told = run.open_sum().effect(B)
-    assert isinstance(told, events.SendTotals)
+    request, told = run.run.next_sum(), run.open_sum().effect(B)
     opened = decode_totals(told.totals, request.spec)
     assert (told.participant, opened.state, opened.members) == (B, run.digests[0], (A, B))
 

@@ -97,11 +97,10 @@ def test_rounds_that_are_added_are_those_of_the_longer_plan_to_the_bit(case: str
     keys = CASES[case]
     if keys.get("algorithm"):
         keys = {**keys, "server_optimizer": None}
-    whole = Federation(planned(10, **keys)).run(planned(10, **keys)).state  # type: ignore[arg-type]
-    federation, before = Federation(planned(6, **keys)), planned(6, **keys)  # type: ignore[arg-type]
-    ended = federation.run(before).state
-    plan, carried, state = federation.extended(before, ended, 10)
-    assert [int(one.round) for one in state.history] == [0, 2, 4, 6]
+    whole = Federation(planned(8, **keys)).run(planned(8, **keys)).state  # type: ignore[arg-type]
+    federation, before = Federation(planned(4, **keys)), planned(4, **keys)  # type: ignore[arg-type]
+    plan, carried, state = federation.extended(before, federation.run(before).state, 8)
+    assert [int(one.round) for one in state.history] == [0, 2, 4]
     after = federation.run(plan, carried, state.model.vector).state
     assert after.model.vector.tobytes() == whole.model.vector.tobytes()
     assert (after.last or after.model).vector.tobytes() != state.model.vector.tobytes()
@@ -137,9 +136,7 @@ def test_a_tail_is_the_mean_of_rounds_after_the_extension() -> None:
     for rounds, counted in ((10, 5), (6, 2)):
         plan, carried, state = federation.extended(before, ended, rounds)
         after = federation.run(plan, carried, state.model.vector).state
-        assert after.mean is not None
-        assert after.mean.count == counted
-        assert schedule_of(plan).averaged_from == rounds - counted
+        assert (after.mean.count, schedule_of(plan).averaged_from) == (counted, rounds - counted)
     # Where the longer plan's own tail begins after the old end, the mean is that of the longer plan.
     whole = Federation(planned(10, **keys)).run(planned(10, **keys)).state  # type: ignore[arg-type]
     plan, carried, state = federation.extended(before, ended, 10)
@@ -180,7 +177,6 @@ def test_a_state_with_anything_changed_is_not_the_one_that_the_plan_names(lie: s
     federation, before = Federation(planned(3, **keys)), planned(3, **keys)  # type: ignore[arg-type]
     plan, carried, state = federation.extended(before, federation.run(before).state, 5)
     assert state.terms["moments"] is not None
-    assert state.scaling is not None
     assert state.clip is not None
     moved = state.model.vector + np.float32(1e-3)
     lies = {
@@ -192,8 +188,7 @@ def test_a_state_with_anything_changed_is_not_the_one_that_the_plan_names(lie: s
         "scaling": replace(state, scaling=replace(state.scaling, mean=state.scaling.mean + 1.0)),
         "clip": holding(state, clip=state.clip / 2.0),
     }
-    made = federation.made
-    forged = Carried(carried.scaling, b"".join(pack_state(lies[lie])))
+    made, forged = federation.made, Carried(carried.scaling, b"".join(pack_state(lies[lie])))
     with pytest.raises(PlanError, match=r"is the state sha256:.*, the plan names"):
         TrainingRun(plan, made.layout, made.schema, state.model.vector, carried=forged)
     cut = Carried(carried.scaling, carried.state[:-3] if carried.state else None)
@@ -206,8 +201,7 @@ def test_other_collaborators_cannot_go_on_where_something_is_kept_of_each() -> N
     federation, before = Federation(planned(2, **keys)), planned(2, **keys)  # type: ignore[arg-type]
     plan, carried, state = federation.extended(before, federation.run(before).state, 4)
     more = plan.federation.model_copy(update={"collaborators": (*plans.NAMES, "clinic-d")})
-    wider = plan.model_copy(update={"federation": more})
-    made = federation.made
+    wider, made = plan.model_copy(update={"federation": more}), federation.made
     with pytest.raises(PlanError, match="no run of this plan comes to the state") as refused:
         TrainingRun(wider, made.layout, made.schema, state.model.vector, carried=carried)
     assert "the same collaborators" in refused.value.remedy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,13 @@ from fedfair.aggregation import model_file
 from fedfair.aggregation.feature_moments import unit_of
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
-from fedfair.errors import DataError
+from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.schema import CsvSource, Plan
-from fedfair.run.model_description import (
-    PARTS,
-    describe_model,
-    difference,
-    read_description,
-    schema_of,
-    source_of,
-)
+from fedfair.plan.loading import load_plan
+from fedfair.plan.schema import Plan
+from fedfair.run.initial_model import check_initial_model, initial_model_file, is_current, read_initial_model
+from fedfair.run.model_description import PARTS, describe_model, difference, read_description, schema_of, source_of
 from fedfair.run.saved_model import (
     ModelOrigin,
     TrainedModel,
@@ -35,6 +31,9 @@ from fedfair.run.saved_model import (
     save_model,
 )
 from fedfair.tables.source_modules import declared_schema
+from fedfair.training.binding import plan_binding
+from fedfair.training.freezing import freeze_plan
+from fedfair.workspace.create import create_workspace
 from tests import bc10, plans
 
 TABLE: dict[str, Any] = {
@@ -83,8 +82,7 @@ def altered(path: Path, **words: str) -> Path:
 def test_a_file_alone_says_everything_that_is_needed_to_use_its_model(tmp_path: Path) -> None:
     found = read_saved(write(tmp_path / "m.safetensors"))
     said = found.origin.description
-    assert found.origin.federation == "heart"
-    assert said.architecture == {"name": "mlp", "hidden": [4]}
+    assert (found.origin.federation, said.architecture) == ("heart", {"name": "mlp", "hidden": [4]})
     assert (said.input.shape, said.input.standardize) == ((10,), "secure")
     age, weight, ward, sex = said.columns
     assert age.model_dump() == {
@@ -106,8 +104,6 @@ def test_a_file_alone_says_everything_that_is_needed_to_use_its_model(tmp_path: 
 def test_a_file_says_how_raw_records_are_read_and_names_no_file_of_a_simulation(tmp_path: Path) -> None:
     plan = table_plan(train="data/all.csv", collaborator="site", missing_values=["", "n/a"])
     source = source_of(read_saved(write(tmp_path / "m.safetensors", plan)).origin.description)
-    assert isinstance(source, CsvSource)
-    assert isinstance(plan.task.data, CsvSource)
     assert source.csv == plan.task.data.csv.model_copy(update={"train": None})
     assert source_of(describe_model(plans.parsed(), bc10.dataset().schema)) == "breast-cancer"
 
@@ -116,7 +112,6 @@ def test_a_file_says_how_raw_records_are_read_and_names_no_file_of_a_simulation(
 def test_the_schema_of_the_features_follows_from_the_description(data: object) -> None:
     plan = plans.parsed(["a"], task={"data": data})
     schema = declared_schema(plan)
-    assert schema is not None
     found = schema_of(describe_model(plan, schema))
     assert (found.input_shape, found.classes, found.numeric) == (
         schema.input_shape,
@@ -139,8 +134,7 @@ def test_texts_that_mean_missing_are_compared_and_the_form_of_a_file_is_not() ->
 def test_what_is_saved_is_read_back_bit_for_bit(tmp_path: Path) -> None:
     path = write(tmp_path / "m.safetensors")
     found = read_saved(path)
-    assert found.layout == LAYOUT
-    assert found.saved.model.vector.tobytes() == SAVED.model.vector.tobytes()
+    assert (found.layout, found.saved.model.vector.tobytes()) == (LAYOUT, SAVED.model.vector.tobytes())
     words = model_words(SAVED, ModelOrigin.of_plan(table_plan(), SAVED.plan_digest, SCHEMA))
     assert model_words(found.saved, found.origin) == words
     assert load_saved(path, table_plan(), LAYOUT, SCHEMA).scaling is not None
@@ -166,9 +160,7 @@ def test_what_is_saved_is_read_back_bit_for_bit(tmp_path: Path) -> None:
         ({"model": {"name": "mlp", "hidden": [5]}}, "its architecture is"),
     ],
 )
-def test_a_model_of_other_columns_is_refused_by_their_name(
-    tmp_path: Path, changes: dict[str, Any], fault: str
-) -> None:
+def test_a_model_of_other_columns_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
     plan = table_plan(**changes)
     ranges = plan.task.data.csv.ranges  # type: ignore[union-attr]
     names = plan.task.data.csv.numeric  # type: ignore[union-attr]
@@ -237,14 +229,11 @@ def test_what_only_the_data_can_tell_is_described_alike_by_a_simulation_and_a_de
 )
 def test_every_source_names_its_classes_and_comes_back(data: object, names: tuple[str, ...]) -> None:
     said = describe_model(plans.parsed(["a"], task={"data": data}), FeatureSchema((1,), 2, (0,), ("x",)))
-    assert said.label.names == names
-    assert read_description(said.words()) == said
-    assert difference(said, said) == ""
+    assert (said.label.names, read_description(said.words()), difference(said, said)) == (names, said, "")
 
 
 def test_another_model_has_another_identity() -> None:
     vector, scaling = SAVED.model.vector, SAVED.scaling
-    assert scaling is not None
     other = vector.copy()
     other[7] = np.nextafter(other[7], np.float32(9))
     moved = FeatureScaling(scaling.mean, np.nextafter(scaling.scale, 1.0))
@@ -257,7 +246,78 @@ def test_another_model_has_another_identity() -> None:
         model_identity(LAYOUT, SAVED.model, None),
         model_identity(renamed, SAVED.model, scaling),
     }
-    assert len(found) == 6
-    assert {len(identity) for identity in found} == {32}
-    again = GlobalModel(vector.copy(), SAVED.model.threshold)
-    assert model_identity(LAYOUT, again, scaling) in found
+    assert (len(found), {len(identity) for identity in found}) == (6, {32})
+    assert model_identity(LAYOUT, GlobalModel(vector.copy(), SAVED.model.threshold), scaling) in found
+
+
+# ---- the model before round 1 in the workspace: what an aggregator without torch knows a plan by
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    create_workspace(tmp_path / "heart", "heart", "breast-cancer")
+    return tmp_path / "heart" / "plan" / "plan.yaml"
+
+
+def test_what_is_read_is_what_the_plan_is_bound_to(plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, plan = freeze_plan(plan_file), load_plan(plan_file)
+    assert made.digest == plan_binding(plan, plan_file.parent.parent).digest
+    imported = builtins.__import__
+
+    def without_torch(name: str, *rest: object) -> object:
+        assert not name.startswith("torch")
+        return imported(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", without_torch)
+    read = read_initial_model(plan_file, plan)
+    assert (read.layout, read.schema, read.plan_digest) == (made.layout, made.schema, made.digest)
+    assert read.vector.tobytes() == made.vector.tobytes()
+
+
+def test_the_same_plan_has_the_same_bytes(plan_file: Path) -> None:
+    freeze_plan(plan_file)
+    first = initial_model_file(plan_file).read_bytes()
+    freeze_plan(plan_file)
+    assert initial_model_file(plan_file).read_bytes() == first
+
+
+def test_without_a_file_the_remedy_is_named(plan_file: Path) -> None:
+    with pytest.raises(PlanError, match=r"plan\.initial\.safetensors is missing") as fault:
+        read_initial_model(plan_file, load_plan(plan_file))
+    assert "fedfair plan freeze" in fault.value.remedy
+
+
+def test_a_change_of_what_the_model_is_made_of_voids_the_file_and_another_change_does_not(plan_file: Path) -> None:
+    freeze_plan(plan_file)
+    plan = load_plan(plan_file)
+    longer = plan.model_copy(update={"training": plan.training.model_copy(update={"rounds": 7})})
+    workspace = plan_file.parent.parent
+    assert read_initial_model(plan_file, longer).plan_digest == plan_binding(longer, workspace).digest
+    reseeded = plan.model_copy(update={"training": plan.training.model_copy(update={"seed": 9})})
+    assert not is_current(plan_file, reseeded)
+    with pytest.raises(PlanError, match="out of date"):
+        read_initial_model(plan_file, reseeded)
+
+
+def test_other_weights_are_refused_where_a_site_makes_its_own(plan_file: Path) -> None:
+    made = freeze_plan(plan_file)
+    check_initial_model(plan_file, made.vector)
+    place = initial_model_file(plan_file)
+    layout, vector, words = model_file.load(place)
+    model_file.save(place, layout, vector + 1, words)
+    with pytest.raises(PlanError, match="other initial weights than the plan's seed gives here"):
+        check_initial_model(plan_file, made.vector)
+    place.unlink()
+    check_initial_model(plan_file, made.vector)
+
+
+def test_a_newer_or_damaged_file_is_refused_in_words(plan_file: Path) -> None:
+    freeze_plan(plan_file)
+    place, plan = initial_model_file(plan_file), load_plan(plan_file)
+    layout, vector, words = model_file.load(place)
+    model_file.save(place, layout, vector, {**words, "format": "fedfair/initial-model/2"})
+    with pytest.raises(PlanError, match=r"initial-model/2, and fedfair .* reads fedfair/initial-model/1"):
+        read_initial_model(plan_file, plan)
+    place.write_bytes(place.read_bytes()[:-4])
+    with pytest.raises(DataError, match="is not a model that can be read"):
+        read_initial_model(plan_file, plan)

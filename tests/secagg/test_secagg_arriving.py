@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +14,22 @@ from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.arriving import ArrivingVector
+from fedfair.secagg.check_seed import check_seed, open_seed, seal_seed, seed_commitment
 from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.effects import Send, SiteEffect, StateVouched
 from fedfair.secagg.fixedpoint import BLOCK_VALUES
+from fedfair.secagg.graph_terms import graph_terms
+from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import MaskedSum
+from fedfair.secagg.messages import Kind, kind_of
+from fedfair.secagg.params import Mode
 from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.shape import SumShape
-from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
+from fedfair.secagg.transcript import NO_STATE, RoundSubject
+from fedfair.secagg.vouching import vouched_state
+from tests.attacks.harness import check_of
+from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of, unit_update
 
 RING_BITS = (16, 20, 24, 32)
 LENGTH = 2 * BLOCK_VALUES + 77
@@ -87,8 +98,7 @@ def test_an_upload_that_breaks_off_anywhere_leaves_the_sum_as_it_was(
     shape = shape_of(length)
     total, before = sum_of(shape, ring_bits, 1), words_of(sum_of(shape, ring_bits, 1))
     raw, _ = vector_of(shape, ring_bits, 2)
-    arriving = begun(total)
-    pieces = cut(raw, sizes)
+    arriving, pieces = begun(total), cut(raw, sizes)
     for piece in pieces[: int(broken * len(pieces))]:
         arriving.add(piece)
         assert words_of(total) == before
@@ -126,9 +136,7 @@ def test_a_vector_of_which_a_byte_is_missing_is_refused() -> None:
     arriving = begun(total)
     arriving.add(raw[:-1])
     assert arriving.missing == 1
-    with pytest.raises(SecaggError) as refusal:
-        total.add(arriving, digest)
-    assert refusal.value.check is Check.VECTOR
+    assert check_of(total.add, arriving, digest) is Check.VECTOR
     with pytest.raises(LocalProtocolError, match="2 bytes where 1 of a masked vector are missing"):
         arriving.add(b"xy")
     arriving.close()
@@ -141,8 +149,7 @@ def test_whole_vectors_that_are_added_meanwhile_count_once(ring_bits: int, count
     shape = shape_of(LENGTH)
     total = sum_of(shape, ring_bits, 1)
     raw, digest = vector_of(shape, ring_bits, 2)
-    arriving = begun(total)
-    pieces = cut(raw, [len(raw) // 5])
+    arriving, pieces = begun(total), cut(raw, [len(raw) // 5])
     for seed, piece in enumerate(pieces, start=10):
         arriving.add(piece)
         total.add(*vector_of(shape, ring_bits, seed))
@@ -174,8 +181,7 @@ def test_a_sum_that_begins_again_does_not_take_what_arrived_for_the_one_before()
     assert arriving.missing == 0
     with pytest.raises(SecaggError) as refusal:
         total.add(arriving, digest)
-    assert refusal.value.check is Check.LATE
-    assert words_of(total) == words_of(MaskedSum(shape, 32))
+    assert (refusal.value.check, words_of(total)) == (Check.LATE, words_of(MaskedSum(shape, 32)))
 
 
 def test_the_memory_of_a_round_is_that_of_the_next_and_a_late_upload_does_not_write_to_it() -> None:
@@ -257,7 +263,6 @@ def test_uploads_in_pieces_open_the_sum_and_a_broken_or_forged_one_is_not_in_it(
     wire, made = asked()
     message, vector = made[1]
     broken = wire.server.arriving(1, message, len(vector))
-    assert broken is not None
     broken.add(vector[:300_000])
     broken.close()
     with pytest.raises(SecaggError):
@@ -266,9 +271,7 @@ def test_uploads_in_pieces_open_the_sum_and_a_broken_or_forged_one_is_not_in_it(
         sent(wire, 1, made[2][0], made[2][1])
     effects = [effect for member in (1, 2, 3) for effect in sent(wire, member, *made[member])]
     wire.deliver(effects)  # type: ignore[arg-type]
-    opened = wire.opened
-    assert opened is not None
-    assert np.flatnonzero(np.rint(opened.body[:4])).tolist() == [0, 1, 2]
+    assert np.flatnonzero(np.rint(wire.opened.body[:4])).tolist() == [0, 1, 2]
 
 
 def test_only_an_upload_that_is_due_and_of_the_right_length_is_added_while_it_arrives() -> None:
@@ -282,3 +285,84 @@ def test_only_an_upload_that_is_due_and_of_the_right_length_is_added_while_it_ar
     sent(wire, 1, message, vector)
     assert server.arriving(1, message, len(vector)) is None  # once
     assert server.receive(1, message, vector) == []
+
+
+# ---- which state of the run the members of a set-up vouch for
+
+ONE, OTHER = (hashlib.sha256(word).digest() for word in (b"one", b"other"))
+
+
+@pytest.mark.parametrize(
+    ("members", "colluders", "mode", "needed"),
+    [(3, 0, Mode.MALICIOUS, 2), (5, 1, Mode.MALICIOUS, 4), (7, 2, Mode.MALICIOUS, 5), (5, 1, Mode.SEMI_HONEST, 3)],
+)
+def test_t_signatures_vouch_and_one_less_does_not(members: int, colluders: int, mode: Mode, needed: int) -> None:
+    terms = terms_of(members, colluders, mode=mode)
+    for signed in range(members + 1):
+        states = {m: ONE if m <= signed else bytes([m]) * 32 for m in range(1, members + 1)}
+        assert vouched_state(states, terms, None) == (ONE if signed >= needed else NO_STATE)
+
+
+def test_no_state_and_two_states_vouch_for_nothing() -> None:
+    assert vouched_state(dict.fromkeys(range(1, 6), NO_STATE), terms_of(5), None) == NO_STATE
+    two = {m: ONE if m <= 3 else OTHER for m in range(1, 7)}
+    assert vouched_state(two, terms_of(6, mode=Mode.SEMI_HONEST), None) == NO_STATE
+
+
+def test_a_site_hears_of_another_state_before_its_confirm_and_can_decline() -> None:
+    wire = Wire(4, terms_of(4), {"training": shape_of(2)})
+    behind, replies = RoundSubject(OTHER, MODEL.request_digest), {}
+    for effect in wire.server.open_session(wire.roster.indices):
+        (*_, advert) = wire.sites[effect.member].receive(effect.message, behind if effect.member == 4 else MODEL)
+        for said in wire.server.receive(effect.member, advert.message):
+            replies[said.member] = wire.sites[said.member].receive(said.message, MODEL)
+            last = said.message
+    assert [type(effect) for effect in replies[1]] == [Send]
+    vouched, confirm = replies[4]
+    assert vouched == StateVouched(MODEL.state_digest)
+    assert kind_of(confirm.message) is Kind.CONFIRM
+    wire.sites[4].decline_session()
+    assert check_of(wire.sites[4].receive, last, MODEL) is Check.OUT_OF_ORDER
+
+
+def test_a_check_seed_is_sealed_for_one_member_of_one_session() -> None:
+    seed, shared, session, proposal = Secret(b"g" * 32), Secret(b"s" * 32), b"i" * 32, b"proposal"
+    promised = seed_commitment(seed, proposal, 1)
+    sealed = seal_seed(seed, shared, session, (1, 2), b"key")
+    assert open_seed(sealed, shared, session, (1, 2), b"key") == seed
+    for lie in (
+        (sealed, shared, session, (2, 1), b"key"),
+        (sealed, shared, b"j" * 32, (1, 2), b"key"),
+        (sealed, Secret(b"t" * 32), session, (1, 2), b"key"),
+        (sealed[:-1] + bytes([sealed[-1] ^ 1]), shared, session, (1, 2), b"key"),
+        (sealed, shared, session, (1, 2), b"another key"),
+        (sealed, shared, session, (1, 2), b""),
+    ):
+        assert check_of(open_seed, *lie) is Check.CONFIRM
+    check_seed(seed, proposal, 1, promised)
+    for found, about, sender in ((seed, b"another", 1), (seed, proposal, 2), (Secret(b"h" * 32), proposal, 1)):
+        assert check_of(check_seed, found, about, sender, promised) is Check.CONFIRM
+
+
+def test_the_committee_of_a_sparse_graph_vouches_with_as_many_as_decide_who_has_survived() -> None:
+    graph = graph_terms(200, 4)
+    for signed in range(graph.committee + 1):
+        states = {m: ONE if m <= signed else bytes([m]) * 32 for m in range(1, graph.committee + 1)}
+        assert vouched_state(states, terms_of(200, 4), graph) == (ONE if signed >= graph.votes else NO_STATE)
+
+
+def test_a_site_of_a_sparse_graph_hears_of_another_state_from_the_committee() -> None:
+    wire = Wire(14, replace(terms_of(14), neighbours=6), {"training": shape_of(2)})
+    heard: dict[int, list[StateVouched]] = {}
+    hand_over = wire.hand_over
+
+    def behind(member: int, message: bytes) -> list[SiteEffect]:
+        wire.model = RoundSubject(OTHER, MODEL.request_digest) if member == 4 else MODEL
+        effects = hand_over(member, message)
+        heard.setdefault(member, []).extend(one for one in effects if isinstance(one, StateVouched))
+        return effects
+
+    wire.hand_over = behind  # type: ignore[method-assign]
+    wire.set_up()
+    assert heard.pop(4) == [StateVouched(MODEL.state_digest)]
+    assert not any(heard.values())

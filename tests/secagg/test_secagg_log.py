@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import Check, SecaggError
 from fedfair.secagg.client import ConsistencyChecked, MasksWrapped, SharesRevealed, Uploaded
-from fedfair.secagg.effects import Log, ReplaceLog, Send, SiteEffect
-from fedfair.secagg.history import MASKS_KEY, History, set_digest
+from fedfair.secagg.effects import Log, Remember, ReplaceLog, Send, SiteEffect
+from fedfair.secagg.history import MASKS_KEY, MAX_PENDING_ROWS, Exposure, History, fingerprint, set_digest
 from fedfair.secagg.log import entries, history_record, read_history
 from fedfair.secagg.messages import Kind
-from tests.attacks.harness import Lies, refused
+from fedfair.secagg.participant import Participant
+from tests.attacks.harness import Lies, check_of, refused
 from tests.secagg.federation_in_memory import Wire, draws_of, shape_of, terms_of, unit_update
 
 
@@ -87,9 +90,7 @@ def test_a_site_killed_at_any_effect_sends_no_two_things_and_rejoins(crash_at: i
     # It rejoins by the next session set-up, whatever happened.
     wire.silent = set()
     wire.set_up()
-    opened = wire.round({m: unit_update(m, 4) for m in (1, 2, 3, 4)})
-    assert opened is not None
-    assert opened.survivors == (1, 2, 3, 4)
+    assert wire.round({m: unit_update(m, 4) for m in (1, 2, 3, 4)}).survivors == (1, 2, 3, 4)
 
 
 def _after(kind: Kind) -> Lies:
@@ -111,17 +112,14 @@ def test_a_restarted_site_resends_its_upload_and_may_finish_the_round() -> None:
     sent = lies.uploads[1]
     lies.restart(1)
     assert isinstance(lies.sites[1].phase, Uploaded)
-    start = lies.start(round=lies.server.round)
-    (resent,) = lies.sites[1].receive(start, lies.model)
-    assert isinstance(resent, Send)
+    (resent,) = lies.sites[1].receive(lies.start(round=lies.server.round), lies.model)
     assert (resent.message, bytes(resent.vector)) == (sent.message, bytes(sent.vector))
     lies.answer(1, lies.request(1, lies.roster.indices))
 
 
 def test_a_restarted_site_keeps_its_one_vote() -> None:
     lies = _after(Kind.PAIR_MASKS)
-    effects = lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model)
-    (vote,) = lies.carry_out(1, effects)
+    (vote,) = lies.carry_out(1, lies.sites[1].receive(lies.survivors((1, 2, 3)), lies.model))
     lies.restart(1)
     assert isinstance(lies.sites[1].phase, ConsistencyChecked)
     assert refused(lies.sites[1], lies.survivors((1, 2, 4))) is Check.ONE_VOTE
@@ -131,8 +129,7 @@ def test_a_restarted_site_keeps_its_one_vote() -> None:
 def test_a_restarted_site_repeats_the_masks_that_it_handed_over_and_may_hand_over_more() -> None:
     lies = Lies.after_uploads(5)
     lies.restart(1)
-    effects = lies.sites[1].receive(lies.masks_request((1, 2, 3, 4)), lies.model)
-    (masks,) = lies.carry_out(1, effects)
+    (masks,) = lies.carry_out(1, lies.sites[1].receive(lies.masks_request((1, 2, 3, 4)), lies.model))
     lies.restart(1)
     assert isinstance(lies.sites[1].phase, MasksWrapped)
     assert lies.sites[1].receive(lies.masks_request((1, 2, 3, 4)), lies.model) == [masks]
@@ -162,8 +159,7 @@ def test_once_a_site_has_voted_or_answered_its_files_do_not_open_its_masks(kind:
 
 def test_a_restarted_site_keeps_its_one_answer_and_remembers_the_update() -> None:
     lies = Lies.after_uploads(4)
-    update = lies.updates[1]
-    request = lies.request(1, lies.roster.indices)
+    update, request = lies.updates[1], lies.request(1, lies.roster.indices)
     (answer,) = lies.carry_out(1, lies.sites[1].receive(request, lies.model))
     lies.restart(1)
     site = lies.sites[1]
@@ -224,8 +220,7 @@ def test_a_log_that_is_cut_in_its_first_record_is_refused_because_its_memory_is_
 
 @pytest.mark.parametrize("kind", [Kind.UPLOAD, Kind.PAIR_MASKS, Kind.CONSISTENCY_CHECK, Kind.UNMASK_SHARES])
 def test_every_flipped_bit_of_a_log_is_noticed(kind: Kind) -> None:
-    lies = _after(kind)
-    whole = lies.logs[1]
+    whole = _after(kind).logs[1]
     assert b"".join(_records(whole)) == whole
     for at in range(len(whole)):
         damaged = bytearray(whole)
@@ -252,8 +247,7 @@ def test_history_outlives_its_record() -> None:
     history.answered(bytes([2]) * 32, b"s" * 32, (1, 2, 5))
     (entry,) = entries(history_record(history))
     again = read_history(entry.fields, {})
-    assert again.pending == history.pending
-    assert again.attempts("training", bytes(32)) == 1
+    assert (again.pending, again.attempts("training", bytes(32))) == (history.pending, 1)
     assert again.opened_for(b"s" * 32) == set_digest((1, 2, 5))
     assert again.exposure(bytes([2]) * 32) == history.exposure(bytes([2]) * 32)
 
@@ -266,8 +260,6 @@ def test_a_log_is_written_before_anything_is_sent() -> None:
     first = lies.sites[1].receive(lies.start(), lies.model)
     assert [type(effect).__name__ for effect in first] == ["Contribute"]
     replaced, *_, sent = lies.sites[1].contribute(lies.updates[1], draws_of(lies.updates[1]))
-    assert isinstance(replaced, ReplaceLog)
-    assert isinstance(sent, Send)
     history, upload = entries(b"".join(replaced.parts))
     assert read_history(history.fields, {}).attempts("training", lies.model.state_digest) == 1
     assert sent.message in upload.fields
@@ -282,3 +274,186 @@ def _records(log: bytes) -> list[bytes]:
         found.append(log[at : at + size])
         at += size
     return found
+
+
+# ---- a site forgets no question and no update of any age, and its latest round costs what its first one did
+
+
+def number(value: int) -> bytes:
+    return hashlib.sha256(b"%d" % value).digest()
+
+
+def live_through(site: Participant, rounds: int) -> list[SiteEffect]:
+    """Let a site remember that many rounds, each about a model and an update of its own; return what it writes."""
+    written: list[SiteEffect] = []
+    history = site._history
+    for each in range(rounds):
+        history.entered("training", number(each))
+        history.sent(number(-each), whole=False)
+        history.answered(number(-each), number(each), (1, 2, 3, 4))
+        written += site._settle()
+    return written
+
+
+def test_an_update_of_five_thousand_rounds_ago_is_still_refused_after_a_restart() -> None:
+    lies = Lies.after_uploads(4)
+    update = lies.updates[1]
+    lies.carry_out(1, lies.sites[1].receive(lies.request(1, lies.roster.indices), lies.model))
+    lies.carry_out(1, live_through(lies.sites[1], 5000))
+    lies.set_up()
+    lies.restart(1)
+    lies.set_up()
+    lies.sites[1].receive(lies.start(), lies.model)
+    assert check_of(lies.sites[1].contribute, update, draws_of(update)) is Check.REUSED_UPDATE
+
+
+def test_attempts_at_a_model_of_five_thousand_rounds_ago_still_count_after_a_restart() -> None:
+    lies = Lies.in_session(4)
+    history = lies.sites[1]._history
+    for _ in range(lies.policy.greatest_attempts):
+        history.entered("training", lies.model.state_digest)
+        if history.attempts("training", lies.model.state_digest) >= 3:
+            break
+    lies.policy = type(lies.policy)(greatest_attempts=3)
+    lies.carry_out(1, live_through(lies.sites[1], 5000))
+    lies.set_up()
+    lies.restart(1)
+    lies.set_up()
+    assert refused(lies.sites[1], lies.start()) is Check.ATTEMPTS
+
+
+def _written(effects: list[SiteEffect]) -> int:
+    """Return how many bytes of memory, not of this round's upload, these effects write."""
+    found = 0
+    for effect in effects:
+        if isinstance(effect, Remember):
+            found += sum(len(key) + len(value) for key, value in effect.rows)
+        elif isinstance(effect, ReplaceLog):
+            found += len(effect.parts[0])
+    return found
+
+
+@pytest.mark.parametrize("rounds", [1, 100, 10_000])
+def test_a_round_writes_no_more_after_many_rounds_than_after_few(rounds: int) -> None:
+    lies = Lies.in_session(4)
+    site = lies.sites[1]
+    lies.carry_out(1, live_through(site, rounds))
+    most = 100 * (MAX_PENDING_ROWS + 4)
+    for _ in range(3):
+        lies.updates = {m: unit_update(m, 4) for m in (1, 2, 3, 4)}
+        lies.server.start_round("training", lies.model, (1.0,), lies.roster.indices)
+        site.receive(lies.start(round=lies.server.round), lies.model)
+        effects = site.contribute(lies.updates[1], draws_of(lies.updates[1]))
+        assert isinstance(effects[-1], Send)
+        assert _written(effects) <= most
+        assert len(site._history.pending) <= MAX_PENDING_ROWS + 4
+        lies.carry_out(1, effects)
+        lies.server.deadline()
+
+
+@pytest.mark.parametrize("crash_at", [0, 1, 2])
+def test_a_site_killed_while_it_settles_its_history_forgets_nothing(crash_at: int) -> None:
+    lies = Lies.in_session(4)
+    site = lies.sites[1]
+    while not site._history.is_due:
+        site._history.sent(number(len(site._history.pending)), whole=False)
+    remembered = dict(site._history.pending)
+    lies.carry_out(1, [ReplaceLog((history_record(site._history),))])
+    lies.updates = {m: unit_update(m, 4) for m in (1, 2, 3, 4)}
+    lies.server.start_round("training", lies.model, (1.0,), lies.roster.indices)
+    site.receive(lies.start(round=lies.server.round), lies.model)
+    effects = site.contribute(lies.updates[1], draws_of(lies.updates[1]))
+    assert [type(effect).__name__ for effect in effects] == ["Remember", "ReplaceLog", "Remember", "Send"]
+    lies.carry_out(1, effects[:crash_at])
+    lies.restart(1)
+    history = lies.sites[1]._history
+    assert {key: history._get(key) for key in remembered} == remembered
+    assert (lies.sites[1].phase is None) == (crash_at < 2)
+    used = history.exposure(fingerprint("training", lies.model.state_digest, draws_of(lies.updates[1])))
+    assert (used is None) == (crash_at < 2), "what the log says was sent is remembered, and nothing else"
+
+
+def test_a_history_that_is_older_than_the_log_is_refused_with_a_remedy() -> None:
+    lies = Lies.in_session(4)
+    lies.carry_out(1, live_through(lies.sites[1], MAX_PENDING_ROWS))
+    lies.set_up()
+    lies.remembered[1] = {}
+    with pytest.raises(LocalProtocolError, match="an older copy of the history was put back") as refusal:
+        lies.restart(1)
+    assert "one backup" in refusal.value.remedy
+
+
+def test_a_log_that_is_lost_from_beside_its_history_is_refused_with_a_remedy() -> None:
+    lies = Lies.after_uploads(4)
+    lies.logs[1] = b""
+    with pytest.raises(LocalProtocolError, match="is empty or missing") as refusal:
+        lies.restart(1)
+    assert "remove both" in refusal.value.remedy
+    lies.remembered[1] = {}
+    lies.restart(1)
+
+
+def test_a_log_that_is_older_than_its_history_is_refused_with_a_remedy() -> None:
+    lies = Lies.in_session(4)
+    older = lies.logs[1]
+    lies.carry_out(1, live_through(lies.sites[1], 2 * MAX_PENDING_ROWS))
+    lies.set_up()
+    lies.restart(1)
+    lies.logs[1] = older
+    with pytest.raises(LocalProtocolError, match="an older copy of the log was put back") as refusal:
+        lies.restart(1)
+    assert "one backup" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("carried_out", range(4))
+def test_a_first_upload_that_dies_at_any_step_is_repeated_without_an_operator(carried_out: int) -> None:
+    lies = Lies.in_session(4)
+    lies.sites[1].receive(lies.start(), lies.model)
+    update = unit_update(1, 4)
+    effects = lies.sites[1].contribute(update, draws_of(update))
+    assert [type(effect).__name__ for effect in effects] == ["ReplaceLog", "Remember", "Send"]
+    lies.carry_out(1, effects[:carried_out])
+    lies.restart(1)
+    lies.set_up()
+    assert lies.sites[1].session is not None
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.data())
+def test_a_history_agrees_with_a_plain_dictionary_through_settlings_and_restarts(data: st.DataObject) -> None:
+    table: dict[bytes, bytes] = {}
+    history, attempts, exposures = History(table), dict[bytes, int](), dict[bytes, Exposure]()
+    opened: dict[bytes, bytes] = {}
+    for _ in range(data.draw(st.integers(0, 60))):
+        which = number(data.draw(st.integers(0, 5)))
+        match data.draw(st.sampled_from(["enter", "send", "answer", "settle", "restart"])):
+            case "enter":
+                history.entered("training", which)
+                attempts[which] = attempts.get(which, 0) + 1
+            case "send":
+                whole = data.draw(st.booleans())
+                history.sent(which, whole=whole)
+                known = exposures.get(which, Exposure(whole=True))
+                exposures[which] = Exposure(known.whole and whole, known.answered)
+            case "answer":
+                survivors = data.draw(st.sampled_from([(1, 2), (1, 3), (1, 2, 3)]))
+                history.answered(which, which, survivors)
+                opened[which] = set_digest(survivors)
+                known = exposures.get(which, Exposure(whole=False))
+                exposures[which] = Exposure(known.whole, set_digest(survivors))
+            case "settle":
+                table.update(history.settle())
+            case "restart":
+                (entry,) = entries(history_record(history))
+                history = read_history(entry.fields, table)
+    for which in map(number, range(6)):
+        assert history.attempts("training", which) == attempts.get(which, 0)
+        assert (history.attempts("evaluation", which), history.exposure(which)) == (0, exposures.get(which))
+        assert history.opened_for(which) == opened.get(which, b"")
+
+
+def test_a_vote_and_an_answer_write_themselves_and_forget_the_key_of_the_masks() -> None:
+    lies = Lies.after_uploads(4)
+    (log, forget, send) = lies.sites[1].receive(lies.request(1, lies.roster.indices), lies.model)
+    assert (type(log).__name__, forget) == ("Log", Remember(((MASKS_KEY, bytes(64)),)))
+    assert send.message[1] == Kind.UNMASK_SHARES

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.client import Uploaded
 from fedfair.secagg.fixedpoint import (
     BLOCK_VALUES,
     BodyCode,
@@ -37,7 +38,7 @@ from fedfair.secagg.history import fingerprint
 from fedfair.secagg.keys import Chain, Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update, abstention, masked_vector
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.params import RING_BITS, Mode, Suite
+from fedfair.secagg.params import RING_BITS, Mode, SecaggPolicy, Suite
 from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.prg import BLOCK_BYTES, Mask, apply_masks
 from fedfair.secagg.shape import HeaderRun, SumShape, packed_bytes
@@ -75,14 +76,11 @@ def test_the_masked_sum_is_the_plain_sum(
     weights = {m: 1 + (seed + m) % 1000 for m in range(1, members + 1)}
     updates = {m: Update(100 * _integers(seed + m, 3), _integers(seed - m, length), weights[m]) for m in weights}
     wire.silent = {(m, Kind.UPLOAD) for m in gone}
-    opened = wire.round(updates)
-    survivors = [m for m in updates if m not in gone]
+    opened, survivors = wire.round(updates), [m for m in updates if m not in gone]
     if len(survivors) < members // 2 + 1:
         assert opened is None
         return
-    assert opened is not None
-    assert opened.survivors == tuple(survivors)
-    assert opened.weight == sum(weights[m] for m in survivors)
+    assert (opened.survivors, opened.weight) == (tuple(survivors), sum(weights[m] for m in survivors))
     plain = sum((weights[m] * updates[m].body for m in survivors), np.zeros(length))
     assert (np.abs(opened.body - plain) < (opened.errors[0] if length else 1)).all()
     header = sum(updates[m].header for m in survivors)
@@ -121,10 +119,8 @@ def test_an_abstention_is_a_zero_that_nobody_can_tell() -> None:
     opened = wire.round(
         {1: abstention(shape_of(3)), 2: Update(np.ones(1), np.ones(3), 2), 3: Update(np.ones(1), np.ones(3), 1)}
     )
-    assert opened is not None
     assert (opened.contributors, opened.weight, opened.header.tolist()) == (2, 3, [2.0])
-    assert len({len(send.vector) for send in wire.uploads.values()}) == 1
-    assert sum(opened.histogram) == 2
+    assert (len({len(send.vector) for send in wire.uploads.values()}), sum(opened.histogram)) == (1, 2)
 
 
 def test_clipped_values_are_counted_and_groups_have_clips_of_their_own() -> None:
@@ -135,7 +131,6 @@ def test_clipped_values_are_counted_and_groups_have_clips_of_their_own() -> None
     wire.updates = {m: Update(np.zeros(0), body, 1 + m) for m in (1, 2, 3)}
     wire.deliver(wire.server.start_round("training", wire.model, (1.0, 8.0), (1, 2, 3)))
     opened = wire.opened
-    assert opened is not None
     assert opened.clipped == 3 * 2
     expected = 9 * np.array([1.0, -0.5, 3.0, -8.0, 8.0])
     assert (np.abs(opened.body - expected) < np.repeat(opened.errors, (2, 3))).all()
@@ -146,7 +141,6 @@ def test_a_semi_honest_session_opens_without_votes() -> None:
     wire.set_up()
     wire.silent = {(1, Kind.UPLOAD), (2, Kind.UPLOAD)}
     opened = wire.round({m: Update(np.array([m / 8]), np.ones(2), 1) for m in (1, 2, 3, 4)})
-    assert opened is not None
     assert opened.survivors == (3, 4)
     assert Kind.CONSISTENCY_CHECK not in {kind for _, kind in wire.trace}
 
@@ -175,8 +169,7 @@ def test_a_site_needs_little_more_than_the_vector_it_sends(ring_bits: int) -> No
 def test_the_aggregator_keeps_one_vector_whatever_the_number_of_sites() -> None:
     shape = shape_of(1 << 20, checked=False)
     vector = bytes(shape.vector_bytes(24))
-    digest = vector_digest(vector)
-    total = MaskedSum(shape, 24)
+    digest, total = vector_digest(vector), MaskedSum(shape, 24)
     peaks = [_peak(lambda count=count: [total.add(vector, digest) for _ in range(count)]) for count in (1, 20)]
     assert max(peaks) < 1 << 20  # a quarter of the vector, for any number of them
 
@@ -208,8 +201,7 @@ def test_rounding_is_unbiased() -> None:
     for value in (0.3, -0.3, 1e-4, 0.9999, -1.0, 0.123456789):
         out = np.empty(BLOCK_VALUES, np.uint32)
         BodyEncoder(code, 1).encode(np.full(BLOCK_VALUES, value), 0, uniform, out)
-        mean = out.view(np.int32).mean()
-        assert abs(mean - value * 2.0**code.bits) <= 2.0**-17 + 1e-9
+        assert abs(out.view(np.int32).mean() - value * 2.0**code.bits) <= 2.0**-17 + 1e-9
 
 
 @CHEAP
@@ -246,8 +238,7 @@ def test_header_values_at_their_extremes_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "sent"),
-    [(-1.0, 0.0), (0.4, 0.0), (11.0, 10.0), (np.nan, 0.0), (np.inf, 10.0), (-np.inf, 0.0)],
+    ("value", "sent"), [(-1.0, 0.0), (0.4, 0.0), (11.0, 10.0), (np.nan, 0.0), (np.inf, 10.0), (-np.inf, 0.0)]
 )
 def test_a_count_that_is_none_becomes_the_nearest_one_and_is_counted(value: float, sent: float) -> None:
     runs = (HeaderRun(1, 10, whole=True),)
@@ -267,11 +258,8 @@ def test_a_real_number_beyond_its_bound_becomes_the_bound_and_is_counted(value: 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("ring_bits", [32, 16])
-def test_values_of_a_body_that_are_no_numbers_are_replaced_and_counted(
-    dtype: type[np.floating], ring_bits: int
-) -> None:
-    clip = 0.7
-    body = np.array([np.nan, np.inf, -np.inf, np.finfo(dtype).max, 0.25], dtype)
+def test_values_that_are_no_numbers_are_replaced_and_counted(dtype: type[np.floating], ring_bits: int) -> None:
+    clip, body = 0.7, np.array([np.nan, np.inf, -np.inf, np.finfo(dtype).max, 0.25], dtype)
     code = BodyCode(ring_bits, 3, 4, (5,), (clip,))
     encoder, words = BodyEncoder(code, 4), np.empty(5, np.uint32)
     encoder.encode(body, 0, np.zeros(5, np.uint16), words)
@@ -297,12 +285,10 @@ def test_counts_that_could_overflow_are_refused_with_the_plan() -> None:
 def test_the_automatic_clip_is_four_times_the_largest_bucket_anybody_reached() -> None:
     sizes = [0.0, 1e-9, 0.2, 0.26]
     histogram = np.sum([size_histogram(size) for size in sizes], axis=0)
-    assert histogram.sum() == 4
-    assert automatic_clip([int(c) for c in histogram], 7.0, 8.0) == 4 * 0.5
+    assert (histogram.sum(), automatic_clip([int(c) for c in histogram], 7.0, 8.0)) == (4, 4 * 0.5)
     assert automatic_clip([int(c) for c in histogram], 7.0, 1.5) == 1.5
     assert automatic_clip([0] * 32, 7.0, 8.0) == 7.0
-    assert [bucket_edge(0), bucket_edge(31)] == [2.0**-20, 2.0**11]
-    assert size_histogram(1e30)[31] == 1.0
+    assert ([bucket_edge(0), bucket_edge(31)], size_histogram(1e30)[31]) == ([2.0**-20, 2.0**11], 1.0)
 
 
 @given(
@@ -324,8 +310,7 @@ def test_what_an_encoder_lets_through_is_the_clipped_value(
     bound = code.step(clip) + weight * clip * float(np.finfo(dtype).eps)
     sums = decode_body(words, code, np.dtype(np.float64))
     np.testing.assert_allclose(sums, weight * values.astype(np.float64), rtol=0, atol=bound)
-    assert encoder.report == report
-    assert values.dtype == body.dtype
+    assert (encoder.report, values.dtype) == (report, body.dtype)
     assert (np.abs(values.astype(np.float64)) <= clip * (1 + float(np.finfo(dtype).eps))).all()
     assert np.array_equal(clipped_values(values, clip)[0], values)
     assert report.clipped == int(np.count_nonzero(np.abs(body) > clip))
@@ -397,11 +382,93 @@ def test_a_fingerprint_names_purpose_model_and_draws() -> None:
 
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("ring_bits", [32, 24, 20, 16])
-def test_the_words_of_an_opened_sum_take_the_memory_in_which_it_came_where_they_may(
-    ring_bits: int, in_place: bool
-) -> None:
+def test_the_words_of_an_opened_sum_take_the_memory_in_which_it_came(ring_bits: int, in_place: bool) -> None:
     told = np.arange(-3, 5, dtype=np.int32).view(np.uint32)
     packed = np.frombuffer(bytearray(packed_body(told, ring_bits)), np.uint8)
     words = unpack_signed(packed, ring_bits, told.size, in_place=in_place)
     assert words.tolist() == told.tolist()
     assert np.shares_memory(words, packed) == (in_place and ring_bits == 32)
+
+
+# ---- sums of whole numbers: exact modulo the ring, and with nothing beside them that depends on a number
+
+UNIT = 0.25
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=40),
+    st.sampled_from([32, 24, 20, 16]),
+    st.integers(2, 200),
+)
+def test_whole_numbers_travel_exactly_modulo_the_ring(numbers: list[int], ring_bits: int, members: int) -> None:
+    code = BodyCode(ring_bits, members, 1, (len(numbers),), (1.0,), UNIT)
+    words = np.empty(len(numbers), np.uint32)
+    BodyEncoder(code, 1).encode(np.array(numbers), 0, np.full(len(numbers), 65535, np.uint16), words)
+    travelled = np.zeros(-(-len(numbers) * ring_bits // 8), np.uint8)
+    pack(words, ring_bits, travelled)
+    received = np.empty_like(words)
+    unpack(travelled, ring_bits, received)
+    half = 1 << (ring_bits - 1)
+    expected = [((number + half) % (2 * half) - half) * UNIT for number in numbers]
+    assert decode_body(received, code, np.dtype(np.float64)).tolist() == expected
+    assert code.sum_error(1.0, members) == 0.0
+
+
+def whole_shape(length: int) -> SumShape:
+    return SumShape((), (length,), UNIT)
+
+
+def numbers_of(index: int, length: int) -> np.ndarray:
+    return np.random.Generator(np.random.PCG64(index)).integers(-(2**20), 2**20, length)
+
+
+@pytest.mark.parametrize("length", [3, BLOCK_VALUES + 5])
+@pytest.mark.parametrize("absent", [0, 1])
+def test_a_masked_sum_of_whole_numbers_is_their_sum_and_counts_nothing_of_them(length: int, absent: int) -> None:
+    wire = Wire(4, terms_of(4, greatest_weight=1), {"training": whole_shape(length)})
+    wire.set_up()
+    wire.silent = {(4, Kind.UPLOAD)} if absent else set()
+    opened = wire.round({index: Update(np.zeros(0), numbers_of(index, length), 1) for index in range(1, 5)})
+    total = sum(numbers_of(index, length) for index in opened.survivors)
+    np.testing.assert_array_equal(opened.body, total * UNIT)
+    assert (opened.weight, opened.contributors, opened.clipped) == (4 - absent, 4 - absent, 0)
+    assert (opened.histogram, opened.errors) == ((4 - absent, *[0] * 31), (0.0,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "update"),
+    [
+        (whole_shape(3), Update(np.zeros(0), np.ones(3), 1)),
+        (whole_shape(3), Update(np.zeros(0), np.ones(3, np.float32), 1)),
+        (whole_shape(3), abstention(whole_shape(3))),
+        (shape_of(3), Update(np.zeros(1), np.ones(3, np.int64), 1)),
+    ],
+)
+def test_real_numbers_never_pass_for_noised_ones_and_nobody_abstains(shape: SumShape, update: Update) -> None:
+    wire = Wire(3, terms_of(3), {"training": shape})
+    wire.set_up()
+    with pytest.raises(LocalProtocolError, match="body of"):
+        wire.round(dict.fromkeys(range(1, 4), update))
+
+
+def test_the_value_of_a_step_is_part_of_what_sites_agree_on() -> None:
+    assert len({SumShape((), (3,), unit).digest() for unit in (None, 0.25, 0.5)}) == 3
+    for unit in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(PlanError, match="positive"):
+            SumShape((), (3,), unit)
+
+
+@pytest.mark.parametrize("mode", [Mode.MALICIOUS, Mode.SEMI_HONEST])
+def test_a_site_votes_and_answers_for_no_fewer_survivors_than_its_own_floor(mode: Mode) -> None:
+    policy = SecaggPolicy(least_survivors=5)
+    wire = Wire(5, terms_of(5, mode=mode), {"training": shape_of(2)}, policy)
+    wire.set_up()
+    wire.leaving = {(4, Kind.UPLOAD)}
+    wire.silent = {(5, Kind.UPLOAD)}
+    updates = {index: Update(np.array([index / 8]), np.ones(2), 1) for index in range(1, 6)}
+    with pytest.raises(SecaggError) as refusal:
+        wire.round(updates)
+    assert refusal.value.check is Check.SURVIVORS
+    assert "at least 5" in refusal.value.message
+    assert isinstance(wire.sites[1].phase, Uploaded)

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import random
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fedfair.secagg.checks import Check, SecaggError
+from fedfair.secagg.checks import Check
 from fedfair.secagg.effects import RoundAborted, SendTo, SessionReady
-from fedfair.secagg.graph_terms import GraphTerms, graph_terms, more_than
+from fedfair.secagg.graph_terms import (
+    ALL,
+    AUTO,
+    COMPLETE_MEMBERS,
+    DRAWS,
+    LOSS,
+    SECRECY,
+    VANISHING,
+    GraphTerms,
+    colluders_among,
+    graph_terms,
+    more_than,
+)
+from fedfair.secagg.member_tree import MemberTree, leaf, root_of
+from fedfair.secagg.message_costs import _proof
 from fedfair.secagg.messages import Kind
-from fedfair.secagg.params import Mode, Suite
+from fedfair.secagg.params import MAX_MEMBERS, Mode, Suite
 from fedfair.secagg.round_record import RoundRecord
 from fedfair.secagg.server import Server
 from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.session_graph import HONEST_DRAWERS, SessionGraph, drawn_session
+from fedfair.secagg.transcript import DIGEST_BYTES, digest
+from tests.attacks.harness import check_of
 from tests.secagg.federation_in_memory import Wire, shape_of, terms_of, unit_update
 
 MEMBERS, NEIGHBOURS = 14, 6
@@ -61,7 +81,6 @@ def updates_of(wire: Wire) -> dict[int, object]:
 
 def check(wire: Wire, missing: set[int]) -> None:
     opened = wire.opened
-    assert opened is not None
     assert set(opened.survivors) == set(wire.roster.indices) - missing
     expected = [0.0 if member in missing else 1.0 for member in wire.roster.indices]
     assert np.abs(opened.body - expected).max() < TOLERANCE
@@ -90,7 +109,6 @@ def test_only_neighbours_share_keys_masks_and_shares() -> None:
     wire = sparse_wire()
     ring = ring_of(wire)
     for member, site in wire.sites.items():
-        assert site.session is not None
         assert set(site.session.chains) == set(ring.neighbours(member))
     for one, other in itertools.permutations(wire.roster.indices, 2):
         assert (other in ring.neighbours(one)) == (one in ring.neighbours(other))
@@ -100,8 +118,7 @@ def test_only_neighbours_share_keys_masks_and_shares() -> None:
 
 def test_a_member_without_enough_neighbours_counts_as_missing() -> None:
     wire = sparse_wire()
-    ring = ring_of(wire)
-    lonely = 1
+    ring, lonely = ring_of(wire), 1
     away = set(ring.neighbours(lonely)[:3])
     wire.silent = {(member, Kind.UPLOAD) for member in away}
     wire.round(updates_of(wire))
@@ -149,7 +166,6 @@ def test_sites_that_start_again_in_the_middle_of_a_round_finish_it() -> None:
     wire.to_server = restarting  # type: ignore[assignment, method-assign]
     wire.deliver(wire.server.start_round("training", wire.model, (1.0,), wire.roster.indices))
     wire.deliver(wire.server.deadline())
-    assert wire.opened is not None
     assert set(wire.opened.survivors) == set(wire.roster.indices) - {3}
 
 
@@ -158,10 +174,8 @@ def test_another_aggregator_opens_the_same_round_again_from_its_record(missing: 
     wire = sparse_wire()
     wire.silent = {(m, Kind.UPLOAD) for m in missing} | {(m, Kind.UNMASK_SHARES) for m in wire.roster.indices}
     wire.round(updates_of(wire))
-    assert wire.aborted is not None
     assert wire.aborted.reopens
     record = wire.server.round_record
-    assert record is not None
     kept = RoundRecord.decode(record.encode())
     assert kept.encode() == record.encode()
     wire.server = Server(wire.roster, wire.plan, wire.shapes, wire.randomness, np.dtype(np.float32))
@@ -227,9 +241,7 @@ def test_an_aggregator_that_tries_again_and_again_gains_no_more_than_the_bound_a
 def test_a_site_helps_to_draw_so_many_graphs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     wire = sparse_wire()
     monkeypatch.setattr("fedfair.secagg.participant.MAX_DRAWN_GRAPHS", 2)
-    with pytest.raises(SecaggError) as refused:
-        set_up_again_and_again(wire)
-    assert refused.value.check is Check.GRAPH
+    assert check_of(set_up_again_and_again, wire) is Check.GRAPH
     drawn = {member: site._history.drawn_graphs for member, site in wire.sites.items()}
     assert max(drawn.values()) == 2
     for member, graphs in drawn.items():
@@ -245,3 +257,147 @@ def test_a_set_up_ends_in_a_complete_graph_where_too_few_come() -> None:
     assert wire.server.state is ServerState.READY
     assert ring_of(wire).terms is None
     assert not [one for one in effects if isinstance(one, SessionReady)]
+
+
+# ---- the numbers of a sparse graph, against slow and obvious versions that count every outcome
+
+
+def counted(count: int, members: int, marked: int, drawn: int) -> Fraction:
+    """Return the same probability by going through every set that can be drawn."""
+    sets = list(itertools.combinations(range(members), drawn))
+    return Fraction(sum(sum(one < marked for one in each) > count for each in sets), len(sets))
+
+
+def one_by_one(count: int, members: int, marked: int, drawn: int) -> Fraction:
+    """Return the same probability by drawing one after the other: a Markov chain, for any number of members."""
+    found = [Fraction(1)]
+    for place in range(drawn):
+        after = [Fraction(0)] * (len(found) + 1)
+        for seen, probability in enumerate(found):
+            hit = Fraction(max(marked - seen, 0), members - place)
+            after[seen + 1] += probability * hit
+            after[seen] += probability * (1 - hit)
+        found = after
+    return sum(found[count + 1 :], Fraction(0))
+
+
+@pytest.mark.parametrize(("members", "drawn"), [(5, 3), (8, 4), (9, 6)])
+def test_a_tail_is_the_share_of_the_sets_that_it_speaks_of(members: int, drawn: int) -> None:
+    for marked, count in itertools.product(range(members + 1), range(drawn + 1)):
+        exact = counted(count, members, marked, drawn)
+        assert more_than(count, members, marked, drawn) == exact == one_by_one(count, members, marked, drawn)
+
+
+@pytest.mark.parametrize("most", [Fraction(1, 2), Fraction(1, 50), Fraction(0)])
+def test_the_most_colluders_among_those_drawn_is_the_least_that_the_odds_allow(most: Fraction) -> None:
+    for members, colluders, drawn in itertools.product(range(4, 9), range(4), range(1, 4)):
+        within = [c for c in range(drawn + 1) if counted(c, members, colluders, drawn) <= most]
+        assert colluders_among(members, colluders, drawn, most) == within[0]
+
+
+@pytest.mark.parametrize(("members", "colluders"), [(129, 0), (300, 6), (1000, 20)])
+def test_both_probabilities_are_those_of_drawing_one_member_after_the_other(members: int, colluders: int) -> None:
+    terms = graph_terms(members, colluders)
+    k, honest, gone = terms.neighbours, members - colluders, -(-members // 10)
+    near = terms.shares - k // 2 - 2
+    # 2 * votes > q + c_q leaves one of two numbers for c_q; the smaller gives the larger probability.
+    bribed = 2 * terms.votes - terms.committee - 2
+    secrecy = honest * one_by_one(near, members - 1, colluders, k)
+    assert terms.secrecy <= DRAWS * (secrecy + one_by_one(bribed, members, colluders, terms.committee))
+    assert terms.secrecy >= DRAWS * secrecy
+    lost = members * one_by_one(k - terms.shares, members - 1, gone, k)
+    lost += one_by_one(terms.committee - terms.votes, members, gone, terms.committee)
+    assert terms.loss == lost
+    assert terms.secrecy <= SECRECY
+    assert terms.loss <= LOSS
+
+
+@pytest.mark.parametrize(("members", "colluders"), [(200, 0), (500, 5)])
+def test_no_smaller_number_of_neighbours_would_do(members: int, colluders: int) -> None:
+    fewer = graph_terms(members, colluders, graph_terms(members, colluders).neighbours - 2)
+    assert fewer is None or fewer.loss > LOSS
+
+
+def test_the_thresholds_are_those_that_the_proof_asks_for() -> None:
+    for members, colluders in itertools.product((129, 150, 400, 1000), (0, 1, 3, 12)):
+        terms = graph_terms(members, colluders)
+        assert 0 <= (terms.shares - terms.neighbours // 2 - 2) <= colluders
+        assert terms.neighbours % 2 == 0
+        assert terms.neighbours < members // 2
+        assert terms.shares <= terms.neighbours
+        assert terms.votes <= terms.committee <= members
+
+
+def test_small_sessions_keep_the_complete_graph_and_so_do_those_with_many_colluders() -> None:
+    for members in range(2, COMPLETE_MEMBERS + 1):
+        assert graph_terms(members, 0) is None
+    assert graph_terms(COMPLETE_MEMBERS + 1, 0) is not None
+    assert graph_terms(600, 200) is None
+    assert graph_terms(MAX_MEMBERS, 0, ALL) is None
+
+
+def test_a_stated_number_of_neighbours_is_taken_where_it_is_safe() -> None:
+    assert (found := graph_terms(12, 0, 6)) is not None
+    assert (found.neighbours, found.shares) == (6, 5)
+    assert graph_terms(12, 5, 6) is None
+    assert graph_terms(7, 0, 6) is None
+
+
+def test_what_a_thousand_sites_take_is_worked_by_hand() -> None:
+    # Nobody colludes: c = 0, so T = k / 2 + 2, and a mask is lost where k / 2 - 1 of k neighbours vanish.
+    assert (found := graph_terms(1000, 0, AUTO)) is not None
+    assert (found.shares, found.committee, found.votes) == (found.neighbours // 2 + 2, 23, 12)
+    assert (found.neighbours, found.secrecy, Fraction(1, 10)) == (40, 0, VANISHING)
+
+
+# ---- the digest of all members, and the proofs of what some of them have advertised
+
+
+def leaves_of(members: list[int]) -> dict[int, bytes]:
+    return {member: leaf(member, (b"key %d" % member,)) for member in members}
+
+
+some_members = st.lists(st.integers(1, 1000), min_size=1, max_size=40, unique=True).map(sorted)
+
+
+def test_a_tree_of_three_by_hand() -> None:
+    one, two, three = (leaf(member, (b"k",)) for member in (2, 5, 9))
+    tree = MemberTree({2: one, 5: two, 9: three})
+    assert tree.root == digest("members", one, digest("members", two, three))
+    assert (tree.proof((5,)), tree.proof((2,))) == ((one, three), (digest("members", two, three),))
+    assert tree.proof((2, 5, 9)) == ()
+
+
+@given(some_members, st.data())
+def test_whoever_is_shown_some_members_finds_the_one_root(members: list[int], data: st.DataObject) -> None:
+    leaves = leaves_of(members)
+    tree = MemberTree(leaves)
+    shown = sorted(data.draw(st.sets(st.sampled_from(members), min_size=1)))
+    proof = tree.proof(shown)
+    assert root_of(members, {one: leaves[one] for one in shown}, proof) == tree.root
+    assert DIGEST_BYTES * len(proof) <= _proof(len(members), len(shown))
+
+
+@given(some_members, st.data())
+def test_another_advertisement_proof_or_member_gives_another_root(members: list[int], data: st.DataObject) -> None:
+    leaves = leaves_of(members)
+    tree = MemberTree(leaves)
+    shown = sorted(data.draw(st.sets(st.sampled_from(members), min_size=1)))
+    known, proof = {one: leaves[one] for one in shown}, tree.proof(shown)
+    liar = data.draw(st.sampled_from(shown))
+    assert root_of(members, {**known, liar: leaf(liar, (b"another key",))}, proof) != tree.root
+    assert leaf(liar, (b"key",)) != leaf(liar + 1, (b"key",))
+    for place in range(len(proof)):
+        changed = (*proof[:place], hashlib.sha256(proof[place]).digest(), *proof[place + 1 :])
+        assert root_of(members, known, changed) != tree.root
+    for wrong in (proof[:-1] if proof else (bytes(DIGEST_BYTES),), (*proof, bytes(DIGEST_BYTES))):
+        assert check_of(root_of, members, known, wrong) is Check.ENCODING
+
+
+def test_a_node_is_no_leaf() -> None:
+    # Two members that advertised what looks like a node would otherwise stand for four.
+    leaves = leaves_of([1, 2, 3, 4])
+    tree = MemberTree(leaves)
+    left, right = tree.proof((3, 4))[0], tree.proof((1, 2))[0]
+    assert MemberTree({1: left, 2: right}).root == tree.root
+    assert leaf(1, (leaves[1], leaves[2])) != left

@@ -60,8 +60,7 @@ def optima_of(features: np.ndarray, signs: np.ndarray, parts: list[np.ndarray], 
     def means_of(values: np.ndarray, of: list[np.ndarray]) -> np.ndarray:
         return np.array([values[part].mean() for part in of])
 
-    eta = cp.Variable()
-    sites = means(parts)
+    eta, sites = cp.Variable(), means(parts)
     spread = math.sqrt(2.0 * (1.0 / CHI2_RHO - 1.0) ** 2 + 1.0)
 
     def worst_pointwise(values: np.ndarray) -> float:
@@ -108,15 +107,10 @@ def optima_of(features: np.ndarray, signs: np.ndarray, parts: list[np.ndarray], 
         problem.solve(solver=cp.CLARABEL)
         values = np.logaddexp(0.0, -signs * (features @ w.value + b.value))
         optima[name] = {
-            "objective": exact(values),
-            "solver_objective": float(problem.value),
-            "status": problem.status,
-            "within": within,
-            "weights": [float(x) for x in w.value],
-            "bias": float(b.value),
-            "site_means": means_of(values, parts).tolist(),
-            "group_means": means_of(values, groups).tolist(),
-        }
+            "objective": exact(values), "solver_objective": float(problem.value), "status": problem.status,
+            "within": within, "weights": [float(x) for x in w.value], "bias": float(b.value),
+            "site_means": means_of(values, parts).tolist(), "group_means": means_of(values, groups).tolist(),
+        }  # fmt: skip
     return optima
 
 

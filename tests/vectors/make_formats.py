@@ -22,19 +22,10 @@ from tests import plans
 TARGET = Path(__file__).parent / "formats" / __version__
 NAMES = ("clinic-a", "clinic-b", "clinic-c")
 KEPT = (
-    "plan/plan.yaml",
-    "plan/plan.initial.safetensors",
-    "clinic-a.yaml",
-    "approvals/clinic-a.json",
-    "result.json",
-    "save/last.safetensors",
-    "save/evaluation.json",
-    "egress/clinic-a.jsonl",
-    "received/clinic-a.jsonl",
-    "certificate.json",
-    "cert/ca.pem",
-    "cert/authority/revoked.crl",
-)
+    "plan/plan.yaml", "plan/plan.initial.safetensors", "clinic-a.yaml", "approvals/clinic-a.json",
+    "result.json", "save/last.safetensors", "save/evaluation.json", "egress/clinic-a.jsonl",
+    "received/clinic-a.jsonl", "certificate.json", "cert/ca.pem", "cert/authority/revoked.crl",
+)  # fmt: skip
 FOLDERS = ("save", "state")
 """The state of the aggregator and of the sites, whole."""
 

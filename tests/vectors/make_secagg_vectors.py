@@ -102,8 +102,7 @@ def ephemeral(seed: bytes) -> tuple[ECC.EccKey, bytes]:
 def body_elements(index: int, draw_key: bytes) -> list[int]:
     weight, _, body = UPDATES[index]
     bits = math.floor(math.log2((2 ** (RING_BITS - 1) - 1) // MEMBERS))
-    uniform = struct.unpack("<5H", ctr(draw_key, 10))
-    elements = []
+    uniform, elements = struct.unpack("<5H", ctr(draw_key, 10)), []
     for value, u in zip(body, uniform, strict=True):
         scaled = max(-CLIP, min(CLIP, value)) / CLIP * weight / MAX_WEIGHT * 2 ** (bits + 16)
         elements.append((round(scaled) + u) >> 16)
@@ -112,12 +111,10 @@ def body_elements(index: int, draw_key: bytes) -> list[int]:
 
 def header_elements(index: int) -> list[int]:
     weight, value, body = UPDATES[index]
-    largest = max(abs(v) for v in body)
-    buckets = [0] * 32
+    largest, buckets = max(abs(v) for v in body), [0] * 32
     buckets[31 - (11 - math.frexp(largest)[1])] = 1
     clipped = sum(abs(v) > CLIP for v in body)
-    bits = math.floor(math.log2((2**63 - 1) // MEMBERS))
-    exponent = math.frexp(100.0)[1]
+    bits, exponent = math.floor(math.log2((2**63 - 1) // MEMBERS)), math.frexp(100.0)[1]
     replaced, sites_with_replaced = 0, 0  # every value is a number that can be summed
     return [weight, 1, replaced, sites_with_replaced, clipped, *buckets, round(value * 2 ** (bits - exponent))]
 
@@ -186,8 +183,7 @@ def long_check_tag() -> int:
 
 
 def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first to its last byte
-    members = list(range(1, MEMBERS + 1))
-    threshold = (MEMBERS + COLLUDERS) // 2 + 1
+    members, threshold = list(range(1, MEMBERS + 1)), (MEMBERS + COLLUDERS) // 2 + 1
     keys = {i: identity(i).public_key().export_key(format="raw") for i in members}
     roster = h("roster", *(part for i in members for part in (u16(i), b"clinic-%d" % i, keys[i])))
     shape = h("shape", struct.pack(">Id", 1, 100.0) + b"\0", struct.pack(">I", 5), b"\x01")
@@ -213,8 +209,7 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
     }  # fmt: skip
     leaves = [h("member", u16(i), *advertised[i]) for i in members]
     root = h("members", leaves[0], h("members", leaves[1], leaves[2]))  # of three, two are on the right
-    session = h("session", proposal, b"".join(map(u16, members)), root)
-    confirms = {}
+    session, confirms = h("session", proposal, b"".join(map(u16, members)), root), {}
     for i in members:
         peers = [j for j in members if j != i]
         boxes = [(j, siv(check_seed[i], shared_secret(private[i], private[j]), session, i, j)) for j in peers]
@@ -227,8 +222,7 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
         "round", session, struct.pack(">Q", 1), b"training", b"".join(map(u16, members)),
         struct.pack(">I", threshold), STATE, REQUEST, struct.pack(">d", CLIP), shape,
     )  # fmt: skip
-    round_key = hkdf(check_key, enc("sum-check", transcript), 32)
-    chain1 = {}
+    round_key, chain1 = hkdf(check_key, enc("sum-check", transcript), 32), {}
     for i in members:
         for j in members[i:]:
             shared = shared_secret(private[i], private[j])
@@ -260,8 +254,7 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
         carried = hashlib.sha256(bytes([0x1A, *outer, 0x0A, *inner]) + vectors[i]).digest()
         vector_hash = h("vector", struct.pack(">Q", size), carried)
         promise = h("commitment", transcript, u16(i), own)
-        tags = [(j, hkdf(seed[i, j], enc("tag", transcript), 16)) for j in peers]
-        boxes = []
+        tags, boxes = [(j, hkdf(seed[i, j], enc("tag", transcript), 16)) for j in peers], []
         for j in peers:
             key = hkdf(chain1[i, j], enc("env", transcript, u16(i), u16(j)), 64)
             cipher = AES.new(key, AES.MODE_SIV)
@@ -279,8 +272,7 @@ def main() -> dict[str, object]:  # noqa: PLR0915 - one session from its first t
         )  # fmt: skip
         pairs = b"".join(listed(found) for found in (tags, boxes, promised))
         uploads[i] = b"\x02\x07" + transcript + u16(i) + vector_hash + promise + pairs + signature
-    words = struct.pack("<42Q", *opened_header)
-    places = sum(1 << i for i in members)
+    words, places = struct.pack("<42Q", *opened_header), sum(1 << i for i in members)
     opened = b"\x02\x0c" + transcript + u16((places.bit_length() + 7) // 8)
     opened += places.to_bytes((places.bit_length() + 7) // 8, "little")
     opened += struct.pack(">I", len(words)) + words

@@ -55,8 +55,7 @@ def test_there_are_samples_of_this_version() -> None:
 
 
 def test_plan_site_file_workspace_and_models_open(sample: Path) -> None:
-    plan = load_plan(sample / "plan" / "plan.yaml")
-    assert plan.federation.collaborators[0] == SITE
+    assert load_plan(sample / "plan" / "plan.yaml").federation.collaborators[0] == SITE
     assert load_site_config(sample / f"{SITE}.yaml").collaborator == SITE
     assert bound(sample).layout.dimension == 62
     unpacked = unpack(read_archive(sample / "workspace.zip"), sample / "unpacked")
@@ -78,8 +77,7 @@ def test_an_approval_verifies_and_a_revocation_list_and_a_record_are_read(sample
     assert list(x509.load_pem_x509_crl((sample / "cert" / "authority" / "revoked.crl").read_bytes())) == []
     plan_file = str(sample / "plan" / "plan.yaml")
     for record in ("egress", "received"):
-        place = str(sample / record / f"{SITE}.jsonl")
-        app(["audit", "show", place], standalone_mode=False)
+        app(["audit", "show", str(sample / record / f"{SITE}.jsonl")], standalone_mode=False)
     app(["audit", "verify", str(sample / "egress" / f"{SITE}.jsonl"), "-p", plan_file], standalone_mode=False)
 
 
@@ -87,25 +85,20 @@ def test_result_evaluation_and_certificate_open(sample: Path) -> None:
     result = parse_result((sample / "result.json").read_bytes(), "result.json")
     evaluation = parse_evaluation((sample / "save" / "evaluation.json").read_bytes(), "evaluation.json")
     certificate = parse_certificate((sample / "certificate.json").read_bytes(), "certificate.json")
-    assert result.train is not None
     assert result.train.n == evaluation.splits["train"].n == certificate.n == 569
     app(["certificate", "verify", str(sample / "certificate.json"), "--unsigned"], standalone_mode=False)
 
 
 def test_the_state_of_an_aggregator_and_of_a_site_opens(sample: Path) -> None:
     made = bound(sample)
-    plan = load_plan(sample / "plan" / "plan.yaml")
-    run = TrainingRun(plan, made.layout, made.schema, made.vector)
+    run = TrainingRun(load_plan(sample / "plan" / "plan.yaml"), made.layout, made.schema, made.vector)
     journal = Journal.open(sample / "save" / "journal.sqlite", made.plan_digest, "another", 0.0)
     entry = journal.latest()
     journal.close()
-    assert entry is not None
     run.restore(entry.training_run)
     (place,) = (sample / "state").glob(f"{SITE}-*.run")
     kept = RunStore(place, lambda _: False).load(run.initial)
-    assert kept is not None
-    assert kept[0] == journal.run_id
-    assert kept[1].digest(made.plan_digest) == run.state.digest(made.plan_digest)
+    assert (kept[0], kept[1].digest(made.plan_digest)) == (journal.run_id, run.state.digest(made.plan_digest))
     assert len(Ledger(sample / "ledger.sqlite").look()) > 2
 
 
@@ -127,8 +120,7 @@ def read_approval(place: Path) -> None:
 
 
 def newer_text(place: Path, found: str) -> None:
-    raw = place.read_bytes()
-    stem = found.rpartition("/")[0].encode()
+    raw, stem = place.read_bytes(), found.rpartition("/")[0].encode()
     at = raw.index(stem + b"/") + len(stem) + 1
     place.write_bytes(raw[:at] + found.rpartition("/")[2].encode() + raw[at + 1 :])
 
