@@ -99,14 +99,8 @@ def test_a_run_in_the_clear_gives_the_model_of_the_simulation(tmp_path: Path, na
         assert assert_threshold_is_mean_of_own(workspace, "clinic-a") == (10, 10, 10)
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [{"mode": "malicious", "clip": 1.0}, {"mode": "semi-honest"}, {"mode": "malicious", "check_sums": False}],
-)
-def test_a_masked_run_of_local_bpf_gives_the_model_of_the_simulation(
-    tmp_path: Path, terms: Mapping[str, object]
-) -> None:
-    protection = {"most_records": 512, **terms}
+def test_a_masked_run_of_local_bpf_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
+    protection = {"mode": "malicious", "most_records": 512, "check_sums": False}
     workspace = prepare(tmp_path, small_plan(rounds=4, protection=protection, **ALGORITHMS["localbpf"]))
     finish(workspace)
     # Each site's steps bring two pairs (theta, c_k) no further apart. By Jensen the mean of the models does not
@@ -115,11 +109,8 @@ def test_a_masked_run_of_local_bpf_gives_the_model_of_the_simulation(
     assert assert_threshold_is_mean_of_own(workspace, "clinic-a") == (4, 4, 4)
 
 
-@pytest.mark.parametrize("terms", [{"mode": "malicious", "clip": 1.0}, {"mode": "semi-honest"}])
-def test_masked_rounds_of_fedminmax_give_the_model_of_the_simulation(
-    tmp_path: Path, terms: Mapping[str, object]
-) -> None:
-    protection = {"most_records": 512, **terms}
+def test_masked_rounds_of_fedminmax_give_the_model_of_the_simulation(tmp_path: Path) -> None:
+    protection = {"mode": "semi-honest", "most_records": 512}
     workspace = prepare(tmp_path, small_plan(rounds=2, protection=protection, **ALGORITHMS["fedminmax"]))
     finish(workspace)
     # The adversary looks in round 1, at the same model, and its weights are exact but for the rounding of losses
@@ -127,11 +118,8 @@ def test_masked_rounds_of_fedminmax_give_the_model_of_the_simulation(
     model_files_agree(workspace, fixed_point_bound(workspace))
 
 
-@pytest.mark.parametrize("terms", [{"mode": "malicious", "clip": 1.0}, {"mode": "semi-honest"}])
-def test_a_masked_round_of_q_ffl_gives_the_model_of_the_simulation(
-    tmp_path: Path, terms: Mapping[str, object]
-) -> None:
-    protection = {"most_records": 512, **terms}
+def test_a_masked_round_of_q_ffl_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
+    protection = {"mode": "malicious", "most_records": 512, "clip": 1.0}
     workspace = prepare(tmp_path, small_plan(rounds=1, protection=protection, **ALGORITHMS["qffl"]))
     finish(workspace)
     # From zero every loss is that of the uniform guess, so that every curvature is 1 or more, and their sum at
@@ -172,13 +160,10 @@ def test_who_leaves_and_returns_takes_part_with_what_it_kept(
         assert assert_threshold_is_mean_of_own(workspace, "clinic-b") == (9,) * 5
 
 
-@pytest.mark.parametrize("protection", [{"mode": "off"}, MASKED], ids=["clear", "masked"])
-def test_a_site_that_has_lost_its_threshold_withdraws_in_words(
-    tmp_path: Path, protection: Mapping[str, object]
-) -> None:
+def test_a_site_that_has_lost_its_threshold_withdraws_in_words(tmp_path: Path) -> None:
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
     plan = small_plan(
-        rounds=9, federation=federation_terms, protection=protection, names=FIVE, **ALGORITHMS["localbpf"]
+        rounds=9, federation=federation_terms, protection=MASKED, names=FIVE, **ALGORITHMS["localbpf"]
     )
     workspace = prepare(tmp_path, plan)
 

@@ -77,11 +77,8 @@ def write_moved(workspace: Workspace, path: Path, moved: Path) -> None:
     save_model(moved, binding.layout, other, origin)
 
 
-@pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
-def test_a_site_that_only_evaluates_joins_the_evaluation_of_a_saved_model(
-    tmp_path: Path, protection: Mapping[str, object] | None
-) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=2, protection=protection))
+def test_a_site_that_only_evaluates_joins_the_evaluation_of_a_saved_model(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=2, protection=MASKED))
     assert play(workspace, everybody).state.value == "finished"
     allow(workspace, "clinic-c", "evaluation")
     model = workspace.folder / "save" / "last.safetensors"
@@ -179,11 +176,8 @@ def test_an_aggregator_that_announces_one_saved_model_gets_no_evaluation_of_anot
     assert evaluation_lines(workspace) == []
 
 
-@pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
-def test_a_site_without_the_saved_model_refuses_in_words_until_it_has_approved_it(
-    tmp_path: Path, protection: Mapping[str, object] | None
-) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=2, protection=protection))
+def test_a_site_without_the_saved_model_refuses_in_words_until_it_has_approved_it(tmp_path: Path) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=2))
     assert play(workspace, everybody).state.value == "finished"
     shutil.rmtree(workspace.folder / "runs" / "clinic-c")
     model = workspace.folder / "save" / "last.safetensors"

@@ -40,8 +40,6 @@ def limited(workspace: Workspace, program: str, most: int, *options: str) -> sub
     ("program", "options", "most", "least"),
     [
         ("collaborator", ("-n", "clinic-a", "-c", "clinic-a.yaml"), 20, MIN_OPEN_FILES),
-        ("collaborator", ("-n", "clinic-a", "-c", "clinic-a.yaml"), MIN_OPEN_FILES - 1, MIN_OPEN_FILES),
-        ("aggregator", (), 20, AGGREGATOR_LEAST),
         ("aggregator", (), AGGREGATOR_LEAST - 1, AGGREGATOR_LEAST),
     ],
 )

@@ -107,8 +107,9 @@ class DiesAtTheEnd:
         return self._left == 0
 
 
-@pytest.mark.parametrize("returns", ["while the aggregator stays", "to the next start"])
-@pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
+@pytest.mark.parametrize(
+    ("protection", "returns"), [(None, "while the aggregator stays"), (MASKED, "to the next start")]
+)
 def test_a_site_that_dies_while_it_takes_the_last_opened_sum_gets_it_from_the_finished_run(
     tmp_path: Path, protection: dict[str, object] | None, returns: str
 ) -> None:

@@ -155,8 +155,15 @@ FIGURES = 2.0**-7
 """Errors are rounded to 2^-9 of themselves or less, so their squares and quotients of sums of them to 2^-7."""
 
 
-@pytest.mark.parametrize("name", ["squared", "survival", "multi_label", "binary"])
-@pytest.mark.parametrize(("protection", "tolerance"), [(None, 1e-9), (MASKED, 1e-3)], ids=["plain", "masked"])
+@pytest.mark.parametrize(
+    ("name", "protection", "tolerance"),
+    [
+        ("squared", MASKED, 1e-3),
+        ("survival", None, 1e-9),
+        ("multi_label", MASKED, 1e-3),
+        ("binary", None, 1e-9),
+    ],
+)
 def test_a_deployment_gives_the_model_and_figures_of_its_simulation(
     tmp_path: Path, name: str, protection: Mapping[str, object] | None, tolerance: float
 ) -> None:
