@@ -2,15 +2,34 @@
 
 In a large session each member shares masks with k neighbours on a ring in random order, not with everybody. Its
 own mask is shared among them and itself; T shares open it. A committee of q members votes on who has survived.
-What a round then gives away follows from three conditions (`docs/explain/secure-aggregation.md` has the proof):
+What a round then gives away follows from three conditions:
 
 1. no honest member has more than c colluders among its k neighbours, and T >= k / 2 + c + 2;
 2. no more than c_q colluders are in the committee, and 2 * votes > q + c_q;
 3. the order is drawn after everybody who is in it, and nobody can choose it.
 
+A round gives away one sum at most. By 2, one set S at most has enough votes. Helpers are the honest members that
+open it; a helper has handed over its masks with members outside S only. Let x be an honest member whose own mask
+is open.
+
+a. More than k / 2 honest neighbours of x have given shares of it, so they are helpers, and x is in S: x has T
+   shares or more, of which at most c are those of colluders and one is its own.
+b. If x is no helper, it may have named neighbours as missing that are in S: at most k + 1 - T, which is fewer than
+   k / 2 - c. So it still shares an unread mask with a helper.
+c. A sum that can be read is one over members whose masks are open, and that share no unread mask with any other.
+   By b it has helpers among them. Two helpers that are neighbours share an unread mask. By a each helper has a
+   helper within k / 2 places on both sides, since one side has k / 2 places only. So the helpers of the sum go all
+   the way round the ring, with no gap of k / 2 places.
+d. So every honest member of S is near one of these helpers. If its own mask were closed, it would share an unread
+   mask with that helper, and the sum could not be read. Helpers belong to the same sum, and by b all others whose
+   masks are open do too.
+
+So the sum is that over the honest members of S, and the ring may be known. With one share less, two arcs of k / 2
+missing members part the ring. Helpers see every neighbour's envelope before they help, so each survivor took part.
+
 The first two fail with a probability that is computed here, exactly, in whole numbers: hypergeometric tails, added
 up over the honest members and over every graph that all sites together will ever draw. Decides numbers only;
-`ring` says who is whose neighbour. Source: Bell et al. 2020 (the graph, and why the order must be random).
+`session_graph` says who is whose neighbour. Source: Bell et al. 2020 (the graph, and why its order is random).
 """
 
 from __future__ import annotations

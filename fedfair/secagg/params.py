@@ -4,6 +4,13 @@ Decides thresholds and says in words what they guarantee. A site takes part unde
 it approved (`SessionPlan`), and insists on more by its own `SecaggPolicy`; no aggregator can change either.
 Source: Bonawitz et al. 2017, theorems 6.3 and 6.5; the malicious rule 2t > n + n_C makes two different sets of
 survivors impossible, because each needs t answers and an honest member answers once.
+
+The same rule means that masks with the missing, which survivors hand over, part no sum in two. Let t answers open
+a sum over S. At most n - t honest members have handed over masks for another set than the cohort without S, and
+each of those sets names at most n - t missing members. To part some of the opened members from the rest, all masks
+between the two sides must be read. Two members that both hold to S read none of theirs. So one side has only
+members that do not, and each has named all of the other side: t - n_C members or more. The rule excludes that
+t - n_C <= n - t.
 """
 
 from __future__ import annotations
