@@ -19,12 +19,11 @@ from tests.conftest import REPOSITORY
 
 READERS = {
     "aggregator",
-    "aggregator, then everybody",
+    "aggregator, then every site",
     "aggregator, then only its receiver; what is inside, its receiver alone",
     "aggregator, then who voted",
     "aggregator; what is inside, their receivers alone",
     "each collaborator",
-    "everybody",
     "that collaborator",
     "that collaborator; what is inside, it alone",
     "the cohort",
@@ -35,9 +34,16 @@ ABOUT_RECORDS = {"UploadStart.sha256", "Chunk.data"}
 
 
 def rows() -> list[tuple[str, str, str]]:
+    """Return each field by its path, with its readers and what it depends on; a row may name several of either."""
     text = (REPOSITORY / "docs" / "reference" / "egress.md").read_text(encoding="utf-8")
     table = text.split("<!-- messages -->")[1].split("<!-- /messages -->")[0]
-    return re.findall(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
+    return [
+        (f"{message}.{field}", readers, depends)
+        for messages, readers, cell in re.findall(r"^\| (`[^|]+) \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
+        for message in re.findall("`([^`]+)`", messages)
+        for names, _, depends in (line.partition(": ") for line in cell.split("<br>"))
+        for field in re.findall("`([^`]+)`", names)
+    ]
 
 
 def frame_types() -> set[type]:
