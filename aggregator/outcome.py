@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.aggregation.evaluation_record import evaluation_record
+from fedfair.aggregation.evaluation_file import evaluation_record
 from fedfair.plan.derived import is_masked
 from fedfair.plan.digest import format_digest
 from fedfair.results.document import ResultDocument, UnfinishedResult

@@ -309,7 +309,7 @@ def within_clips(update: Update, code: BodyCode) -> list[float]:
 
 def _sabotage(what: str, name: str) -> None:
     """Break one thing in this process, so that a detector has something to find."""
-    from fedfair.aggregation.masked_totals import MaskedTotals
+    from fedfair.aggregation.masked_encoding import MaskedTotals
     from fedfair.secagg.effects import Send
     from fedfair.secagg.messages import Kind, kind_of
     from fedfair.secagg.participant import Participant

@@ -27,8 +27,7 @@ from collaborator.run_follower import RunFollower
 from collaborator.worker import Rule, Worker, WorkerSums
 from collaborator.write_ahead import WriteAheadLog
 from fedfair import errors
-from fedfair.aggregation.masked_encoding import HeaderParts
-from fedfair.aggregation.masked_totals import MaskedTotals
+from fedfair.aggregation.masked_encoding import HeaderParts, MaskedTotals
 from fedfair.aggregation.requests import SumRequest
 from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum
 from fedfair.policy.refusal import Refusal

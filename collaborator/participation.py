@@ -30,8 +30,7 @@ from collaborator.site_certificates import SiteCertificates
 from collaborator.site_history import RequestRecord
 from collaborator.worker import Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
-from fedfair.aggregation.masked_encoding import header_parts
-from fedfair.aggregation.masked_totals import MaskedTotals
+from fedfair.aggregation.masked_encoding import MaskedTotals, header_parts
 from fedfair.aggregation.survey import survey_layout
 from fedfair.errors import ApprovalError, FedfairError, LocalProtocolError, StateError, StoppedError
 from fedfair.identity.preflight import preflight

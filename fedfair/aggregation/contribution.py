@@ -7,6 +7,7 @@ and dropped, never a value of this type.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,7 +51,7 @@ def encode(contribution: Contribution, spec: SumSpec) -> bytearray:
             f"the sum needs ({spec.header_length},) and ({spec.body_length},)"
         )
     for name, values in (("header", header), ("body", body)):
-        unsound = _count_unsound(values)
+        unsound = count_unsound(values)
         if unsound:
             raise TrainingError(
                 f"the {name} of this site's {spec.purpose.value} contribution holds "
@@ -63,7 +64,9 @@ def encode(contribution: Contribution, spec: SumSpec) -> bytearray:
     return upload
 
 
-def _count_unsound(values: NDArray[np.floating]) -> int:
-    # In blocks, so that looking at an update needs no second array of the model's length.
+def count_unsound(values: NDArray[np.floating]) -> int:
+    """Return how many values are NaN or infinite; a sound array is only looked through twice, and not copied."""
+    if not values.size or (math.isfinite(float(values.min())) and math.isfinite(float(values.max()))):
+        return 0
     blocks = (values[start : start + BLOCK] for start in range(0, len(values), BLOCK))
     return sum(int(np.count_nonzero(~np.isfinite(block))) for block in blocks)

@@ -8,7 +8,6 @@ a vector becomes whole numbers with noise is `privacy.collaborator_level`'s. No 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +17,11 @@ from fedfair.aggregation.target_scaling import loss_unit
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.derived import learns_threshold, quorum
 from fedfair.plan.schedule import schedule_of
-from fedfair.plan.schema import CollaboratorLevelSection
+from fedfair.plan.schema import CollaboratorLevelSection, Plan
 from fedfair.privacy.collaborator_level import NoisedSums, noised_sums
 from fedfair.secagg.fixedpoint import BodyCode, decode_body
 from fedfair.secagg.shape import SumShape
 from fedfair.statistics.table import Purpose
-
-if TYPE_CHECKING:
-    from fedfair.plan.schema import Plan
 
 
 def collaborator_level_of(plan: Plan) -> CollaboratorLevelSection:

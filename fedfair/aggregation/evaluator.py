@@ -25,9 +25,9 @@ from fedfair.aggregation.cvar_bounds import (
     summarise,
 )
 from fedfair.aggregation.dp_histogram import evaluation_grid, possible_matrix
-from fedfair.aggregation.evaluation_sums import confused_classes, evaluation_layout, planned_figures
+from fedfair.aggregation.evaluation_sums import planned_figures, planned_layout
 from fedfair.aggregation.header import NO_RECORDS
-from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
+from fedfair.aggregation.loss_histogram import SPLITS, block_layout
 from fedfair.aggregation.loss_metrics import metrics_of
 from fedfair.aggregation.noised_figures import NoisedSplit
 from fedfair.aggregation.quantile_query import ExactQuery
@@ -46,7 +46,7 @@ from fedfair.plan.derived import (
     why_uncalibrated,
 )
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.losses import CROSS_ENTROPY, Loss, is_likelihood
+from fedfair.plan.losses import is_likelihood
 from fedfair.plan.schema import Plan
 
 Confusion: TypeAlias = tuple[tuple[int, ...], ...]
@@ -80,62 +80,29 @@ class Evaluation:
         return self.objectives.get("validation", self.objectives["train"]).upper
 
 
-@dataclass(frozen=True, slots=True)
 class Evaluator:
     """Evaluates models as the plan asks.
 
+    Args:
+        plan: the plan.
+        schema: of its features.
+
     Attributes:
-        spec: the loss histogram.
         group_sizes: the group sizes (rho) that are reported.
-        worst_group_size: the group size of the objective.
-        tradeoff: the weight of the mean in the objective (epsilon in the paper).
-        classes: how many a confusion matrix tells apart; 0 where records are not classified.
-        sites: whose own means the plan publishes, in the order of their rows.
-        min_group: fewest records that a site tells of.
-        by_objective: whether models are compared by the plan's objective, and not by the mean loss.
-        loss: of single records.
-        figures: how many sums of `loss_metrics.py` each split has.
-        guess: what guessing an outcome costs, in nats; None where losses are no nats of whole outcomes.
-        columns: how many histograms of scores each split has.
-        deviation: standard deviation of the noise that each site adds to every number, in its unit; None where
-            sums are exact.
         uncalibrated: why models get no calibration; empty where they get one.
     """
 
-    spec: HistogramSpec
-    group_sizes: tuple[float, ...]
-    worst_group_size: float
-    tradeoff: float
-    classes: int
-    sites: tuple[str, ...]
-    min_group: int
-    columns: int = 0
-    by_objective: bool = True
-    loss: Loss = CROSS_ENTROPY
-    figures: int = 0
-    deviation: float | None = None
-    guess: float | None = None
-    uncalibrated: str = ""
-
-    @classmethod
-    def from_plan(cls, plan: Plan, schema: FeatureSchema) -> Evaluator:
-        """Return the evaluator that the plan describes."""
-        return cls(
-            histogram_spec(plan, schema),
-            reported_group_sizes(plan),
-            plan.objective.worst_group_size,
-            plan.objective.tradeoff,
-            confused_classes(plan, schema),
-            published_sites(plan),
-            plan.evaluation.min_group,
-            score_columns(plan, schema.classes),
-            minimises_objective(plan),
-            plan.task.loss,
-            planned_figures(plan, schema),
-            evaluation_deviation(plan),
-            guess_loss(plan, schema.classes) if is_likelihood(plan.task.loss) else None,
-            why_uncalibrated(plan, schema.classes),
-        )
+    def __init__(self, plan: Plan, schema: FeatureSchema) -> None:
+        stated, self._loss, self._min_group = plan.objective, plan.task.loss, plan.evaluation.min_group
+        self._worst_group_size, self._tradeoff = stated.worst_group_size, stated.tradeoff
+        self._spec, self._layout = histogram_spec(plan, schema), planned_layout(plan, schema)
+        self._sites, self._columns = published_sites(plan), score_columns(plan, schema.classes)
+        self._has_figures, self._by_objective = bool(planned_figures(plan, schema)), minimises_objective(plan)
+        # Of the noise that each site adds to every number, in its unit; None where sums are exact.
+        self._deviation = evaluation_deviation(plan)
+        self._guess = guess_loss(plan, schema.classes) if is_likelihood(self._loss) else None
+        self.group_sizes = reported_group_sizes(plan)
+        self.uncalibrated = why_uncalibrated(plan, schema.classes)
 
     def compared(self, evaluation: Evaluation) -> Interval:
         """Return the figure that compares models: what the plan's algorithm minimises, else the mean loss.
@@ -144,7 +111,7 @@ class Evaluator:
         interval that is as wide as the rounding of losses, so that no model is taken for better without being so.
         """
         split = "validation" if "validation" in evaluation.splits else "train"
-        if self.by_objective:
+        if self._by_objective:
             return evaluation.objectives[split]
         return evaluation.splits[split].mean_bound
 
@@ -166,48 +133,48 @@ class Evaluator:
         Raises:
             RemoteProtocolError: nobody contributed a training record, or the counts are impossible.
         """
-        if self.deviation is not None:
-            noised = self._noised(header, self.deviation * math.sqrt(contributors))
+        if self._deviation is not None:
+            noised = self._noised(header, self._deviation * math.sqrt(contributors))
             splits = {name: split.summary(self.group_sizes) for name, split in noised.items()}
-            size, weight = self.worst_group_size, self.tradeoff
+            size, weight = self._worst_group_size, self._tradeoff
             found = {name: split.objective(size, weight) for name, split in noised.items()}
             return Evaluation(rounds_done, threshold, splits, found)
-        sums = self._sums(header)
+        sums = self._layout.read(header)
         blocks = self._blocks(header)
         _check_trained(blocks)
         _check_confusion(sums)
-        check_site_sums(sums["sites"], sums["splits"], self.min_group)
+        check_site_sums(sums["sites"], sums["splits"], self._min_group)
         check_score_sums(sums["scores"], sums["splits"], sums["confusion"])
-        figures = dict(zip(SPLITS, sums["figures"], strict=True))
+        figures = self._held(header, "figures")
         splits = {
-            name: self._with_metrics(summarise(block, self.group_sizes, self.spec), figures[name])
+            name: self._with_metrics(summarise(block, self.group_sizes, self._spec), figures[name])
             for name, block in blocks.items()
         }
         objectives = {
-            name: objective_bounds(block, self.worst_group_size, self.tradeoff, self.spec)
+            name: objective_bounds(block, self._worst_group_size, self._tradeoff, self._spec)
             for name, block in blocks.items()
         }
         return Evaluation(rounds_done, threshold, splits, objectives)
 
     def _with_metrics(self, summary: SplitSummary, figures: NDArray[np.float64]) -> SplitSummary:
         """Return a summary with the metrics that belong to the task, where there are any."""
-        if not self.figures:
+        if not self._has_figures:
             return summary
-        told = metrics_of(self.loss, figures, summary.n, self.spec.loss_range, self.min_group)
+        told = metrics_of(self._loss, figures, summary.n, self._spec.loss_range, self._min_group)
         return replace(summary, metrics=told)
 
     def highest_loss(self, header: NDArray[np.float64]) -> float:
         """Return what no training loss of an evaluation exceeds: infinity where some are beyond the histogram."""
-        counts = self._sums(header)["splits"][SPLITS.index("train")]["counts"]
-        highest = int(np.flatnonzero(counts > 0)[-1]) if (counts > 0).any() else self.spec.bins
-        return math.inf if highest == self.spec.bins else float(self.spec.edges[highest + 1])
+        counts = self._layout.read(header)["splits"][SPLITS.index("train")]["counts"]
+        highest = int(np.flatnonzero(counts > 0)[-1]) if (counts > 0).any() else self._spec.bins
+        return math.inf if highest == self._spec.bins else float(self._spec.edges[highest + 1])
 
     def threshold(self, header: NDArray[np.float64]) -> float:
         """Return about the loss that a share worst_group_size of all training records exceeds: the best c."""
-        level = 1.0 - self.worst_group_size
-        if self.deviation is not None:
-            return self._noised(header, self.deviation)["train"].quantile(level)
-        return quantile(self._blocks(header)["train"], level, self.spec)
+        level = 1.0 - self._worst_group_size
+        if self._deviation is not None:
+            return self._noised(header, self._deviation)["train"].quantile(level)
+        return quantile(self._blocks(header)["train"], level, self._spec)
 
     def sharpened(self, evaluation: Evaluation, query: ExactQuery) -> Evaluation:
         """Return an evaluation with the risks that an exact query about the same model has proved.
@@ -233,7 +200,7 @@ class Evaluator:
         }
         objectives = {
             name: objective_interval(
-                split.by_group_size[self.worst_group_size].bound, split.mean_bound, self.tradeoff
+                split.by_group_size[self._worst_group_size].bound, split.mean_bound, self._tradeoff
             )
             for name, split in splits.items()
         }
@@ -244,21 +211,18 @@ class Evaluator:
 
         Of sums under noise it is the nearest one that so many records can have.
         """
-        sums = self._sums(header)
-        found = {
-            name: (matrix, int(records))
-            for name, records, matrix in zip(SPLITS, sums["splits"]["records"], sums["confusion"], strict=True)
-            if records > 0 and matrix.size
-        }
-        exact = self.deviation is None
-        whole = {name: matrix if exact else possible_matrix(matrix, n) for name, (matrix, n) in found.items()}
-        return {name: tuple(tuple(int(cell) for cell in row) for row in matrix) for name, matrix in whole.items()}
+        splits = self._held(header, "splits")
+        found = {name: matrix for name, matrix in self._held(header, "confusion").items() if matrix.size}
+        if self._deviation is not None:
+            found = {name: possible_matrix(matrix, int(splits[name]["records"])) for name, matrix in found.items()}
+        return {name: tuple(tuple(int(cell) for cell in row) for row in matrix) for name, matrix in found.items()}
 
     def rankings(self, header: NDArray[np.float64]) -> dict[str, tuple[ClassRanking, ...]]:
         """Return how well the scores of each class rank and fit, by split; nothing unless the plan asks for it."""
-        if not self.columns:
+        if not self._columns:
             return {}
-        return {name: class_rankings(block, self.min_group) for name, block in self._score_blocks(header).items()}
+        blocks = self._held(header, "scores")
+        return {name: class_rankings(block, self._min_group) for name, block in blocks.items()}
 
     def calibration(self, header: NDArray[np.float64], replaced: int) -> Calibration | Uncalibrated:
         """Return what makes probabilities of the scores of the evaluated model, or why nothing does.
@@ -271,63 +235,58 @@ class Evaluator:
             return Uncalibrated(self.uncalibrated)
         if replaced:
             return Uncalibrated(f"{replaced} losses of its evaluation were replaced, and scores with them")
-        return fitted(self._score_blocks(header), self.min_group)
+        return fitted(self._held(header, "scores"), self._min_group)
 
     def calibrated(
         self, header: NDArray[np.float64], calibration: Calibration | Uncalibrated
     ) -> dict[str, dict[int, FittedFigures]]:
         """Return what a calibration does to the records of each split, by class."""
-        if isinstance(calibration, Uncalibrated) or len(calibration.fits) != self.columns:
+        if isinstance(calibration, Uncalibrated) or len(calibration.fits) != self._columns:
             return {}
-        blocks = self._score_blocks(header)
-        return {name: figures_of(calibration, block, self.min_group) for name, block in blocks.items()}
+        blocks = self._held(header, "scores")
+        return {name: figures_of(calibration, block, self._min_group) for name, block in blocks.items()}
 
     def hedged(self, header: NDArray[np.float64]) -> dict[str, float]:
         """Return the mean loss of the model mixed with the guess by the plan's group size, by split.
 
         Nothing where guessing has no meaning, and under noise, whose counts are none of records.
         """
-        if self.guess is None or self.deviation is not None:
+        if self._guess is None or self._deviation is not None:
             return {}
-        layout, found = block_layout(self.spec), dict[str, float]()
+        layout, found = block_layout(self._spec), dict[str, float]()
         for name, block in self._blocks(header).items():
             parts = layout.read(block)
             counts = np.asarray(parts["counts"], np.float64)
             means = np.maximum(np.asarray(parts["losses"], np.float64), 0.0) / np.maximum(counts, 1.0)
-            found[name] = hedged_loss(means, counts, self.guess, self.worst_group_size)
+            found[name] = hedged_loss(means, counts, self._guess, self._worst_group_size)
         return found
 
     def site_means(self, header: NDArray[np.float64]) -> dict[str, Mapping[str, SplitMeans]]:
         """Return each site's own means by split; nothing where the plan does not publish them."""
-        sums = self._sums(header)
-        means = site_means(sums["sites"], sums["splits"]["records"], self.min_group)
-        return dict(zip(self.sites, means, strict=True))
+        sums = self._layout.read(header)
+        means = site_means(sums["sites"], sums["splits"]["records"], self._min_group)
+        return dict(zip(self._sites, means, strict=True))
 
-    def _sums(self, header: NDArray[np.float64]) -> NDArray[Any]:
-        layout = evaluation_layout(self.spec, self.classes, len(self.sites), self.columns, self.figures)
-        return layout.read(header)
-
-    def _score_blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-        """Return the histograms of scores of each split that has records."""
-        sums = self._sums(header)
-        found = zip(SPLITS, sums["splits"]["records"], sums["scores"], strict=True)
-        return {name: block for name, records, block in found if records > 0}
+    def _held(self, header: NDArray[np.float64], field: str) -> dict[str, Any]:
+        """Return the part of a field of each split that has records."""
+        sums = self._layout.read(header)
+        found = zip(SPLITS, sums["splits"]["records"], sums[field], strict=True)
+        return {name: part for name, records, part in found if records > 0}
 
     def _noised(self, header: NDArray[np.float64], deviation: float) -> dict[str, NoisedSplit]:
         """Return the parts of a total under noise, for each split that has records."""
-        sums = self._sums(header)
+        matrices = self._held(header, "confusion")
         found = {
-            name: NoisedSplit(block, matrix, self.spec, deviation)
-            for name, block, matrix in zip(SPLITS, sums["splits"], sums["confusion"], strict=True)
-            if block["records"] > 0
+            name: NoisedSplit(block, matrices[name], self._spec, deviation)
+            for name, block in self._held(header, "splits").items()
         }
         _check_trained(found)
         return found
 
     def _blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Return the block of each split that has records, as `cvar_bounds.py` reads it."""
-        splits = self._sums(header)["splits"]
-        blocks = splits.view(np.float64).reshape(len(SPLITS), block_layout(self.spec).length)
+        splits = self._layout.read(header)["splits"]
+        blocks = splits.view(np.float64).reshape(len(SPLITS), block_layout(self._spec).length)
         found = zip(SPLITS, blocks, splits["records"], strict=True)
         return {name: block for name, block, records in found if records > 0}
 

@@ -36,7 +36,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.secagg.opened_sum import OpenedSum
 from fedfair.secagg.shape import HeaderRun, SumShape
-from fedfair.statistics.table import Purpose
+from fedfair.statistics.table import Purpose, purpose_named
 
 MAX_COUNT = 2.0**40
 MAX_REST = 0.5
@@ -114,6 +114,26 @@ def plain_totals(opened: OpenedSum, parts: HeaderParts) -> Totals:
     header[parts.reals] = integers + rests
     replaced, sizes = (opened.replaced, opened.replacing), (opened.clipped, opened.histogram)
     return Totals(header, opened.body, opened.contributors, *replaced, *sizes)
+
+
+class MaskedTotals:
+    """How the opened sums of one plan are read.
+
+    Args:
+        plan: the plan; its sums are masked.
+        layout: of the model.
+        schema: of the features.
+    """
+
+    def __init__(self, plan: Plan, layout: Layout, schema: FeatureSchema) -> None:
+        self._parts = header_parts(plan, schema)
+        self._noised = distributed_dp(plan, layout.dimension)
+
+    def of(self, opened: OpenedSum) -> Totals:
+        """Return the totals of an opened sum, whose body is theirs from now on."""
+        if self._noised is not None:
+            return self._noised.totals(opened.body, opened.contributors)
+        return replace(plain_totals(opened, self._parts[purpose_named(opened.purpose)]), used_up=True)
 
 
 def clips_of(purpose: Purpose, clip: float, shapes: Mapping[str, SumShape]) -> tuple[float, ...]:

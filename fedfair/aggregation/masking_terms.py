@@ -7,6 +7,7 @@ this.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 
 from fedfair.errors import PlanError
@@ -252,3 +253,30 @@ def roster_of(plan: Plan) -> Roster:
         )
     names = plan.federation.collaborators
     return Roster(Member(index, name, parse_public_key(pinned[name])) for index, name in enumerate(names, 1))
+
+
+def exposures(plan: Plan) -> tuple[str, ...]:
+    """Return in words who could read or spoil what in spite of the masks, the worst first; none for plain sums."""
+    return (*_neighbouring_rounds(plan), *_colluding_site(plan)) if is_masked(plan) else ()
+
+
+def _neighbouring_rounds(plan: Plan) -> Iterator[str]:
+    if needs_everybody(plan):
+        return
+    count, fewest = len(plan.federation.collaborators), quorum(plan)
+    yield (
+        f"federation.min_collaborators: {fewest} lets a sum leave out {count - fewest} of {count} sites. Two "
+        "neighbouring rounds, one with and one without a site, can be subtracted: with full batches and a small "
+        "rate the difference is that site's update. Each site consents to that by policy.min_collaborators: "
+        f"{fewest} or less"
+    )
+
+
+def _colluding_site(plan: Plan) -> Iterator[str]:
+    if not plan.secure_aggregation.check_sums:
+        return
+    yield (
+        "one site that sides with the aggregator, such as the hospital that runs it, takes away the check of the "
+        "sum: the two can have any sum believed within the clip times the weights, and so move the model towards "
+        "one that reads records out of the next sum"
+    )

@@ -18,8 +18,7 @@ from fedfair.process.terminal import console
 
 def show_summary(plan: Plan) -> None:
     """Print what a plan leaves open, what it does, and what its masked sums keep from whom."""
-    from fedfair.aggregation.exposures import exposures
-    from fedfair.aggregation.masking_terms import guarantee, masking_cost
+    from fedfair.aggregation.masking_terms import exposures, guarantee, masking_cost
 
     for sentence in exposures(plan):
         console.print(Text(f"know first: {sentence}.", style="bold"), soft_wrap=True)

@@ -81,8 +81,7 @@ def check(
         check_deployment(plan)
     held = None if config is None else site_terms(plan, plan_file, config)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
-    from fedfair.aggregation.exposures import exposures
-    from fedfair.aggregation.masking_terms import guarantee, masking_cost
+    from fedfair.aggregation.masking_terms import exposures, guarantee, masking_cost
     from fedfair.report.plan_review import plan_review
 
     promised, review = guarantee(plan), plan_review(plan, plan_file)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.aggregation.masked_encoding import clips_of, sum_shapes
-from fedfair.aggregation.masked_totals import MaskedTotals
+from fedfair.aggregation.masked_encoding import MaskedTotals, clips_of, sum_shapes
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.round_subject import round_subject
 from fedfair.ids import ParticipantId

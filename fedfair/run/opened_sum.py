@@ -64,7 +64,7 @@ class RunSetting:
         self.plan, self.layout, self.schema = plan, layout, schema
         self.schedule = schedule_of(plan, len(schema.numeric))
         self.specs = sum_specs(plan, layout, schema)
-        self.evaluator = Evaluator.from_plan(plan, schema)
+        self.evaluator = Evaluator(plan, schema)
         self.terms = PlanTerms(TermSetting(plan, layout, schema.classes, room))
         self.is_noised = protects_records(plan)
         self.loss_bound = math.inf if plan.objective.loss_bound is None else plan.objective.loss_bound

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
-from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest

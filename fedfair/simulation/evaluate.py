@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fedfair.aggregation.evaluation_record import evaluation_record
+from fedfair.aggregation.evaluation_file import evaluation_record
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.plan.digest import format_digest

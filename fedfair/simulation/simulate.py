@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from fedfair.aggregation.distributed_dp import distributed_dp
-from fedfair.aggregation.evaluation_file import EvaluationRecord
-from fedfair.aggregation.evaluation_record import evaluation_record
+from fedfair.aggregation.evaluation_file import EvaluationRecord, evaluation_record
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.survey import survey_layout

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.contribution import Contribution, count_unsound
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import LocalProtocolError, TrainingError
@@ -130,13 +130,13 @@ class LocalRounds:
         limit = self._threshold_limit
         threshold = 0.0 if math.isnan(change.threshold) else min(max(change.threshold, -limit), limit)
         beyond = int(threshold != change.threshold)
-        unsound = _count_unsound(change.model) + beyond
+        unsound = count_unsound(change.model) + beyond
         if unsound and not self._records.fault:
             self._records.fault = (
                 f"{unsound} values of this site's change are NaN, infinite or beyond their bound; they were "
                 "replaced and counted -> lower learning_rate, or look for missing or extreme values in the data"
             )
-        if self._terms.whole and _count_unsound(change.model):
+        if self._terms.whole and count_unsound(change.model):
             # The curvature is of the whole change, so none of it counts where it is not known.
             change.model.fill(0.0)
             replaced += change.model.size
@@ -180,10 +180,3 @@ class LocalRounds:
             return None, 0
         losses, replaced = self._records.summable_losses(model, ("train",))
         return losses["train"].values, replaced
-
-
-def _count_unsound(values: NDArray[np.floating]) -> int:
-    """Return how many values are NaN or infinite; a sound array is only looked through twice, and not copied."""
-    if not values.size or (math.isfinite(float(values.min())) and math.isfinite(float(values.max()))):
-        return 0
-    return int(np.count_nonzero(~np.isfinite(values)))

@@ -18,8 +18,7 @@ from collaborator.plain_worker import PlainWorker
 from collaborator.worker import Rule
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.contribution import Contribution
-from fedfair.aggregation.masked_encoding import sum_shapes
-from fedfair.aggregation.masked_totals import MaskedTotals
+from fedfair.aggregation.masked_encoding import MaskedTotals, sum_shapes
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject
 from fedfair.aggregation.running_sum import Totals

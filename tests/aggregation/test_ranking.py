@@ -291,7 +291,7 @@ def test_an_evaluation_with_scores_fits_a_masked_header_whatever_else_it_sums() 
 
 def test_an_evaluation_whose_scores_are_not_of_its_records_is_refused() -> None:
     plan, schema = plans.parsed(evaluation={"scores": True, "bins": 8}), FeatureSchema((2,), 2)
-    judge, layout = Evaluator.from_plan(plan, schema), planned_layout(plan, schema)
+    judge, layout = Evaluator(plan, schema), planned_layout(plan, schema)
     header = layout.zeros()
     sums = layout.read(header)
     block = loss_block(np.array([0.25, 0.5]), np.array([True, False]), 1.0, histogram_spec(plan, schema))

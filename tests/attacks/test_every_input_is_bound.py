@@ -23,7 +23,7 @@ import pytest
 
 from collaborator import masked_worker, plain_worker, run_follower
 from collaborator.masked_worker import MaskedUpdates
-from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest

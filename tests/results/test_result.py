@@ -67,7 +67,7 @@ def run_result(plan: Plan, *, smoothed: float = 3.5) -> RunResult:
         for split in (TRAIN, {}, TEST)
     ]
     header = np.concatenate([*blocks, *(matrix.ravel() for matrix in matrices)])
-    judge = Evaluator.from_plan(plan, SCHEMA)
+    judge = Evaluator(plan, SCHEMA)
     evaluation = judge.evaluate(header, RoundNumber(8), 0.9, 3)
     return RunResult(RoundNumber(8), 0.9, evaluation, judge.confusion(header), (evaluation,), finished=True)
 
@@ -303,7 +303,7 @@ def test_a_matrix_that_tells_of_another_accuracy_is_refused() -> None:
     matrices[0, 1, 2] = 1.0
     header = np.concatenate([block, np.zeros(2 * len(block)), matrices.ravel()])
     with pytest.raises(RemoteProtocolError, match="not over the records of its histograms"):
-        Evaluator.from_plan(plan, SCHEMA).evaluate(header, RoundNumber(0), 0.0, 3)
+        Evaluator(plan, SCHEMA).evaluate(header, RoundNumber(0), 0.0, 3)
 
 
 def test_with_very_many_classes_there_is_no_matrix() -> None:
@@ -311,7 +311,7 @@ def test_with_very_many_classes_there_is_no_matrix() -> None:
     spec = histogram_spec(plan, schema)
     block = loss_block(np.array([0.5]), np.array([True]), 0.5, spec)
     header = np.concatenate([block, np.zeros(2 * len(block))])
-    judge = Evaluator.from_plan(plan, schema)
+    judge = Evaluator(plan, schema)
     assert judge.evaluate(header, RoundNumber(0), 0.0, 3).splits["train"].accuracy == 1.0
     assert judge.confusion(header) == {}
 

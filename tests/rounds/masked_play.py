@@ -11,8 +11,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from collaborator.preparation import masking_policy
-from fedfair.aggregation.masked_encoding import sum_shapes
-from fedfair.aggregation.masked_totals import MaskedTotals
+from fedfair.aggregation.masked_encoding import MaskedTotals, sum_shapes
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum

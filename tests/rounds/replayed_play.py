@@ -37,8 +37,7 @@ from collaborator.run_store import RunStore
 from collaborator.site_history import RequestRecord
 from collaborator.worker import Worker
 from collaborator.write_ahead import WriteAheadLog
-from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
-from fedfair.aggregation.masked_totals import MaskedTotals
+from fedfair.aggregation.masked_encoding import MaskedTotals, header_parts, sum_shapes
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.sum_kinds import sum_specs

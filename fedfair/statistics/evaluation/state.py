@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from fedfair.aggregation.evaluation_record import EvaluatedModel
+from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.running_sum import Totals
 from fedfair.run.history import best_of, with_evaluation
 from fedfair.run.opened_sum import Applied, RunSetting
