@@ -8,6 +8,7 @@ length is composed a few times only, and one by one near the end of the budget. 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -147,11 +148,7 @@ def largest(holds: Callable[[int], bool], most: int) -> int:
     """
     if holds(most):
         return most
-    least, beyond = -1, most
-    while beyond - least > 1:
-        middle = (least + beyond) // 2
-        least, beyond = (middle, beyond) if holds(middle) else (least, middle)
-    return least
+    return bisect_left(range(most), True, key=lambda number: not holds(number)) - 1
 
 
 def remaining(

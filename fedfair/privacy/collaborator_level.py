@@ -17,6 +17,7 @@ be wrong, and no less private. Decides no protocol and knows no plan; what the n
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -147,10 +148,7 @@ def noised_sums(
             return False
         return members * bound + tail(members * variance, probability) <= room
 
-    bound, beyond = 0, room + 1
-    while beyond - bound > 1:
-        middle = (bound + beyond) // 2
-        bound, beyond = (middle, beyond) if fits(middle) else (bound, middle)
+    bound = bisect_left(range(1, room + 1), True, key=lambda bound: not fits(bound))
     if math.sqrt(length) / 2 + 1 > MAX_ROUNDING * bound:
         raise PlanError(
             f"privacy.collaborator_level: rounding is too coarse for a vector of {length} entries: {members} "

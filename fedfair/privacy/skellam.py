@@ -17,6 +17,7 @@ torch.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -88,14 +89,14 @@ def tail(variance: int, probability: float) -> int:
         variance: mu, at least 1.
         probability: in (0, 1).
     """
-    enough, beyond = 0, 1
-    while _log_tail(beyond, variance) > math.log(probability):
-        enough, beyond = beyond, 2 * beyond
-    while beyond - enough > 1:
-        middle = (enough + beyond) // 2
-        too_likely = _log_tail(middle, variance) > math.log(probability)
-        enough, beyond = (middle, beyond) if too_likely else (enough, middle)
-    return beyond
+
+    def is_enough(size: int) -> bool:
+        return _log_tail(size, variance) <= math.log(probability)
+
+    beyond = 1
+    while not is_enough(beyond):
+        beyond *= 2
+    return bisect_left(range(beyond), True, lo=beyond // 2, key=is_enough)
 
 
 def _log_tail(size: int, variance: int) -> float:

@@ -36,8 +36,6 @@ class SampleLevelFacts:
         epsilon: what the releases cost together.
         delta: at which.
         accountant: what computed epsilon, with its version.
-        poisson: whether every record was in each batch with the stated probability, independently of the others.
-        fixed_weights: whether what a site weighs is a function of the plan and of how many records it has.
         complete: whether nothing else was let out about these records.
     """
 
@@ -46,8 +44,6 @@ class SampleLevelFacts:
     epsilon: float
     delta: float
     accountant: str
-    poisson: bool = True
-    fixed_weights: bool = True
     complete: bool = True
 
 
@@ -89,12 +85,7 @@ def sample_level_sentence(facts: SampleLevelFacts) -> str:
     releases = combined(facts.releases)
     if not releases and facts.complete:
         raise _refusal(f"nothing was released about the records of {facts.holder}", "run the plan first")
-    if not facts.poisson and any(release.sampling_rate < 1.0 for release in releases):
-        raise _refusal(
-            f"the batches of {facts.holder} were not Poisson samples, and a sampling rate below 1 was assumed",
-            "draw every record for itself, or count with a sampling rate of 1",
-        )
-    _check_common(facts.holder, facts.epsilon, fixed_weights=facts.fixed_weights, complete=facts.complete)
+    _check_common(facts.holder, facts.epsilon, complete=facts.complete)
     training = [release for release in releases if release.purpose == "training"]
     steps = "; ".join(
         f"Poisson sampling q={release.sampling_rate:.4g}, noise multiplier={release.noise_multiplier:g}, "
@@ -128,7 +119,12 @@ def collaborator_level_sentence(facts: CollaboratorLevelFacts) -> str:
             f"honest noise shares, and {facts.noise_shares} were counted on",
             "raise federation.min_collaborators",
         )
-    _check_common("the collaborators", facts.epsilon, fixed_weights=facts.fixed_weights, complete=facts.complete)
+    if not facts.fixed_weights:
+        raise _refusal(
+            "the weights of the collaborators depended on their data",
+            "weigh by the number of records, or all alike",
+        )
+    _check_common("the collaborators", facts.epsilon, complete=facts.complete)
     against = "the aggregator" if facts.may_lie else "an aggregator that follows the protocol"
     return (
         f"(ε={at_least(facts.epsilon)}, δ={facts.delta}) DP, unit = one collaborator (zero-out), "
@@ -143,11 +139,7 @@ def at_least(epsilon: float) -> str:
     return f"{float(_UPWARDS.create_decimal(Decimal(epsilon))):.4g}"
 
 
-def _check_common(holder: str, epsilon: float, *, fixed_weights: bool, complete: bool) -> None:
-    if not fixed_weights:
-        raise _refusal(
-            f"the weights of {holder} depended on their data", "weigh by the number of records, or all alike"
-        )
+def _check_common(holder: str, epsilon: float, *, complete: bool) -> None:
     if not complete:
         raise _refusal(
             f"something about {holder} was released outside the accountant", "record every release in the ledger"

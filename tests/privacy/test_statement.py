@@ -65,8 +65,6 @@ def test_masks_that_a_lying_aggregator_could_open_promise_nothing_against_one() 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"poisson": False}, "were not Poisson samples"),
-        ({"fixed_weights": False}, "weights of .* depended on their data"),
         ({"complete": False}, "outside the accountant"),
         ({"epsilon": math.inf}, "no epsilon covers"),
         ({"epsilon": math.nan}, "no epsilon covers"),
@@ -78,9 +76,9 @@ def test_nothing_is_said_of_records_where_it_would_be_false(change: dict[str, ob
         sample_level_sentence(replace(RECORDS, **change))
 
 
-def test_batches_that_are_no_poisson_samples_are_no_matter_where_no_sampling_was_counted_on() -> None:
+def test_a_round_of_every_record_has_the_rate_1() -> None:
     every_record = GaussianRelease("training", 3.0, 1.0, 5)
-    assert "q=1, " in sample_level_sentence(replace(RECORDS, releases=(every_record,), poisson=False))
+    assert "q=1, " in sample_level_sentence(replace(RECORDS, releases=(every_record,)))
 
 
 @pytest.mark.parametrize(
