@@ -29,7 +29,7 @@ from fedfair.plan.schema import Plan
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.backend import RayCluster
 from fedfair.simulation.dealt.clients import nobody_hears
-from fedfair.simulation.everybody import RayTerms, engaged
+from fedfair.simulation.everybody import engaged
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.binding import bound
@@ -78,9 +78,9 @@ def measure(collaborators: int, workers: int | None, rounds: int) -> dict[str, o
     plan, sites = plan_of(names, rounds + 1), sites_of(names)
     made = time.perf_counter() - began
     binding = bound(plan, next(iter(sites.values())).train.schema, Path())
-    terms = None if workers is None else RayTerms(RayCluster(workers=workers), nobody_hears)
+    cluster = None if workers is None else RayCluster(workers=workers)
     times: dict[Purpose, list[float]] = {purpose: [] for purpose in Purpose}
-    with engaged(plan, sites, Path(), "vectorised", terms) as everybody:
+    with engaged(plan, sites, Path(), "vectorised", cluster, nobody_hears) as everybody:
         run = TrainingRun(plan, binding.layout, everybody.schema, binding.vector)
         cohort = everybody.cohort(plan, sites)
         set_up = time.perf_counter() - began - made

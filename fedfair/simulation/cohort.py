@@ -52,13 +52,14 @@ def cohort_of(
     if vectorised and not protects_records(plan):
         return VectorisedClients(plan, sites, model)
     steps = steps or local_steps(plan, model, next(iter(sites.values())).train.schema)
-    if not is_noised(plan):
-        tasks = {name: TrainingClient(plan, name, splits, model, steps) for name, splits in sites.items()}
-        return LoopClients(tasks, memories=simulated_memories(plan, model.layout, sites))
-    protections = {name: simulated_protection(plan, name, logs[name]) for name in sites}
+    noised = sites if is_noised(plan) else ()
+    protections = {name: simulated_protection(plan, name, logs[name]) for name in noised}
     tasks = {
-        name: TrainingClient(plan, name, splits, model, steps, protections[name]) for name, splits in sites.items()
+        name: TrainingClient(plan, name, splits, model, steps, protections.get(name))
+        for name, splits in sites.items()
     }
+    if not protections:
+        return LoopClients(tasks, memories=simulated_memories(plan, model.layout, sites))
     loop = LoopClients(tasks, distributed_dp(plan, model.layout.dimension))
     return PrivateClients(plan, sites, model, protections, loop) if vectorised else loop
 

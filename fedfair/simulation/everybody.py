@@ -28,14 +28,6 @@ from fedfair.training.device import choose_device
 from fedfair.training.flat_model import FlatModel
 
 
-@dataclass(frozen=True, slots=True)
-class RayTerms:
-    """The terms of a simulation on Ray: its workers, and who hears when one is lost."""
-
-    cluster: RayCluster
-    on_loss: OnLoss
-
-
 @dataclass
 class Everybody:
     """Everybody in one simulation.
@@ -105,7 +97,8 @@ def engaged(
     sites: Mapping[ParticipantId, Splits],
     root: Path,
     engine: Literal["loop", "vectorised"],
-    terms: RayTerms | None,
+    cluster: RayCluster | None,
+    on_loss: OnLoss,
 ) -> Iterator[Everybody]:
     """Yield everybody; workers end with the block.
 
@@ -114,10 +107,9 @@ def engaged(
         sites: everybody's records.
         root: the workspace.
         engine: of this process, or of each worker.
-        terms: of the workers; None for this process.
+        cluster: the workers; None for this process.
+        on_loss: hears when a worker is lost.
     """
     with ExitStack() as ends:
-        machines = None
-        if terms is not None:
-            machines = ends.enter_context(ray_engine(plan, root, terms.cluster, terms.on_loss))
+        machines = None if cluster is None else ends.enter_context(ray_engine(plan, root, cluster, on_loss))
         yield Everybody(plan, sites, root, engine, machines, ends)

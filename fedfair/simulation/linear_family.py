@@ -7,7 +7,7 @@ the mean. A federation has nobody who could ask this; a simulation and `fedfair 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import LinearModel
 from fedfair.results.advice import FamilyFacts
-from fedfair.tables.dataset import Dataset, Splits, pooled_features
+from fedfair.simulation.centralised.pooled import pool
+from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.pixels import feature_values
 
 Features = NDArray[np.float64]
@@ -46,7 +47,7 @@ def _critical_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> tuple[f
     schema = judged[0].schema
     if is_too_much(schema, sum(map(len, judged))):
         return None
-    classes, train, asked = schema.classes, _joined(trained), _joined(judged)
+    classes, train, asked = schema.classes, pool(trained), pool(judged)
     return critical_sizes(scaled(asked, standardised_columns(train)), asked.labels, classes)
 
 
@@ -66,7 +67,7 @@ def family_facts(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> FamilyFac
     bounds = _critical_size(plan, sites)
     if bounds is None:
         return None
-    trained = _joined([site.train for site in sites.values()])
+    trained = pool([site.train for site in sites.values()])
     if is_too_much(trained.schema, len(trained)):
         return FamilyFacts(*bounds)
     return FamilyFacts(*bounds, _optimum(plan, trained))
@@ -132,7 +133,3 @@ def scaled(records: Dataset, scaling: tuple[Features, Features]) -> Features:
 
 def _flat(records: Dataset) -> Features:
     return feature_values(records.features).reshape(len(records), -1).astype(np.float64)
-
-
-def _joined(parts: Sequence[Dataset]) -> Dataset:
-    return Dataset(pooled_features(parts), np.concatenate([part.labels for part in parts]), parts[0].schema)

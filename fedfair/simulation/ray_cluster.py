@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,21 +75,12 @@ def ray_session(address: str | None, code: Path | None = None) -> Iterator[Any]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _to_terminal(words: str) -> None:
-    sys.stderr.write(f"{words}\n")
-
-
-def processors(
-    ray: Any,  # noqa: ANN401 - a module
-    asked: int | None,
-    say: Callable[[str], None] = _to_terminal,
-) -> int:
-    """Return how many workers a cluster bears, one for each processor.
+def processors(ray: Any, asked: int | None) -> int:  # noqa: ANN401 - a module
+    """Return how many workers a cluster bears, one for each processor; say on the terminal what is waited for.
 
     Args:
         ray: connected.
         asked: how many a user wants; None for as many as are free.
-        say: told where nothing can begin before others of the cluster end.
 
     Raises:
         PlanError: there are fewer processors than workers were asked for.
@@ -100,9 +91,9 @@ def processors(
     free = int(ray.available_resources().get("CPU", 0))
     workers = asked or max(1, free)
     if workers > free:
-        say(
+        sys.stderr.write(
             f"the Ray cluster has {there} processors, and {free} of them are free: waiting for {workers - free} "
-            "more; see `ray status`, or press Ctrl-C"
+            "more; see `ray status`, or press Ctrl-C\n"
         )
     return workers
 

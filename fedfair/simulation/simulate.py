@@ -38,12 +38,12 @@ from fedfair.run.initial_model import StatedWeights
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, saved_of, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
 from fedfair.simulation.backend import Engine, RayCluster, chosen_engine
-from fedfair.simulation.baselines.algorithm import Algorithm
+from fedfair.simulation.baselines.cohort_queries import Algorithm
 from fedfair.simulation.baselines.registry import algorithm_of
 from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients
 from fedfair.simulation.dealt.clients import OnLoss, nobody_hears
-from fedfair.simulation.everybody import Everybody, RayTerms, engaged
+from fedfair.simulation.everybody import Everybody, engaged
 from fedfair.simulation.linear_family import family_facts, is_too_much
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
@@ -136,7 +136,7 @@ def simulate_sites(
     """
     chosen = chosen_engine(plan, engine)
     _check_goes_on(plan)
-    with engaged(plan, sites, root, chosen, RayTerms(cluster, on_loss) if engine == "ray" else None) as everybody:
+    with engaged(plan, sites, root, chosen, cluster if engine == "ray" else None, on_loss) as everybody:
         return _simulated(everybody, on_progress, initial)
 
 

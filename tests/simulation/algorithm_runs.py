@@ -16,7 +16,7 @@ from fedfair.ids import RoundNumber
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.schema import Plan
 from fedfair.run.rules import RunRules
-from fedfair.simulation.baselines.algorithm import Algorithm
+from fedfair.simulation.baselines.cohort_queries import Algorithm
 from fedfair.simulation.baselines.registry import algorithm_of
 from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients, LoopClients

@@ -10,7 +10,7 @@ from fedfair.fairness.record_losses import SiteLosses
 from fedfair.fairness.simplex import project_on_simplex
 from fedfair.ids import RoundNumber
 from fedfair.simulation.baselines.afl import AgnosticFederatedLearning
-from fedfair.simulation.baselines.algorithm import Algorithm
+from fedfair.simulation.baselines.cohort_queries import Algorithm
 from fedfair.simulation.baselines.fedminmax import MinimaxOverGroups
 from fedfair.simulation.centralised.bpf import BlindParetoFairness
 from fedfair.simulation.centralised.dro import WorstReweighting, cvar_weights

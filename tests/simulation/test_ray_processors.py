@@ -20,15 +20,16 @@ def cluster(there: int, free: float) -> SimpleNamespace:
     ("free", "asked", "workers", "missing"), [(0, None, 1, 1), (3, 5, 5, 2), (8, None, 8, 0), (8, 5, 5, 0)]
 )
 def test_what_is_waited_for_on_a_full_cluster_is_said_and_nothing_else_is(
-    free: int, asked: int | None, workers: int, missing: int
+    free: int, asked: int | None, workers: int, missing: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said: list[str] = []
-    assert processors(cluster(8, free), asked, said.append) == workers
+    assert processors(cluster(8, free), asked) == workers
+    said = capsys.readouterr().err.splitlines()
     assert len(said) == bool(missing)
     for words in said:
         assert f"8 processors, and {free} of them are free: waiting for {missing} more" in words
 
 
-def test_more_workers_than_the_cluster_has_are_refused_without_a_wait() -> None:
+def test_more_workers_than_the_cluster_has_are_refused_without_a_wait(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(PlanError, match="fewer than --workers 9"):
-        processors(cluster(8, 8), 9, pytest.fail)
+        processors(cluster(8, 8), 9)
+    assert capsys.readouterr().err == ""

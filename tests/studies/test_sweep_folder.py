@@ -186,7 +186,7 @@ def test_a_failed_point_is_tried_again_and_its_record_goes_when_it_succeeds(tmp_
 def test_a_runner_says_how_far_it_is(tmp_path: Path) -> None:
     seen: list[int] = []
     (point,) = grid("rounds=3")
-    PointRunner(tmp_path).run(point.plan, seen.append)
+    PointRunner(tmp_path).outcome(point.plan, seen.append)
     assert seen[-1] == 3
     assert seen == sorted(seen)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedfair.studies.reproduction.claims import CLAIMS, NEAR, TOLERANCE, Decision, written
 from fedfair.studies.reproduction.comparison import LEVEL
-from fedfair.studies.reproduction.composition import Shares
+from fedfair.studies.reproduction.conclusions import Shares
 from fedfair.studies.reproduction.evidence import Evidence, Mark
 from fedfair.studies.reproduction.execution import Done
 from fedfair.studies.reproduction.methods import METHODS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -28,16 +29,9 @@ def shares(cohort: Clients, members: Sequence[int]) -> Vector:
     return weights / float(weights.sum())
 
 
-def moved(model: GlobalModel, step: Vector, threshold: float | None = None) -> GlobalModel:
-    """Return the model after a step, in its own width.
-
-    Args:
-        model: where the step begins; it stays as it is.
-        step: array (d,).
-        threshold: the threshold afterwards; None keeps the model's.
-    """
-    vector = (model.vector + step).astype(model.vector.dtype)
-    return GlobalModel(vector, model.threshold if threshold is None else threshold)
+def moved(model: GlobalModel, step: Vector) -> GlobalModel:
+    """Return the model after a step (d,), in its own width; the one before stays as it is."""
+    return GlobalModel((model.vector + step).astype(model.vector.dtype), model.threshold)
 
 
 def training_losses(cohort: Clients, model: GlobalModel, members: Sequence[int]) -> list[Vector]:
@@ -49,3 +43,10 @@ def training_losses(cohort: Clients, model: GlobalModel, members: Sequence[int])
 def mean_losses(cohort: Clients, model: GlobalModel, members: Sequence[int]) -> Vector:
     """Return the mean training loss of each member, in units of the local steps (F): array (members,)."""
     return np.array([values.mean() for values in training_losses(cohort, model, members)])
+
+
+class Algorithm(Protocol):
+    """A training round that a weighted sum cannot carry; it may keep a state of its own between rounds."""
+
+    def round(self, cohort: Clients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
+        """Return the model after this round; `model` itself stays as it was."""

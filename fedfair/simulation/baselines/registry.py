@@ -13,7 +13,7 @@ from fedfair.plan.known_groups import names_groups
 from fedfair.plan.learning_rates import rate_factor
 from fedfair.plan.schema import Plan
 from fedfair.simulation.baselines.afl import AgnosticFederatedLearning
-from fedfair.simulation.baselines.algorithm import Algorithm
+from fedfair.simulation.baselines.cohort_queries import Algorithm
 from fedfair.simulation.baselines.deltafl import SuperquantileOverCollaborators
 from fedfair.simulation.baselines.drfa import RobustFederatedAveraging
 from fedfair.simulation.baselines.fedmgda import CommonDescent

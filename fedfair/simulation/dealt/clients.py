@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +32,45 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_noised, sites_remember
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.simulation.clients import AskedSteps, asked_members
-from fedfair.simulation.dealt.crew import Call, Crew, Lost
-from fedfair.simulation.dealt.dealing import Dealing, Node, added, whole_sum
+from fedfair.simulation.dealt.dealing import Dealing, Node, added, node_sum
 from fedfair.simulation.dealt.share import Counted, PackedLosses, PartialSums, ShareTerms, WorkerFault, loss_order
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One question to a worker: a method of `Share` and what it is given."""
+
+    method: str
+    given: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The loss of a worker before it answered; what it knew is gone.
+
+    Attributes:
+        reason: in words, on one line.
+    """
+
+    reason: str
+
+
+class Crew(Protocol):
+    """Workers, numbered from 0; each has a `Share` and answers by it."""
+
+    @property
+    def workers(self) -> int:
+        """Return how many there are."""
+
+    def ask(self, calls: Mapping[int, Call]) -> dict[int, Any]:
+        """Return the answer of each worker that is asked, or `Lost` where it was lost."""
+
+    def keep(self, worker: int) -> Any:  # noqa: ANN401 - a value, or a place where it lies
+        """Return what `Share.restore` takes, of a worker as it is now, which outlives that worker; or `Lost`."""
+
+    def replace(self, worker: int) -> None:
+        """Put a new worker with an empty share in the place of one that was lost."""
+
 
 SUMS_BETWEEN_COPIES = 10
 MAX_LOSSES = 3
@@ -100,7 +137,7 @@ class DealtClients:
             parts |= answer.nodes
         if all(answer.losses is not None for answer in answers.values()):
             self.last_losses = self._unpacked({worker: answer.losses for worker, answer in answers.items()})
-        total = whole_sum(self._dealing.blocks, parts, added)
+        total = node_sum((0, self._dealing.blocks), parts.get, added)
         if self._noised is not None and request.purpose.statistic.is_round:
             # Whole numbers, which may be added in any order.
             return self._noised.opened_totals(total.body.astype(np.int64), total.contributors, model.vector.dtype)

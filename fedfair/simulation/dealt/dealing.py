@@ -8,7 +8,7 @@ that is a power of two, and at most twice the logarithm of the number of blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
@@ -106,36 +106,20 @@ def _covered(node: Node, share: range) -> Iterator[Node]:
             yield from _covered(half, share)
 
 
-def node_sum(node: Node, block_sum: Callable[[int], Addend], add: Callable[[Addend, Addend], Addend]) -> Addend:
-    """Return the sum over a node, one block after the other.
+def node_sum(
+    node: Node, known: Callable[[Node], Addend | None], add: Callable[[Addend, Addend], Addend]
+) -> Addend:
+    """Return the sum over a node, from left to right.
 
     Args:
-        node: of the tree.
-        block_sum: the sum over one block.
+        node: of the tree; the whole of it is (0, blocks).
+        known: the sum over a node that is not made of its halves'; None for the others.
         add: the sum of two sums.
     """
-    if node[1] - node[0] == 1:
-        return block_sum(node[0])
+    if (found := known(node)) is not None:
+        return found
     left, right = _halves(node)
-    return add(node_sum(left, block_sum, add), node_sum(right, block_sum, add))
-
-
-def whole_sum(blocks: int, parts: Mapping[Node, Addend], add: Callable[[Addend, Addend], Addend]) -> Addend:
-    """Return the sum over all blocks.
-
-    Args:
-        blocks: how many there are.
-        parts: of all workers together, the sums over their own nodes.
-        add: the sum of two sums.
-    """
-
-    def summed(node: Node) -> Addend:
-        if node in parts:
-            return parts[node]
-        left, right = _halves(node)
-        return add(summed(left), summed(right))
-
-    return summed((0, blocks))
+    return add(node_sum(left, known, add), node_sum(right, known, add))
 
 
 def _halves(node: Node) -> tuple[Node, Node]:

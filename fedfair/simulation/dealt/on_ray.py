@@ -19,8 +19,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.module_code import freeze
 from fedfair.plan.schema import Plan
 from fedfair.simulation.backend import RayCluster
-from fedfair.simulation.dealt.clients import DealtClients, OnLoss
-from fedfair.simulation.dealt.crew import Call, Lost
+from fedfair.simulation.dealt.clients import Call, DealtClients, Lost, OnLoss
 from fedfair.simulation.dealt.dealing import deal
 from fedfair.simulation.dealt.share import Share, ShareTerms, Sites
 from fedfair.simulation.ray_cluster import gpu_share, processors, ray_session

@@ -175,7 +175,11 @@ class Share:
     def sum(self, request: SumRequest, model: GlobalModel, clip: float | None) -> PartialSums:
         """Return this share's part of a sum; see `Clients.totals`."""
         summed = functools.partial(self._block_sum, request=request, model=model, clip=clip)
-        nodes = {node: node_sum(node, summed, added) for node in own_nodes(self._dealing.blocks, self._mine)}
+
+        def known(node: Node) -> Totals | None:
+            return summed(node[0]) if node[1] - node[0] == 1 else None
+
+        nodes = {node: node_sum(node, known, added) for node in own_nodes(self._dealing.blocks, self._mine)}
         kind, cohorts = request.purpose.statistic, self._blocks.values()
         told = kind.is_evaluation and not kind.has_query
         return PartialSums(nodes, self._packed(cohort.last_losses for cohort in cohorts) if told else None)

@@ -59,18 +59,13 @@ class SolvedLinearModels:
     """
 
     def __init__(self, records: Dataset, folds: int, seed: int) -> None:
-        self._parts = pooled_folds(records, folds, seed)
+        self._parts, self.folds = pooled_folds(records, folds, seed), folds
         self._classes = records.schema.classes
         self._fold = -1
         self._train: tuple[Features, NDArray[np.int64]]
         self._held_out: tuple[Features, NDArray[np.int64]]
         self._design: LinearDesign
         self._ends: dict[float, Array] = {}
-
-    @property
-    def folds(self) -> int:
-        """Return how many folds there are."""
-        return len(self._parts)
 
     def fit(self, fold: int, group_size: float, tradeoff: float) -> FoldLosses:
         """Return the losses of the optimum; it is found from the last one of the same size on."""
@@ -112,12 +107,7 @@ class TrainedModels:
         self._plan = plan
         self._root = root
         self._rounds = rounds
-        self._parts = site_folds(sites, folds, plan.training.seed)
-
-    @property
-    def folds(self) -> int:
-        """Return how many folds there are."""
-        return len(self._parts)
+        self._parts, self.folds = site_folds(sites, folds, plan.training.seed), folds
 
     def fit(self, fold: int, group_size: float, tradeoff: float) -> FoldLosses:
         """Return the losses of the model after the last round."""

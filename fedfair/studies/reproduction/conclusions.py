@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
+from fedfair.fairness.superquantile_weights import worst_weights
 from fedfair.plan.schema import Plan
 from fedfair.simulation.baselines.fedminmax import group_names
 from fedfair.studies.reproduction.claims import Decision, Grounds, decisions
-from fedfair.studies.reproduction.composition import Shares, distance, everybody, worst_group
 from fedfair.studies.reproduction.exact_checks import ExactCheck, exact_checks, no_group_above
 from fedfair.studies.reproduction.execution import Done
 from fedfair.studies.reproduction.runs import KNOWN_GROUP_SIZES, ours
@@ -118,3 +119,45 @@ def _one(runner: PointRunner, plan: Plan, column: str | None, size: float) -> tu
 def _mean(shares: Sequence[Shares]) -> Shares:
     kinds: Mapping[tuple[str, int], None] = {kind: None for each in shares for kind in each}
     return {kind: sum(each.get(kind, 0.0) for each in shares) / len(shares) for kind in kinds}
+
+
+Shares = Mapping[tuple[str, int], float]
+"""Share of each (group, label), adding up to 1."""
+
+
+def everybody(groups: NDArray[np.generic], labels: NDArray[np.int64]) -> Shares:
+    """Return the composition of all records.
+
+    Args:
+        groups: array (n,): the group of each record.
+        labels: int64 array (n,).
+    """
+    return _shares(groups, labels, np.ones(len(labels)))
+
+
+def worst_group(
+    losses: NDArray[np.float64], groups: NDArray[np.generic], labels: NDArray[np.int64], group_size: float
+) -> Shares:
+    """Return the composition of the worst group.
+
+    Args:
+        losses: float64 array (n,), at least one.
+        groups: array (n,).
+        labels: int64 array (n,).
+        group_size: share of all records (rho in the paper), in (0, 1].
+    """
+    equal = np.full(len(losses), 1.0 / len(losses))
+    return _shares(groups, labels, worst_weights(losses, equal, group_size))
+
+
+def distance(one: Shares, other: Shares) -> float:
+    """Return half the sum of the absolute differences of two compositions' shares: 0 for the same, at most 1."""
+    return sum(abs(one.get(kind, 0.0) - other.get(kind, 0.0)) for kind in {*one, *other}) / 2.0
+
+
+def _shares(groups: NDArray[np.generic], labels: NDArray[np.int64], member: NDArray[np.float64]) -> Shares:
+    kinds, place = np.unique(
+        np.stack([groups.astype(str), labels.astype(str)], axis=1), axis=0, return_inverse=True
+    )
+    sums = np.bincount(place.ravel(), weights=member, minlength=len(kinds)) / member.sum()
+    return {(str(group), int(label)): float(share) for (group, label), share in zip(kinds, sums, strict=True)}

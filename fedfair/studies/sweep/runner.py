@@ -14,6 +14,7 @@ from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
 from fedfair.results.document import ResultDocument
+from fedfair.run.training_run import Progress
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.studies.sweep.events import Failure
 from fedfair.tables.dataset import Splits
@@ -38,29 +39,23 @@ class PointRunner:
     def attempt(self, plan: Plan, on_round: OnRound) -> ResultDocument | Failure:
         """Return the result of a plan (`fedfair/result/1`), or why there is none."""
         try:
-            return self.run(plan, on_round)
+            return self.outcome(plan, on_round).result
         except FedfairError as error:
             return Failure(error.message, error.remedy)
         except OSError as error:
             return Failure(f"{error.strerror or error} ({error.filename})")
 
-    def run(self, plan: Plan, on_round: OnRound) -> ResultDocument:
-        """Return the result of a plan.
+    def outcome(self, plan: Plan, on_round: OnRound = lambda _: None) -> SimulationOutcome:
+        """Return the result of a plan with its model and its losses.
 
         Raises:
             FedfairError: its records cannot be loaded, or training left the finite numbers.
         """
-        return self.outcome(plan, on_round).result
 
-    def outcome(self, plan: Plan, on_round: OnRound = lambda _: None) -> SimulationOutcome:
-        """Return the result of a plan with its model and its losses; raises as `run`."""
-        sites = self.records(plan)
-        return simulate_sites(
-            plan,
-            sites,
-            self._root,
-            on_progress=lambda progress: on_round(int(progress.round)),
-        )
+        def heard(progress: Progress) -> None:
+            on_round(int(progress.round))
+
+        return simulate_sites(plan, self.records(plan), self._root, on_progress=heard)
 
     def records(self, plan: Plan) -> Mapping[ParticipantId, Splits]:
         """Return everybody's records, read anew only where they are not those of the last plan.

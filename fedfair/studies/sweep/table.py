@@ -89,10 +89,7 @@ class SweepTable:
 
 def classes_of(points: Sequence[Point], rule: Rule) -> list[list[Point]]:
     """Return the points that are compared with each other, class by class, in the order of the grid."""
-    classes: dict[str, list[Point]] = {}
-    for point in points:
-        classes.setdefault(_key(point.settings, rule.per), []).append(point)
-    return list(classes.values())
+    return _alike(points, rule.per)
 
 
 def check_comparable(points: Sequence[Point], base: Plan, rule: Rule) -> None:
@@ -121,7 +118,8 @@ def tabulate(points: Sequence[Point], results: Mapping[str, ResultDocument], bas
     notes: list[str] = []
     for members in classes_of(points, rule):
         yardstick = yardstick_of(rule.criterion, [point.plan for point in members], base)
-        judged = _judged([_row(own, results, yardstick) for own in _by_setting(members)], rule)
+        settings = [name for name in points[0].settings if name != SEED]
+        judged = _judged([_row(own, results, yardstick) for own in _alike(members, settings)], rule)
         rows.extend(judged)
         if not any(row.selected for row in judged):
             place = in_words({name: judged[0].settings[name] for name in rule.per})
@@ -188,18 +186,12 @@ def table_csv(table: SweepTable) -> str:
     return text.getvalue()
 
 
-def _by_setting(points: Sequence[Point]) -> list[list[Point]]:
-    """Return the points that differ only in their seed, setting by setting."""
+def _alike(points: Sequence[Point], names: Sequence[str]) -> list[list[Point]]:
+    """Return the points that have the same values of some settings, group by group."""
     groups: dict[str, list[Point]] = {}
     for point in points:
-        groups.setdefault(_key(point.settings, [name for name in point.settings if name != SEED]), []).append(
-            point
-        )
+        groups.setdefault(json.dumps([point.settings[name] for name in names]), []).append(point)
     return list(groups.values())
-
-
-def _key(settings: Mapping[str, Value], names: Sequence[str]) -> str:
-    return json.dumps([settings[name] for name in names])
 
 
 def _row(points: Sequence[Point], results: Mapping[str, ResultDocument], yardstick: Yardstick) -> SweepRow:

@@ -12,8 +12,7 @@ import torch
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.ids import ParticipantId
 from fedfair.plan.schema import Plan
-from fedfair.simulation.dealt.clients import DealtClients
-from fedfair.simulation.dealt.crew import Call, Lost
+from fedfair.simulation.dealt.clients import Call, DealtClients, Lost
 from fedfair.simulation.dealt.dealing import deal
 from fedfair.simulation.dealt.on_ray import part_of
 from fedfair.simulation.dealt.share import Share, ShareTerms

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfair.aggregation.running_sum import Totals
-from fedfair.simulation.dealt.dealing import MAX_BLOCKS, added, deal, node_sum, own_nodes, whole_sum
+from fedfair.simulation.dealt.dealing import MAX_BLOCKS, added, deal, node_sum, own_nodes
 
 crowds = st.one_of(st.integers(1, 400), st.integers(1, 100_000))
 workers = st.integers(1, 70)
@@ -49,9 +49,12 @@ def in_parts(values: list[np.float32], most: int) -> tuple[np.float32, int]:
     for share in dealing.shares:
         nodes = list(own_nodes(dealing.blocks, share))
         assert [block for first, end in nodes for block in range(first, end)] == list(share)
-        parts |= {node: node_sum(node, values.__getitem__, np.add) for node in nodes}
+        parts |= {
+            node: node_sum(node, lambda at: values[at[0]] if at[1] - at[0] == 1 else None, np.add)
+            for node in nodes
+        }
         sent = max(sent, len(nodes))
-    return whole_sum(dealing.blocks, parts, np.add), sent
+    return node_sum((0, dealing.blocks), parts.get, np.add), sent
 
 
 @given(st.integers(1, MAX_BLOCKS), st.integers(0, 2**32 - 1), workers)

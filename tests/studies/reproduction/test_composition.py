@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.studies.reproduction.composition import distance, everybody, worst_group
+from fedfair.studies.reproduction.conclusions import distance, everybody, worst_group
 
 GROUPS = np.array(["a", "a", "b", "b", "b"])
 LABELS = np.array([0, 1, 0, 0, 1])
