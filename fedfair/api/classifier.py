@@ -9,9 +9,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fedfair.api.fair_estimator import FairEstimator
+from fedfair.api.fair_estimator import FairEstimator, counted_records
 from fedfair.api.fit_verdict import FitVerdict, fit_verdict
-from fedfair.api.linear_records import counted_records
 from fedfair.fairness.constant_prediction import best_constant_risk
 from fedfair.fairness.linear_design import Array, linear_design
 from fedfair.fairness.linear_fit import fit_linear, linear_losses

@@ -8,9 +8,8 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fedfair.api.fair_estimator import FairEstimator
+from fedfair.api.fair_estimator import CountedRecords, FairEstimator, counted_records
 from fedfair.api.fit_verdict import FitVerdict, fit_verdict
-from fedfair.api.linear_records import CountedRecords, counted_records
 from fedfair.fairness.linear_design import Array, RegressionDesign, regression_design
 from fedfair.fairness.linear_fit import fit_linear
 

@@ -57,6 +57,8 @@ class TrainingClient:
         records: as the model takes them, with their losses.
         descent: its local steps.
         rounds: its rounds of training.
+        training_weight: what this site's change of the model weighs in a round.
+        training_records: how many training records this site has.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class TrainingClient:
         self.rounds = LocalRounds(self.records, self.descent, terms, protection)
         self._parts = SiteParts(self.records, self.rounds, protection)
         self._statistics: dict[Purpose, Contribute] = {}
+        self.training_weight, self.training_records = self.descent.weight, len(splits.train)
 
     def contribution(
         self, request: SumRequest, model: GlobalModel, remembered: Remembered = NOTHING
@@ -152,13 +155,3 @@ class TrainingClient:
     def last_fault(self) -> str:
         """Return what was wrong with the last contribution, for the site's operator; empty where nothing was."""
         return self.records.fault
-
-    @property
-    def training_weight(self) -> int:
-        """Return what this site's change of the model weighs in a round."""
-        return self.descent.weight
-
-    @property
-    def training_records(self) -> int:
-        """Return how many training records this site has."""
-        return len(self.records.splits.train)

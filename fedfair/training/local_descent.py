@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -16,12 +17,14 @@ from torch import Tensor
 
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import LocalProtocolError
-from fedfair.ids import RoundNumber
+from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.local_rounds import round_length, round_weight, stated_batch_size
+from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import ALONE
 from fedfair.privacy.planned_releases import training_release
 from fedfair.privacy.sample_level import PrivateSteps
+from fedfair.tables.seeds import derived_seed
 from fedfair.terms.at_sites import NOTHING, Remembered, SiteTerms
 from fedfair.terms.drift import Drift
 from fedfair.terms.local_change import LocalChange
@@ -32,7 +35,6 @@ from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.dp_sgd import PoissonBatches, PrivateStepping, RecordProtection
 from fedfair.training.local_records import LocalRecords
 from fedfair.training.local_sgd import Batch, LocalSteps
-from fedfair.training.model_draws import model_draws
 from fedfair.training.model_faults import training_faults
 
 
@@ -182,3 +184,38 @@ class LocalDescent:
             else:
                 taken = None if weights is None else weights[indices.to(weights.device)]
                 yield Batch(*records.take(indices), taken)
+
+
+@contextmanager
+def model_draws(
+    plan: Plan,
+    participant: ParticipantId,
+    device: torch.device,
+    protection: RecordProtection | None,
+    round_number: RoundNumber,
+    attempt: int,
+) -> Iterator[None]:
+    """Let the plan's own model draw from this round's seed in the block, and leave the global generators alone.
+
+    The built-in models draw nothing, and are spared what saving two generators costs in every round.
+
+    Args:
+        plan: the plan.
+        participant: whose round it is.
+        device: of the model.
+        protection: of single records by noise; None without.
+        round_number: the training round.
+        attempt: at the round, from 1.
+    """
+    if not isinstance(plan.task.model, str):
+        yield
+        return
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        words = ("model", int(round_number), attempt)
+        if protection is None:
+            seed = derived_seed(plan.training.seed, *words, participant)
+        else:
+            # Anyone who knew which units drop out for which place in a batch could tell who is not in it.
+            seed = protection.entropy(*words) % (1 << 63)
+        torch.manual_seed(seed)
+        yield
