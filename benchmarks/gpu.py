@@ -99,11 +99,11 @@ def own_step(kind: str, model: FlatModel, records: SplitRecords, precision: str,
     losses = loss_function(model, precision, compiled=False)
     objective = Objective(0.1, 0.01, smoothing("softplus", 0.05))
     threshold = torch.tensor(0.5, device=records.device)
-    steps: LocalSteps | PrivateSteps
     if kind in WAYS:
         gradients, mechanism = per_sample_gradients(model.module, WAYS[kind]), Mechanism(objective, 1.0, 1.0)
-        steps = PrivateSteps(model, losses, gradients, mechanism, batch, RATE, RATE, Draws(0))
-    elif kind == "fedsrcvar":
+        private, draws = PrivateSteps(model, losses, gradients, mechanism, LearningRates(RATE, RATE)), Draws(0)
+        return lambda indices: private.descend([Batch(*records.take(indices))], threshold, batch, draws)
+    if kind == "fedsrcvar":
         steps = LocalSteps(model, losses, tail_weighting(objective), LearningRates(RATE, RATE))
     else:
         steps = LocalSteps(model, losses, equal_coefficients, LearningRates(RATE, None))

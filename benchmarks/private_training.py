@@ -58,8 +58,9 @@ def private(model: FlatModel, objective: Objective, records: Batch, way: Way) ->
     gradients = per_sample_gradients(model.module, way)
     losses = loss_function(model, "fp32", compiled=False)
     size = len(records.labels)
-    steps = PrivateSteps(model, losses, gradients, Mechanism(objective, 1.0, 1.0), size, 1e-4, 1e-4, Draws(0))
-    return lambda: steps.descend([records], torch.tensor(0.5))
+    mechanism, rates, draws = Mechanism(objective, 1.0, 1.0), LearningRates(1e-4, 1e-4), Draws(0)
+    steps = PrivateSteps(model, losses, gradients, mechanism, rates)
+    return lambda: steps.descend([records], torch.tensor(0.5), size, draws)
 
 
 def opacus_step(module: nn.Module, records: Batch, mode: str) -> Callable[[], object]:

@@ -8,7 +8,7 @@ and the schema, so that a length tells nothing. The bins and their bound are `su
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,34 +116,26 @@ def survey_layout(plan: Plan, schema: FeatureSchema) -> SurveyLayout:
         plan: the plan.
         schema: of its features, from the plan or from records.
     """
-    source = plan.task.data
+    source, categories = plan.task.data, tuple[SurveyedCategory, ...]()
     if isinstance(source, CsvSource):
         table = source.csv
         count = schema.input_shape[0] - table.category_columns
         named = not isinstance(table.numeric, str)
         names = table.numeric if named else [f"feature {place}" for place in range(count)]
         columns = [(name, place, table.ranges.get(name) if named else None) for place, name in enumerate(names)]
-        return SurveyLayout(
-            tuple(_numeric_column(*column) for column in columns),
-            tuple(_categories(table, count)),
-            _classes(schema),
-        )
-    if is_stated_only(source):
+        categories = tuple(_categories(table, count))
+    elif is_stated_only(source):
         flat = len(schema.input_shape) == 1
-        told = [(f"feature {place}", place, None) for place in range(schema.input_shape[0] if flat else 0)]
-        return SurveyLayout(tuple(_numeric_column(*column) for column in told), (), _classes(schema))
-    declared: Sequence[tuple[float, float] | None] = schema.ranges or (None,) * len(schema.numeric)
-    held = zip(schema.numeric, declared, strict=True)
-    numeric = (
-        _numeric_column(schema.names[place] if schema.names else f"feature {place}", place, known)
-        for place, known in held
-    )
-    return SurveyLayout(tuple(numeric), (), _classes(schema))
-
-
-def _classes(schema: FeatureSchema) -> int:
-    """Return how many classes are counted: none where a record's answer is no class."""
-    return 0 if schema.targets else schema.classes
+        columns = [(f"feature {place}", place, None) for place in range(schema.input_shape[0] if flat else 0)]
+    else:
+        declared = schema.ranges or (None,) * len(schema.numeric)
+        columns = [
+            (schema.names[place] if schema.names else f"feature {place}", place, known)
+            for place, known in zip(schema.numeric, declared, strict=True)
+        ]
+    numeric = tuple(_numeric_column(*column) for column in columns)
+    # A record's answer that is no class is not counted.
+    return SurveyLayout(numeric, categories, 0 if schema.targets else schema.classes)
 
 
 @dataclass(frozen=True, slots=True)

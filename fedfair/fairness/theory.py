@@ -21,23 +21,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedfair.errors import PlanError
-from fedfair.fairness.critical_size import critical_group_size
-
-__all__ = [
-    "Assumptions",
-    "Convergence",
-    "ExcessRisk",
-    "bpf_of_rcvar",
-    "convergence",
-    "critical_group_size",
-    "excess_risk",
-    "joint_smoothness",
-    "lipschitz_constant",
-    "model_smoothness",
-    "rcvar_of_bpf",
-    "smoothing_bias",
-    "uniform_stability",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import torch
@@ -33,6 +33,7 @@ from torch import Tensor
 
 from fedfair.errors import LocalProtocolError, PrivacyError
 from fedfair.fairness.rcvar import Objective
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.grid import Grid, noise_grid
 from fedfair.privacy.linear_layers import significand_bits
@@ -132,17 +133,14 @@ class Mechanism:
 
 @dataclass(frozen=True, slots=True)
 class PrivateSteps:
-    """The local steps of one collaborator in one round.
+    """The noised local steps of a round on one model; the same object serves everybody who shares that model.
 
     Attributes:
         model: what is trained, in place.
         losses: the per-sample losses of a batch.
         gradients: how the gradients of single records are treated; watches that model.
         mechanism: clipping, weights and noise.
-        expected_batch: how many records a batch has on average (b = q n), above 0.
-        learning_rate: eta, of the model.
-        threshold_learning_rate: eta_c, of the threshold; None where it does not move.
-        draws: the noise of this round, whose seed is this site's secret.
+        rates: eta and eta_c of the round; None for a threshold that does not move.
         trainable: bool tensor (d,), False at entries that are never trained; None where all are.
         parts: the processes that compute every batch together; the one that leads draws the noise.
     """
@@ -151,46 +149,55 @@ class PrivateSteps:
     losses: Losses
     gradients: PerSample
     mechanism: Mechanism
-    expected_batch: float
-    learning_rate: float
-    threshold_learning_rate: float | None
-    draws: Draws
-    trainable: Tensor | None = None
+    rates: LearningRates
+    trainable: Tensor | None = field(default=None, repr=False)
     parts: BatchParts = ALONE
 
-    def __post_init__(self) -> None:
-        if not (self.expected_batch > 0.0 and math.isfinite(self.mechanism.noise_deviation)):
-            raise PrivacyError(f"a batch of {self.expected_batch} records on average has no noise to be hidden in")
+    def at(self, rates: LearningRates) -> PrivateSteps:
+        """Return the same steps at the rates of another round."""
+        return self if rates == self.rates else replace(self, rates=rates)
 
-    def descend(self, batches: Iterable[tuple[Tensor, Tensor, Tensor | None]], threshold: Tensor) -> Tensor:
+    def descend(
+        self,
+        batches: Iterable[tuple[Tensor, Tensor, Tensor | None]],
+        threshold: Tensor,
+        expected_batch: float,
+        draws: Draws,
+    ) -> Tensor:
         """Make one noised step for each batch; change the model in place.
 
         Args:
             batches: features, labels and None: a Poisson sample for each step, on the model's device. Iterated a
                 second time, they must be the same.
             threshold: scalar tensor on that device, in the width of the losses.
+            expected_batch: how many records a batch has on average (b = q n), above 0.
+            draws: the noise of this round, whose seed is this site's secret.
 
         Returns:
             The threshold after the last step; not projected, so it may be negative.
 
         Raises:
             LocalProtocolError: a batch brings weights of its own, which no sensitivity accounts for.
+            PrivacyError: there is no noise that a batch could be hidden in.
         """
+        if not (expected_batch > 0.0 and math.isfinite(self.mechanism.noise_deviation)):
+            raise PrivacyError(f"a batch of {expected_batch} records on average has no noise to be hidden in")
         if self.gradients.drops_unsound:
-            return self._walk(batches, threshold, self.draws, looking=False)
+            return self._walk(batches, threshold, expected_batch, draws, looking=False)
         start = self.model.flat.clone()
         with _draws_replayed(start.device) as replay:
-            moved = self._walk(batches, threshold, self.draws, looking=False)
+            moved = self._walk(batches, threshold, expected_batch, draws, looking=False)
             if bool(torch.isfinite(self.model.flat).all()):
                 return moved
             replay()
             self.model.go_back_to(start)
-            return self._walk(batches, threshold, self.draws.again(), looking=True)
+            return self._walk(batches, threshold, expected_batch, draws.again(), looking=True)
 
     def _walk(
         self,
         batches: Iterable[tuple[Tensor, Tensor, Tensor | None]],
         threshold: Tensor,
+        expected_batch: float,
         draws: Draws,
         *,
         looking: bool,
@@ -207,13 +214,13 @@ class PrivateSteps:
             if parts.leads:
                 self.model.gradient.copy_(with_noise(cells, grid, draws, self.trainable))
             parts.share(self.model.gradient)
-            self.model.gradient.div_(self.expected_batch)
-            self.model.step(self.learning_rate)
-            if self.threshold_learning_rate is not None:
+            self.model.gradient.div_(expected_batch)
+            self.model.step(self.rates.model)
+            if self.rates.threshold is not None:
                 noised = with_noise(pull, grid, draws).to(threshold) if parts.leads else threshold.clone()
                 parts.share(noised)
-                slope = noised / (scale * self.expected_batch)
-                threshold = torch.sub(threshold, slope, alpha=self.threshold_learning_rate)
+                slope = noised / (scale * expected_batch)
+                threshold = torch.sub(threshold, slope, alpha=self.rates.threshold)
         return threshold
 
     def _added(self, cells: Tensor) -> Tensor:

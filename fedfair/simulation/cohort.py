@@ -14,6 +14,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_noised, protects_records
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
+from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.vectorised.clients import VectorisedClients
 from fedfair.simulation.vectorised.private_clients import PrivateClients
@@ -22,11 +23,11 @@ from fedfair.terms.at_sites import SiteMemory, site_memory
 from fedfair.terms.kept import VariatesInMemory
 from fedfair.training.assembly import local_steps
 from fedfair.training.client import TrainingClient
-from fedfair.training.dp_sgd import PrivateStepping, simulated_protection
+from fedfair.training.dp_sgd import simulated_protection
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import LocalSteps
 
-Steps: TypeAlias = LocalSteps | PrivateStepping
+Steps: TypeAlias = LocalSteps | PrivateSteps
 Cohort: TypeAlias = LoopClients | VectorisedClients | PrivateClients
 
 

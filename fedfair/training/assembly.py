@@ -17,9 +17,8 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import FIRST_ROUND, local_rates
 from fedfair.plan.schema import Plan, SampleLevelSection
 from fedfair.privacy.batch_parts import ALONE, BatchParts
-from fedfair.privacy.sample_level import Mechanism
+from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.training.dp_sgd import (
-    PrivateStepping,
     trainable_entries,
     watched,
 )
@@ -76,7 +75,7 @@ def loss_weighting(plan: Plan) -> LossWeighting:
 
 def local_steps(
     plan: Plan, model: FlatModel, schema: FeatureSchema, parts: BatchParts = ALONE
-) -> LocalSteps | PrivateStepping:
+) -> LocalSteps | PrivateSteps:
     """Return how the plan makes a local step of round 1 on `model`, which private steps watch from now on.
 
     With `parts`, several processes make it together.
@@ -90,7 +89,7 @@ def local_steps(
     if asked is not None:
         gradients = watched(plan, model, schema)
         mechanism, trainable = mechanism_of(plan, asked), trainable_entries(model)
-        return PrivateStepping(model, losses, gradients, mechanism, rates, trainable, parts)
+        return PrivateSteps(model, losses, gradients, mechanism, rates, trainable, parts)
     scaled = training.precision == "fp16"
     return LocalSteps(model, losses, loss_weighting(plan), rates, scaled=scaled, parts=parts)
 

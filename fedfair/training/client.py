@@ -21,12 +21,13 @@ from fedfair.plan.derived import is_noised, protects_records
 from fedfair.plan.local_rounds import round_draws
 from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import ALONE, BatchParts
+from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.terms.at_sites import NOTHING, Remembered, SiteTerms
 from fedfair.terms.local_change import LocalChange
-from fedfair.training.dp_sgd import PrivateStepping, RecordProtection
+from fedfair.training.dp_sgd import RecordProtection
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_descent import LocalDescent
 from fedfair.training.local_records import LocalRecords
@@ -67,7 +68,7 @@ class TrainingClient:
         participant: ParticipantId,
         splits: Splits,
         model: FlatModel,
-        steps: LocalSteps | PrivateStepping | None = None,
+        steps: LocalSteps | PrivateSteps | None = None,
         protection: RecordProtection | None = None,
         *,
         masked: bool = False,

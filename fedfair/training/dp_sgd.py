@@ -10,26 +10,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.learning_rates import LearningRates
 from fedfair.plan.local_rounds import round_length
 from fedfair.plan.schema import Plan, TrainingSection
-from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.noise import Draws, Entropy, system_entropy
 from fedfair.privacy.per_sample import PerSample, check_by_trial, per_sample_gradients
 from fedfair.privacy.planned_releases import sample_level_of, sampling_rate
 from fedfair.privacy.releases import Record, ReleaseLog
-from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.tables.seeds import derived_seed
 from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
-from fedfair.training.local_sgd import Batch, LossFunction
+from fedfair.training.local_sgd import Batch
 from fedfair.training.record_loss import trial_targets
 
 TRIAL_RECORDS = 3
@@ -87,48 +84,6 @@ class PoissonBatches:
     def __iter__(self) -> Iterator[Batch]:
         samples = poisson_indices(self.training, len(self.records), self.draws.again())
         return self.records.ahead(Batch(*self.records.take(indices)) for indices in samples)
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateStepping:
-    """Makes the noised steps of a round on one model; the same object serves everybody who shares that model.
-
-    Attributes:
-        model: what is trained, in place.
-        losses: the per-sample losses of a batch.
-        gradients: how the gradients of single records are treated; watches that model.
-        mechanism: clipping, weights and noise.
-        rates: of the round.
-        trainable: bool tensor (d,), False at entries that are never trained; None where all are.
-        parts: the processes that compute every batch together.
-    """
-
-    model: FlatModel
-    losses: LossFunction
-    gradients: PerSample
-    mechanism: Mechanism
-    rates: LearningRates
-    trainable: Tensor | None = field(repr=False)
-    parts: BatchParts = ALONE
-
-    def at(self, rates: LearningRates) -> PrivateStepping:
-        """Return the same steps at the rates of another round."""
-        return self if rates == self.rates else replace(self, rates=rates)
-
-    def steps(self, expected_batch: float, draws: Draws) -> PrivateSteps:
-        """Return the steps of one site in one round."""
-        return PrivateSteps(
-            self.model,
-            self.losses,
-            self.gradients,
-            self.mechanism,
-            expected_batch,
-            self.rates.model,
-            self.rates.threshold,
-            draws,
-            self.trainable,
-            self.parts,
-        )
 
 
 def watched(plan: Plan, model: FlatModel, schema: FeatureSchema) -> PerSample:

@@ -6,7 +6,7 @@ The steps are `local_sgd.py`'s or, where single records are protected, `privacy.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ from fedfair.terms.table import training_layout
 from fedfair.training.assembly import local_steps
 from fedfair.training.batches import batch_indices
 from fedfair.training.device import SplitRecords, plain_arithmetic
-from fedfair.training.dp_sgd import PoissonBatches, PrivateStepping, RecordProtection
+from fedfair.training.dp_sgd import PoissonBatches, RecordProtection
 from fedfair.training.local_records import LocalRecords
 from fedfair.training.local_sgd import Batch, LocalSteps
 from fedfair.training.model_faults import training_faults
@@ -52,7 +52,7 @@ class LocalDescent:
         self,
         records: LocalRecords,
         terms: SiteTerms,
-        steps: LocalSteps | PrivateStepping | None,
+        steps: LocalSteps | PrivateSteps | None,
         protection: RecordProtection | None,
     ) -> None:
         plan, schema = records.plan, records.splits.train.schema
@@ -108,11 +108,7 @@ class LocalDescent:
             if record_weights is None:
                 record_weights = self._terms.record_weights(remembered)
             weights = None if record_weights is None else torch.as_tensor(record_weights).to(own.flat)
-            descent, batches = self._descent(records, round_number, attempt, weights, steps)
-            if isinstance(descent, LocalSteps):
-                moved = descent.descend(batches, threshold, self._drift(remembered))
-            else:
-                moved = descent.descend(batches, threshold)
+            moved = self._moved(records, round_number, attempt, weights, steps, threshold, remembered)
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
         moved_by = (float(moved) - float(threshold)) * self.records.loss_unit
         return LocalChange(weight, moved_by, own.take_change(), further=remembered.further, layout=self.header)
@@ -123,10 +119,9 @@ class LocalDescent:
         A site whose training has failed adds this: zeros without noise would show that it failed.
         `training_change` has written the release down already.
         """
-        stepping = self._steps_of(round_number)
-        if not isinstance(stepping, PrivateStepping) or self._protection is None:
+        descent = self._steps_of(round_number)
+        if isinstance(descent, LocalSteps) or self._protection is None:
             return None
-        stepping = replace(stepping, parts=ALONE)
         records, own = self.records.placed["train"], self._model
         own.load(model.vector)
         threshold = torch.tensor(
@@ -134,20 +129,28 @@ class LocalDescent:
         )
         nothing = Batch(*records.take(torch.empty(0, dtype=torch.int64)))
         expected = stated_batch_size(self._plan.training, len(records))
-        steps = stepping.steps(expected, self._protection.draws("noise", int(round_number), attempt))
+        batches = [nothing] * round_length(self._plan.training, len(records))
+        noise = self._protection.draws("noise", int(round_number), attempt)
         with plain_arithmetic():
-            moved = steps.descend([nothing] * round_length(self._plan.training, len(records)), threshold)
+            moved = replace(descent, parts=ALONE).descend(batches, threshold, expected, noise)
         moved_by = (float(moved) - float(threshold)) * self.records.loss_unit
         return LocalChange(self.weight, moved_by, own.take_change(), layout=self.header)
 
-    def _descent(
-        self, records: SplitRecords, number: RoundNumber, attempt: int, weights: Tensor | None, steps: int | None
-    ) -> tuple[LocalSteps | PrivateSteps, Iterable[Batch]]:
-        """Return one round's steps and batches; what is released by private ones is written down here."""
-        training, protection, stepping = self._plan.training, self._protection, self._steps_of(number)
-        if not isinstance(stepping, PrivateStepping):
+    def _moved(
+        self,
+        records: SplitRecords,
+        number: RoundNumber,
+        attempt: int,
+        weights: Tensor | None,
+        steps: int | None,
+        threshold: Tensor,
+        remembered: Remembered,
+    ) -> Tensor:
+        """Make one round's steps; return the threshold after them. A release by private ones is written down."""
+        protection, descent = self._protection, self._steps_of(number)
+        if isinstance(descent, LocalSteps):
             batches = itertools.islice(self.batches(records, number, attempt, weights), steps)
-            return stepping, records.ahead(batches)
+            return descent.descend(records.ahead(batches), threshold, self._drift(remembered))
         if protection is None:
             raise LocalProtocolError("private steps need entropy and a ledger")
         if weights is not None or steps is not None:
@@ -155,11 +158,11 @@ class LocalDescent:
                 "private steps are all the steps of a round, and weigh by the objective alone"
             )
         protection.record(training_release(self._plan, len(records)))
-        expected = stated_batch_size(training, len(records))
-        noised = stepping.steps(expected, protection.draws("noise", int(number), attempt))
-        return noised, PoissonBatches(records, training, protection.draws("batch", int(number), attempt))
+        training, noise = self._plan.training, protection.draws("noise", int(number), attempt)
+        samples = PoissonBatches(records, training, protection.draws("batch", int(number), attempt))
+        return descent.descend(samples, threshold, stated_batch_size(training, len(records)), noise)
 
-    def _steps_of(self, number: RoundNumber) -> LocalSteps | PrivateStepping:
+    def _steps_of(self, number: RoundNumber) -> LocalSteps | PrivateSteps:
         """Return how a step of a round is made."""
         return self._steps.at(local_rates(self._plan, number))
 

@@ -12,10 +12,11 @@ import torch
 from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer
 
+from fedfair.fairness.critical_size import critical_group_size
 from fedfair.fairness.cvar import cvar, rcvar, threshold_interval, worst_and_best
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
-from fedfair.fairness.theory import critical_group_size, smoothing_bias
+from fedfair.fairness.theory import smoothing_bias
 from tests.oracles.exact_rcvar import exact_per_sample, projected, threshold_gradient
 
 torch.set_num_threads(1)

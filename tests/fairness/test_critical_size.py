@@ -7,7 +7,7 @@ from scipy.optimize import linprog
 from sklearn.datasets import load_breast_cancer, load_iris
 
 from fedfair.errors import DataError
-from fedfair.fairness.theory import critical_group_size
+from fedfair.fairness.critical_size import critical_group_size
 
 
 def by_the_smallest_largest_weight(features: np.ndarray, labels: np.ndarray, classes: int) -> float:

@@ -16,6 +16,7 @@ from torch.nn import functional
 from fedfair.errors import LocalProtocolError, PrivacyError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
+from fedfair.plan.learning_rates import LearningRates
 from fedfair.privacy.noise import Draws
 from fedfair.privacy.per_sample import Way, per_sample_gradients
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
@@ -58,12 +59,17 @@ class Trial:
         def losses(features: Tensor, labels: Tensor) -> Tensor:
             return functional.cross_entropy(self.model(features), labels, reduction="none")
 
-        self.steps = PrivateSteps(self.model, losses, gradients, mechanism, expected, 1.0, 1.0, Draws(seed))
+        self.steps = PrivateSteps(self.model, losses, gradients, mechanism, LearningRates(1.0, 1.0))
+        self._expected, self._draws = expected, Draws(seed)
+
+    def descended(self, batches: list[Batch], threshold: float) -> Tensor:
+        """Make the steps, and return the threshold after them."""
+        return self.steps.descend(batches, tensor(threshold), self._expected, self._draws)
 
     def moved(self, records: Batch, threshold: float = 0.8) -> Tensor:
         """Return the vector by which one step moves (theta, kappa c), with the sign of descent taken off."""
         start = self.model.flat.clone()
-        after = self.steps.descend([records], tensor(threshold))
+        after = self.descended([records], threshold)
         model = start - self.model.flat
         self.model.flat.copy_(start)
         scale = self.steps.mechanism.threshold_scale
@@ -211,14 +217,11 @@ def test_entries_that_are_not_trained_get_no_noise() -> None:
         lambda features, labels: functional.cross_entropy(model(features), labels, reduction="none"),
         gradients,
         Mechanism(objective(), 1.0, 1.0),
-        4.0,
-        1.0,
-        1.0,
-        Draws(0),
+        LearningRates(1.0, 1.0),
         mask,
     )
     start = model.flat.clone()
-    steps.descend([batch(3)], tensor(0.5))
+    steps.descend([batch(3)], tensor(0.5), 4.0, Draws(0))
     changed = model.flat != start
     assert torch.equal(changed, mask)
 
@@ -227,13 +230,13 @@ def test_weights_of_a_batchs_own_are_refused() -> None:
     records = batch(2)
     weighted = Batch(records.features, records.labels, torch.ones(2))
     with pytest.raises(LocalProtocolError, match="by the objective alone"):
-        Trial(Mechanism(objective(), 1.0, 1.0)).steps.descend([weighted], tensor(0.5))
+        Trial(Mechanism(objective(), 1.0, 1.0)).descended([weighted], 0.5)
 
 
 @pytest.mark.parametrize(("noise", "expected"), [(math.inf, 1.0), (1.0, 0.0)])
 def test_steps_without_meaning_are_refused(noise: float, expected: float) -> None:
     with pytest.raises(PrivacyError, match="no noise to be hidden in"):
-        Trial(Mechanism(objective(), noise, 1.0), expected=expected)
+        Trial(Mechanism(objective(), noise, 1.0), expected=expected).descended([batch(3)], 0.5)
 
 
 @pytest.mark.parametrize("way", ["auto", "hooks", "ghost"])
@@ -245,7 +248,7 @@ def test_a_round_with_a_record_that_is_no_number_is_the_round_with_the_same_nois
     spoilt = Batch(features, torch.cat([sound.labels, torch.zeros(1, dtype=torch.int64)]))
     for second in (sound, spoilt):
         trial = Trial(Mechanism(objective(), 1.0, 1.0), way=way)
-        after = trial.steps.descend([sound, second, sound], tensor(0.8))
+        after = trial.descended([sound, second, sound], 0.8)
         rounds.append(torch.cat([trial.model.flat, after.reshape(1)]))
     torch.testing.assert_close(rounds[1], rounds[0], rtol=1e-12, atol=1e-12)
 
@@ -265,9 +268,8 @@ def test_others_keep_the_units_that_drop_out_when_a_record_is_no_number(way: Way
 
         features = sound.features.clone()
         features[-1] = value
-        steps = PrivateSteps(
-            model, losses, per_sample_gradients(model.module, way), mechanism, 1.0, 1.0, None, Draws(0)
-        )
+        gradients = per_sample_gradients(model.module, way)
+        steps = PrivateSteps(model, losses, gradients, mechanism, LearningRates(1.0, None))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(3)
             if value == 0.0:
@@ -281,7 +283,7 @@ def test_others_keep_the_units_that_drop_out_when_a_record_is_no_number(way: Way
                 moved.append(model.gradient.clone())
             else:
                 start = model.flat.clone()
-                steps.descend([Batch(features, sound.labels)], tensor(0.8))
+                steps.descend([Batch(features, sound.labels)], tensor(0.8), 1.0, Draws(0))
                 moved.append(start - model.flat)
     torch.testing.assert_close(moved[1], moved[0], rtol=1e-10, atol=1e-12)
 
@@ -316,7 +318,7 @@ def steps_in(precision: str, mechanism: Mechanism, way: Way) -> PrivateSteps:
         model = FlatModel(mlp(COLUMNS, (50,), CLASSES).to(width), width)
     losses = loss_function(model, precision, compiled=False)
     gradients = per_sample_gradients(model.module, way)
-    return PrivateSteps(model, losses, gradients, mechanism, 1.0, 1.0, 1.0, Draws(0))
+    return PrivateSteps(model, losses, gradients, mechanism, LearningRates(1.0, 1.0))
 
 
 def summed(steps: PrivateSteps, records: Batch, *, looking: bool = False) -> Tensor:
