@@ -27,22 +27,6 @@ MAX_INTEGER = 2.0**54
 """The greatest integer part of a real number in a masked header, where a statistic has no bound of its own."""
 
 
-def _as_it_is(totals: Totals, _plan: Plan, _schema: FeatureSchema) -> Totals:
-    return totals
-
-
-def _unbounded(_plan: Plan, _schema: FeatureSchema) -> float:
-    return MAX_INTEGER
-
-
-def _unchecked(_total: NDArray[np.float64], _plan: Plan, _schema: FeatureSchema) -> None:
-    """Take every total, because what reads it looks at it."""
-
-
-def _no_columns(_plan: Plan, _schema: FeatureSchema) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class SumKind:
     """The numbers of one statistic.
@@ -56,10 +40,10 @@ class SumKind:
     """
 
     header: Callable[[Plan, FeatureSchema], Header]
-    columns: Callable[[Plan, FeatureSchema], Sequence[str]] = _no_columns
-    check: Callable[[NDArray[np.float64], Plan, FeatureSchema], None] = _unchecked
-    possible: Callable[[Totals, Plan, FeatureSchema], Totals] = _as_it_is
-    largest_real: Callable[[Plan, FeatureSchema], float] = _unbounded
+    columns: Callable[[Plan, FeatureSchema], Sequence[str]] = lambda _plan, _schema: ()
+    check: Callable[[NDArray[np.float64], Plan, FeatureSchema], None] = lambda _total, _plan, _schema: None
+    possible: Callable[[Totals, Plan, FeatureSchema], Totals] = lambda totals, _plan, _schema: totals
+    largest_real: Callable[[Plan, FeatureSchema], float] = lambda _plan, _schema: MAX_INTEGER
 
 
 @functools.cache

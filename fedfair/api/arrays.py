@@ -135,8 +135,7 @@ def _stated_loss(sections: Stated) -> Loss:
     Raises:
         PlanError: there is no such loss, or none whose answers arrays can be.
     """
-    task = sections.get("task", {})
-    stated = task.get("loss") if isinstance(task, Mapping) else getattr(task, "loss", None)
+    stated = _stated_of_task(sections, "loss")
     if stated is None:
         return CROSS_ENTROPY
     try:
@@ -177,9 +176,13 @@ def _read(arrays: object, *, classes: bool) -> dict[str, dict[str, RawRecords]]:
 
 
 def _stated_classes(sections: Stated) -> int | None:
-    task = sections.get("task", {})
-    classes = task.get("classes") if isinstance(task, Mapping) else getattr(task, "classes", None)
+    classes = _stated_of_task(sections, "classes")
     return classes if isinstance(classes, int) and classes > 1 else None
+
+
+def _stated_of_task(sections: Stated, key: str) -> object:
+    task = sections.get("task", {})
+    return task.get(key) if isinstance(task, Mapping) else getattr(task, key, None)
 
 
 def _schema(parts: list[RawRecords], coding: LabelCoding) -> FeatureSchema:

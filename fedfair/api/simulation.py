@@ -22,7 +22,6 @@ from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.fairness.record_losses import Losses
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import reported_group_sizes, scales_by_ranges
-from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Section
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
@@ -31,12 +30,12 @@ from fedfair.prediction.loaded_model import SavedModel
 from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
 from fedfair.run.initial_model import StatedWeights
-from fedfair.run.saved_model import DescribedModel, ModelOrigin, TrainedModel, save_model, without_noise
+from fedfair.run.saved_model import DescribedModel, ModelOrigin, save_model, without_noise
 from fedfair.run.training_run import Progress
 from fedfair.simulation.backend import Engine, RayCluster
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.tables.dataset import Splits
-from fedfair.tables.in_memory import LabelCoding, RawRecords, SiteArrays, dataset_of, read_labels, read_pair
+from fedfair.tables.in_memory import LabelCoding, SiteArrays, dataset_of, read_labels, read_pair
 from fedfair.tables.numeric_columns import scaled_by_ranges
 from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
@@ -82,9 +81,9 @@ class SimulatedFederation:
     def model(self) -> SavedModel:
         """The output model with its scaling, as `fedfair.load_model` returns it from a file."""
         done, cpu = self._simulated, torch.device("cpu")
-        module = flat_model(self.plan, self._schema, cpu, self._root)
+        module = flat_model(self.plan, self._federation.schema, cpu, self._root)
         module.load(done.model.vector)
-        return SavedModel(DescribedModel(done.layout, self._saved, done.origin), module)
+        return SavedModel(DescribedModel(done.layout, self._simulated.saved, done.origin), module)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -132,15 +131,7 @@ class SimulatedFederation:
         Raises:
             DataError: the file cannot be written.
         """
-        save_model(Path(path), self._simulated.layout, self._saved, self._simulated.origin)
-
-    @property
-    def _saved(self) -> TrainedModel:
-        return self._simulated.saved
-
-    @property
-    def _schema(self) -> FeatureSchema:
-        return self._federation.schema
+        save_model(Path(path), self._simulated.layout, self._simulated.saved, self._simulated.origin)
 
     def _losses_of_table(self, table: Any, labels: object, label: str) -> Losses:
         """Return the losses on raw columns, which are read as in training: categories, missing values and all."""
@@ -151,9 +142,6 @@ class SimulatedFederation:
         places = {value: place for place, value in enumerate(model.classes)}
         predicted = np.array([places[value] for value in model.predict(columns).tolist()], np.int64)
         return Losses(values, numbers, predicted)
-
-    def _pair(self, features: object, labels: object) -> RawRecords:
-        return read_pair("evaluate", (features, labels), classes=bool(self._federation.coding.count))
 
     def _held_out(self) -> Losses:
         found = list(self._simulated.losses.values())
@@ -167,8 +155,9 @@ class SimulatedFederation:
         data = self.plan.task.data
         if isinstance(data, CsvSource) and data.csv.categorical and hasattr(features, "columns"):
             return self._losses_of_table(features, labels, data.csv.label or "")
-        schema = self._schema
-        splits = Splits(dataset_of(self._pair(features, labels), self._federation.coding, schema))
+        schema, coding = self._federation.schema, self._federation.coding
+        raw = read_pair("evaluate", (features, labels), classes=bool(coding.count))
+        splits = Splits(dataset_of(raw, coding, schema))
         plan, scaling = without_noise(self.plan), self._simulated.scaling
         if scales_by_ranges(plan):
             splits = scaled_by_ranges(splits)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 from fedfair.errors import PrivacyError
@@ -80,8 +80,7 @@ class LedgerEntry:
     @property
     def parameters(self) -> str:
         """Return the release's own numbers as JSON."""
-        names = _names(type(self.release))
-        return json.dumps({name: getattr(self.release, name) for name in names}, sort_keys=True)
+        return json.dumps(asdict(self.release), sort_keys=True)
 
     def chained(self, before: bytes) -> bytes:
         """Return the chain value of this entry after one whose value is `before`; 32 bytes."""
@@ -109,7 +108,3 @@ def parse_release(kind: str, parameters: str) -> Written:
         raise PrivacyError(
             f"an entry of the kind {kind!r} cannot be read: {error}", "copy it from a backup"
         ) from error
-
-
-def _names(kind: type[Written]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))

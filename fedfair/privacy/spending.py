@@ -6,14 +6,14 @@ Decides which entries are about the same people, and adds them up; the sentence,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import accountant, epsilon
 from fedfair.privacy.budget import Budget, in_words
 from fedfair.privacy.entries import LedgerEntry, Origin, Written
-from fedfair.privacy.releases import GaussianRelease, SkellamRelease, Unprotected
+from fedfair.privacy.releases import GaussianRelease, Unprotected
 from fedfair.privacy.statement import SampleLevelFacts, sample_level_sentence
 
 
@@ -115,33 +115,24 @@ def _refused(facts: SampleLevelFacts) -> str:
     return ""
 
 
-def _lines(entries: Iterable[LedgerEntry]) -> Iterable[RepeatedRelease]:
-    found: dict[tuple[Origin, Written], RepeatedRelease] = {}
+def _lines(entries: Iterable[LedgerEntry]) -> Iterator[RepeatedRelease]:
+    found: dict[tuple[Origin, Written], list[LedgerEntry]] = {}
     for entry in entries:
-        kind, count = _one_of(entry.release)
-        key = (entry.origin, kind)
-        before = found.get(key)
-        number, total = (1, count) if before is None else (before.entries + 1, _one_of(before.release)[1] + count)
-        first = entry.at if before is None else before.first
-        found[key] = RepeatedRelease(entry.origin, _many_of(kind, total), number, first, entry.at)
-    return found.values()
+        found.setdefault((entry.origin, _counted(entry.release, 1)), []).append(entry)
+    for (origin, kind), alike in found.items():
+        total = sum(_count(entry.release) for entry in alike)
+        yield RepeatedRelease(origin, _counted(kind, total), len(alike), alike[0].at, alike[-1].at)
 
 
-def _one_of(release: Written) -> tuple[Written, int]:
-    match release:
-        case GaussianRelease():
-            return replace(release, steps=1), release.steps
-        case SkellamRelease():
-            return replace(release, count=1), release.count
-        case Unprotected():
-            return release, 1
+def _count(release: Written) -> int:
+    """Return how many steps or sums a release is of."""
+    if isinstance(release, Unprotected):
+        return 1
+    return release.steps if isinstance(release, GaussianRelease) else release.count
 
 
-def _many_of(kind: Written, count: int) -> Written:
-    match kind:
-        case GaussianRelease():
-            return replace(kind, steps=count)
-        case SkellamRelease():
-            return replace(kind, count=count)
-        case Unprotected():
-            return kind
+def _counted(release: Written, count: int) -> Written:
+    """Return the same release of so many steps or sums."""
+    if isinstance(release, Unprotected):
+        return release
+    return replace(release, steps=count) if isinstance(release, GaussianRelease) else replace(release, count=count)

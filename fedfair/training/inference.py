@@ -7,6 +7,7 @@ figures that are reported are those of the model that is saved.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -32,11 +33,7 @@ def evaluate(model: FlatModel, records: SplitRecords, columns: int, parts: Batch
         columns: of how many classes the scores are asked for, as `plan.derived.score_columns` says.
         parts: the processes that evaluate together, each some of the batches.
     """
-
-    def judged(model: FlatModel, features: Tensor, labels: Tensor) -> _Found:
-        return _judged(model, features, labels, columns)
-
-    return _evaluated(model, records, columns, judged, parts)
+    return _evaluated(model, records, columns, partial(_judged, columns=columns), parts)
 
 
 def evaluate_or_nan(
