@@ -22,7 +22,7 @@ from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
-from fedfair.plan.sources import BUILT_IN, CsvSource, DataSource
+from fedfair.plan.sources import BUILT_IN, CsvSource
 
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -124,7 +124,8 @@ def survey_layout(plan: Plan, schema: FeatureSchema) -> SurveyLayout:
         names = table.numeric if named else [f"feature {place}" for place in range(count)]
         columns = [(name, place, table.ranges.get(name) if named else None) for place, name in enumerate(names)]
         categories = tuple(_categories(table, count))
-    elif is_stated_only(source):
+    elif isinstance(source, str) and source not in BUILT_IN:
+        # Records come from a function, so that everybody knows their shape alone.
         flat = len(schema.input_shape) == 1
         columns = [(f"feature {place}", place, None) for place in range(schema.input_shape[0] if flat else 0)]
     else:
@@ -133,7 +134,10 @@ def survey_layout(plan: Plan, schema: FeatureSchema) -> SurveyLayout:
             (schema.names[place] if schema.names else f"feature {place}", place, known)
             for place, known in zip(schema.numeric, declared, strict=True)
         ]
-    numeric = tuple(_numeric_column(*column) for column in columns)
+    numeric = tuple(
+        NumericColumn(name, place, ColumnGrid(known), 1.0 if known is None else unit_of(*known))
+        for name, place, known in columns
+    )
     # A record's answer that is no class is not counted.
     return SurveyLayout(numeric, categories, 0 if schema.targets else schema.classes)
 
@@ -320,15 +324,6 @@ def _numeric(
 def _category(column: SurveyedCategory, counts: NDArray[np.float64], unknown: int) -> CategorySummary:
     held = dict(zip(column.values, (int(count) for count in counts), strict=True))
     return CategorySummary(column.name, held, held.get("missing", 0) + unknown)
-
-
-def is_stated_only(source: DataSource) -> bool:
-    """Return whether records come from a function, so that everybody knows their shape alone."""
-    return isinstance(source, str) and source not in BUILT_IN
-
-
-def _numeric_column(name: str, place: int, declared: tuple[float, float] | None) -> NumericColumn:
-    return NumericColumn(name, place, ColumnGrid(declared), 1.0 if declared is None else unit_of(*declared))
 
 
 def _categories(table: CsvData, place: int) -> Iterator[SurveyedCategory]:

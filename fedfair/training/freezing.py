@@ -5,7 +5,7 @@ It is made from the plan's seed, or its weights come from a file, which every si
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -27,7 +27,7 @@ from fedfair.run.saved_model import sites_digest
 from fedfair.tables.source_modules import declared_schema
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, plan_binding
-from fedfair.training.imported_weights import STRICT, Allowance, ImportedWeights, import_weights, without_threshold
+from fedfair.training.imported_weights import STRICT, Allowance, ImportedWeights, import_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def begin_with(
         or not learns_threshold(plan)
         or not leaves_threshold_open(plan.training, same_sites=same_sites)
     ):
-        imported = without_threshold(imported)
+        imported = replace(imported, threshold=None)
     scaling = imported.scaling
     section = InitialSection(
         weights=format_digest(vector_digest(imported.vector)),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -355,8 +355,3 @@ def _refuse(path: Path, faults: Sequence[str]) -> None:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(sorted(names)[:SHOWN]) + more
-
-
-def without_threshold(imported: ImportedWeights) -> ImportedWeights:
-    """Return the same weights, whose threshold begins anew."""
-    return replace(imported, threshold=None)

@@ -159,9 +159,5 @@ def ray_engine(plan: Plan, root: Path, cluster: RayCluster, on_loss: OnLoss) -> 
         if code is not None:
             freeze(plan.task.references, root, code)
         with ray_session(cluster.address, code) as ray:
-            shipped = code is not None and _has_working_folder(ray)
+            shipped = code is not None and bool(ray.get_runtime_context().runtime_env.get("working_dir"))
             yield RayEngine(ray, cluster, None if shipped else root.resolve(), on_loss)
-
-
-def _has_working_folder(ray: Any) -> bool:  # noqa: ANN401 - a module
-    return bool(ray.get_runtime_context().runtime_env.get("working_dir"))

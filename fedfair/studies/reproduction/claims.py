@@ -153,7 +153,7 @@ def _meet(grounds: Grounds) -> Iterator[RiskComparison]:
     if not sizes or sizes[-1] < 0.7:
         return
     for ours, theirs in _pairs(grounds, _ALL_OTHERS, sizes[-1:]):
-        yield _alike(ours, theirs, "train")
+        yield _alike(ours, theirs)
 
 
 def _no_worse_than_guessing(grounds: Grounds) -> Iterator[RiskComparison]:
@@ -221,7 +221,7 @@ def _local_steps(grounds: Grounds) -> Iterator[RiskComparison]:
 
 def _central(grounds: Grounds) -> Iterator[RiskComparison]:
     for ours, theirs in _pairs(grounds, _CENTRAL, _sizes(grounds)):
-        yield _alike(ours, theirs, "train")
+        yield _alike(ours, theirs)
         if theirs.cell.method == "dro":
             sentence = f"mean, train, for the worst {ours.cell.group_size:.0%}: {_mean(ours)}, DRO {_mean(theirs)}"
             margin = TOLERANCE * ours.uniform_floor
@@ -310,19 +310,13 @@ def _pairs(grounds: Grounds, others: Sequence[str], sizes: Sequence[float]) -> I
 
 
 def _not_above(ours: Mark, theirs: Mark, split: str) -> RiskComparison:
-    margin = TOLERANCE * ours.uniform_floor
-    return not_above(
-        _both(ours, theirs, split), ours.worst_values(split), _their_values(ours, theirs, split), margin
-    )
+    values = theirs.worst_values(split, ours.cell.group_size)
+    return not_above(_both(ours, theirs, split), ours.worst_values(split), values, TOLERANCE * ours.uniform_floor)
 
 
-def _alike(ours: Mark, theirs: Mark, split: str) -> RiskComparison:
-    margin = NEAR * ours.uniform_floor
-    return alike(_both(ours, theirs, split), ours.worst_values(split), _their_values(ours, theirs, split), margin)
-
-
-def _their_values(ours: Mark, theirs: Mark, split: str) -> Values:
-    return theirs.worst_values(split, ours.cell.group_size)
+def _alike(ours: Mark, theirs: Mark) -> RiskComparison:
+    values = theirs.worst_values("train", ours.cell.group_size)
+    return alike(_both(ours, theirs, "train"), ours.worst_values("train"), values, NEAR * ours.uniform_floor)
 
 
 def _both(ours: Mark, theirs: Mark, split: str) -> str:
