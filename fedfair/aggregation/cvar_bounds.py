@@ -138,9 +138,6 @@ class SplitSummary:
 class _Histogram:
     """A block in its parts, from the worst bin to the best; arrays (bins + 1,); `others` as in `Cores`."""
 
-    records: int
-    correct: int | None
-    smoothed: float
     counts: NDArray[np.float64]
     sums: NDArray[np.float64]
     lower_edges: NDArray[np.float64]
@@ -151,8 +148,8 @@ class _Histogram:
     rounding: Rounding
 
     @property
-    def mean(self) -> float:
-        return float(self.sums.sum()) / self.records
+    def records(self) -> int:
+        return int(self.counts.sum())
 
     @property
     def mean_bound(self) -> Interval:
@@ -191,12 +188,12 @@ def summarise(block: NDArray[np.float64], group_sizes: Iterable[float], spec: Hi
         RemoteProtocolError: no losses whatsoever have this sum, or it is over no record.
         PlanError: a group size is outside (0, 1].
     """
-    histogram = _parse(block, spec)
-    records, mean = histogram.records, histogram.mean
+    histogram, found = _parse(block, spec), block_layout(spec).read(block)
+    records = histogram.records
+    mean = float(histogram.sums.sum()) / records
     risks = {size: group_bound(_cvar_bound(histogram, size), size, records, mean) for size in group_sizes}
-    accuracy = None if histogram.correct is None else histogram.correct / records
-    above = int(histogram.counts[0])
-    smoothed = histogram.smoothed / records
+    accuracy = int(found["correct"]) / records if spec.has_classes else None
+    smoothed, above = float(found["smoothed"]) / records, int(histogram.counts[0])
     return SplitSummary(records, mean, accuracy, smoothed, risks, histogram.mean_bound, above=above)
 
 
@@ -231,8 +228,7 @@ def histogram_bounds(
         RemoteProtocolError: no losses whatsoever have these counts and sums.
         PlanError: a group size is outside (0, 1].
     """
-    histogram = _from_worst(int(counts.sum()), 0, 0.0, lower_edges, counts, sums, rounding, cores)
-    _check_sums(histogram)
+    histogram = _from_worst(lower_edges, counts, sums, rounding, cores)
     return [_cvar_bound(histogram, size) for size in group_sizes]
 
 
@@ -388,30 +384,21 @@ def _parse(block: NDArray[np.float64], spec: HistogramSpec) -> _Histogram:
         raise RemoteProtocolError(
             f"the block of a split says {records} records, {correct} correct, and {counts.sum():g} in bins"
         )
-    smoothed = float(found["smoothed"])
-    histogram = _from_worst(records, correct, smoothed, spec.edges, counts, sums, spec.rounding)
-    _check_sums(histogram)
-    return histogram
+    return _from_worst(spec.edges, counts, sums, spec.rounding)
 
 
 def _from_worst(
-    records: int,
-    correct: int | None,
-    smoothed: float,
     lower_edges: NDArray[np.float64],
     counts: NDArray[np.float64],
     sums: NDArray[np.float64],
     rounding: Rounding,
     cores: Cores | None = None,
 ) -> _Histogram:
-    """Return the parts of a histogram whose arrays run from the best bin to the worst."""
+    """Return the parts of a histogram whose arrays run from the best bin to the worst, if losses can have them."""
     upper_edges = np.append(lower_edges[1:], math.inf)
     # A bin of which nothing else is known is its own core.
     known = cores or Cores(lower_edges, upper_edges, 0)
-    return _Histogram(
-        records,
-        correct,
-        smoothed,
+    histogram = _Histogram(
         counts[::-1],
         sums[::-1],
         lower_edges[::-1],
@@ -421,6 +408,8 @@ def _from_worst(
         known.others,
         rounding,
     )
+    _check_sums(histogram)
+    return histogram
 
 
 def _check_sums(histogram: _Histogram) -> None:
