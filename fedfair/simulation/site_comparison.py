@@ -93,8 +93,7 @@ def compare_at_site(
     guess = guess_loss(plan, splits.train.schema.classes)
     if not predicts_classes(plan):
         omitted = (f"no logistic regression: the plan's loss is the {plan.task.loss.title}",)
-        return SiteComparison(participant, split, sizes, risks, omitted, guess, plan.task.loss.unit)
-    if len(np.unique(splits.train.labels)) > 1:
+    elif len(np.unique(splits.train.labels)) > 1:
         risks[LOGISTIC] = summarise_losses(*logistic_losses(splits.train, held_out), sizes)
     else:
         omitted = ("no logistic regression: all training records of this site are of one class",)

@@ -37,20 +37,20 @@ class FittedModel:
     folds: tuple[FoldLosses, ...]
 
     @property
-    def held_out(self) -> NDArray[np.float64]:
-        """Return the losses of all held-out records, fold after fold: array (n,)."""
-        return np.concatenate([fold.held_out.values for fold in self.folds])
+    def held_out(self) -> Losses:
+        """Return the losses of all held-out records, fold after fold."""
+        return Losses.joined([fold.held_out for fold in self.folds])
 
 
 def advised_model(fitted: FittedModel, plain: FittedModel, sizes: Sequence[float]) -> AdvisedModel:
     """Return the figures of one model beside those of plain training over the same folds."""
-    own, other, size = fitted.held_out, plain.held_out, fitted.worst_group_size
+    own, other, size = fitted.held_out.values, plain.held_out.values, fitted.worst_group_size
     gain = worst_terms(other, size) - worst_terms(own, size)
     return AdvisedModel(
         worst_group_size=size,
         tradeoff=fitted.tradeoff,
-        train=_train_figures(fitted, sizes),
-        held_out=_held_out_figures(fitted, sizes),
+        train=_figures([fold.train for fold in fitted.folds], sizes),
+        held_out=_figures([fitted.held_out], sizes),
         worst_gain=cvar(other, size) - cvar(own, size),
         worst_gain_error=standard_error(gain),
         mean_cost=float((own - other).mean()),
@@ -75,39 +75,20 @@ def standard_error(terms: NDArray[np.float64]) -> float:
     return float(terms.std(ddof=1)) / math.sqrt(len(terms)) if len(terms) > 1 else 0.0
 
 
-def _correct(losses: Losses) -> NDArray[np.bool_]:
-    return np.equal(losses.labels, losses.predictions)
-
-
-def _held_out_figures(fitted: FittedModel, sizes: Sequence[float]) -> AdvisedFigures:
-    losses = fitted.held_out
-    correct = np.concatenate([_correct(fold.held_out) for fold in fitted.folds])
-    groups = [
-        AdvisedGroup(size=size, worst=cvar(losses, size), error=standard_error(worst_terms(losses, size)))
-        for size in sizes
-    ]
-    return AdvisedFigures(
-        mean=float(losses.mean()),
-        error=standard_error(losses),
-        accuracy=float(correct.mean()),
-        groups=tuple(groups),
-    )
-
-
-def _train_figures(fitted: FittedModel, sizes: Sequence[float]) -> AdvisedFigures:
-    """Return the mean over the folds: each model has its own training records, which overlap with the others'."""
-    each = [fold.train for fold in fitted.folds]
+def _figures(parts: Sequence[Losses], sizes: Sequence[float]) -> AdvisedFigures:
+    """Return the mean over the parts, which may overlap: each fold's model has its own training records."""
+    each = [part.values for part in parts]
     groups = [
         AdvisedGroup(
             size=size,
-            worst=float(np.mean([cvar(one.values, size) for one in each])),
-            error=float(np.mean([standard_error(worst_terms(one.values, size)) for one in each])),
+            worst=float(np.mean([cvar(values, size) for values in each])),
+            error=float(np.mean([standard_error(worst_terms(values, size)) for values in each])),
         )
         for size in sizes
     ]
     return AdvisedFigures(
-        mean=float(np.mean([one.values.mean() for one in each])),
-        error=float(np.mean([standard_error(one.values) for one in each])),
-        accuracy=float(np.mean([_correct(one).mean() for one in each])),
+        mean=float(np.mean([values.mean() for values in each])),
+        error=float(np.mean([standard_error(values) for values in each])),
+        accuracy=float(np.mean([np.equal(part.labels, part.predictions).mean() for part in parts])),
         groups=tuple(groups),
     )

@@ -21,7 +21,7 @@ _SAMPLE = ParticipantId("sample")
 
 def pooled_records(sites: Mapping[ParticipantId, Splits]) -> Dataset:
     """Return everybody's training and validation records as one data set, in order, with the person's column."""
-    held = [part for site in sites.values() for part in _known(site)]
+    held = [part for site in sites.values() for part in (site.train, site.validation) if part is not None]
     person, schema = held[0].person_column, held[0].schema
     columns = {} if person is None else {person: np.concatenate([part.columns[person] for part in held])}
     labels = np.concatenate([part.labels for part in held])
@@ -53,7 +53,7 @@ def site_folds(sites: Mapping[ParticipantId, Splits], folds: int, seed: int) -> 
     Raises:
         DataError: nobody has as many records as there are folds.
     """
-    own = {name: _own(site) for name, site in sites.items()}
+    own = {name: pooled_records({name: site}) for name, site in sites.items()}
     if not any(len(records) >= folds for records in own.values()):
         raise DataError(
             f"no collaborator has the {folds} training records that {folds} folds need",
@@ -77,11 +77,3 @@ def _parted(records: Dataset, folds: int, fold: int, seed: int, name: Participan
     if parts.test is None or (name == _POOLED and not len(parts.test)):
         raise DataError(f"{len(records)} records are too few for {folds} folds", "give more records")
     return parts.train, parts.test
-
-
-def _own(site: Splits) -> Dataset:
-    return pooled_records({_POOLED: site})
-
-
-def _known(site: Splits) -> tuple[Dataset, ...]:
-    return (site.train,) if site.validation is None else (site.train, site.validation)
