@@ -7,9 +7,6 @@ this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from fractions import Fraction
-
 from fedfair.errors import PlanError
 from fedfair.plan.derived import (
     greatest_weight,
@@ -33,7 +30,10 @@ from fedfair.secagg.params import (
     threshold,
 )
 from fedfair.secagg.signing import Member, Roster
+from fedfair.templates import sentences
 from fedfair.terms.table import shown_by_terms
+
+_HERE = "fedfair.aggregation"
 
 MIN_PAIR = 2
 """Contributors of a sum from which each of them can take its own part away, and has the other's."""
@@ -114,33 +114,23 @@ def masking_cost(plan: Plan) -> str:
     if not is_masked(plan):
         return ""
     check_protection(plan)
-    count = len(plan.federation.collaborators)
-    graph = graph_of(plan)
+    count, graph = len(plan.federation.collaborators), graph_of(plan)
     colluders = plan.secure_aggregation.colluders
-    set_up, keys = set_up_bytes(count, suite_of(plan), graph, colluders), keys_needed(count, graph, colluders)
-    near = "" if graph is None else f"; {_graph_in_words(graph, count)}"
-    return (
-        f"at most {MAX_MEMBERS} sites can add under masks; with {count}, a site sends "
-        f"{_size(site_bytes(count, graph))} a round beyond its vector, and to set up a session the aggregator "
-        f"carries {_size(set_up)} and a site computes for some {max(1, round(SET_UP_MILLISECONDS * keys)):,} ms"
-        f"{near}"
+    keys = keys_needed(count, graph, colluders)
+    parts = sentences(
+        _HERE,
+        "cost.txt.jinja",
+        most=MAX_MEMBERS,
+        count=count,
+        round_size=_size(site_bytes(count, graph)),
+        set_up_size=_size(set_up_bytes(count, suite_of(plan), graph, colluders)),
+        milliseconds=f"{max(1, round(SET_UP_MILLISECONDS * keys)):,}",
+        graph=graph,
+        vote_bytes=vote_bytes(count),
+        vanishing=round(1 / VANISHING),
+        bits=bits,
     )
-
-
-def _graph_in_words(graph: GraphTerms, count: int) -> str:
-    """Return what a sparse graph is made of, and with which probability it fails."""
-    odds = f"but with {_odds(graph.secrecy)}" if graph.secrecy else "for certain"
-    return (
-        f"each shares masks with {graph.neighbours} others, {graph.shares} of these and itself open its mask, and "
-        f"{graph.votes} of a committee of {graph.committee} decide who has survived, "
-        f"with {vote_bytes(count)} bytes for a vote; over the whole run the graph "
-        f"hides every site {odds}, and where 1 site in {round(1 / VANISHING)} vanishes at random a round is lost "
-        f"with {_odds(graph.loss)}"
-    )
-
-
-def _odds(probability: Fraction) -> str:
-    return f"a probability of at most 2^-{bits(probability)}"
+    return "; ".join(parts)
 
 
 def _size(count: int) -> str:
@@ -156,54 +146,25 @@ def guarantee(plan: Plan) -> str:
     if not is_masked(plan):
         return "NONE: secure aggregation is OFF, the aggregator sees every site's own update in the clear"
     check_protection(plan)
-    mode, colluders = protection_mode(plan), plan.secure_aggregation.colluders
-    count = len(plan.federation.collaborators)
-    words = guarantee_in_words(mode, count, colluders)
-    fewest = quorum(plan)
-    if count - fewest < drop_outs_survived(mode, count, colluders):
-        left = f"only {count - fewest}" if count > fewest else "none"
-        words += f"; but by federation.min_collaborators: {fewest}, {left} of these drop-outs may happen"
-    if graph_of(plan) is not None:
-        words += (
-            "; each site shares masks with some of the others only, and counts as missing, too, where too many of "
-            "these vanish"
-        )
-    if not needs_everybody(plan):
-        words += (
-            f"; federation.min_collaborators: {fewest} lets the aggregator leave {count - fewest} of {count} "
-            "sites out of a round; two rounds that differ by one site can be subtracted, which shows that site's "
-            "part up to what the others changed in between; a site opens one request about one state of the run "
-            "for one set of sites only, unless its policy.training_cohort is any or its policy.max_reopened_sums "
-            "above 0; two evaluations over different sites show the losses and the number of records of the site "
-            "that is left out, unless its policy.evaluation_cohort is same"
-        )
-        words += shown_by_terms(plan)
-    words += "; " + _check_in_words(plan)
-    if fewest == MIN_PAIR:
-        words += "; every site sees each opened sum, so where two sites make it, each can read the other's part"
-    if suite_of(plan) is Suite.X25519_MLKEM768:
-        words += "; whoever records the messages today must break both X25519 and ML-KEM-768 to read them later"
-    if published_sites(plan):
-        words += (
-            "; but evaluation.site_means: true tells the aggregator every site's own records, loss and accuracy"
-        )
-    return words
-
-
-def _check_in_words(plan: Plan) -> str:
-    """Return what is certain of an opened sum, for the person who approves a plan."""
-    if not plan.secure_aggregation.check_sums:
-        return (
-            "secure_aggregation.check_sums: false lets the aggregator claim any opened sum within the clip times "
-            "the weights, and so choose how the model moves"
-        )
-    if not plan.secure_aggregation.colluders:
-        return "every site refuses an opened sum that is not what the sites added"
-    return (
-        "every site refuses an opened sum that is not what the sites added, unless the aggregator and a "
-        "collaborator make it up together; even then the model moves by no more than the clip times the weights a "
-        "round"
+    stated, mode = plan.secure_aggregation, protection_mode(plan)
+    count, fewest = len(plan.federation.collaborators), quorum(plan)
+    parts = sentences(
+        _HERE,
+        "guarantee.txt.jinja",
+        promise=guarantee_in_words(mode, count, stated.colluders),
+        stated=stated,
+        count=count,
+        fewest=fewest,
+        left_out=count - fewest,
+        survived=drop_outs_survived(mode, count, stated.colluders),
+        is_sparse=graph_of(plan) is not None,
+        needs_everybody=needs_everybody(plan),
+        shown_by_terms=shown_by_terms(plan),
+        is_pair=fewest == MIN_PAIR,
+        is_hybrid=suite_of(plan) is Suite.X25519_MLKEM768,
+        tells_of_sites=bool(published_sites(plan)),
     )
+    return "; ".join(parts)
 
 
 def suite_of(plan: Plan) -> Suite:
@@ -257,26 +218,12 @@ def roster_of(plan: Plan) -> Roster:
 
 def exposures(plan: Plan) -> tuple[str, ...]:
     """Return in words who could read or spoil what in spite of the masks, the worst first; none for plain sums."""
-    return (*_neighbouring_rounds(plan), *_colluding_site(plan)) if is_masked(plan) else ()
-
-
-def _neighbouring_rounds(plan: Plan) -> Iterator[str]:
-    if needs_everybody(plan):
-        return
-    count, fewest = len(plan.federation.collaborators), quorum(plan)
-    yield (
-        f"federation.min_collaborators: {fewest} lets a sum leave out {count - fewest} of {count} sites. Two "
-        "neighbouring rounds, one with and one without a site, can be subtracted: with full batches and a small "
-        "rate the difference is that site's update. Each site consents to that by policy.min_collaborators: "
-        f"{fewest} or less"
-    )
-
-
-def _colluding_site(plan: Plan) -> Iterator[str]:
-    if not plan.secure_aggregation.check_sums:
-        return
-    yield (
-        "one site that sides with the aggregator, such as the hospital that runs it, takes away the check of the "
-        "sum: the two can have any sum believed within the clip times the weights, and so move the model towards "
-        "one that reads records out of the next sum"
-    )
+    if not is_masked(plan):
+        return ()
+    values = {
+        "count": len(plan.federation.collaborators),
+        "fewest": quorum(plan),
+        "needs_everybody": needs_everybody(plan),
+        "check_sums": plan.secure_aggregation.check_sums,
+    }
+    return sentences(_HERE, "exposures.txt.jinja", **values)
