@@ -67,8 +67,8 @@ def verdicts(folder: Path) -> str:
         for claim in _CLAIMS.validate_json((place / "claims.json").read_bytes()):
             columns.setdefault(f"[{claim.study}]({place.name}/index.html)", {})[claim.claim] = claim.verdict
     rows = [
-        [f"{name}: {words}", *(SIGNS.get(found.get(name, ""), "") for found in columns.values())]
-        for name, words in CLAIMS.items()
+        [f"{name}: {stated.words}", *(SIGNS.get(found.get(name, ""), "") for found in columns.values())]
+        for name, stated in CLAIMS.items()
     ]
     return _table(["claim", *columns], rows)
 

@@ -119,7 +119,7 @@ def _claims(done: Finished) -> list[dict[str, object]]:
         {
             "study": one.study.name,
             "claim": decision.claim,
-            "words": CLAIMS[decision.claim],
+            "words": CLAIMS[decision.claim].words,
             "verdict": decision.verdict.value,
             "reason": decision.reason,
             "comparisons": [

@@ -113,7 +113,7 @@ def composition(shares: Mapping[str, Shares], *, paper: bool) -> Rows:
 
 def claims(found: Sequence[Decision]) -> Rows:
     """Return what became of every claim, and why."""
-    body = tuple((f"{one.claim}: {CLAIMS[one.claim]}", one.verdict.value, one.reason) for one in found)
+    body = tuple((f"{one.claim}: {CLAIMS[one.claim].words}", one.verdict.value, one.reason) for one in found)
     caption = (
         f"The paper's claims, decided by Welch's t test at a level of {LEVEL:.0%}. A claim holds if each of its "
         "comparisons rejects the opposite; it does not hold if one of them rejects the claim after Holm's "

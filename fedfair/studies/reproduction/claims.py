@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from importlib.resources import files
+
+import yaml
+from pydantic import TypeAdapter
 
 from fedfair.studies.reproduction.comparison import (
     LEVEL,
@@ -38,24 +41,34 @@ NEAR = 0.05
 SHARE_TOLERANCE = 0.01
 """The same for the distance between two compositions of groups, from 0 to 1."""
 
-CLAIMS: Mapping[str, str] = {
-    "C1": "one full local step of everybody is centralised gradient descent, whoever holds which records",
-    "C2": "a tradeoff of 1 is FedAvg, bit for bit",
-    "C3": "as the group grows to everybody, the worst-group risks of all methods meet",
-    "C4": "for a group below the critical size, no group is served worse than by guessing",
-    "C5": "more weight on the mean lowers the mean loss and raises the worst-group risk",
-    "C6": "no other federated method serves the worst group of the training records better",
-    "C7": "nor the worst group of the test records",
-    "C8": "more local steps cost the smallest group, and the largest no more than that",
-    "C9": "the central BPF and DRO serve the worst group alike; DRO's mean loss is not below FedSRCVaR's",
-    "C10": "knowing the wrong groups costs more than knowing none: FedMinMax is not below, on test records",
-    "C11": "a threshold for each collaborator never serves the worst group of all better",
-    "C12": "no group of at least the protected size has a mean loss above the worst-group risk",
-    "C13": "the larger the worst group, the more its members are like everybody",
-    "C14": "a round carries the model and one number each way, and a weight",
-}
-"""The claims by their names in words. The design note leaves C7, C10 and C13 open: these are the paper's remaining
-statements about its figures (the test panels of Figure 2, Table A.1 and Table A.2)."""
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim of the paper, and the marks that decide it where it is no exact one.
+
+    Attributes:
+        name: such as C3.
+        words: what it says.
+        figure: whose marks it is about; None for a claim that is checked exactly.
+        others: the methods that ours is compared with there.
+        missing: what was not run where there is nothing to compare.
+    """
+
+    name: str
+    words: str
+    figure: Figure | None = None
+    others: tuple[str, ...] = ()
+    missing: str = ""
+
+
+def _claims() -> dict[str, Claim]:
+    text = files("fedfair.studies.reproduction").joinpath("claims.yaml").read_text(encoding="utf-8")
+    rows = TypeAdapter(tuple[Claim, ...]).validate_python(yaml.safe_load(text))
+    return {claim.name: claim for claim in rows}
+
+
+CLAIMS: Mapping[str, Claim] = _claims()
+"""The claims by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +108,26 @@ class Grounds:
 
 def decisions(grounds: Grounds) -> list[Decision]:
     """Return what became of every claim, in their order."""
-    return [_decision(claim, grounds) for claim in CLAIMS]
+    return [_decision(claim, grounds) for claim in CLAIMS.values()]
 
 
-def _decision(claim: str, grounds: Grounds) -> Decision:
-    check = grounds.checks.get(claim)
+def _decision(claim: Claim, grounds: Grounds) -> Decision:
+    check = grounds.checks.get(claim.name)
     if check is not None:
-        return Decision(claim, Verdict.HOLDS if check.holds else Verdict.FAILS, check.sentence)
-    compared = _COMPARED.get(claim)
-    if compared is None:
-        return Decision(claim, Verdict.UNDECIDED, "no model was there to check it on")
-    found = tuple(compared.made(grounds))
-    if open_cells := _unfinished(compared, grounds):
-        return Decision(claim, Verdict.UNDECIDED, f"unfinished runs are behind {open_cells} of its marks", found)
-    if claim == "C4" and found and (better := _better_than_guessing(grounds)) is not None:
-        return Decision(claim, Verdict.UNDECIDED, better, found)
+        return Decision(claim.name, Verdict.HOLDS if check.holds else Verdict.FAILS, check.sentence)
+    made = _COMPARISONS.get(claim.name)
+    if made is None:
+        return Decision(claim.name, Verdict.UNDECIDED, "no model was there to check it on")
+    found = tuple(made(grounds))
+    if open_cells := _unfinished(claim, grounds):
+        return Decision(
+            claim.name, Verdict.UNDECIDED, f"unfinished runs are behind {open_cells} of its marks", found
+        )
+    if claim.name == "C4" and found and (better := _better_than_guessing(grounds)) is not None:
+        return Decision(claim.name, Verdict.UNDECIDED, better, found)
     came_out = verdict(found)
-    reason = _reason(came_out, found) if found else f"{compared.missing} not run at this size"
-    return Decision(claim, came_out, reason, found)
+    reason = _reason(came_out, found) if found else f"{claim.missing} not run at this size"
+    return Decision(claim.name, came_out, reason, found)
 
 
 def _reason(came_out: Verdict, found: Sequence[RiskComparison]) -> str:
@@ -134,15 +149,10 @@ def _reason(came_out: Verdict, found: Sequence[RiskComparison]) -> str:
     )
 
 
-def _unfinished(compared: _Compared, grounds: Grounds) -> int:
+def _unfinished(claim: Claim, grounds: Grounds) -> int:
     """Return how many marks that the claim is about have no result: others alone could flatter it."""
-    methods = {grounds.ours, *compared.others}
-    return sum(cell.figure is compared.figure and cell.method in methods for cell in grounds.evidence.missing)
-
-
-_FEDERATED = ("fedavg", "afl", "fedminmax")
-_CENTRAL = ("dro", "bpf")
-_ALL_OTHERS = (*_FEDERATED, "erm", *_CENTRAL)
+    methods = {grounds.ours, *claim.others}
+    return sum(cell.figure is claim.figure and cell.method in methods for cell in grounds.evidence.missing)
 
 
 # ------------------------------------------------------------------------------------------------ one claim each
@@ -152,7 +162,7 @@ def _meet(grounds: Grounds) -> Iterator[RiskComparison]:
     sizes = _sizes(grounds)
     if not sizes or sizes[-1] < 0.7:
         return
-    for ours, theirs in _pairs(grounds, _ALL_OTHERS, sizes[-1:]):
+    for ours, theirs in _pairs(grounds, "C3", sizes[-1:]):
         yield _alike(ours, theirs)
 
 
@@ -193,7 +203,7 @@ def _fan(grounds: Grounds) -> Iterator[RiskComparison]:
 
 
 def _not_above_others(grounds: Grounds, split: str) -> Iterator[RiskComparison]:
-    for ours, theirs in _pairs(grounds, _FEDERATED, _sizes(grounds)):
+    for ours, theirs in _pairs(grounds, "C6", _sizes(grounds)):
         yield _not_above(ours, theirs, split)
 
 
@@ -220,7 +230,7 @@ def _local_steps(grounds: Grounds) -> Iterator[RiskComparison]:
 
 
 def _central(grounds: Grounds) -> Iterator[RiskComparison]:
-    for ours, theirs in _pairs(grounds, _CENTRAL, _sizes(grounds)):
+    for ours, theirs in _pairs(grounds, "C9", _sizes(grounds)):
         yield _alike(ours, theirs)
         if theirs.cell.method == "dro":
             sentence = f"mean, train, for the worst {ours.cell.group_size:.0%}: {_mean(ours)}, DRO {_mean(theirs)}"
@@ -253,37 +263,17 @@ def _like_everybody(grounds: Grounds) -> Iterator[RiskComparison]:
     yield not_above(sentence, grounds.distances[large], grounds.distances[small], SHARE_TOLERANCE)
 
 
-class _Compared(NamedTuple):
-    """How a claim is decided by comparisons.
-
-    Attributes:
-        made: makes them.
-        figure: whose marks they are about.
-        others: the methods that ours is compared with there.
-        missing: what was not run where there is none.
-    """
-
-    made: Callable[[Grounds], Iterator[RiskComparison]]
-    figure: Figure
-    others: tuple[str, ...]
-    missing: str
-
-
-_COMPARED: Mapping[str, _Compared] = {
-    "C3": _Compared(_meet, Figure.BASELINES, _ALL_OTHERS, "another method at a size of at least 70 % was"),
-    "C4": _Compared(_no_worse_than_guessing, Figure.BASELINES, (), "FedSRCVaR's baselines were"),
-    "C5": _Compared(_fan, Figure.TRADEOFFS, (), "two tradeoffs were"),
-    "C6": _Compared(
-        partial(_not_above_others, split="train"), Figure.BASELINES, _FEDERATED, "another federated method was"
-    ),
-    "C7": _Compared(
-        partial(_not_above_others, split="test"), Figure.BASELINES, _FEDERATED, "another federated method was"
-    ),
-    "C8": _Compared(_local_steps, Figure.LOCAL_STEPS, (), "several local steps were"),
-    "C9": _Compared(_central, Figure.BASELINES, _CENTRAL, "DRO and BPF were"),
-    "C10": _Compared(_wrong_groups, Figure.KNOWN_GROUPS, ("fedminmax",), "FedMinMax was"),
-    "C11": _Compared(_local_thresholds, Figure.LOCAL_THRESHOLDS, ("localbpf",), "local thresholds were"),
-    "C13": _Compared(_like_everybody, Figure.KNOWN_GROUPS, (), "models of two group sizes were"),
+_COMPARISONS: Mapping[str, Callable[[Grounds], Iterator[RiskComparison]]] = {
+    "C3": _meet,
+    "C4": _no_worse_than_guessing,
+    "C5": _fan,
+    "C6": partial(_not_above_others, split="train"),
+    "C7": partial(_not_above_others, split="test"),
+    "C8": _local_steps,
+    "C9": _central,
+    "C10": _wrong_groups,
+    "C11": _local_thresholds,
+    "C13": _like_everybody,
 }
 
 
@@ -301,9 +291,9 @@ def _baseline(grounds: Grounds, method: str, sizes: Sequence[float]) -> list[Mar
     ]
 
 
-def _pairs(grounds: Grounds, others: Sequence[str], sizes: Sequence[float]) -> Iterator[tuple[Mark, Mark]]:
+def _pairs(grounds: Grounds, claim: str, sizes: Sequence[float]) -> Iterator[tuple[Mark, Mark]]:
     for size in sizes:
-        for name in others:
+        for name in CLAIMS[claim].others:
             for ours in _baseline(grounds, grounds.ours, [size]):
                 for theirs in _baseline(grounds, name, [size]):
                     yield ours, theirs
