@@ -193,16 +193,8 @@ LossOfRecords = Callable[[Tensor, Tensor], Tensor]
 """From a model's outputs and the records' answers to their losses (batch,)."""
 
 
-def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(outputs, labels, reduction="none")
-
-
 def check_by_trial(
-    module: nn.Module,
-    gradients: PerSample,
-    features: Tensor,
-    labels: Tensor,
-    loss: LossOfRecords = _cross_entropy,
+    module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor, loss: LossOfRecords
 ) -> None:
     """Refuse a module whose norms are not those of its records alone, found on a trial batch.
 
@@ -224,7 +216,8 @@ def check_by_trial(
     try:
         for layer in resting:
             layer.eval()
-        together = _trial_norms(module, gradients, features, labels, loss)
+        gradients.reset()
+        together = gradients.norms(loss(module(features), labels)).detach()
         single = zip(torch.split(features, 1), torch.split(labels, 1), strict=True)
         alone = torch.cat([_norm_alone(module, gradients, *record, loss) for record in single])
         gradients.reset()
@@ -252,13 +245,6 @@ def check_by_trial(
             "replace what mixes records (GroupNorm instead of BatchNorm), draw by nn.Dropout only, or try "
             "privacy.sample_level.gradients: hooks",
         )
-
-
-def _trial_norms(
-    module: nn.Module, gradients: PerSample, features: Tensor, labels: Tensor, loss: LossOfRecords
-) -> Tensor:
-    gradients.reset()
-    return gradients.norms(loss(module(features), labels)).detach()
 
 
 def _norm_alone(

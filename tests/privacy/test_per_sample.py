@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,6 +19,7 @@ torch.set_num_threads(1)
 
 BATCH, SIDE, CLASSES = 6, 6, 3
 WAYS: tuple[Way, ...] = ("auto", "hooks", "ghost")
+cross_entropy = functools.partial(functional.cross_entropy, reduction="none")
 
 
 def linear() -> nn.Module:
@@ -151,12 +153,12 @@ def test_a_layer_that_is_used_twice_has_one_gradient_by_hooks_and_is_refused_by_
     module, (features, labels) = made(Tied), batch()
     expected = one_by_one(copy.deepcopy(module))
     gradients = per_sample_gradients(module, "hooks")
-    check_by_trial(module, gradients, features, labels)
+    check_by_trial(module, gradients, features, labels, cross_entropy)
     gradients.reset()
     torch.testing.assert_close(gradients.norms(losses_of(module)), expected.norm(dim=1), rtol=1e-10, atol=1e-12)
     module = made(Tied)
     with pytest.raises(PlanError, match="Parameter tying") as refused:
-        check_by_trial(module, per_sample_gradients(module, "ghost"), features, labels)
+        check_by_trial(module, per_sample_gradients(module, "ghost"), features, labels, cross_entropy)
     assert "gradients: hooks" in refused.value.remedy
 
 
@@ -209,22 +211,22 @@ def test_what_no_list_of_layers_shows_is_found_by_trial(
 ) -> None:
     module, (features, labels) = made(build), batch()
     with pytest.raises(PlanError, match=words):
-        check_by_trial(module, per_sample_gradients(module, way), features, labels)
+        check_by_trial(module, per_sample_gradients(module, way), features, labels, cross_entropy)
 
 
 def test_a_layer_that_ghost_clipping_overlooks_is_refused_and_works_by_hooks() -> None:
     features, labels = batch()
     module = made(Deep)
-    check_by_trial(module, per_sample_gradients(module, "hooks"), features, labels)
+    check_by_trial(module, per_sample_gradients(module, "hooks"), features, labels, cross_entropy)
     module = made(Deep)
     with pytest.raises(PlanError, match="cannot be told"):
-        check_by_trial(module, per_sample_gradients(module, "ghost"), features, labels)
+        check_by_trial(module, per_sample_gradients(module, "ghost"), features, labels, cross_entropy)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_dropout_passes_the_trial_and_is_on_again_afterwards(way: Way) -> None:
     module, (features, labels) = made(lambda: nn.Sequential(nn.Dropout(0.5), linear())), batch()
-    check_by_trial(module, per_sample_gradients(module, way), features, labels)
+    check_by_trial(module, per_sample_gradients(module, way), features, labels, cross_entropy)
     assert all(layer.training for layer in module.modules())
     assert all(not parameter.grad.any() for parameter in module.parameters())
 

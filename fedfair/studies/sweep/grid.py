@@ -22,18 +22,15 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import shown, validated
 from fedfair.plan.yaml_reader import Document, Place, Spot, Value, parse_document
 
+_OBJECTIVE = ("worst_group_size", "tradeoff", "loss_bound")
+_TRAINING = (
+    "algorithm", "seed", "rounds", "local_steps", "batch_size", "learning_rate", "threshold_learning_rate"
+)  # fmt: skip
+
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "worst_group_size": ("objective", "worst_group_size"),
-    "tradeoff": ("objective", "tradeoff"),
-    "loss_bound": ("objective", "loss_bound"),
+    **{name: ("objective", name) for name in _OBJECTIVE},
     "gamma": ("objective", "smoothing", "gamma"),
-    "algorithm": ("training", "algorithm"),
-    "seed": ("training", "seed"),
-    "rounds": ("training", "rounds"),
-    "local_steps": ("training", "local_steps"),
-    "batch_size": ("training", "batch_size"),
-    "learning_rate": ("training", "learning_rate"),
-    "threshold_learning_rate": ("training", "threshold_learning_rate"),
+    **{name: ("training", name) for name in _TRAINING},
 }
 """The words that stand for a place of the plan."""
 
