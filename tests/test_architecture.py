@@ -394,8 +394,6 @@ def test_tests_import_what_they_share_by_its_whole_name() -> None:
 
 
 FOR_READERS_OF_THE_PAPER = {
-    "fedfair/fairness/cvar.py": {"variational"},
-    "fedfair/fairness/smoothing.py": {"verify_smoothed_plus"},
     "fedfair/fairness/theory.py": {
         "convergence", "excess_risk", "joint_smoothness", "model_smoothness", "rcvar_of_bpf", "uniform_stability",
     },

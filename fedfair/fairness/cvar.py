@@ -61,18 +61,6 @@ def cvar(losses: NDArray[np.floating], group_size: float) -> float:
     return worst_and_best(losses, group_size)[0]
 
 
-def variational(losses: NDArray[np.floating], group_size: float, threshold: float) -> float:
-    """Return c + mean((l - c)+) / rho at the threshold c: CVaR at an optimal threshold, and never below.
-
-    Args:
-        losses: array (n,), n >= 1, finite and not negative.
-        group_size: rho, in (0, 1].
-        threshold: c, any number.
-    """
-    values = _checked(losses)
-    return threshold + float(np.maximum(values - threshold, 0.0).mean()) / group_size
-
-
 def threshold_interval(losses: NDArray[np.floating], group_size: float) -> tuple[float, float]:
     """Return the smallest and largest threshold c >= 0 that minimise the variational form.
 
