@@ -34,18 +34,9 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
 from fedfair.process.kept_memory import nothing_kept
 from fedfair.run.replica import OutOfStepError
+from fedfair.secagg import effects as secagg
 from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.client import Contributing
-from fedfair.secagg.effects import (
-    Contribute,
-    Log,
-    Remember,
-    ReplaceLog,
-    Send,
-    SiteEffect,
-    StateVouched,
-    SumAccepted,
-)
 from fedfair.secagg.fixedpoint import decode_body
 from fedfair.secagg.log import whole_length
 from fedfair.secagg.masking import Update
@@ -92,7 +83,7 @@ class MaskedUpdates:
         self._follower, self._sums, self._memory = follower, sums, memory
         self._is_noised = is_noised
 
-    def effects(self, request: SumRequest, attempt: int) -> list[SiteEffect]:
+    def effects(self, request: SumRequest, attempt: int) -> list[secagg.SiteEffect]:
         """Return the upload of this site's update, or of nothing where it has no records.
 
         Raises:
@@ -108,7 +99,7 @@ class MaskedUpdates:
             return self._participant.abstain(draws)
         return self._participant.contribute(update, draws)
 
-    def _remembering(self, request: SumRequest, memory: SiteMemory, draws: bytes) -> list[SiteEffect]:
+    def _remembering(self, request: SumRequest, memory: SiteMemory, draws: bytes) -> list[secagg.SiteEffect]:
         """Return the upload of a change whose steps needed what this site remembers.
 
         What its memory becomes by it is on the disk before the upload is in the log, and so before it is sent. It
@@ -264,7 +255,7 @@ class MaskedWorker(Worker):
             return [Abstain(NO_SUM, reason_for(self.sums.refused.term), leaving=True)]
         for effect in effects:
             # A sum that came again is about a state that this site has left behind, unless it was brought back.
-            if isinstance(effect, SumAccepted) and effect.state_digest == self._follower.replica.digest:
+            if isinstance(effect, secagg.SumAccepted) and effect.state_digest == self._follower.replica.digest:
                 self._take_sum(effect.opened)
         return self._after_survey()
 
@@ -308,20 +299,22 @@ class MaskedWorker(Worker):
             return subject, same_sum(state.model, state.scaling, request)
         return subject, same_answer(request, on_demand=question.on_demand)
 
-    def _carry_out(self, effects: list[SiteEffect], question: ReceivedRequest) -> Iterator[CollaboratorFrame]:
+    def _carry_out(
+        self, effects: list[secagg.SiteEffect], question: ReceivedRequest
+    ) -> Iterator[CollaboratorFrame]:
         for effect in effects:
             match effect:
-                case Log(parts):
+                case secagg.Log(parts):
                     self._log.append(parts)
-                case ReplaceLog(parts):
+                case secagg.ReplaceLog(parts):
                     self._log.replace(parts)
-                case Remember(rows):
+                case secagg.Remember(rows):
                     self._log.history.write(rows)
-                case Send(message, vector, hashed):
+                case secagg.Send(message, vector, hashed):
                     yield from masked_frames(message, vector, hashed)
-                case Contribute(_, purpose, _):
+                case secagg.Contribute(_, purpose, _):
                     yield from self._contribute(purpose, question)
-                case StateVouched(state_digest):
+                case secagg.StateVouched(state_digest):
                     try:
                         self._follower.replica.take_vouched(state_digest)
                     except OutOfStepError as fault:

@@ -88,6 +88,9 @@ class RunFollower:
         on_demand: makes the copy of a run that evaluates a saved model.
         recording: records what each opened sum comes to; it is the owner's to read and close.
         opened: hears of every opened sum: why it was made, about which state, and who took part.
+
+    Attributes:
+        replica: the copy of the run that this site takes part in now.
     """
 
     def __init__(
@@ -103,24 +106,19 @@ class RunFollower:
         self._on_demand = on_demand
         self.recording = recording
         self._opened = opened
-        self._replica = own
+        self.replica = own
         self._saved = b""  # which saved model the copy is of; empty for that of the whole run
-
-    @property
-    def replica(self) -> RunReplica:
-        """Return the copy of the run that this site takes part in now."""
-        return self._replica
 
     @property
     def held(self) -> HeldRun:
         """Return what to say of it."""
-        replica = self._replica
+        replica = self.replica
         is_over = replica is self._own and replica.state.stage is FinalStage.FINISHED
         return HeldRun(replica.run_id, replica.digest, replica.state.rounds_done, is_over)
 
     def has_joined(self, welcome: Welcome) -> bool:
         """Return whether this site takes part in the announced run already, so that there is nothing to join."""
-        replica = self._replica
+        replica = self.replica
         same_kind = welcome.evaluation_only == (replica is not self._own)
         return same_kind and (replica.run_id, self._saved) == (welcome.run_id, welcome.model)
 
@@ -132,9 +130,9 @@ class RunFollower:
         """
         if self.has_joined(welcome):
             return
-        self._replica = self._on_demand(welcome.model) if welcome.evaluation_only else self._own
+        self.replica = self._on_demand(welcome.model) if welcome.evaluation_only else self._own
         self._saved = welcome.model
-        self._replica.join(welcome.run_id)
+        self.replica.join(welcome.run_id)
 
     def survey_stop(self) -> SurveyError | None:
         """Return why this site stops after the survey of its state; None where it goes on, or has no survey.
@@ -142,7 +140,7 @@ class RunFollower:
         Raises:
             RemoteProtocolError: the survey does not have this site's part in it.
         """
-        survey = self._replica.state.kept.get(Purpose.SURVEY.value)
+        survey = self.replica.state.kept.get(Purpose.SURVEY.value)
         return None if survey is None else self.recording.surveyed(survey)
 
     def due(self, start: SumStart) -> SumRequest:
@@ -152,7 +150,7 @@ class RunFollower:
             SurveyError: the survey shows a fault in this site's own data, and its policy says to stop.
             OutOfStepError: the request is about another state, or names another sum than that state asks for.
         """
-        request = self._replica.request(start.state)
+        request = self.replica.request(start.state)
         if (request.purpose, int(request.round)) != (start.purpose, start.round):
             raise OutOfStepError(
                 f"asked for {start.purpose.value} of round {start.round}, this site's state asks for "
@@ -162,7 +160,7 @@ class RunFollower:
         stop = self.survey_stop()
         if stop is not None:
             raise stop
-        scaling = self._replica.state.scaling
+        scaling = self.replica.state.scaling
         if scaling is not None and scaling is not self._task.scaling:
             self._task.apply_scaling(scaling)
         return request
@@ -175,7 +173,7 @@ class RunFollower:
         cohort: tuple[str, ...] = (),
     ) -> AggregationRequest:
         """Return the request as the rules of this site see it."""
-        replica = self._replica
+        replica = self.replica
         return AggregationRequest(
             run=question.run_id,
             on_demand=question.on_demand,
@@ -195,10 +193,10 @@ class RunFollower:
         Raises:
             RemoteProtocolError: it cannot come from honest contributions; the state is what it was.
         """
-        before = self._replica.state
-        progress = self._replica.apply(totals, members)
+        before = self.replica.state
+        progress = self.replica.apply(totals, members)
         self._opened(progress.purpose, before, members)
-        self.recording.progressed(self._replica, before.model, progress, kept=self._replica is self._own)
+        self.recording.progressed(self.replica, before.model, progress, kept=self.replica is self._own)
         return progress.purpose
 
     def finish(self, words: str) -> None:
@@ -207,6 +205,6 @@ class RunFollower:
         Args:
             words: how it ended.
         """
-        if self._replica is self._own:
-            finished = self._replica.finish()
-            self.recording.ended(self._replica, words, finished=finished)
+        if self.replica is self._own:
+            finished = self.replica.finish()
+            self.recording.ended(self.replica, words, finished=finished)

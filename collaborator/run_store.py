@@ -206,17 +206,20 @@ class RunStore:
     Args:
         path: the file; its folder exists.
         has_answered: whether this site has answered a request about a state with this digest.
+
+    Attributes:
+        has_held: the same: a state that was answered about was held.
+        unread: why the last `load` gave nothing although there is a file; None where it did, or there is none.
     """
 
     def __init__(self, path: Path, has_answered: Callable[[bytes], bool]) -> None:
         self._path = path
-        self._has_answered = has_answered
+        self.has_held = has_answered
         self._kept: int | None = None
         self._written = dict[int, _WrittenVectors]()
         self._stamp = (0, 0)
         self._history = HistoryFile(path)
         self.unread: StateUnread | None = None
-        """Why the last `load` gave nothing although there is a file; None where it did, or where there is none."""
 
     def load(self, initial: RunState) -> tuple[str, RunState] | None:
         """Return the run and its state as they were kept last; None where nothing sound is kept.
@@ -291,10 +294,6 @@ class RunStore:
         for known in brief.digests:
             digest.update(known)
         return _HEAD.pack(_MARK, digest.digest(), *counts), body, _HEAD.size + len(body)
-
-    def has_held(self, digest: bytes) -> bool:
-        """Return whether this site has answered a request about a state with this digest."""
-        return self._has_answered(digest)
 
     def settle(self) -> None:
         """Wait until the kept states are on the disk.

@@ -38,6 +38,7 @@ class AppendFile:
     Attributes:
         path: where it is.
         usable: whether everything so far was written whole.
+        length: of the present file, in bytes.
     """
 
     def __init__(self, path: Path, writer: str) -> None:
@@ -51,12 +52,7 @@ class AppendFile:
         except BaseException:
             os.close(self._handle)
             raise
-        self._length = os.fstat(self._handle).st_size
-
-    @property
-    def length(self) -> int:
-        """Return the bytes of the file."""
-        return self._length
+        self.length = os.fstat(self._handle).st_size
 
     def lines(self, start: int = 0) -> Iterator[bytes]:
         """Yield what is in the file, line by line, from a place on."""
@@ -75,14 +71,14 @@ class AppendFile:
         self.usable = False
         try:
             state = os.fstat(self._handle)
-            if state.st_nlink == 0 or state.st_size != self._length:
+            if state.st_nlink == 0 or state.st_size != self.length:
                 raise self._unwritable("another program removed it or changed its length")
             written = os.write(self._handle, content)
         except OSError as error:
             raise self._unwritable(_words(error)) from error
         if written != len(content):
             raise self._unwritable("the disk took only a part of an entry")
-        self._length += written
+        self.length += written
         self.usable = True
 
     def sync(self) -> None:
@@ -120,7 +116,7 @@ class AppendFile:
         with self._swapping:
             self._handle, older = fresh, self._handle
             os.close(older)
-        self._length = len(content)
+        self.length = len(content)
         self.usable = True
 
     def close(self) -> None:

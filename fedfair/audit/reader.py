@@ -96,6 +96,7 @@ class RecordReader:
         unsigned: how many entries stand behind the last signature.
         closed: whether the last entry says that its process ended cleanly.
         torn: what interrupted writers left between entries.
+        tail: what stands behind the last entry and is none: a writer is writing, or was interrupted.
 
     Args:
         checkpoints: the number and the chain value of each entry that the record must still have; None for none.
@@ -119,7 +120,7 @@ class RecordReader:
         self.unsigned = 0
         self.closed = False
         self.torn: list[Torn] = []
-        self._rubble = b""
+        self.tail = b""
         self._fault: AuditError | None = None
         self._resumed = False
         self._segment = 0
@@ -137,11 +138,6 @@ class RecordReader:
             raise AuditError("the record is empty", "is it the file that a collaborator or an aggregator wrote?")
         return self.opened.names
 
-    @property
-    def tail(self) -> bytes:
-        """Return what stands behind the last entry and is none: a writer is writing, or was interrupted."""
-        return self._rubble
-
     def read(self, *files: Iterator[bytes]) -> None:
         """Read the lines of files to their end, the earliest file first.
 
@@ -153,7 +149,7 @@ class RecordReader:
             for line in lines:
                 self._take(line)
                 self._length += len(line)
-        if self._fault is not None and self._rubble.endswith(b"\n") and not self._rubble.endswith(record.TORN_END):
+        if self._fault is not None and self.tail.endswith(b"\n") and not self.tail.endswith(record.TORN_END):
             raise self._fault
         for once, _ in self._checkpoints:
             if self.entries < once:
@@ -189,7 +185,7 @@ class RecordReader:
         if self._resumed:
             self._resumed = False
             return
-        if self._segment and (self._fault is not None or self._rubble or self.unsigned):
+        if self._segment and (self._fault is not None or self.tail or self.unsigned):
             raise self._fault or AuditError(
                 f"file {self._segment} ends with entry {self.entries}, which is not signed: its end was cut off",
                 _REMEDY,
@@ -208,8 +204,8 @@ class RecordReader:
             if is_first:
                 raise told from fault
             self._fault = self._fault or told
-            self._rubble += line
-            if len(self._rubble) > MAX_TORN_BYTES:
+            self.tail += line
+            if len(self.tail) > MAX_TORN_BYTES:
                 raise self._fault from fault
         else:
             self._commit(found)
@@ -244,9 +240,9 @@ class RecordReader:
             raise AuditError("it is not the entry that the checkpoint tells of: the record was rewritten")
 
     def _check_opened(self, entry: record.Opened) -> None:
-        torn = self._rubble.removesuffix(record.TORN_END)
+        torn = self.tail.removesuffix(record.TORN_END)
         stated = (entry.torn_bytes, entry.torn_sha256) == (len(torn), hashlib.sha256(torn).hexdigest())
-        if not stated or len(self._rubble) != len(torn) + len(record.TORN_END) * bool(torn):
+        if not stated or len(self.tail) != len(torn) + len(record.TORN_END) * bool(torn):
             raise AuditError(
                 f"it states {entry.torn_bytes} torn bytes before it, there are {len(torn)}, or others"
             )
@@ -291,10 +287,10 @@ class RecordReader:
         entry = found.entry
         if isinstance(entry, record.Opened):
             self.opened = self.opened or entry
-            if self._rubble:
+            if self.tail:
                 self.torn.append(Torn(self.entries, entry.torn_bytes, entry.torn_sha256))
             self.begun = self.begun or entry
-            self._rubble, self._fault = b"", None
+            self.tail, self._fault = b"", None
         elif isinstance(entry, record.RecordContinued):
             self.begun, self.signatures = entry, self.signatures + 1
         elif isinstance(entry, record.Message):

@@ -84,8 +84,8 @@ def _against(step: QueryStep, words: str) -> Refusal:
     return Refusal(reason, "exact-evaluation", f"step {step.number}", "one query about a model, in order")
 
 
-class RequestCheck:
-    """The checks of a site's policy on every request.
+class SiteRules:
+    """The rules of one site under one plan.
 
     Args:
         plan: the plan that the site approved.
@@ -98,11 +98,28 @@ class RequestCheck:
     def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str, records: int) -> None:
         self._planned = schedule_of(plan, len(schema.numeric)).purposes
         self._disclosed = {purpose: purpose.statistic.discloses(plan) for purpose in self._planned}
-        self._policy = policy
-        self._name = name
+        self._plan, self._policy, self._name = plan, policy, name
         self._too_fine = next((term for term in bins_terms(plan, policy, records) if not term.kept), None)
 
-    def refusal(self, request: AggregationRequest) -> Refusal | None:
+    def decide(self, request: AggregationRequest, history: FactTable) -> Refusal | Admitted:
+        """Return why a request is refused, or which attempt at its sum it is and what to write down first.
+
+        Args:
+            request: what is asked.
+            history: what this site has answered under this plan.
+        """
+        refusal = self._unplanned(request)
+        if refusal is not None:
+            return refusal
+        admitted = RequestLimits(history, self._plan, self._policy, self._name).judge(request)
+        if isinstance(admitted, Refusal):
+            return admitted
+        asked = QueryHistory(history).judge(request)
+        if isinstance(asked, Refusal):
+            return asked
+        return replace(admitted, rows=admitted.rows + asked)
+
+    def _unplanned(self, request: AggregationRequest) -> Refusal | None:
         """Return what the plan or the policy has against one sum; None where that is nothing."""
         purpose, policy = request.purpose, self._policy
         if purpose not in self._planned:
@@ -125,37 +142,3 @@ class RequestCheck:
             words = f"the policy of {self._name} allows {policy.max_rounds} rounds, this is round {request.round}"
             return Refusal(words, "max_rounds", f"round {request.round}", f"at most {policy.max_rounds}")
         return None
-
-
-class SiteRules:
-    """The rules of one site under one plan.
-
-    Args:
-        plan: the plan that the site approved.
-        schema: of its features.
-        policy: the site's.
-        name: the site's, for messages.
-        records: how many it has, over all splits.
-    """
-
-    def __init__(self, plan: Plan, schema: FeatureSchema, policy: SitePolicy, name: str, records: int) -> None:
-        self._check = RequestCheck(plan, schema, policy, name, records)
-        self._plan, self._policy, self._name = plan, policy, name
-
-    def decide(self, request: AggregationRequest, history: FactTable) -> Refusal | Admitted:
-        """Return why a request is refused, or which attempt at its sum it is and what to write down first.
-
-        Args:
-            request: what is asked.
-            history: what this site has answered under this plan.
-        """
-        refusal = self._check.refusal(request)
-        if refusal is not None:
-            return refusal
-        admitted = RequestLimits(history, self._plan, self._policy, self._name).judge(request)
-        if isinstance(admitted, Refusal):
-            return admitted
-        asked = QueryHistory(history).judge(request)
-        if isinstance(asked, Refusal):
-            return asked
-        return replace(admitted, rows=admitted.rows + asked)

@@ -12,24 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
+from fedfair.plan import fields
 from fedfair.plan.algorithms import AlgorithmName
-from fedfair.plan.fields import (
-    OWN_RUN,
-    SEED,
-    Device,
-    Digest,
-    Fault,
-    Items,
-    ParticipantName,
-    PositiveFloat,
-    PositiveInt,
-    Section,
-    Text,
-    WeightsOrigin,
-    parsed_by,
-    refuse,
-    repeated,
-)
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import read_document
 from fedfair.policy.disclosures import MEANING
@@ -48,16 +32,16 @@ else:
     Revealed = Literal[tuple(MEANING)]
 
 
-class SiteData(Section):
+class SiteData(fields.Section):
     """Where the site's own records are, and whose; which of the paths is needed depends on the plan's data."""
 
-    train: Text | None = None
+    train: fields.Text | None = None
     """file with the training records; a path"""
-    test: Text | None = None
+    test: fields.Text | None = None
     """file with the test records; a path"""
-    root: Text | None = None
+    root: fields.Text | None = None
     """folder of the files, for data that are several files; a path"""
-    name: Text | None = None
+    name: fields.Text | None = None
     """name of this data set in the ledger; names promise that nobody is in two data sets; null makes no such
     promise (docs/explain/privacy.md)"""
     sql: SqlSection | None = None
@@ -69,21 +53,21 @@ class SiteData(Section):
 
     @model_validator(mode="after")
     def _check(self) -> SiteData:
-        refuse(self, self._faults())
+        fields.refuse(self, self._faults())
         return self
 
-    def _faults(self) -> Iterator[Fault]:
+    def _faults(self) -> Iterator[fields.Fault]:
         if self.sql is None:
             return
         for name in ("train", "test", "root"):
             if getattr(self, name) is not None:
-                yield Fault((name,), "is stated beside sql", "keep the file or the database")
+                yield fields.Fault((name,), "is stated beside sql", "keep the file or the database")
 
 
-class BudgetSection(Section):
+class BudgetSection(fields.Section):
     """The most that may ever be released about this site's records, over all plans together."""
 
-    epsilon: PositiveFloat
+    epsilon: fields.PositiveFloat
     """the most that all releases may cost together, above 0"""
     delta: float = Field(default=1e-5, gt=0, lt=1)
     """delta at which epsilon is counted, between 0 and 1"""
@@ -95,44 +79,46 @@ def _check_proxy(text: str) -> str:
     return text
 
 
-class NetworkSection(Section):
+class NetworkSection(fields.Section):
     """How this site reaches the aggregator."""
 
     # It may hold a password.
-    proxy: Annotated[str, parsed_by(_check_proxy)] = Field(default=ENVIRONMENT, repr=False)
+    proxy: Annotated[str, fields.parsed_by(_check_proxy)] = Field(default=ENVIRONMENT, repr=False)
     """HTTP proxy to go through: none, environment (https_proxy and no_proxy), or its URL,
     http://user:password@host:port (docs/how-to/network.md)"""
 
 
-class SitePolicy(Section):
+class SitePolicy(fields.Section):
     """The terms that hold for every request of a plan to this site."""
 
     allow_plain_sums: bool = False
     """true lets the aggregator see this site's updates in the clear"""
     allow_module_code: bool = False
     """true lets the plan name any Python code (module:function) that runs here; deprecated: use module_code"""
-    module_code: Items[Digest] = ()
+    module_code: fields.Items[fields.Digest] = ()
     """digests (`fedfair plan digest`) of the code that may run here; if any is listed, no other code runs,
     whatever allow_module_code says"""
-    initial_weights: Items[WeightsOrigin] = Field(default=(SEED, OWN_RUN), min_length=1)
+    initial_weights: fields.Items[fields.WeightsOrigin] = Field(
+        default=(fields.SEED, fields.OWN_RUN), min_length=1
+    )
     """weights that a run may begin with: seed (made from the plan's seed), own-run (those with which this site's
     own copy of a run ended), or a digest (`fedfair plan check` prints it)"""
-    algorithms: Items[AlgorithmName] | None = Field(default=None, min_length=1)
+    algorithms: fields.Items[AlgorithmName] | None = Field(default=None, min_length=1)
     """training algorithms that this site takes part in; null for any"""
-    reveals: Items[Revealed] = Field(default=("update-sums", "loss-sums", "feature-sums"), min_length=1)
+    reveals: fields.Items[Revealed] = Field(default=("update-sums", "loss-sums", "feature-sums"), min_length=1)
     """what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, score-sums, survey-sums,
     group-losses, site-losses, site-updates, records (docs/reference/site-policy.md)"""
     publish_site_means: bool = False
     """true lets a plan show everybody this site's number of records, mean loss and accuracy"""
-    max_bins: PositiveInt = 256
+    max_bins: fields.PositiveInt = 256
     """most bins of an evaluation's histogram of losses: a record that is alone in its bin shows which bin that is,
     and three bits more"""
-    max_bins_per_record: PositiveFloat = 8.0
+    max_bins_per_record: fields.PositiveFloat = 8.0
     """the same for each record of this site, over all its splits: with fewer records than evaluation.bins divided
     by this it takes no part in evaluations, above 0"""
-    max_rounds: PositiveInt | None = None
+    max_rounds: fields.PositiveInt | None = None
     """most training rounds this site takes part in under one plan, over all its runs; null for any number"""
-    max_runs: PositiveInt | None = None
+    max_runs: fields.PositiveInt | None = None
     """most runs of one plan this site takes part in; null takes 3 where sums are masked or noised, and any number
     where they are neither"""
     evaluation_cohort: Literal["any", "same"] = "any"
@@ -153,10 +139,10 @@ class SitePolicy(Section):
     max_evaluations_on_demand: int | None = Field(default=None, ge=0)
     """most saved models this site evaluates under one plan (`fedfair aggregator evaluate`); null takes 10 where
     sums are masked or noised, and any number where they are neither"""
-    min_collaborators: PositiveInt | None = None
+    min_collaborators: fields.PositiveInt | None = None
     """fewest collaborators in every sum this site takes part in; null takes all of the plan's where sums are
     masked, and any number where they are not: two sums that differ by one site show its part"""
-    min_records: PositiveInt = 20
+    min_records: fields.PositiveInt = 20
     """fewest training records that this site takes part with, after the plan's filters; with fewer it adds zeros
     to every sum, and a held-out split of fewer is in no sum"""
     rows: Literal["features", "any"] = "features"
@@ -170,15 +156,17 @@ class SitePolicy(Section):
     """weakest key agreement of a masked sum: x25519, or x25519-mlkem768 to demand both"""
     ring_bits: Literal[32, 24, 20, 16] = 16
     """coarsest masked numbers, in bits: 32, 24, 20 or 16"""
-    max_clip: PositiveFloat = 1024.0
+    max_clip: fields.PositiveFloat = 1024.0
     """largest change of one parameter that a masked sum may ask for, above 0"""
-    max_epsilon: PositiveFloat | None = None
+    max_epsilon: fields.PositiveFloat | None = None
     """the most epsilon that one plan may cost this site, at its own delta, above 0; null for any"""
-    max_attempts: PositiveInt = 3
+    max_attempts: fields.PositiveInt = 3
     """most attempts at one masked sum about the same model"""
-    repeatable: Items[RepeatablePurpose] = ()
+    repeatable: fields.Items[RepeatablePurpose] = ()
     """purposes whose unchanged update may be masked a second time after a sum that was lost"""
-    purposes: Items[AllowedPurpose] = Field(default=("training", "evaluation", "standardisation"), min_length=1)
+    purposes: fields.Items[AllowedPurpose] = Field(
+        default=("training", "evaluation", "standardisation"), min_length=1
+    )
     """sums that this site takes part in: training, evaluation, standardisation (any sum over its columns before
     round 1)"""
     survey: Literal["warn", "stop"] = "warn"
@@ -187,26 +175,26 @@ class SitePolicy(Section):
 
     @model_validator(mode="after")
     def _check(self) -> SitePolicy:
-        refuse(self, self._faults())
+        fields.refuse(self, self._faults())
         return self
 
-    def _faults(self) -> Iterator[Fault]:
+    def _faults(self) -> Iterator[fields.Fault]:
         lists = ("purposes", "module_code", "initial_weights", "algorithms", "reveals")
         for name in lists:
-            for index, item in repeated(getattr(self, name) or ()):
-                yield Fault((name, index), f"{item!r} is listed twice", "remove one of them")
+            for index, item in fields.repeated(getattr(self, name) or ()):
+                yield fields.Fault((name, index), f"{item!r} is listed twice", "remove one of them")
 
 
-class SiteConfig(Section):
+class SiteConfig(fields.Section):
     """One site's own file."""
 
-    collaborator: ParticipantName
+    collaborator: fields.ParticipantName
     """name of this site in the plan"""
     data: SiteData = SiteData()
     """where the site's own records are"""
-    device: Device | None = None
+    device: fields.Device | None = None
     """auto, cpu, cuda or mps; null takes training.device of the plan"""
-    threads: PositiveInt | None = Field(default=None, le=1024)
+    threads: fields.PositiveInt | None = Field(default=None, le=1024)
     """threads to compute with, 1 to 1024; null for all cores"""
     network: NetworkSection = NetworkSection()
     """how this site reaches the aggregator"""
@@ -214,15 +202,15 @@ class SiteConfig(Section):
     """what a plan may ask of this site"""
     budget: BudgetSection | None = None
     """what all plans together may cost (docs/explain/privacy.md); null for no budget"""
-    ledger: Text | None = None
+    ledger: fields.Text | None = None
     """record of everything released about the data; a path; null means ledger.sqlite"""
-    cert_folder: Text = "cert"
+    cert_folder: fields.Text = "cert"
     """folder of the keys and certificates; a path"""
-    approval: Text | None = None
+    approval: fields.Text | None = None
     """this site's approval; a path; null means approvals/<name>.json"""
-    history: Text | None = None
+    history: fields.Text | None = None
     """what this site has helped to open, over all plans; a path; null means history/<name>.sqlite"""
-    egress: Text | None = None
+    egress: fields.Text | None = None
     """record of everything that is sent; a path; null means egress/<name>.jsonl"""
 
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import aggregator
 import collaborator
+from collaborator.driver import told_of
 from collaborator.masked_worker import _refusal
 from collaborator.plain_worker import PlainWorker
-from collaborator.withdrawal import told_of
 from fedfair import secagg
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
