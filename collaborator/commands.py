@@ -29,14 +29,7 @@ from collaborator.link import Address
 from fedfair.errors import AbortedError, DataError, PrivacyError, StoppedError
 from fedfair.ids import AGGREGATOR
 from fedfair.news.event import LoggedEvent, LogLevel
-from fedfair.news.log import (
-    JsonLog,
-    LogChoice,
-    LogFormat,
-    LogFormatOption,
-    LogLevelOption,
-    json_log,
-)
+from fedfair.news.log import JsonLog, LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
 from fedfair.news.processors import Processor, StatusKeeper, ignore, in_turn, json_lines, text_lines
 from fedfair.news.site import PrivacyForecast, RecordsChanged, RecordsWithheld, SiteStatusServed, SummaryUnwritten
 from fedfair.policy.proxy import choose_route

@@ -88,12 +88,7 @@ class Link:
         bytes_received: bytes of frames so far.
     """
 
-    def __init__(
-        self,
-        call: grpc.aio.StreamStreamCall[bytes, bytes],
-        address: Address,
-        egress: Egress,
-    ) -> None:
+    def __init__(self, call: grpc.aio.StreamStreamCall[bytes, bytes], address: Address, egress: Egress) -> None:
         self._call = call
         self._address = address
         self._egress = egress
@@ -166,10 +161,7 @@ def _channel(
 
 @asynccontextmanager
 async def open_link(
-    address: Address,
-    credentials: grpc.ChannelCredentials,
-    egress: Egress,
-    keepalive: KeepAlive = KEEPALIVE,
+    address: Address, credentials: grpc.ChannelCredentials, egress: Egress, keepalive: KeepAlive = KEEPALIVE
 ) -> AsyncIterator[Link]:
     """Open a stream for as long as the block runs; leaving the block ends it.
 

@@ -195,12 +195,7 @@ def _worker(
         raise StateError(f"{log.path}: {fault.message}", fault.remedy) from fault
 
 
-async def participate(
-    ready: Readiness,
-    worker: Worker,
-    terms: ParticipationTerms,
-    publish: Processor,
-) -> Finished:
+async def participate(ready: Readiness, worker: Worker, terms: ParticipationTerms, publish: Processor) -> Finished:
     """Take part in the run until it ends.
 
     Args:

@@ -47,11 +47,7 @@ class SiteLogs:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        name: str,
-        max_log_bytes: int = MAX_LOG_BYTES,
-        publish: Processor = ignore,
+        self, folder: Path, name: str, max_log_bytes: int = MAX_LOG_BYTES, publish: Processor = ignore
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._publish = publish

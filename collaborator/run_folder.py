@@ -88,17 +88,15 @@ class RunFolder:
         self, training_run: TrainingRun, state: EndState, words: str, *, is_told: bool
     ) -> RunFileUnwritten | None:
         """Write what is due; a file that fails does not keep the others from being tried."""
-        best, layout = self._best, self._subject.layout
-        last = saved_of(training_run, "present", self._subject.plan_digest)
-        due: dict[Path, Callable[[], None]] = {}
-        if best is not None:
-            path = self._save / BEST
-            due[path] = partial(save_model, path, layout, best, self._origin)
-        path = self._save / LAST
-        due[path] = partial(save_model, path, layout, last, self._origin)
+        best, layout, digest = self._best, self._subject.layout, self._subject.plan_digest
+        models = {} if best is None else {BEST: best}
+        models[LAST] = saved_of(training_run, "present", digest)
         if state is EndState.FINISHED:
-            path, trained = self._save / TRAINED, saved_of(training_run, "trained", self._subject.plan_digest)
-            due[path] = partial(save_model, path, layout, trained, self._origin)
+            models[TRAINED] = saved_of(training_run, "trained", digest)
+        due: dict[Path, Callable[[], None]] = {
+            self._save / name: partial(save_model, self._save / name, layout, model, self._origin)
+            for name, model in models.items()
+        }
         if not is_told:
             result = run_outcome(self._subject, training_run.result(), state, words)
             due[self._result] = partial(write_whole, self._result, to_text(result))

@@ -94,12 +94,7 @@ class RunFollower:
     """
 
     def __init__(
-        self,
-        task: TrainingClient,
-        own: RunReplica,
-        on_demand: OnDemand,
-        recording: Recording,
-        opened: Opened,
+        self, task: TrainingClient, own: RunReplica, on_demand: OnDemand, recording: Recording, opened: Opened
     ) -> None:
         self._task = task
         self._own = own

@@ -39,10 +39,7 @@ class SiteCertificates:
     """
 
     def __init__(
-        self,
-        site: PreparedSite,
-        publish: Processor,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        self, site: PreparedSite, publish: Processor, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self._site = site
         self._publish = publish

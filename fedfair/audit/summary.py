@@ -17,7 +17,7 @@ may hold several plans, a mirror holds one run; they are compared over the plans
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedfair.audit.entry import CONNECTION
@@ -99,13 +99,16 @@ def rows(groups: Mapping[MessageGroup, MessageTally], *, by_round: bool) -> Iter
     """Yield one row for each purpose and kind of message, or for each sum and kind, in the order of sending."""
     gathered: dict[tuple[str, str, str], list[MessageGroup]] = {}
     for group in groups:
-        one = _sum_words(group) if by_round else ""
+        again = f", attempt {group.attempt}" if group.attempt > 1 else ""
+        one = f"{group.round}{again}" if by_round else ""
         gathered.setdefault((group.purpose, one, group.what), []).append(group)
     for (purpose, one, what), members in gathered.items():
         numbers = [group.round for group in members]
         span = f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
         rounds = "" if purpose == CONNECTION else one or span
-        yield MessageRow(purpose, rounds, what, _summed(groups[group] for group in members))
+        tallies = [groups[group] for group in members]
+        total = MessageTally(sum(tally.messages for tally in tallies), sum(tally.bytes for tally in tallies))
+        yield MessageRow(purpose, rounds, what, total)
 
 
 def explanations(groups: Mapping[MessageGroup, MessageTally]) -> Iterator[tuple[str, str]]:
@@ -160,14 +163,3 @@ def gaps(found: RecordReader) -> Iterator[str]:
 def amount(tally: MessageTally) -> str:
     """Return how many messages, and how long they are together."""
     return f"{tally.messages:,} messages, {tally.bytes:,} bytes"
-
-
-def _sum_words(group: MessageGroup) -> str:
-    return f"{group.round}, attempt {group.attempt}" if group.attempt > 1 else f"{group.round}"
-
-
-def _summed(tallies: Iterable[MessageTally]) -> MessageTally:
-    total = MessageTally()
-    for tally in tallies:
-        total.add(tally.messages, tally.bytes)
-    return total

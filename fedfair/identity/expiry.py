@@ -77,10 +77,7 @@ def warning_stage(end: datetime, now: datetime) -> int | None:
 
 def ends_of(certificate: x509.Certificate, trust: Trust) -> dict[str, datetime]:
     """Return until when a participant's certificate, its authority and its list are good, by name in words."""
-    ends = {
-        OWN_CERTIFICATE: certificate.not_valid_after_utc,
-        AUTHORITY_CERTIFICATE: trust.ca.not_valid_after_utc,
-    }
+    ends = {OWN_CERTIFICATE: certificate.not_valid_after_utc, AUTHORITY_CERTIFICATE: trust.ca.not_valid_after_utc}
     if trust.crl.next_update_utc is not None:
         ends[LIST] = trust.crl.next_update_utc
     return ends

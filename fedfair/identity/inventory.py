@@ -132,12 +132,7 @@ def _register_status(issued: Issued, trust: store.Trust | IdentityError, now: da
 
 
 def _item(
-    name: str,
-    path: Path,
-    certificate: x509.Certificate,
-    signing_key: str,
-    status: str,
-    warnings: list[str | None],
+    name: str, path: Path, certificate: x509.Certificate, signing_key: str, status: str, warnings: list[str | None]
 ) -> InventoryItem:
     return InventoryItem(
         name=name,

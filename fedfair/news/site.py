@@ -36,15 +36,9 @@ class RunJoined(News):
     def change(self, status: watched.RunStatus, now: datetime) -> watched.RunStatus:
         """Return the status after it."""
         state = watched.WatchedState.WAITING if status.state is watched.WatchedState.STARTING else status.state
-        joined = replace(
-            status,
-            run_id=self.run_id,
-            rounds_done=self.rounds_done,
-            rounds_total=self.rounds_total,
-            waiting_words="",
-            awaited_until=None,
-            state=state,
-        )
+        run_id, done, total = self.run_id, self.rounds_done, self.rounds_total
+        joined = replace(status, run_id=run_id, rounds_done=done, rounds_total=total, state=state)
+        joined = replace(joined, waiting_words="", awaited_until=None)
         return watched.attended(joined, (AGGREGATOR,), (), now)
 
 

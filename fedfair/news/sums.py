@@ -98,13 +98,7 @@ class RoundEvaluated(News):
             | ({} if split.accuracy is None else {"accuracy": split.accuracy})
             for name, split in self.evaluation.splits.items()
         }
-        values = {
-            "round": self.round,
-            "rounds_total": self.rounds_total,
-            "threshold": self.threshold,
-            "worst_group_size": self.worst_group_size,
-            "splits": splits,
-        }
+        values = {name: value for name, value in vars(self).items() if name != "evaluation"} | {"splits": splits}
         return {name: json_value(value) for name, value in values.items()}
 
     def change(self, status: watched.RunStatus, _now: datetime) -> watched.RunStatus:

@@ -6,12 +6,12 @@ Times are ISO 8601 in UTC, losses in `loss_unit`. A reader takes what it knows a
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from fedfair.watching.run_status import PooledFigures, RunStatus, up_to
+from fedfair.watching.run_status import RunStatus, up_to
 
 FORMAT = "fedfair/status/1"
 
@@ -38,12 +38,7 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
         "time": _stamp(now),
         "rounds_per_second": _rounded(status.rounds_per_second),
         "last_round_age_seconds": _rounded(status.last_round_age(now)),
-        "sum": {
-            "purpose": status.step.purpose,
-            "round": status.step.round,
-            "attempt": status.step.attempt,
-            "phase": status.step.phase,
-        },
+        "sum": {name: getattr(status.step, name) for name in ("purpose", "round", "attempt", "phase")},
         "sites": {
             name: {
                 "connected": name in present,
@@ -63,7 +58,7 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
         if status.evaluation is None
         else {
             "round": status.evaluation.round,
-            "splits": {name: _figures(split) for name, split in status.evaluation.splits.items()},
+            "splits": {name: asdict(split) for name, split in status.evaluation.splits.items()},
         },
         "certificate_days_left": status.certificate_days(now),
         "totals": {
@@ -77,10 +72,6 @@ def status_document(status: RunStatus, now: datetime) -> dict[str, Any]:
 def status_text(status: RunStatus, now: datetime) -> bytes:
     """Return the document as UTF-8 text."""
     return (json.dumps(status_document(status, now), indent=2) + "\n").encode("utf-8")
-
-
-def _figures(split: PooledFigures) -> dict[str, float | None]:
-    return {"mean": split.mean, "worst": split.worst, "accuracy": split.accuracy}
 
 
 def _stamp(time: datetime | None) -> str | None:
