@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.text import Text
 
 from fedfair.cli.interrupts import interrupts_deferred
 from fedfair.errors import DataError, PlanError
 from fedfair.plan.loading import load_plan, workspace_of
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, say, tell
 from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
@@ -123,11 +122,11 @@ def _show(advice: AdviceDocument, folder: Path | None, *, as_json: bool) -> None
         return
     console.print(advice_table(advice))
     for sentence in advice.sentences:
-        console.print(Text(sentence), soft_wrap=True)
+        say(sentence)
     for note in advice.notes:
-        error_console.print(Text(note, style="dim"), soft_wrap=True)
+        tell(note, "dim")
     if folder is not None:
-        console.print(Text(f"The page: {folder / PAGE}"), soft_wrap=True)
+        say(f"The page: {folder / PAGE}")
 
 
 def _shares(text: str | None, option: str, words: str, *, zero: bool) -> tuple[float, ...] | None:

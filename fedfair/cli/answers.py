@@ -11,17 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import typer
-from rich.text import Text
 
 from fedfair.errors import PlanError
-from fedfair.process.terminal import console
+from fedfair.process.terminal import say
 
 YES = "--yes"
 
 
 def at_the_terminal(question: str) -> str:
     """Return what a person types as the answer to a question."""
-    console.print(Text(question), soft_wrap=True)
+    say(question)
     return str(typer.prompt("", prompt_suffix="> ", default="", show_default=False)).strip()
 
 

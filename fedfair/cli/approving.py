@@ -13,7 +13,7 @@ from fedfair.ids import FederationName, ParticipantId
 from fedfair.plan.approval import approve
 from fedfair.plan.description import summary
 from fedfair.plan.schema import Plan
-from fedfair.process.terminal import console
+from fedfair.process.terminal import console, say
 
 
 def show_summary(plan: Plan) -> None:
@@ -21,7 +21,7 @@ def show_summary(plan: Plan) -> None:
     from fedfair.aggregation.masking_terms import exposures, guarantee, masking_cost
 
     for sentence in exposures(plan):
-        console.print(Text(f"know first: {sentence}.", style="bold"), soft_wrap=True)
+        say(f"know first: {sentence}.", "bold")
     table = Table(show_header=False, box=None, pad_edge=False)
     masks = (("guarantee", guarantee(plan)), ("masks", masking_cost(plan)))
     for heading, sentence in (*summary(plan), *masks):

@@ -13,18 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.errors import AuditError
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, error_console, say, warn
 
 if TYPE_CHECKING:
     from fedfair.audit.reader import RecordReader
     from fedfair.audit.summary import RecordComparison
     from fedfair.plan.schema import Plan
 
-app = typer.Typer(
-    help="Show what left a site, and verify the record of it.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True)
 
 RECORD = typer.Argument(
     ...,
@@ -53,7 +49,7 @@ def show(
     for word, explanation in explanations(found.groups):
         console.print(Text.assemble((f"{word}: ", "bold"), explanation), soft_wrap=True)
     for gap in gaps(found):
-        _warn(gap)
+        warn(gap)
 
 
 @app.command()
@@ -98,9 +94,9 @@ def verify(
     elif not quiet:
         lines = (*findings(found), *(comparison(compared) if compared is not None else ()))
         for line in (*lines, f"checkpoint: {checkpoint_of(found)}"):
-            console.print(Text(line), soft_wrap=True)
+            say(line)
     for gap in gaps(found):
-        _warn(gap)
+        warn(gap)
     if foreign:
         raise AuditError(
             f"{foreign} messages arrived in the name of {found.names[1]} that {record} does not have",
@@ -180,7 +176,7 @@ def _compared(
     except AuditError as fault:
         raise AuditError(f"{path} and {', '.join(map(str, mirrors))}: {fault.message}", fault.remedy) from fault
     if known_key(AGGREGATOR, mirror_key, None, cert_folder) is None:
-        _warn(
+        warn(
             "this folder does not tell which key the aggregator has: "
             "who signed the mirror was NOT checked (--mirror-key)"
         )
@@ -213,10 +209,6 @@ def _facts(found: RecordReader) -> dict[str, object]:
         "unfinished_bytes": len(found.tail),
         "checkpoint": checkpoint(found),
     }
-
-
-def _warn(words: str) -> None:
-    error_console.print(Text(f"warning: {words}", style="yellow"), soft_wrap=True)
 
 
 def _table(found: RecordReader, *, by_round: bool) -> Table:

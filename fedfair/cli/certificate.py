@@ -14,7 +14,7 @@ from rich.text import Text
 from fedfair.errors import CertificateError, IdentityError
 from fedfair.ids import AGGREGATOR
 from fedfair.plan.loading import load_plan
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, say, tell
 from fedfair.results.loss_text import loss_text
 from fedfair.store.atomic_file import write_whole
 
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from fedfair.certificate.issue import IssueTerms
     from fedfair.plan.schema import Plan
 
-app = typer.Typer(
-    help="Sign or verify a certificate of what an evaluation proves about every sizeable group.",
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer()
 
 MAX_EVALUATION_BYTES = 16 << 20
 CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="Folder of the workspace's keys.")
@@ -89,7 +86,7 @@ def certificate_command(
     write_whole(page, drawn)
     _report(made, as_json=as_json, quiet=quiet)
     if not quiet and not as_json:
-        console.print(Text(f"written: {output}, {page}"), soft_wrap=True)
+        say(f"written: {output}, {page}")
 
 
 @app.command()
@@ -113,10 +110,7 @@ def verify(
         file, key=key, plan=plan_file, model=model, cert_folder=cert_folder, unsigned=unsigned
     )
     if unsigned and found.certificate.signature is not None:
-        error_console.print(
-            Text("warning: the SIGNATURE WAS NOT CHECKED: anybody could have made this", style="bold red"),
-            soft_wrap=True,
-        )
+        tell("warning: the SIGNATURE WAS NOT CHECKED: anybody could have made this", "bold red")
     _report(found.certificate, as_json=as_json, quiet=quiet)
     if not quiet and not as_json:
         console.print(Text(f"checked: {'; '.join(found.checked)}"))
@@ -238,9 +232,7 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
     )
 
     if certificate.signature is None:
-        error_console.print(
-            Text("warning: NOT SIGNED: anybody could have made this certificate", style="bold red"), soft_wrap=True
-        )
+        tell("warning: NOT SIGNED: anybody could have made this certificate", "bold red")
     if as_json:
         console.print_json(json.dumps(certificate.model_dump(mode="json")))
         return

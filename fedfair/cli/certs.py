@@ -22,13 +22,9 @@ from fedfair.identity.request import SiteRequest, parse_request, read_request
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import parse_federation_name
 from fedfair.process.passphrase import FILE_HELP, authority_passphrase, new_passphrase, own_passphrase
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, say, warn
 
-app = typer.Typer(
-    help="Create, sign, install, renew and revoke the certificates of a federation.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True)
 
 CERT_FOLDER = typer.Option(Path("cert"), "--cert-folder", help="Folder of keys and certificates.")
 PASSPHRASE_FILE = typer.Option(None, "--passphrase-file", help="File that holds the authority key's passphrase.")
@@ -36,6 +32,10 @@ NEW_PASSPHRASE_FILE = typer.Option(
     None, "--passphrase-file", help="File that holds a passphrase to encrypt both keys with."
 )
 OWN_PASSPHRASE_FILE = typer.Option(None, "--passphrase-file", help=FILE_HELP)
+BARE_KEY = (
+    "the authority's key is not encrypted: anyone who reads ca.key can pose as the aggregator. Keep this host "
+    "safe, or begin again with --passphrase"
+)
 YES = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation.")
 
 
@@ -51,15 +51,10 @@ def authority(
     made = authority_store.found_authority(
         cert_folder, parse_federation_name(federation), datetime.now(UTC), secret
     )
-    _say(
-        f"authority of '{federation}' created in {cert_folder / store.AUTHORITY_FOLDER}; every site will compare:"
-    )
+    say(f"authority of '{federation}' created in {cert_folder / store.AUTHORITY_FOLDER}; every site will compare:")
     say_fingerprint(fingerprint(made.certificate))
     if secret is None:
-        _warn(
-            "the authority's key is not encrypted: anyone who reads ca.key can pose as the aggregator. "
-            "Keep this host safe, or begin again with --passphrase"
-        )
+        warn(BARE_KEY)
 
 
 @app.command()
@@ -118,8 +113,8 @@ def encrypt(
     if not new:
         raise IdentityError("the new passphrase is empty", "choose a long, random one")
     for path in store.encrypt_keys(cert_folder, name, new, old):
-        _say(f"{path} is encrypted")
-    _say("next: give the passphrase at every start: --passphrase-file FILE, or a systemd credential")
+        say(f"{path} is encrypted")
+    say("next: give the passphrase at every start: --passphrase-file FILE, or a systemd credential")
 
 
 @app.command()
@@ -148,15 +143,15 @@ def sign(
     certificate = authority_store.issue(cert_folder, signer, asked, hosts=host, now=now, days=days)
     target = Path(f"{asked.name}.certificate.pem")
     write_public(target, bundle.make_bundle(certificate, trust))
-    _say(f"signed until {certificate.not_valid_after_utc:%Y-%m-%d}")
+    say(f"signed until {certificate.not_valid_after_utc:%Y-%m-%d}")
     locked = store.has_encrypted_key(cert_folder, asked.name)
     if not locked and store.find_key(cert_folder, certificate) is not None:
         store.install_certificate(cert_folder, certificate)
-        _say(f"installed in {cert_folder / asked.name}, as its key is here")
+        say(f"installed in {cert_folder / asked.name}, as its key is here")
     else:
-        _say(f"next: send {target} to {asked.name}, who runs: fedfair certs install {target}")
+        say(f"next: send {target} to {asked.name}, who runs: fedfair certs install {target}")
     if asked.role is Role.COLLABORATOR:
-        _say(f"for federation.roster in the plan:  {asked.name}: {format_signing_key(asked.signing_public_key)}")
+        say(f"for federation.roster in the plan:  {asked.name}: {format_signing_key(asked.signing_public_key)}")
 
 
 @app.command()
@@ -176,14 +171,14 @@ def install(
         secret = own_passphrase(cert_folder, participant_of(arrived.certificate).name, passphrase_file)
     trust = bundle.check_bundle(cert_folder, arrived, now, secret)
     if bundle.installed_authority(cert_folder) is None:
-        _say("this is the first bundle here; it comes from the authority")
+        say("this is the first bundle here; it comes from the authority")
         say_fingerprint(fingerprint(trust.ca))
         _confirm("Does the authority's operator read out the same to you?", yes, "nothing was installed")
     bundle.install_bundle(cert_folder, arrived, now, secret)
     if arrived.certificate is not None:
         name = participant_of(arrived.certificate).name
-        _say(f"{name} has a certificate until {arrived.certificate.not_valid_after_utc:%Y-%m-%d}")
-    _say("the revocation list is up to date")
+        say(f"{name} has a certificate until {arrived.certificate.not_valid_after_utc:%Y-%m-%d}")
+    say("the revocation list is up to date")
 
 
 @app.command()
@@ -203,13 +198,13 @@ def revoke(
     now = datetime.now(UTC)
     chosen = register.choose(authority_store.load_register(cert_folder), name, serial)
     for issued in chosen:
-        _say(f"{issued.name}, good until {issued.not_after:%Y-%m-%d}, serial {issued.serial:x}")
+        say(f"{issued.name}, good until {issued.not_after:%Y-%m-%d}, serial {issued.serial:x}")
     if chosen:
         _confirm("Revoke permanently?", yes, "nothing was revoked")
     signer = authority_store.load_authority(cert_folder, now, authority_passphrase(cert_folder, passphrase_file))
     authority_store.revoke(cert_folder, signer, frozenset(issued.serial for issued in chosen), now)
     path = cert_folder / store.AUTHORITY_FOLDER / store.REVOCATION_LIST
-    _say(f"next: send {path} to every other host, where it takes effect with: fedfair certs install {path.name}")
+    say(f"next: send {path} to every other host, where it takes effect with: fedfair certs install {path.name}")
 
 
 @app.command()
@@ -229,7 +224,7 @@ def show(
     console.print(_table(items))
     for item in items:
         for warning in item.warnings:
-            _warn(f"{item.name}: {warning}")
+            warn(f"{item.name}: {warning}")
 
 
 def _table(items: list[InventoryItem]) -> Table:
@@ -248,26 +243,18 @@ def _write_request(name: str, content: bytes) -> None:
     path = Path(f"{name}.request.json")
     write_public(path, content)
     show_request(parse_request(content))
-    _say(f"next: send {path} to the authority's operator, and read them the fingerprint by phone")
+    say(f"next: send {path} to the authority's operator, and read them the fingerprint by phone")
 
 
 def show_request(asked: SiteRequest) -> None:
     """Print who asks, and the fingerprint that two people compare."""
-    _say(f"request of the {asked.role.value} '{asked.name}' of the federation '{asked.federation}', fingerprint:")
+    say(f"request of the {asked.role.value} '{asked.name}' of the federation '{asked.federation}', fingerprint:")
     say_fingerprint(asked.fingerprint)
 
 
 def say_fingerprint(digest: bytes) -> None:
     """Print a fingerprint as people read it aloud."""
-    _say(f"  {grouped(digest)}")
-
-
-def _say(text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
-
-
-def _warn(text: str) -> None:
-    error_console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
+    say(f"  {grouped(digest)}")
 
 
 def _confirm(question: str, yes: bool, otherwise: str) -> None:

@@ -12,17 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.process.exit_status import ExitStatus
-from fedfair.process.terminal import DEBUG_HELP, console
+from fedfair.process.terminal import DEBUG_HELP, console, say
 
 if TYPE_CHECKING:
     from fedfair.tables.column_check import CategoryCheck, DataCheck, NumberCheck
 
-app = typer.Typer(
-    help="Check this site's own records. Nothing leaves the site.",
-    epilog=DEBUG_HELP,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, epilog=DEBUG_HELP)
 
 Name = Annotated[str | None, typer.Option("--name", "-n", help="This collaborator's name in the plan.")]
 Config = Annotated[Path, typer.Option("--config", "-c", help="This site's own configuration.")]
@@ -31,11 +26,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 
 DEFAULT_CONFIG = Path("collaborator.yaml")
 DEFAULT_PLAN = Path("plan/plan.yaml")
-
-
-@app.callback()
-def data() -> None:
-    """Check this site's own records. Nothing leaves the site."""
 
 
 @app.command()
@@ -57,23 +47,23 @@ def check(
 
 def _show(found: DataCheck) -> None:
     sizes = ", ".join(f"{count} {name}" for name, count in found.splits.items())
-    console.print(Text(f"{found.records} records{f': {sizes}' if sizes else ''}"), soft_wrap=True)
+    say(f"{found.records} records{f': {sizes}' if sizes else ''}")
     if found.labels:
         total = sum(found.labels.values())
         told = ", ".join(f"{name} {_share(count, total)}" for name, count in found.labels.items())
-        console.print(Text(f"labels: {told}"), soft_wrap=True)
+        say(f"labels: {told}")
     if found.numeric:
         console.print(_numbers(found.numeric))
     if found.categories:
         console.print(_categories(found.categories))
     if found.unused:
-        console.print(Text(f"not used by the plan: {', '.join(found.unused)}"), soft_wrap=True)
+        say(f"not used by the plan: {', '.join(found.unused)}")
     for warning in found.warnings:
-        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+        say(f"warning: {warning}", "yellow")
     for error in found.errors:
-        console.print(Text(f"error: {error}", style="bold red"), soft_wrap=True)
+        say(f"error: {error}", "bold red")
     if not found.errors:
-        console.print(Text("A start would read these records. Nothing was sent."), soft_wrap=True)
+        say("A start would read these records. Nothing was sent.")
 
 
 def _numbers(columns: tuple[NumberCheck, ...]) -> Table:

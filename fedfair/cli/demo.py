@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,16 +20,13 @@ from fedfair.cli.interrupts import interrupts_noticed
 from fedfair.cli.progress import rounds_bar
 from fedfair.cli.secagg_demo import secagg_command
 from fedfair.errors import FedfairError, StoppedError
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, error_console, say
 from fedfair.report.run_page import run_page
 from fedfair.report.sentences import algorithm_name
 from fedfair.report.tables import NAMES, comparison
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import read_result
 from fedfair.store.atomic_file import write_whole
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     help="Run a demonstration on this machine: three clinics and one aggregator, each a real process."
@@ -163,7 +159,7 @@ def _print_outcome(results: Mapping[str, ResultDocument], output: Path) -> None:
         f"What left a clinic, message by message: fedfair audit show {output}/fedsrcvar/egress/clinic-a.jsonl",
         sep="\n",
     )
-    console.print(f"All of this on one page: {(output / PAGE).resolve()}", soft_wrap=True, markup=False)
+    say(f"All of this on one page: {(output / PAGE).resolve()}")
 
 
 def _traffic(folder: Path) -> str:

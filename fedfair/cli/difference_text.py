@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fedfair.plan.difference import ABSENT, Concern
 from fedfair.plan.schema import Plan
-from fedfair.process.terminal import console
+from fedfair.process.terminal import console, say
 from fedfair.workspace.difference import ChangedFile, WorkspaceDifference, WorkspaceSide
 
 FORMAT = "fedfair/plan-diff/1"
@@ -29,7 +29,7 @@ def digest_of_plan(plan: Plan, workspace: Path) -> bytes:
 def show_difference(found: WorkspaceDifference) -> None:
     """Print a difference: keys, statements, code, digests, and what has to be approved again."""
     if found.is_same:
-        _say(f"{found.old.name} and {found.new.name} state the same plan and code")
+        say(f"{found.old.name} and {found.new.name} state the same plan and code")
     if found.keys:
         console.print(_keys_table(found))
     for line in _sentence_lines(found):
@@ -37,8 +37,8 @@ def show_difference(found: WorkspaceDifference) -> None:
     for changed in found.files:
         _show_file(changed)
     for label, side in (("old", found.old), ("new", found.new)):
-        _say(f"{label} {_digest_words(side)} ({side.name})")
-    _say(f"to approve again: {approval_words(found)}")
+        say(f"{label} {_digest_words(side)} ({side.name})")
+    say(f"to approve again: {approval_words(found)}")
 
 
 def approval_words(found: WorkspaceDifference) -> str:
@@ -114,9 +114,9 @@ def _sentence_lines(found: WorkspaceDifference) -> Iterator[Text]:
 
 
 def _show_file(changed: ChangedFile) -> None:
-    _say(f"{changed.change}: {changed.path}")
+    say(f"{changed.change}: {changed.path}")
     for line in changed.lines:
-        console.print(Text(line, style=_STYLES.get(line[:1], "")), soft_wrap=True)
+        say(line, _STYLES.get(line[:1], ""))
 
 
 def _digest_words(side: WorkspaceSide) -> str:
@@ -125,7 +125,3 @@ def _digest_words(side: WorkspaceSide) -> str:
         return f"digest {side.digest}{code}"
     unknown = "its own code would have to run" if side.code_digest else "only its data can tell the model's input"
     return f"digest not computed: {unknown}{code}"
-
-
-def _say(text: str) -> None:
-    console.print(Text(text), soft_wrap=True)

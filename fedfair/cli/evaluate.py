@@ -7,12 +7,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import typer
-from rich.text import Text
 
 from fedfair.plan.deployment import refuse_records_of_sites
 from fedfair.plan.derived import evaluates_exactly
 from fedfair.plan.loading import load_plan, workspace_of
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, error_console, say, tell
 from fedfair.report.sentences import promised_privacy
 from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
@@ -61,6 +60,6 @@ def evaluate_command(
     elif not quiet:
         console.print(by_group_size(outcome.result))
         for sentence in (*promised_privacy(outcome.result), *reassurance(outcome.result)):
-            console.print(Text(sentence), soft_wrap=True)
+            say(sentence)
     for doubt in result_warnings(outcome.result):
-        error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
+        tell(doubt, "yellow")

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import typer
-from rich.text import Text
 
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan, workspace_of
-from fedfair.process.terminal import console
+from fedfair.process.terminal import console, say
 
 
 def extend(
@@ -60,14 +59,10 @@ def extend(
         }
         console.print_json(json.dumps({"format": "fedfair/plan-extend/1", **words}))
         return
-    _say(f"the run goes on after round {made.done}, with rounds {made.done + 1} to {last}")
+    say(f"the run goes on after round {made.done}, with rounds {made.done + 1} to {last}")
     if longer.training.schedule != "constant":
-        _say(f"the rates rise and fall again over these {last - made.done} rounds ({longer.training.schedule})")
+        say(f"the rates rise and fall again over these {last - made.done} rounds ({longer.training.schedule})")
     for name in sorted(made.update.replaced):
-        _say(f"wrote {name}")
-    _say(f"plan digest {digest}")
-    _say("next: `fedfair workspace export --update`; every site imports it, approves it and starts again")
-
-
-def _say(text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
+        say(f"wrote {name}")
+    say(f"plan digest {digest}")
+    say("next: `fedfair workspace export --update`; every site imports it, approves it and starts again")

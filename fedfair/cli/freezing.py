@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.text import Text
 
 from fedfair.errors import PlanError
 from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.loading import load_plan
-from fedfair.process.terminal import console
+from fedfair.process.terminal import console, say
 
 if TYPE_CHECKING:
     from fedfair.training.imported_weights import ImportedWeights
@@ -71,12 +70,10 @@ def freeze(
         return
     if imported is not None and source is not None and begun is not None:
         for line in _told(source, imported, same_sites=begun.same_sites):
-            _say(line)
-        _say(
-            f"for policy.initial_weights of a site without its own copy: {format_digest(beginning_digest(begun))}"
-        )
-    _say(f"wrote {place}, initial weights {weights}")
-    _say(f"plan digest {text}")
+            say(line)
+        say(f"for policy.initial_weights of a site without its own copy: {format_digest(beginning_digest(begun))}")
+    say(f"wrote {place}, initial weights {weights}")
+    say(f"plan digest {text}")
 
 
 def _names(given: list[str]) -> tuple[str, ...]:
@@ -102,7 +99,3 @@ def _told(source: Path, imported: ImportedWeights, *, same_sites: bool) -> Itera
     if imported.scaling is not None:
         yield "the features keep the scaling of the file; the run makes no sum of the columns"
     yield "every site has to approve the plan again: its digest is another one"
-
-
-def _say(text: str) -> None:
-    console.print(Text(text), soft_wrap=True)

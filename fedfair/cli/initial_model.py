@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.text import Text
-
 from fedfair.extras import is_installed
 from fedfair.plan.loading import load_plan
-from fedfair.process.terminal import error_console
+from fedfair.process.terminal import warn
 
 
 def put_initial_model(plan_file: Path) -> None:
@@ -34,5 +32,4 @@ def put_initial_model(plan_file: Path) -> None:
         read_initial_model(plan_file, plan)
     place = initial_model_file(plan_file)
     place.unlink(missing_ok=True)
-    words = f"{place} is not exported, and no aggregator starts without it; {REMEDY}"
-    error_console.print(Text(f"warning: {words}", style="yellow"), soft_wrap=True)
+    warn(f"{place} is not exported, and no aggregator starts without it; {REMEDY}")

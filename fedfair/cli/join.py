@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.text import Text
 
 from fedfair.cli.answers import Answers, at_the_terminal
 from fedfair.errors import ApprovalError, IdentityError, PlanError
 from fedfair.process.passphrase import FILE_HELP, new_passphrase, own_passphrase
-from fedfair.process.terminal import console
+from fedfair.process.terminal import console, say
 
 if TYPE_CHECKING:
     from collaborator.joining import Invitation, JoiningSite
@@ -151,18 +150,18 @@ def _request(site: JoiningSite, invitation: Invitation, options: JoinOptions) ->
     else:
         secret = new_passphrase(options.passphrase_file, ask=options.encrypt)
     request = begin(site, invitation, secret)
-    _say(f"both keys are in {site.keys}; they stay there")
+    say(f"both keys are in {site.keys}; they stay there")
     show_request(parse_request(request))
 
 
 def _say_waiting(site: JoiningSite, invitation: Invitation) -> None:
     from fedfair.identity.certificate import fingerprint, grouped
 
-    _say(f"next: send {site.request_file} to the lead, and read them its fingerprint by phone")
+    say(f"next: send {site.request_file} to the lead, and read them its fingerprint by phone")
     if invitation.authority is not None:
-        _say("      they read you the authority's; this archive shows:")
-        _say(f"  {grouped(fingerprint(invitation.authority))}")
-    _say(f"then, when the lead has sent {Path(invitation.source).name} again: the same command goes on")
+        say("      they read you the authority's; this archive shows:")
+        say(f"  {grouped(fingerprint(invitation.authority))}")
+    say(f"then, when the lead has sent {Path(invitation.source).name} again: the same command goes on")
 
 
 def _install(
@@ -192,14 +191,14 @@ def _install(
     if options.authority is not None and options.authority != SHOWN:
         check_read_aloud(trust.ca, options.authority)
     elif installed_authority(site.cert_folder) is None:
-        _say("it comes from the authority")
-        _say(f"  {grouped(fingerprint(trust.ca))}")
+        say("it comes from the authority")
+        say(f"  {grouped(fingerprint(trust.ca))}")
         if options.authority is None:
             answers.certain(
                 "Does the lead read out the same to you?", "--authority FINGERPRINT", "nothing was installed"
             )
     install_bundle(site.cert_folder, bundle, now, secret)
-    _say(f"{site.participant.name} has a certificate until {bundle.certificate.not_valid_after_utc:%Y-%m-%d}")
+    say(f"{site.participant.name} has a certificate until {bundle.certificate.not_valid_after_utc:%Y-%m-%d}")
 
 
 def _take_plan(site: JoiningSite, invitation: Invitation, answers: Answers) -> None:
@@ -214,7 +213,7 @@ def _take_plan(site: JoiningSite, invitation: Invitation, answers: Answers) -> N
         take_update(invitation.raw, invitation.source, site.folder, answers)
     else:
         unpack(invitation.raw, site.folder)
-        _say(f"the plan is in {site.folder / PLAN_FILE}")
+        say(f"the plan is in {site.folder / PLAN_FILE}")
 
 
 def _write_site_file(site: JoiningSite, plan: Plan, options: JoinOptions, answers: Answers) -> None:
@@ -242,7 +241,7 @@ def _write_site_file(site: JoiningSite, plan: Plan, options: JoinOptions, answer
     if records is not None and not records.exists():
         raise PlanError(f"{records} does not exist", "name the file or folder of this site's records")
     written = write_site_file(site.folder, site.participant.name, records)
-    _say(f"wrote {written}: this site's own terms, the most careful")
+    say(f"wrote {written}: this site's own terms, the most careful")
 
 
 def _site_options(options: JoinOptions) -> str:
@@ -257,10 +256,10 @@ def _approve(site: JoiningSite, options: JoinOptions, answers: Answers, secret: 
     plan_file = site.folder / PLAN_FILE
     prepared = find_site(site.participant.name, site.folder / SITE_FILE, plan_file, None)
     if _is_approved(prepared, plan_file, secret):
-        _say(f"{site.participant.name} has approved this very plan")
+        say(f"{site.participant.name} has approved this very plan")
     else:
         _review(prepared, site, options, answers, secret)
-    _say(f"next: fedfair {_in_folder(site.folder)}collaborator start")
+    say(f"next: fedfair {_in_folder(site.folder)}collaborator start")
 
 
 def _in_folder(folder: Path) -> str:
@@ -336,17 +335,17 @@ def _review(
     _heading(5, "this site's records, which stay here")
     records = read_records(prepared)
     if len(records.splits.train):
-        _say(f"{len(records.splits.train)} training records; {records.profile.label_words}")
+        say(f"{len(records.splits.train)} training records; {records.profile.label_words}")
     for words in records.withheld:
-        _say(words)
+        say(words)
     _heading(6, "approval")
     binding = _binding_of(prepared)
     keep_history(prepared, binding)
     found = beginning_words(prepared.runs, prepared.state, name, plan, binding)
     if found:
-        _say(found)
+        say(found)
     digest = binding.digest
-    _say(f"digest {format_digest(digest)}")
+    say(f"digest {format_digest(digest)}")
     if options.approve is not None:
         _check_stated(options.approve, format_digest(digest))
     else:
@@ -354,7 +353,7 @@ def _review(
             f"Does {name} approve exactly this?", f"--approve {format_digest(digest)}", "nothing was approved"
         )
     write_approval(prepared.approval_file, plan, digest, name, key)
-    _say(f"approved: {prepared.approval_file}")
+    say(f"approved: {prepared.approval_file}")
 
 
 def _allow_code(prepared: PreparedSite, options: JoinOptions, answers: Answers) -> None:
@@ -362,7 +361,7 @@ def _allow_code(prepared: PreparedSite, options: JoinOptions, answers: Answers) 
     from fedfair.plan.module_code import code_digests
 
     for path, digest in code_digests(prepared.plan.task.references, prepared.code.folder).items():
-        _say(f"runs {path}, SHA-256 {digest.hex()}")
+        say(f"runs {path}, SHA-256 {digest.hex()}")
     found = format_digest(prepared.code.digest or b"")
     if options.code is not None:
         _check_stated(options.code, found)
@@ -379,8 +378,4 @@ def _check_stated(stated: str, found: str) -> None:
 
 
 def _heading(number: int, text: str) -> None:
-    console.print(Text(f"{number}. {text}", style="bold"), soft_wrap=True)
-
-
-def _say(text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
+    say(f"{number}. {text}", "bold")

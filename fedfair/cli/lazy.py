@@ -36,10 +36,11 @@ class Entry:
         return found
 
 
-def add(app: typer.Typer, name: str, found: typer.Typer | Callable[..., None]) -> None:
-    """Put a group or a command into an app under a name."""
+def add(app: typer.Typer, name: str, entry: Entry) -> None:
+    """Put a group or a command into an app under a name; a group's line is its help."""
+    found = entry.load()
     if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name)
+        app.add_typer(found, name=name, help=entry.line)
     else:
         app.command(name)(found)
 
@@ -63,7 +64,7 @@ class LazyGroup(TyperGroup):
     def loaded(self, name: str) -> Any:  # noqa: ANN401 - as above
         """Return a command of the table."""
         holder = typer.Typer()
-        add(holder, name, self.table[name].load())
+        add(holder, name, self.table[name])
         # A callback keeps an app of one command a group.
         holder.callback()(_nothing)
         group = typer.main.get_group(holder)

@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
-from rich.text import Text
 
 from fedfair.cli.answers import confirmed
-from fedfair.cli.certs import say_fingerprint, show_request
+from fedfair.cli.certs import BARE_KEY, say_fingerprint, show_request
 from fedfair.cli.initial_model import put_initial_model
 from fedfair.errors import ApprovalError, IdentityError, PlanError
 from fedfair.identity import authority_store, bundle, register, store
@@ -28,7 +27,7 @@ from fedfair.plan.loading import load_plan
 from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
 from fedfair.process.passphrase import authority_passphrase, new_passphrase
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import say, warn
 from fedfair.store.atomic_file import replace_file
 from fedfair.workspace import archive
 
@@ -65,20 +64,17 @@ def invite_command(
     else:
         secret = new_passphrase(passphrase_file, ask=passphrase)
         signer = authority_store.found_authority(CERT_FOLDER, federation, now, secret)
-        _say(f"authority of '{federation}' created in {CERT_FOLDER / store.AUTHORITY_FOLDER}")
+        say(f"authority of '{federation}' created in {CERT_FOLDER / store.AUTHORITY_FOLDER}")
         if secret is None:
-            _warn(
-                "the authority's key is not encrypted: anyone who reads ca.key can pose as the aggregator. "
-                "Keep this host safe, or begin again with --passphrase"
-            )
+            warn(BARE_KEY)
     _identify_aggregator(plan, signer, host, now)
     put_initial_model(PLAN_FILE)
     write_public(path, archive.pack(Path(), {"authority.pem": certificate_pem(signer.certificate)}))
-    _say(
+    say(
         f"wrote {path}: send it to {', '.join(plan.federation.collaborators)}; each runs: fedfair join {path.name}"
     )
     _say_authority(signer)
-    _say("next, with the requests that they send: fedfair admit *.request.json")
+    say("next, with the requests that they send: fedfair admit *.request.json")
 
 
 def _identify_aggregator(plan: Plan, signer: Authority, more: Sequence[str], now: datetime) -> None:
@@ -98,7 +94,7 @@ def _identify_aggregator(plan: Plan, signer: Authority, more: Sequence[str], now
     asked = parse_request(store.create_site(CERT_FOLDER, participant))
     signed = authority_store.issue(CERT_FOLDER, signer, asked, hosts=hosts, now=now, days=CERTIFICATE_DAYS)
     store.install_certificate(CERT_FOLDER, signed)
-    _say(f"aggregator: keys and certificate for {', '.join(hosts)} in {CERT_FOLDER / AGGREGATOR}")
+    say(f"aggregator: keys and certificate for {', '.join(hosts)} in {CERT_FOLDER / AGGREGATOR}")
 
 
 def admit_command(
@@ -135,7 +131,7 @@ def admit_command(
         if not _is_signed(one):
             signed = authority_store.issue(CERT_FOLDER, signer, one, hosts=(), now=now, days=CERTIFICATE_DAYS)
             write_public(_bundle_of(one.name), bundle.make_bundle(signed, trust))
-            _say(f"{one.name}: signed until {signed.not_valid_after_utc:%Y-%m-%d}")
+            say(f"{one.name}: signed until {signed.not_valid_after_utc:%Y-%m-%d}")
     keys = {str(name): format_public_key(one.signing_public_key.public_bytes_raw()) for name, one in asked.items()}
     enroll(PLAN_FILE, keys, replace=replace)
     _answer(Path(f"{federation}.zip") if target is None else target, signer)
@@ -176,7 +172,7 @@ def _answer(target: Path, signer: Authority) -> None:
     plan = load_plan(PLAN_FILE)
     missing = list(_not_admitted(plan))
     if missing:
-        _say(f"still to be admitted: {', '.join(missing)}; no answer is written before, for all approve one plan")
+        say(f"still to be admitted: {', '.join(missing)}; no answer is written before, for all approve one plan")
         return
     put_initial_model(PLAN_FILE)
     files = {
@@ -186,12 +182,12 @@ def _answer(target: Path, signer: Authority) -> None:
     files["authority.pem"] = certificate_pem(signer.certificate)
     replace_file(target, [archive.pack(Path(), files)])
     for warning in plan_review(plan).warnings:
-        _warn(warning)
-    _say(f"wrote {target}: send it to every site; each runs: fedfair join {target.name}")
+        warn(warning)
+    say(f"wrote {target}: send it to every site; each runs: fedfair join {target.name}")
     if not plan.task.references:
-        _say(f"they will approve the plan with the digest {format_digest(digest_of(plan, PLAN_FILE))}")
+        say(f"they will approve the plan with the digest {format_digest(digest_of(plan, PLAN_FILE))}")
     _say_authority(signer)
-    _say("next: fedfair aggregator start")
+    say("next: fedfair aggregator start")
 
 
 def _not_admitted(plan: Plan) -> Iterator[str]:
@@ -201,13 +197,5 @@ def _not_admitted(plan: Plan) -> Iterator[str]:
 
 
 def _say_authority(signer: Authority) -> None:
-    _say("read to every site by phone the authority's fingerprint:")
+    say("read to every site by phone the authority's fingerprint:")
     say_fingerprint(fingerprint(signer.certificate))
-
-
-def _say(text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
-
-
-def _warn(text: str) -> None:
-    error_console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)

@@ -7,24 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import typer
-from rich.text import Text
 
 from fedfair.ids import parse_federation_name
 from fedfair.migration.openfl_plan import HEADINGS, Finding, FindingKind, of_kind
 from fedfair.migration.openfl_workspace import REPORT, check_output, migrate, write
 from fedfair.process.printable import printable
-from fedfair.process.terminal import console
+from fedfair.process.terminal import console, say
 
-app = typer.Typer(
-    help="Turn a workspace of another system into fedfair's files. Its code is neither read nor run.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-
-@app.callback()
-def root() -> None:
-    """Keep `openfl` a command of its own while it is the only one."""
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
@@ -71,11 +61,11 @@ def openfl(
 
 
 def _show(heading: str, findings: list[Finding]) -> None:
-    _say(f"{heading}: {len(findings) or 'nothing'}", style="bold")
+    _say(f"{heading}: {len(findings) or 'nothing'}", "bold")
     for finding in findings:
         value = f" ({finding.value})" if finding.value else ""
         _say(f"  {finding.place}: {finding.key}{value}: {finding.what_to_do}")
 
 
 def _say(text: str, style: str = "") -> None:
-    console.print(Text(printable(text), style=style), soft_wrap=True)
+    say(printable(text), style)

@@ -13,17 +13,13 @@ from rich.text import Text
 from fedfair.cli.model_faults import faults_of_model
 from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, tell, warn
 from fedfair.store.atomic_file import replace_file, write_whole
 
 if TYPE_CHECKING:
     from fedfair.run.saved_model import DescribedModel
 
-app = typer.Typer(
-    help="Show a saved model, write its card, and export it for other systems.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True)
 
 MODEL = typer.Option(Path("save/last.safetensors"), "--model", help="The saved model.")
 REPLACE = typer.Option(False, "--replace", help="Replace the output if it exists.")
@@ -141,7 +137,7 @@ def export(
     if not quiet:
         compared = f"{exported.checked} {'random ' if data is None else ''}records"
         words = f"compared on {compared}: no probability differs by more than {exported.difference:.1g}"
-        error_console.print(Text(words), soft_wrap=True)
+        tell(words)
     _written(output, quiet=quiet)
 
 
@@ -156,7 +152,7 @@ def _described(path: Path) -> DescribedModel:
 def _warn(faults: tuple[str, ...]) -> None:
     """Say what the run's own result says against a model."""
     for fault in faults:
-        error_console.print(Text(f"warning: {fault}", style="yellow"), soft_wrap=True)
+        warn(fault)
 
 
 def _check_place(path: Path, *, replace: bool) -> None:
@@ -170,4 +166,4 @@ def _check_place(path: Path, *, replace: bool) -> None:
 
 def _written(path: Path, *, quiet: bool) -> None:
     if not quiet:
-        error_console.print(Text(f"written: {path}"), soft_wrap=True)
+        tell(f"written: {path}")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import typer
 import yaml
-from rich.text import Text
 
 from fedfair.cli.advise import advise_command
 from fedfair.cli.answers import confirmed
@@ -36,18 +35,14 @@ from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
 from fedfair.process.exit_status import ExitStatus
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, say, tell
 
 if TYPE_CHECKING:
     from fedfair.policy.terms import Term
     from fedfair.report.plan_review import PlanReview
     from fedfair.training.binding import PlanBinding
 
-app = typer.Typer(
-    help="Check, show and approve the plan, and enroll its members' keys.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True)
 
 app.command(name="advise")(advise_command)
 app.command(name="diff")(diff_command)
@@ -102,7 +97,7 @@ def check(
 def _show_check(plan: Plan, plan_file: Path, held: tuple[str, tuple[Term, ...]] | None) -> None:
     show_summary(plan)
     if plan.task.references:
-        _say(f"code, for policy.module_code: {_code_words(plan, plan_file)}")
+        say(f"code, for policy.module_code: {_code_words(plan, plan_file)}")
     if held is not None:
         console.print(terms_table(*held))
 
@@ -111,7 +106,7 @@ def _show_remarks(errors: Sequence[str], review: PlanReview, *, quiet: bool) -> 
     told = [("error", "bold red", errors), ("warning", "yellow", review.warnings)]
     for level, style, remarks in told if quiet else [*told, ("note", "", review.notes)]:
         for remark in remarks:
-            error_console.print(Text(f"{level}: {remark}", style=style), soft_wrap=True)
+            tell(f"{level}: {remark}", style)
 
 
 @app.command()
@@ -121,7 +116,7 @@ def show(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
     if as_json:
         console.print_json(json.dumps(values))
     else:
-        _say(yaml.safe_dump(values, sort_keys=False).rstrip())
+        say(yaml.safe_dump(values, sort_keys=False).rstrip())
 
 
 @app.command()
@@ -148,7 +143,7 @@ def digest(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
         words["beginning_digest"] = None if begun is None else format_digest(beginning_digest(begun))
         console.print_json(json.dumps({"format": "fedfair/plan-digest/1", **words}))
     else:
-        _say(text)
+        say(text)
 
 
 @app.command(name="approve")
@@ -186,12 +181,12 @@ def approve_command(
     check_initial_model(plan_file, binding.vector)
     _show_beginning(plan, plan_file, participant, binding)
     plan_digest = binding.digest
-    _say(f"digest {format_digest(plan_digest)}")
+    say(f"digest {format_digest(plan_digest)}")
     if not confirmed(f"Does {participant} approve exactly this?", yes=yes):
         raise ApprovalError("nothing was approved")
     target = workspace_of(plan_file) / "approvals" / f"{participant}.json"
     write_approval(target, plan, plan_digest, participant, key)
-    _say(f"approved: {target}")
+    say(f"approved: {target}")
 
 
 def _approve_model(plan: Plan, plan_file: Path, participant: ParticipantId, path: Path, *, yes: bool) -> None:
@@ -208,14 +203,14 @@ def _approve_model(plan: Plan, plan_file: Path, participant: ParticipantId, path
     subject = RunSubject(plan, digest, binding.layout, binding.schema, binding.initial_weights)
     places = ModelPlaces(participant, workspace / "approvals", workspace / "runs" / participant, subject)
     saved = read_model(places, path)
-    _say(f"model of round {saved.round} of {plan.training.rounds}, threshold {saved.model.threshold:g}")
-    _say(f"model digest {format_digest(places.identity(saved))}")
-    _say(f"plan digest {subject.plan_digest}")
+    say(f"model of round {saved.round} of {plan.training.rounds}, threshold {saved.model.threshold:g}")
+    say(f"model digest {format_digest(places.identity(saved))}")
+    say(f"plan digest {subject.plan_digest}")
     if not is_own(places, places.identity(saved)):
-        _say(f"no run of which {participant} has a copy ended with this model; {TRAP_WEIGHTS}")
+        say(f"no run of which {participant} has a copy ended with this model; {TRAP_WEIGHTS}")
     if not confirmed(f"Does {participant} approve evaluations of exactly this model?", yes=yes):
         raise ApprovalError("nothing was approved")
-    _say(f"approved: {approve_model(places, saved, datetime.now(UTC))}")
+    say(f"approved: {approve_model(places, saved, datetime.now(UTC))}")
 
 
 @app.command(name="new-module")
@@ -227,9 +222,9 @@ def new_module_command(
     from fedfair.workspace.create import task_text, write_module
 
     place = write_module(workspace_of(plan_file), name)
-    console.print(Text(f"written: {place}"), soft_wrap=True)
-    console.print(Text(f"State it in {plan_file}, then simulate the plan:"), soft_wrap=True)
-    console.print(Text(task_text(name)), soft_wrap=True)
+    say(f"written: {place}")
+    say(f"State it in {plan_file}, then simulate the plan:")
+    say(task_text(name))
 
 
 @app.command(name="enroll")
@@ -252,11 +247,11 @@ def enroll_command(
         if asked.name in members:
             raise ApprovalError(f"{path} is a second request of {asked.name}", "give one request for each site")
         members[asked.name] = format_public_key(asked.signing_public_key.public_bytes_raw())
-        _say(f"{asked.name}: {members[asked.name]}, request's fingerprint:")
-        _say(f"  {grouped(asked.fingerprint)}")
+        say(f"{asked.name}: {members[asked.name]}, request's fingerprint:")
+        say(f"  {grouped(asked.fingerprint)}")
     if not confirmed("Does every site read out the same fingerprint to you?", yes=yes):
         raise ApprovalError("nobody was enrolled")
-    _say(f"pinned in {enroll(plan_file, members, replace=replace)}; the plan's digest has changed")
+    say(f"pinned in {enroll(plan_file, members, replace=replace)}; the plan's digest has changed")
 
 
 def _code_words(plan: Plan, plan_file: Path) -> str:
@@ -283,7 +278,7 @@ def _show_beginning(plan: Plan, plan_file: Path, participant: ParticipantId, bin
     runs, state = home / "runs" / participant, home / "state"
     found = beginning_words(runs, state, participant, plan, binding)
     if found:
-        _say(found)
+        say(found)
     config = _config_of(participant, home / SITE_FILE)
     if config is None:
         return
@@ -312,7 +307,7 @@ def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes:
     frozen = policy is not None and bool(policy.module_code)
     code = plan_code(plan.task.references, workspace, frozen=frozen)
     for path, file_digest in code_digests(plan.task.references, code.folder).items():
-        _say(f"runs {path}, SHA-256 {file_digest.hex()}")
+        say(f"runs {path}, SHA-256 {file_digest.hex()}")
     broken = None if policy is None else code_fault(AskedTerms(plan, code.digest), policy)
     if broken is not None:
         raise ApprovalError(
@@ -338,7 +333,3 @@ def _check_member(plan: Plan, name: str) -> None:
     if name not in plan.federation.collaborators:
         known = ", ".join(plan.federation.collaborators)
         raise ApprovalError(f"{name} is no collaborator of this plan", f"the plan names {known}")
-
-
-def _say(text: str) -> None:
-    console.print(Text(text), soft_wrap=True)

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.text import Text
 
 from fedfair.aggregation.calibration import SCORES_ONLY
 from fedfair.cli.model_faults import faults_of_model
 from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.printable import printable
-from fedfair.process.terminal import error_console
+from fedfair.process.terminal import tell, warn
 from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
@@ -81,11 +80,11 @@ def predict_command(
     rows = read_input(data, raw, keep, ignores_unknown=ignore_unknown)
     _write(_text(model, rows, calibrated=calibrated), None if shown else output)
     for fault in faults_of_model(model_file, model.plan_digest):
-        error_console.print(Text(f"warning: {fault}", style="yellow"), soft_wrap=True)
+        warn(fault)
     if not quiet:
         _say(model, rows.notes, scores=scores)
         if not shown:
-            error_console.print(Text(f"{len(rows.features)} records predicted: {output}"), soft_wrap=True)
+            tell(f"{len(rows.features)} records predicted: {output}")
 
 
 def _columns(model: SavedModel) -> tuple[str, ...]:
@@ -130,12 +129,12 @@ def _is_calibrated(model: SavedModel, *, scores: bool) -> bool:
 def _say(model: SavedModel, notes: Iterable[str], *, scores: bool) -> None:
     """Say which model has predicted, what its numbers are, and what was noticed on the way."""
     if model.which is not None:
-        error_console.print(Text(f"predicted by {model.which.words}"), soft_wrap=True)
+        tell(f"predicted by {model.which.words}")
     if model.has_classes:
         said = f"{SCORES_ONLY}: --scores asks for them" if scores else model.answer_words
-        error_console.print(Text(said), soft_wrap=True)
+        tell(said)
     for note in notes:
-        error_console.print(Text(note, style="yellow"), soft_wrap=True)
+        tell(note, "yellow")
 
 
 def _fill(words: str) -> tuple[str, float]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedfair.errors import PrivacyError
 from fedfair.policy.site_config import load_site_config
-from fedfair.process.terminal import DEBUG_HELP, console
+from fedfair.process.terminal import DEBUG_HELP, console, say
 from fedfair.wire.frames import showable
 
 if TYPE_CHECKING:
@@ -21,19 +21,9 @@ if TYPE_CHECKING:
     from fedfair.privacy.entries import Written
     from fedfair.privacy.spending import RepeatedRelease, Spending
 
-app = typer.Typer(
-    help="Show this site's privacy releases and their total cost.",
-    epilog=DEBUG_HELP,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, epilog=DEBUG_HELP)
 
 USUAL_DELTA = 1e-5
-
-
-@app.callback()
-def group() -> None:
-    """Keep `show` a word of its own, although there is only one command."""
 
 
 @app.command()
@@ -158,4 +148,4 @@ def _line_json(line: RepeatedRelease) -> dict[str, object]:
 
 
 def _say(text: str) -> None:
-    console.print(Text(showable(text, len(text))), soft_wrap=True)
+    say(showable(text, len(text)))

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import typer
-from rich.text import Text
 
 from fedfair.errors import CertificateError
 from fedfair.extras import install_command
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, say, tell
 from fedfair.report.figures import can_draw
 from fedfair.report.html import PageSection, check_place
 from fedfair.report.run_page import run_page, subject
@@ -65,7 +64,7 @@ def report_command(
         check_place(page)
         write_whole(page, run_page(documents, _certificates(documents), labels or ()))
         if not can_draw():
-            error_console.print(Text(f"{page} has no charts: {install_command('plots')}"), soft_wrap=True)
+            tell(f"{page} has no charts: {install_command('plots')}")
     if as_json:
         console.print_json(json.dumps([shown(document) for document in documents.values()]))
         return
@@ -75,8 +74,8 @@ def report_command(
         document = each.document
         console.print(by_group_size(document, each.label))
         for sentence in document.verdict.sentences if document.verdict is not None else ():
-            console.print(Text(sentence), soft_wrap=True)
-    console.print(f"The page: {page}", soft_wrap=True, markup=False)
+            say(sentence)
+    say(f"The page: {page}")
 
 
 def _certificates(documents: Mapping[str, ResultDocument]) -> list[PageSection]:
@@ -96,6 +95,6 @@ def _certificates(documents: Mapping[str, ResultDocument]) -> list[PageSection]:
     except CertificateError as fault:
         # An older certificate is often left beside a newer result, which is worth seeing all the same.
         words = f"the page leaves {file} out: {fault.message}"
-        error_console.print(Text(words, style="yellow"), soft_wrap=True)
+        tell(words, "yellow")
         return []
     return [excerpt(certificate, str(file))]

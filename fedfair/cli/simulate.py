@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.text import Text
 
 from fedfair.aggregation.evaluation_file import to_text as evaluation_text
 from fedfair.cli.progress import rounds_bar
@@ -17,7 +16,7 @@ from fedfair.errors import DataError, PlanError
 from fedfair.news.event import LogLevel
 from fedfair.news.log import JsonLog, LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
 from fedfair.plan.loading import load_plan
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, error_console, say, tell
 from fedfair.report.sentences import promised_privacy
 from fedfair.report.tables import by_group_size
 from fedfair.results.document import to_text
@@ -83,7 +82,7 @@ def simulate_command(
             on_loss=seen.lost,
         )
     for words in (*seen.ended(outcome.result), *_survey_words(outcome)):
-        error_console.print(Text(words, style="yellow"), soft_wrap=True)
+        tell(words, "yellow")
     _write(outcome, output, model_file, save_folder)
     if as_json:
         sys.stdout.write(to_text(outcome.result))
@@ -96,7 +95,7 @@ def _show(outcome: SimulationOutcome) -> None:
     """Print the table of the result, and what it promises."""
     console.print(by_group_size(outcome.result))
     for sentence in (*promised_privacy(outcome.result), *reassurance(outcome.result)):
-        console.print(Text(sentence), soft_wrap=True)
+        say(sentence)
 
 
 def _doubt(outcome: SimulationOutcome, log: JsonLog | None, choice: LogChoice) -> None:
@@ -105,7 +104,7 @@ def _doubt(outcome: SimulationOutcome, log: JsonLog | None, choice: LogChoice) -
         if log is not None:
             log.doubt("result_doubted", doubt)
         elif choice.level.includes(LogLevel.WARNING):
-            error_console.print(Text(doubt, style="yellow"), soft_wrap=True)
+            tell(doubt, "yellow")
 
 
 def _survey_words(outcome: SimulationOutcome) -> Iterator[str]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 
-from rich.text import Text
-
 from fedfair.news.event import LoggedEvent, LogLevel
 from fedfair.news.log import JsonLog
 from fedfair.news.sums import news_of_sum
 from fedfair.plan.schema import Plan
-from fedfair.process.terminal import error_console
+from fedfair.process.terminal import tell
 from fedfair.results.document import Json, ResultDocument
 from fedfair.results.writing import Setting, past_moment
 from fedfair.run.training_run import Progress
@@ -66,7 +64,7 @@ class SimulationWatch:
         if self._log is not None:
             self._log.doubt("worker_lost", words)
         elif self._shown:
-            error_console.print(Text(words, style="yellow"), soft_wrap=True)
+            tell(words, "yellow")
 
     def ended(self, result: ResultDocument) -> list[str]:
         """Take the end of the run; return what people have to be told of trackers."""

@@ -16,7 +16,7 @@ from rich.text import Text
 from fedfair.errors import FedfairError, RemoteProtocolError, UnreachableError
 from fedfair.plan.description import percent
 from fedfair.plan.losses import NATS
-from fedfair.process.terminal import console, host_and_port
+from fedfair.process.terminal import console, host_and_port, say
 from fedfair.results.loss_text import loss_or_too_few
 
 DEFAULT_PLACE = "localhost:9464"
@@ -47,10 +47,10 @@ def status_command(address: Place = DEFAULT_PLACE, authority: Authority = None, 
             f"the status of {address} lacks {fault}", "is it another version of fedfair?"
         ) from fault
     for line in lines:
-        console.print(Text(line), soft_wrap=True)
+        say(line)
     console.print(sites)
     for line in notes:
-        console.print(Text(line), soft_wrap=True)
+        say(line)
 
 
 def _read(address: str, authority: Path | None) -> Mapping[str, Any]:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.text import Text
 
 from fedfair.cli.points_bar import points_bar
 from fedfair.errors import FedfairError
 from fedfair.plan.loading import plan_document, workspace_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import validated
-from fedfair.process.terminal import console, error_console
+from fedfair.process.terminal import console, error_console, say, tell
 from fedfair.processors import usable_processors
 from fedfair.report.sweeps import sweep_drawing
 from fedfair.store.atomic_file import write_whole
@@ -107,13 +106,13 @@ def _run(points: Sequence[Point], folder: SweepFolder, engine: Engine, *, quiet:
     there = len(folder.finished(points))
     if not quiet:
         finished = f", {there} of them finished before" if there else ""
-        _note(f"{len(points)} points{finished}; results in {folder.path}")
+        tell(f"{len(points)} points{finished}; results in {folder.path}")
     try:
         with points_bar(len(points), there, error_console, quiet=quiet) as bar:
             return run_points(points, folder, engine, bar.take)
     except KeyboardInterrupt:
         done = len(folder.finished(points))
-        _note(f"stopped: {done} of {len(points)} points are finished; the same command runs the rest")
+        tell(f"stopped: {done} of {len(points)} points are finished; the same command runs the rest")
         raise
 
 
@@ -127,9 +126,9 @@ def _show(table: SweepTable, out: Path, *, as_json: bool, quiet: bool) -> None:
         console.print_json(json.dumps(table_json(table)))
     elif not quiet:
         console.print(sweep_drawing(table, MAX_ROWS))
-        console.print(Text(f"all figures: {out / 'table.csv'}, {out / 'table.json'}"), soft_wrap=True)
+        say(f"all figures: {out / 'table.csv'}, {out / 'table.json'}")
     for note in table.notes:
-        _note(note)
+        tell(note)
 
 
 def _failed(points: Sequence[Point], outcome: Outcome) -> FedfairError:
@@ -142,7 +141,3 @@ def _failed(points: Sequence[Point], outcome: Outcome) -> FedfairError:
     remedies = dict.fromkeys(failure.remedy for _, failure in failures if failure.remedy)
     again = "the same command tries them again"
     return FedfairError("\n  ".join([head, *lines]), "; ".join([*list(remedies)[:3], again]))
-
-
-def _note(text: str) -> None:
-    error_console.print(Text(text), soft_wrap=True)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import typer
-from rich.text import Text
 
 from fedfair.cli.answers import Answers, at_the_terminal
 from fedfair.cli.initial_model import put_initial_model
@@ -16,14 +15,10 @@ from fedfair.cli.workspace_update import replace_archive, take_update
 from fedfair.errors import PlanError
 from fedfair.ids import parse_federation_name, parse_participant_id
 from fedfair.plan.digest import format_digest
-from fedfair.process.terminal import console
+from fedfair.process.terminal import console, say
 from fedfair.workspace.create import PLAN_FILE, TEMPLATES, Members, create_workspace, write_site_file
 
-app = typer.Typer(
-    help="Create a federation's folder, export it and import it on other hosts.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True)
 
 AS_JSON = typer.Option(False, "--json", help="Print JSON.")
 
@@ -57,8 +52,8 @@ def create(
     members = Members(host, tuple(part.strip() for part in collaborators.split(",")))
     task = None if table is None else _drafted(table, label)
     for path in create_workspace(folder, name, template, members, task):
-        _say(f"wrote {path}")
-    _say(f"next: edit {folder / 'plan' / 'plan.yaml'}, then `fedfair plan check` in {folder}")
+        say(f"wrote {path}")
+    say(f"next: edit {folder / 'plan' / 'plan.yaml'}, then `fedfair plan check` in {folder}")
 
 
 def _drafted(table: Path, label: str | None) -> str:
@@ -67,7 +62,7 @@ def _drafted(table: Path, label: str | None) -> str:
 
     text, notes = draft_schema(table, label)
     for note in notes:
-        _say(note)
+        say(note)
     return text
 
 
@@ -127,7 +122,7 @@ def import_command(
         written.append(write_site_file(folder, site))
     if not as_json:
         for path in written:
-            _say(f"wrote {path}")
+            say(f"wrote {path}")
     _report(source, raw, as_json=as_json)
 
 
@@ -136,8 +131,4 @@ def _report(path: Path, raw: bytes, *, as_json: bool) -> None:
     if as_json:
         console.print_json(json.dumps({"format": "fedfair/workspace/1", "archive": str(path), "digest": digest}))
     else:
-        _say(f"{path}: {digest}; both hosts see the same digest, or one of them has another archive")
-
-
-def _say(text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
+        say(f"{path}: {digest}; both hosts see the same digest, or one of them has another archive")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.text import Text
-
 from fedfair.cli.answers import Answers
 from fedfair.errors import PlanError
-from fedfair.process.terminal import console
+from fedfair.process.terminal import say
 from fedfair.store.atomic_file import replace_file
 from fedfair.workspace import archive
 from fedfair.workspace.create import PLAN_FILE
@@ -33,15 +31,15 @@ def replace_archive(target: Path, raw: bytes, workspace: Path, *, quiet: bool = 
     from fedfair.workspace.difference import difference, side_of
 
     found = difference(side_of(target, digest_of_plan), side_of(workspace, digest_of_plan))
-    say = _silent if quiet else _say
+    inform = _silent if quiet else say
     if not quiet:
         show_difference(found)
     before = archive.read_contents(archive.read_archive(target))
     if before == archive.read_contents(raw):
-        say(f"{target} holds all of it already; it was left alone")
+        inform(f"{target} holds all of it already; it was left alone")
         return archive.read_archive(target)
     replace_file(target, [raw])
-    say(f"each site runs: fedfair workspace import {target.name} --update (or: fedfair join {target.name})")
+    inform(f"each site runs: fedfair workspace import {target.name} --update (or: fedfair join {target.name})")
     return raw
 
 
@@ -67,14 +65,14 @@ def take_update(raw: bytes, source: str, workspace: Path, answers: Answers, *, q
     from fedfair.workspace.difference import difference, side_of, side_of_archive
     from fedfair.workspace.update import apply_update, finish_update, planned_update
 
-    say = _silent if quiet else _say
+    inform = _silent if quiet else say
     if finish_update(workspace):
-        say("an update that was interrupted is finished now")
+        inform("an update that was interrupted is finished now")
     if not (workspace / PLAN_FILE).is_file():
         raise PlanError(f"{workspace} has no {PLAN_FILE} to update", "import the archive without --update")
     update = planned_update(raw, workspace)
     if update.is_empty:
-        say("the plan and its code are the same as here; nothing was changed")
+        inform("the plan and its code are the same as here; nothing was changed")
         return False
     # What was read is compared and put in place, whatever becomes of the file meanwhile.
     arrived = side_of_archive(raw, source, digest_of_plan)
@@ -87,17 +85,13 @@ def take_update(raw: bytes, source: str, workspace: Path, answers: Answers, *, q
         check_not_begun(site)
     answers.confirm("Put this plan in the place of the present one?", "--yes", "nothing was changed")
     apply_update(update, workspace)
-    say(f"{len(update.replaced)} files written, {len(update.removed)} removed; all others are as they were")
+    inform(f"{len(update.replaced)} files written, {len(update.removed)} removed; all others are as they were")
     void = void_approval(site) if site is not None and voids else None
     if void is not None:
-        say(f"the approval of the old plan is void: it was moved from {void} to {void.parent / 'void'}")
+        inform(f"the approval of the old plan is void: it was moved from {void} to {void.parent / 'void'}")
     if voids:
-        say("next: `fedfair plan check -c collaborator.yaml`, then `fedfair plan approve`")
+        inform("next: `fedfair plan check -c collaborator.yaml`, then `fedfair plan approve`")
     return True
-
-
-def _say(text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
 
 
 def _silent(text: str) -> None:

@@ -208,7 +208,7 @@ def _show(error: FedfairError | OSError) -> None:
     elif isinstance(error, OSError):
         _complain(refused_by_system(error))
     elif isinstance(error, StoppedError):
-        _tell(error.diagnostics())
+        tell(error.diagnostics())
     else:
         _complain(error.diagnostics())
 
@@ -225,5 +225,16 @@ def _complain(text: str) -> None:
     error_console.print(Text.assemble(("error:", "bold red"), " ", text), soft_wrap=True)
 
 
-def _tell(text: str) -> None:
-    error_console.print(Text(text), soft_wrap=True)
+def say(text: str, style: str = "") -> None:
+    """Print an answer as it is, in lines that only the terminal breaks."""
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def tell(text: str, style: str = "") -> None:
+    """Print what is no answer, likewise."""
+    error_console.print(Text(text, style=style), soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning, likewise."""
+    tell(f"warning: {text}", "yellow")

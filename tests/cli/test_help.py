@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -37,7 +39,7 @@ def eager() -> typer.Typer:
         context_settings=own.context_settings,
     )
     for name, entry in fedfair.cli.commands.Commands.table.items():
-        add(app, name, entry.load())
+        add(app, name, entry)
     app.callback()(fedfair.cli.commands.root)
     return app
 
@@ -45,6 +47,12 @@ def eager() -> typer.Typer:
 def test_the_list_of_commands_says_what_the_commands_say_of_themselves() -> None:
     listed = CliRunner().invoke(fedfair.cli.commands.app, ["--help"]).stdout
     assert listed == CliRunner().invoke(eager(), ["--help"]).stdout
+
+
+@pytest.mark.parametrize("program", [aggregator.commands, collaborator.commands])
+def test_a_program_of_its_own_says_of_itself_what_the_list_says(program: ModuleType) -> None:
+    lines = {entry.module: entry.line for entry in fedfair.cli.commands.Commands.table.values()}
+    assert program.app.info.help == lines[program.__name__]
 
 
 @pytest.mark.parametrize("name", fedfair.cli.commands.Commands.table)

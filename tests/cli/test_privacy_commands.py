@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from collaborator.ledger import Ledger, witness_of
-from fedfair.cli.privacy import app
+from fedfair.cli.commands import app
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.entries import LedgerEntry, Origin, Written
@@ -34,7 +34,9 @@ def record(file: Path, release: Written) -> None:
 
 
 def shown(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["show", *arguments], env={"COLUMNS": "200"}, catch_exceptions=False)
+    result = CliRunner().invoke(
+        app, ["privacy", "show", *arguments], env={"COLUMNS": "200"}, catch_exceptions=False
+    )
     assert result.exit_code == 0
     return result.output
 
@@ -97,7 +99,7 @@ def test_an_older_copy_of_a_site_s_own_ledger_is_not_summed_up_as_if_it_were_who
     Ledger(path, witness).record(LedgerEntry("2031-05-04T10:11:13+00:00", origin, STEP), lambda _: None)
     assert "ε=" in shown("-c", str(site))
     path.write_bytes(older)
-    told = CliRunner().invoke(app, ["show", "-c", str(site)])
+    told = CliRunner().invoke(app, ["privacy", "show", "-c", str(site)])
     assert isinstance(told.exception, PrivacyError)
     assert "no longer holds entry 2" in told.exception.message
     # A user who names a file asks about that file, and not about a site.
@@ -106,12 +108,12 @@ def test_an_older_copy_of_a_site_s_own_ledger_is_not_summed_up_as_if_it_were_who
 
 def test_where_there_is_no_ledger_or_a_broken_one_that_is_said(site: Path) -> None:
     runner = CliRunner()
-    missing = runner.invoke(app, ["show", "-c", str(site)])
+    missing = runner.invoke(app, ["privacy", "show", "-c", str(site)])
     assert isinstance(missing.exception, PrivacyError)
     assert "there is no ledger here" in missing.exception.message
     assert not (site.parent / "kept").exists()
     (site.parent / "kept").mkdir()
     (site.parent / "kept" / "ledger.sqlite").write_text("")
-    broken = runner.invoke(app, ["show", "-c", str(site)])
+    broken = runner.invoke(app, ["privacy", "show", "-c", str(site)])
     assert isinstance(broken.exception, PrivacyError)
     assert "it is empty" in broken.exception.message
