@@ -16,8 +16,9 @@ from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.target_scaling import loss_unit
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.derived import learns_threshold, quorum
+from fedfair.plan.privacy import CollaboratorLevelSection
 from fedfair.plan.schedule import schedule_of
-from fedfair.plan.schema import CollaboratorLevelSection, Plan
+from fedfair.plan.schema import Plan
 from fedfair.privacy.collaborator_level import NoisedSums, noised_sums
 from fedfair.secagg.fixedpoint import BodyCode, decode_body
 from fedfair.secagg.shape import SumShape

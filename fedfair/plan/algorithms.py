@@ -8,7 +8,7 @@ deployment carries one weighted sum a round; everything else runs in simulation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field
@@ -114,9 +114,9 @@ class AlgorithmFacts:
     minimises: str
     reveals: str
     numbers: Mapping[str, int]
-    about_one: Mapping[str, int]
-    masked: str
     kinds: tuple[Disclosure, ...]
+    about_one: Mapping[str, int] = field(default_factory=dict)
+    masked: str = "everything"
     deployed: bool = False
     centralised: bool = False
     mean_of_changes: bool = False
@@ -129,7 +129,6 @@ class AlgorithmFacts:
 _MEAN = "the mean loss"
 _TAIL = "{rest} the mean loss of the worst {worst} plus {mean} the mean loss of everybody"
 _ADVERSARY = ("adversary_learning_rate", "adversary_interval")
-_NOTHING_IN_THE_CLEAR = "everything"
 
 ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
     "fedsrcvar": AlgorithmFacts(
@@ -137,8 +136,6 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         minimises=_TAIL,
         reveals="the sum of the weighted changes of model and threshold, and of the weights",
         numbers={"d": 1, "1": 2},
-        about_one={},
-        masked=_NOTHING_IN_THE_CLEAR,
         kinds=("update-sums",),
         deployed=True,
         threshold=True,
@@ -149,8 +146,6 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         minimises=_MEAN,
         reveals="the same sums; the threshold does not move",
         numbers={"d": 1, "1": 2},
-        about_one={},
-        masked=_NOTHING_IN_THE_CLEAR,
         kinds=("update-sums",),
         deployed=True,
         mean_of_changes=True,
@@ -184,7 +179,6 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         "changes and of the weights; to each site the group of every record",
         numbers={"d": 1, "G": 2, "1": 2},
         about_one={"G": 2},
-        masked=_NOTHING_IN_THE_CLEAR,
         kinds=("group-losses", "update-sums"),
         deployed=True,
         work="one step",
@@ -196,8 +190,6 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         reveals="the sum of the changes, weighed by powers of the losses, and the sums of the step's curvatures "
         "and of the weights; the threshold does not move",
         numbers={"d": 1, "1": 3},
-        about_one={},
-        masked=_NOTHING_IN_THE_CLEAR,
         kinds=("update-sums",),
         deployed=True,
         options=("loss_power",),
@@ -228,8 +220,6 @@ ALGORITHMS: Mapping[AlgorithmName, AlgorithmFacts] = {
         reveals="the sum of the weighted changes of the model, and the sums of the weighted thresholds and of the "
         "weights",
         numbers={"d": 1, "1": 2},
-        about_one={},
-        masked=_NOTHING_IN_THE_CLEAR,
         kinds=("update-sums",),
         deployed=True,
         threshold=True,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
-from fedfair.plan.csv_groups import AnswerKeys, FileKeys, NumberKeys, listed_twice
+from fedfair.plan.csv_groups import answer_faults, file_faults, listed_twice, number_faults
 from fedfair.plan.data_section import DataSection
 from fedfair.plan.fields import (
     LIST,
@@ -22,7 +22,6 @@ from fedfair.plan.fields import (
     Scalar,
     Text,
     list_or_word,
-    refuse,
     repeated,
 )
 from fedfair.plan.losses import Answers
@@ -200,30 +199,18 @@ class CsvData(DataSection):
         return tuple(name for name in self.numeric if name not in self.ranges)
 
     @property
-    def file(self) -> FileKeys:
-        """How files write the rows."""
-        return FileKeys(self.columns, self.separator, self.decimal, self.thousands)
-
-    @property
-    def answer(self) -> AnswerKeys:
-        """What is predicted of a record."""
-        columns = (self.label, self.target, self.labels, self.time, self.event)
-        return AnswerKeys(*columns, self.label_above, self.label_classes)
-
-    @property
-    def numbers(self) -> NumberKeys:
-        """The columns of numbers."""
-        return NumberKeys(None if isinstance(self.numeric, str) else self.numeric, self.ranges, self.dates)
-
-    @property
     def answer_columns(self) -> tuple[str, ...]:
         """The columns that are predicted: one class, one number, several labels, or a time and its event."""
-        return self.answer.columns
+        return tuple(name for name in (self.label, self.target, *self.labels, self.time, self.event) if name)
 
     @property
     def answers(self) -> Answers:
         """The kind of a record's answer."""
-        return self.answer.kind
+        if self.target is not None:
+            return "number"
+        if self.time is not None or self.event is not None:
+            return "time"
+        return "labels" if self.labels else "class"
 
     @property
     def label_classes(self) -> tuple[tuple[Scalar, ...], ...] | None:
@@ -251,20 +238,15 @@ class CsvData(DataSection):
         more = (OTHER, MISSING) if self.missing_of.get(column) == OWN else (OTHER,)
         return tuple(f"{column}={value}" for value in (*self.categorical[column], *more))
 
-    @model_validator(mode="after")
-    def _check(self) -> CsvData:
-        refuse(self, self.faults())
-        return self
-
     def faults(self) -> Iterator[Fault]:
         """Yield every rule that the description breaks; none where it is a section that was validated."""
         return itertools.chain(
-            self.answer.faults(),
+            answer_faults(self),
             self._feature_faults(),
             self._missing_faults(),
-            self.numbers.faults(),
+            number_faults(self),
             self._row_faults(),
-            self.file.faults(self.named_columns),
+            file_faults(self),
         )
 
     @property

@@ -8,8 +8,8 @@ from pathlib import Path
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import check_deployable
 from fedfair.plan.known_groups import group_obstacles
-from fedfair.plan.schema import CsvSource, Plan
-from fedfair.plan.sources import BUILT_IN
+from fedfair.plan.schema import Plan
+from fedfair.plan.sources import BUILT_IN, CsvSource
 
 MAX_CONNECTED = 1000
 """Collaborators that one aggregator serves: each has a stream, and one late site delays all. Masks allow fewer."""

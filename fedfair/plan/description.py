@@ -27,8 +27,9 @@ from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
 from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words, predicts_number
 from fedfair.plan.schedule import schedule_of
-from fedfair.plan.schema import LinearModel, MlpModel, Plan, ResnetModel
+from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
+from fedfair.plan.task import LinearModel, MlpModel, ResnetModel
 from fedfair.statistics.table import IN_A_RUN
 from fedfair.templates import sentences
 

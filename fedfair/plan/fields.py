@@ -14,9 +14,18 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from fedfair.errors import FedfairError
@@ -41,6 +50,15 @@ class Section(BaseModel):
         hide_input_in_errors=True,  # what a traceback shows may be a password
         defer_build=True,  # the plan builds the validators of its sections; each builds its own where it is used
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        refuse(self, self.faults())
+        return self
+
+    def faults(self) -> Iterable[Fault]:
+        """Return every rule of its own that the section breaks; none where it is a section that was validated."""
+        return ()
 
 
 @cache
@@ -118,38 +136,25 @@ def parsed_by(parse: Callable[[str], str]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _must(holds: Callable[[str], object], fault: str, remedy: str, shown: int | None = None) -> AfterValidator:
+    """Return the check of a field whose text has a form; a fault shows so many characters of it."""
+
+    def check(text: str) -> str:
+        if not holds(text):
+            raise rule_error(f"{text[:shown]!r} {fault}", remedy)
+        return text
+
+    return AfterValidator(check)
+
+
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9](?:[A-Za-z0-9.:-]*[A-Za-z0-9])?")
 
 
 def is_reference(text: str) -> bool:
     """Return whether a text has the form "module:function"."""
     return _REFERENCE.fullmatch(text) is not None
-
-
-def _check_reference(text: str) -> str:
-    if not is_reference(text):
-        raise rule_error(f"{text!r} is not of the form module:function", "write it like src.model:build")
-    return text
-
-
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-
-
-def _check_digest(text: str) -> str:
-    if not _DIGEST.fullmatch(text):
-        raise rule_error(f"{text[:80]!r} is not a digest", "it is 'sha256:' and 64 hex digits")
-    return text
-
-
-_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:-]*[A-Za-z0-9])?")
-
-
-def _check_host(text: str) -> str:
-    if not _HOST.fullmatch(text) or len(text) > 253:
-        raise rule_error(
-            f"{text!r} is not a host name or IP address", "give the name alone, without scheme, port or path"
-        )
-    return text
 
 
 NUMBER = "<number>"
@@ -176,8 +181,15 @@ Items = Annotated[tuple[Item, ...], Field(strict=False)]
 
 ParticipantName = Annotated[str, parsed_by(parse_participant_id)]
 NameOfFederation = Annotated[str, parsed_by(parse_federation_name)]
-Reference = Annotated[str, AfterValidator(_check_reference)]
-Host = Annotated[str, AfterValidator(_check_host)]
+Reference = Annotated[
+    str, _must(is_reference, "is not of the form module:function", "write it like src.model:build")
+]
+Host = Annotated[
+    str,
+    _must(
+        _HOST.fullmatch, "is not a host name or IP address", "give the name alone, without scheme, port or path"
+    ),
+]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Scalar = Annotated[
     Annotated[str, Tag("<str>")]
@@ -190,20 +202,18 @@ Scalar = Annotated[
         custom_error_message="must be a text, a number, true or false",
     ),
 ]
-Digest = Annotated[str, AfterValidator(_check_digest)]
+Digest = Annotated[str, _must(_DIGEST.fullmatch, "is not a digest", "it is 'sha256:' and 64 hex digits", 80)]
 SEED = "seed"
 OWN_RUN = "own-run"
-
-
-def _check_origin(text: str) -> str:
-    if text not in (SEED, OWN_RUN) and not _DIGEST.fullmatch(text):
-        raise rule_error(
-            f"{text[:80]!r} is no origin of weights", "it is seed, own-run, or 'sha256:' and 64 hex digits"
-        )
-    return text
-
-
-WeightsOrigin = Annotated[str, AfterValidator(_check_origin)]
+WeightsOrigin = Annotated[
+    str,
+    _must(
+        re.compile(f"{SEED}|{OWN_RUN}|{_DIGEST.pattern}").fullmatch,
+        "is no origin of weights",
+        "it is seed, own-run, or 'sha256:' and 64 hex digits",
+        80,
+    ),
+]
 """Where weights come from: the plan's seed, a run of which a site has its own copy, or a digest that it names."""
 
 PositiveFloat = Annotated[float, Field(gt=0)]

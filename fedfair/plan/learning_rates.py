@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from fedfair.ids import RoundNumber
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import is_noised, learns_threshold, rounds_before
-from fedfair.plan.schema import LinearModel, MlpModel, Plan, ServerOptimizerSection
+from fedfair.plan.schema import Plan
+from fedfair.plan.sections import ServerOptimizerSection
+from fedfair.plan.task import LinearModel, MlpModel
 
 _GRID = 1 << 32
 """A factor is rounded to one part in this many, so that every platform's cosine comes to the same number."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, GetJsonSchemaHandler, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, GetJsonSchemaHandler, Tag
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from fedfair.plan.fields import Fault, Items, PositiveFloat, PositiveInt, Reference, Section, is_reference, refuse
+from fedfair.plan.fields import Fault, Items, PositiveFloat, PositiveInt, Reference, Section, is_reference
 
 Answers: TypeAlias = Literal["class", "number", "labels", "time", "pixels", "any"]
 """The answers that a loss takes: a class from 0, a number, several outcomes of 0 or 1, a time with an event,
@@ -89,12 +89,8 @@ class _RegressionLoss(Section):
         "the losses reaches as far as the error can be; scales the target where no sum does; null for none",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> _RegressionLoss:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Fault]:
+        """Yield every rule of its own that the section breaks."""
         if self.target_range is not None and not self.target_range[0] < self.target_range[1]:
             message = f"from {self.target_range[0]:g} to {self.target_range[1]:g} is no range"
             yield Fault(("target_range",), message, "write [least, greatest]")
@@ -152,12 +148,8 @@ class SurvivalLoss(Section):
         description="where each interval of time ends, increasing, such as [30, 90, 365]; the first begins at 0",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> SurvivalLoss:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Fault]:
+        """Yield every rule of its own that the section breaks."""
         for index, (left, right) in enumerate(itertools.pairwise(self.intervals), start=1):
             if right <= left:
                 yield Fault(("intervals", index), f"{right:g} follows {left:g}", "list them in increasing order")
@@ -191,31 +183,24 @@ class OwnLoss(Section):
     )
 
 
+Loss: TypeAlias = (
+    Annotated[CrossEntropyLoss, Tag("<cross_entropy>")]
+    | Annotated[BinaryLoss, Tag("<binary>")]
+    | Annotated[MultiLabelLoss, Tag("<multi_label>")]
+    | Annotated[OrdinalLoss, Tag("<ordinal>")]
+    | Annotated[SquaredLoss, Tag("<squared>")]
+    | Annotated[HuberLoss, Tag("<huber>")]
+    | Annotated[PinballLoss, Tag("<pinball>")]
+    | Annotated[SurvivalLoss, Tag("<survival>")]
+    | Annotated[SegmentationLoss, Tag("<segmentation>")]
+    | Annotated[OwnLoss, Tag("<reference>")]
+)
+"""The table of losses: a row for each, with the tag that a fault has as its place."""
+
 LOSSES: Mapping[str, type[Section]] = {
-    "cross_entropy": CrossEntropyLoss,
-    "binary": BinaryLoss,
-    "multi_label": MultiLabelLoss,
-    "ordinal": OrdinalLoss,
-    "squared": SquaredLoss,
-    "huber": HuberLoss,
-    "pinball": PinballLoss,
-    "survival": SurvivalLoss,
-    "segmentation": SegmentationLoss,
+    tag.tag.strip("<>"): kind for kind, tag in map(get_args, get_args(Loss)) if kind is not OwnLoss
 }
 """The losses that a plan can name, by their names."""
-
-Loss: TypeAlias = (
-    CrossEntropyLoss
-    | BinaryLoss
-    | MultiLabelLoss
-    | OrdinalLoss
-    | SquaredLoss
-    | HuberLoss
-    | PinballLoss
-    | SurvivalLoss
-    | SegmentationLoss
-    | OwnLoss
-)
 
 
 def _kind(value: object) -> str | None:
@@ -238,16 +223,7 @@ def _named(value: Any) -> Any:  # noqa: ANN401 - whatever a file says
 
 LossSpec = Annotated[
     Annotated[
-        Annotated[CrossEntropyLoss, Tag("<cross_entropy>")]
-        | Annotated[BinaryLoss, Tag("<binary>")]
-        | Annotated[MultiLabelLoss, Tag("<multi_label>")]
-        | Annotated[OrdinalLoss, Tag("<ordinal>")]
-        | Annotated[SquaredLoss, Tag("<squared>")]
-        | Annotated[HuberLoss, Tag("<huber>")]
-        | Annotated[PinballLoss, Tag("<pinball>")]
-        | Annotated[SurvivalLoss, Tag("<survival>")]
-        | Annotated[SegmentationLoss, Tag("<segmentation>")]
-        | Annotated[OwnLoss, Tag("<reference>")],
+        Loss,
         Discriminator(
             _kind,
             custom_error_type="loss_spec",

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from fedfair.plan.algorithms import (
     ALGORITHMS,
@@ -33,7 +33,6 @@ from fedfair.plan.fields import (
     PositiveInt,
     Section,
     ThresholdInit,
-    refuse,
     repeated,
 )
 from fedfair.plan.initial import InitialSection
@@ -118,12 +117,8 @@ class FederationSection(Section):
     def _write_out(cls, names: object) -> object:
         return written_out(names, MAX_COLLABORATORS)
 
-    @model_validator(mode="after")
-    def _check(self) -> FederationSection:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Fault]:
+        """Yield every rule of its own that the section breaks."""
         for index, name in repeated(self.collaborators):
             yield Fault(("collaborators", index), f"{name!r} is listed twice", "remove one of them")
         count = len(self.collaborators)
@@ -287,12 +282,8 @@ class TrainingSection(Section):
     )
     compile: bool = Field(default=False, description="true compiles the model with torch.compile")
 
-    @model_validator(mode="after")
-    def _check(self) -> TrainingSection:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Fault]:
+        """Yield every rule of its own that the section breaks."""
         if self.local_epochs is not None and self.local_steps > 1:
             yield Fault(
                 ("local_epochs",),
@@ -443,12 +434,8 @@ class EvaluationSection(Section):
         "loss of guessing of other tasks, or what task.loss.target_range allows",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> EvaluationSection:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Fault]:
+        """Yield every rule of its own that the section breaks."""
         for index, (left, right) in enumerate(itertools.pairwise(self.group_sizes), start=1):
             if right <= left:
                 yield Fault(("group_sizes", index), f"{right} follows {left}", "list them in increasing order")

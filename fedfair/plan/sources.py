@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal, cast, get_args
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from fedfair.plan.csv_table import CsvData
 from fedfair.plan.data_section import DataSection
@@ -25,7 +25,6 @@ from fedfair.plan.fields import (
     Section,
     Text,
     is_reference,
-    refuse,
     rule_error,
 )
 
@@ -238,12 +237,8 @@ class Partition(Section):
         "only with scheme: random or contiguous",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Partition:
-        refuse(self, self._faults())
-        return self
-
-    def _faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Fault]:
+        """Yield every rule of its own that the section breaks."""
         for key, value, schemes in (
             ("column", self.column, ("column",)),
             ("alpha", self.alpha, ("dirichlet",)),

@@ -12,7 +12,8 @@ from fedfair.errors import LocalProtocolError
 from fedfair.plan.local_rounds import round_length, stated_batch_size
 from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.schedule import schedule_of
-from fedfair.plan.schema import Plan, TrainingSection
+from fedfair.plan.schema import Plan
+from fedfair.plan.sections import TrainingSection
 from fedfair.privacy.releases import GaussianRelease
 
 

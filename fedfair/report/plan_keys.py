@@ -13,7 +13,7 @@ from typing import cast
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedfair.plan import initial, losses, schema, sources, task
+from fedfair.plan import algorithms, initial, losses, privacy, sections, sources, task
 from fedfair.plan.fields import meanings
 from fedfair.policy import site_config, site_format, site_sql
 
@@ -38,9 +38,9 @@ the plan by `fedfair plan schema > plan.schema.json`, and let the plan begin wit
 """
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
-    ("plan.yaml: federation", schema.FederationSection),
-    ("federation.aggregator", schema.AggregatorAddress),
-    ("plan.yaml: task", schema.TaskSection),
+    ("plan.yaml: federation", sections.FederationSection),
+    ("federation.aggregator", sections.AggregatorAddress),
+    ("plan.yaml: task", task.TaskSection),
     *(
         (f"task.data: {{{key}: ...}}", cast("type[BaseModel]", field.annotation))
         for kind in sources.SOURCES.values()
@@ -56,18 +56,18 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("task.loss: {name: pinball}", losses.PinballLoss),
     ("task.loss: {name: survival}", losses.SurvivalLoss),
     ('task.loss: {name: "module:function"}', losses.OwnLoss),
-    ("plan.yaml: objective", schema.ObjectiveSection),
-    ("objective.smoothing", schema.SmoothingSection),
-    ("plan.yaml: training", schema.TrainingSection),
-    ("training.server_optimizer", schema.ServerOptimizerSection),
+    ("plan.yaml: objective", sections.ObjectiveSection),
+    ("objective.smoothing", sections.SmoothingSection),
+    ("plan.yaml: training", sections.TrainingSection),
+    ("training.server_optimizer", sections.ServerOptimizerSection),
     ("training.initial", initial.InitialSection),
     ("training.initial.continues", initial.ContinuedSection),
-    ("training.options", schema.OptionsSection),
-    ("plan.yaml: secure_aggregation", schema.SecureAggregationSection),
-    ("plan.yaml: privacy", schema.PrivacySection),
-    ("privacy.sample_level", schema.SampleLevelSection),
-    ("privacy.collaborator_level", schema.CollaboratorLevelSection),
-    ("plan.yaml: evaluation", schema.EvaluationSection),
+    ("training.options", algorithms.OptionsSection),
+    ("plan.yaml: secure_aggregation", sections.SecureAggregationSection),
+    ("plan.yaml: privacy", privacy.PrivacySection),
+    ("privacy.sample_level", privacy.SampleLevelSection),
+    ("privacy.collaborator_level", privacy.CollaboratorLevelSection),
+    ("plan.yaml: evaluation", sections.EvaluationSection),
     ("collaborator.yaml", site_config.SiteConfig),
     ("collaborator.yaml: data", site_config.SiteData),
     ("collaborator.yaml: data.format", site_format.FormatSection),

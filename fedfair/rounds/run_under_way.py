@@ -15,7 +15,7 @@ from fedfair.rounds.events import Abort, Checkpoint, CheckpointKind, Effect, Fin
 from fedfair.rounds.phases import Phase
 
 if TYPE_CHECKING:
-    from fedfair.plan.schema import FederationSection
+    from fedfair.plan.sections import FederationSection
     from fedfair.rounds.cohort_selection import CohortSelection
     from fedfair.rounds.deadlines import Deadlines
     from fedfair.rounds.exit_reasons import ExitReason

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import ParticipantId
 from fedfair.likeness import meant
-from fedfair.plan.schema import Partition
+from fedfair.plan.sources import Partition
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.seeds import array_generator, derived_seed, generator

@@ -15,7 +15,8 @@ from fedfair.fairness.smoothing import smoothing
 from fedfair.plan.derived import answers_batches, learns_threshold, planned_loss_range, protects_records
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import FIRST_ROUND, local_rates
-from fedfair.plan.schema import Plan, SampleLevelSection
+from fedfair.plan.privacy import SampleLevelSection
+from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.sample_level import Mechanism, PrivateSteps
 from fedfair.training.dp_sgd import (

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.local_rounds import stated_batch_size
-from fedfair.plan.schema import TrainingSection
+from fedfair.plan.sections import TrainingSection
 from fedfair.tables.seeds import derived_seed, draw_batch
 
 

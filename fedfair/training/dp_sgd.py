@@ -18,7 +18,8 @@ from torch import Tensor
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.local_rounds import round_length
-from fedfair.plan.schema import Plan, TrainingSection
+from fedfair.plan.schema import Plan
+from fedfair.plan.sections import TrainingSection
 from fedfair.privacy.noise import Draws, Entropy, system_entropy
 from fedfair.privacy.per_sample import PerSample, check_by_trial, per_sample_gradients
 from fedfair.privacy.planned_releases import sample_level_of, sampling_rate

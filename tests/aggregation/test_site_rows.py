@@ -16,7 +16,8 @@ from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.schema import MAX_SITE_MEANS, Plan
+from fedfair.plan.schema import Plan
+from fedfair.plan.sections import MAX_SITE_MEANS
 from fedfair.results.document import to_json
 from fedfair.secagg.shape import MAX_HEADER_VALUES
 from fedfair.simulation.backend import Engine

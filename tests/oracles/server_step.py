@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfair.plan.schema import ServerOptimizerSection
+from fedfair.plan.sections import ServerOptimizerSection
 
 
 def step(

@@ -14,7 +14,9 @@ from pydantic_core import PydanticUndefined
 
 from fedfair.plan.digest import canonical_json, canonical_plan, stated
 from fedfair.plan.fields import Section
-from fedfair.plan.schema import Plan, SampleLevelSection, TrainingSection
+from fedfair.plan.privacy import SampleLevelSection
+from fedfair.plan.schema import Plan
+from fedfair.plan.sections import TrainingSection
 from fedfair.report.plan_keys import SECTIONS
 from tests.conftest import REPOSITORY
 

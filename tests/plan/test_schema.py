@@ -8,8 +8,9 @@ import math
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from fedfair.plan.schema import CsvSource, MlpModel, Plan
-from fedfair.plan.task import TaskSection
+from fedfair.plan.schema import Plan
+from fedfair.plan.sources import CsvSource
+from fedfair.plan.task import MlpModel, TaskSection
 from tests import plans
 
 

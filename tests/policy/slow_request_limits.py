@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fedfair.plan.schema import Plan, PrivacySection
+from fedfair.plan.privacy import PrivacySection
+from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.request_limits import MASKED_EVALUATIONS_ON_DEMAND, MASKED_RUNS, AnsweredRequest, _answered

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.schema import TrainingSection
+from fedfair.plan.sections import TrainingSection
 from fedfair.simulation.vectorised.pool import Pool
 from fedfair.training.batches import batch_indices
 from fedfair.training.device import SplitRecords

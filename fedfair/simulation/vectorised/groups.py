@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.model_layout import Layout
 from fedfair.plan.local_rounds import round_length, stated_batch_size
-from fedfair.plan.schema import TrainingSection
+from fedfair.plan.sections import TrainingSection
 
 CPU_GROUP_BYTES = 16 << 20
 """Found by measuring: from a quarter of it to twice as much a round takes the same time within a tenth."""

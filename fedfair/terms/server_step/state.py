@@ -46,7 +46,8 @@ from fedfair.plan.learning_rates import (
     server_optimizer_of,
     server_rate,
 )
-from fedfair.plan.schema import Plan, ServerOptimizerSection
+from fedfair.plan.schema import Plan
+from fedfair.plan.sections import ServerOptimizerSection
 from fedfair.store.long_vectors import IN_MEMORY, VectorRoom, VectorWriter
 from fedfair.terms.slot import FirstState, Slot, Vectors, first_of, fitting
 from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
