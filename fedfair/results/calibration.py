@@ -10,25 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fedfair.aggregation.calibration import Calibration, FittedFigures, Uncalibrated
-from fedfair.results.scores import FROZEN, observed_to_expected
+from fedfair.results.frozen import FrozenPart
+from fedfair.results.scores import observed_to_expected
 
 
-class FittedClass(BaseModel):
+class FittedClass(FrozenPart):
     """Probability = sigmoid(slope * logit(score) + intercept)."""
-
-    model_config = FROZEN
 
     slope: float = Field(description="at least 0, to 9 significant digits")
     intercept: float = Field(description="likewise")
 
 
-class BeforeAndAfter(BaseModel):
+class BeforeAndAfter(FrozenPart):
     """One class in one split; with more than two classes, `after` is before a record's are scaled to sum 1."""
-
-    model_config = FROZEN
 
     observed: float = Field(description="share of records that is of the class, 0 to 1")
     mean_before: float = Field(description="mean score, 0 to 1")
@@ -39,10 +36,8 @@ class BeforeAndAfter(BaseModel):
     calibration_error_after: float | None = Field(description="expected calibration error of the calibrated ones")
 
 
-class CalibrationFigures(BaseModel):
+class CalibrationFigures(FrozenPart):
     """The calibration of a model's scores, or why there is none."""
-
-    model_config = FROZEN
 
     method: Literal["platt", "none"] = Field(description="platt, or none: scores, not probabilities")
     reason: str | None = Field(default=None, description="why there is none; omitted where there is one")

@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.losses import NATS
 from fedfair.results.calibration import CalibrationFigures
+from fedfair.results.frozen import FrozenPart
 from fedfair.results.parts import (
     Departure,
     EvaluationFields,
@@ -29,7 +30,6 @@ from fedfair.results.parts import (
     Traffic,
 )
 from fedfair.results.risks import CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
-from fedfair.results.scores import FROZEN
 from fedfair.results.survey import SurveyFields
 from fedfair.results.verdict import RunVerdict
 
@@ -44,10 +44,8 @@ USUAL_SIZE = 0.1
 _FORMAT_FIELD = Field(description="the name of this contract", json_schema_extra={"const": FORMAT})
 
 
-class ResultDocument(BaseModel):
+class ResultDocument(FrozenPart):
     """The result of a run."""
-
-    model_config = FROZEN
 
     format: str = _FORMAT_FIELD
     setting: Literal["simulation", "deployment"] | None = Field(
@@ -161,10 +159,8 @@ class ResultDocument(BaseModel):
         return min(told, key=lambda size: abs(size - wanted))
 
 
-class UnfinishedResult(BaseModel):
+class UnfinishedResult(FrozenPart):
     """The result of a run that ended before its first evaluation: its state, and no figures."""
-
-    model_config = FROZEN
 
     format: str = _FORMAT_FIELD
     plan_digest: str = Field(description="of the plan that was run: sha256: and 64 hex digits")

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
-from fedfair.results.scores import FROZEN
+from fedfair.results.frozen import FrozenPart
 from fedfair.run.which_model import ModelKind
 
 KEPT = ConfigDict(frozen=True, strict=True, extra="allow")
 """Other promises than today's are shown as they stand."""
 
 
-class PlanFields(BaseModel):
+class PlanFields(FrozenPart):
     """The agreement: the objective, and the whole plan as headings and sentences."""
-
-    model_config = FROZEN
 
     federation: str = Field(description="its name")
     collaborators: int = Field(description="how many")
@@ -31,10 +29,8 @@ class PlanFields(BaseModel):
     summary: tuple[tuple[str, str], ...] = Field(description="the whole plan as headings and sentences")
 
 
-class ReturnedModel(BaseModel):
+class ReturnedModel(FrozenPart):
     """The model that a result is about, of all that its run had."""
-
-    model_config = FROZEN
 
     kind: ModelKind = Field(description="how it was chosen: training.output, or initial; last also on the way")
     round: int = Field(description="training rounds that it has behind it; 0 is the untrained model")
@@ -43,17 +39,15 @@ class ReturnedModel(BaseModel):
     words: str = Field(description="the same in words")
 
 
-class EvaluationFields(BaseModel):
+class EvaluationFields(FrozenPart):
     """How the last risks were found."""
-
-    model_config = FROZEN
 
     method: str = Field(default="", description="histogram, exact, or none where nothing was evaluated")
     given_up: str | None = Field(default=None, description="why an exact evaluation was given up")
     replaced_losses: int = Field(default=0, description="losses that were replaced because they had no finite sum")
 
 
-class SampleLevelFields(BaseModel):
+class SampleLevelFields(FrozenPart):
     """The protection of single records."""
 
     model_config = KEPT
@@ -71,7 +65,7 @@ class SampleLevelFields(BaseModel):
     worst_collaborator: str | None = Field(default=None, description="for whom a simulation states it")
 
 
-class CollaboratorLevelFields(BaseModel):
+class CollaboratorLevelFields(FrozenPart):
     """The protection of whole collaborators."""
 
     model_config = KEPT
@@ -89,7 +83,7 @@ class CollaboratorLevelFields(BaseModel):
     statement: str | None = Field(default=None, description="the promise in words")
 
 
-class PrivacyFields(BaseModel):
+class PrivacyFields(FrozenPart):
     """The promised differential privacy; a level is None where there is none."""
 
     model_config = KEPT
@@ -103,10 +97,8 @@ class PrivacyFields(BaseModel):
         return {level: value for level, value in told.items() if value is not None}
 
 
-class ReportedProtection(BaseModel):
+class ReportedProtection(FrozenPart):
     """How the sums were protected, and what is promised of those of a deployment."""
-
-    model_config = FROZEN
 
     mode: str = Field(description="secure_aggregation.mode of the plan")
     colluders: int | None = Field(default=None, description="secure_aggregation.colluders of the plan")
@@ -114,10 +106,8 @@ class ReportedProtection(BaseModel):
     guarantee: str = Field(description="what a deployment of this plan promises")
 
 
-class RoundSeconds(BaseModel):
+class RoundSeconds(FrozenPart):
     """How long training rounds took, in seconds; `curve` has pairs of a round and seconds."""
-
-    model_config = FROZEN
 
     count: int = Field(description="training rounds")
     median: float = Field(description="half took at most this, in seconds")
@@ -126,29 +116,23 @@ class RoundSeconds(BaseModel):
     curve: tuple[tuple[int, float], ...] = Field(description="pairs of a round and seconds, at most 100")
 
 
-class Timing(BaseModel):
+class Timing(FrozenPart):
     """How long the run took."""
-
-    model_config = FROZEN
 
     seconds: float = Field(description="of the whole run")
     rounds_per_second: float | None = Field(default=None, description="null where it took no time")
     rounds: RoundSeconds | None = Field(default=None, description="of training rounds; null without any")
 
 
-class RoundBytes(BaseModel):
+class RoundBytes(FrozenPart):
     """Bytes of one collaborator for each training round, with its share of all the other sums."""
-
-    model_config = FROZEN
 
     bytes_up: float = Field(description="that it sent")
     bytes_down: float = Field(description="that it received")
 
 
-class Traffic(BaseModel):
+class Traffic(FrozenPart):
     """Bytes that travelled, or would."""
-
-    model_config = FROZEN
 
     basis: Literal["measured", "computed"] = Field(description="measured, or computed from the plan")
     bytes_up: int = Field(description="from all collaborators to the aggregator")
@@ -156,20 +140,16 @@ class Traffic(BaseModel):
     per_round: RoundBytes = Field(description="of one collaborator for each training round")
 
 
-class Departure(BaseModel):
+class Departure(FrozenPart):
     """A collaborator that left a run in words, after how many rounds, and what it said."""
-
-    model_config = FROZEN
 
     collaborator: str = Field(description="its name")
     round: int = Field(description="training rounds done")
     reason: str = Field(description="in its words")
 
 
-class LateSite(BaseModel):
+class LateSite(FrozenPart):
     """A collaborator that sums went on without, though it was connected."""
-
-    model_config = FROZEN
 
     collaborator: str = Field(description="its name")
     times: int = Field(description="how many steps of sums went on without it")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from fedfair.errors import DataError
-from fedfair.results.scores import FROZEN, SplitScores
+from fedfair.results.frozen import FrozenPart
+from fedfair.results.scores import SplitScores
 
 
 def _is_share(text: str) -> str:
@@ -24,14 +25,12 @@ Size = Annotated[str, AfterValidator(_is_share)]
 """A share of all people, as JSON spells the keys of an object."""
 
 
-class ReportedGroupRisk(BaseModel):
+class ReportedGroupRisk(FrozenPart):
     """The risk of the worst group of one size; losses in nats. All None where the group is too few people.
 
     The bound alone is None where the sums carried noise for differential privacy, so that `worst` is an estimate,
     and `likely` is how far the noise alone may have moved it. The intervals of all sizes hold together.
     """
-
-    model_config = FROZEN
 
     worst: float | None = Field(description="mean loss of the worst group of this size")
     best: float | None = Field(
@@ -47,10 +46,8 @@ class ReportedGroupRisk(BaseModel):
     )
 
 
-class SplitRisk(BaseModel):
+class SplitRisk(FrozenPart):
     """Risks over the records of one split."""
-
-    model_config = FROZEN
 
     n: int = Field(description="number of records")
     mean: float = Field(description="mean loss")
@@ -111,10 +108,8 @@ class SplitRisk(BaseModel):
         return risk.worst
 
 
-class PastRisk(BaseModel):
+class PastRisk(FrozenPart):
     """Risks over the records of one split at one moment of the run."""
-
-    model_config = FROZEN
 
     mean: float = Field(description="mean loss")
     worst: float | None = Field(description="mean loss of the worst group of the plan's size")
@@ -126,10 +121,8 @@ class PastRisk(BaseModel):
     mean_likely: tuple[float, float] | None = Field(default=None, description="as at the end")
 
 
-class Moment(BaseModel):
+class Moment(FrozenPart):
     """One evaluation on the way."""
-
-    model_config = FROZEN
 
     round: int = Field(description="training rounds done")
     threshold: float = Field(description="the threshold then")
@@ -138,10 +131,8 @@ class Moment(BaseModel):
     test: PastRisk | None = Field(default=None, description="over test records")
 
 
-class ObjectiveFigures(BaseModel):
+class ObjectiveFigures(FrozenPart):
     """The value of the plan's objective, over training records."""
-
-    model_config = FROZEN
 
     rcvar: float | None = Field(default=None, description="the objective, or the middle of its interval")
     rcvar_bound: tuple[float, float] | None = Field(
@@ -154,10 +145,8 @@ class ObjectiveFigures(BaseModel):
     split: str = Field(default="train", description="the split that these are of")
 
 
-class MeanRisk(BaseModel):
+class MeanRisk(FrozenPart):
     """The figures of one collaborator's records of one split; None where they are not reported."""
-
-    model_config = FROZEN
 
     n: int | None = Field(description="number of records")
     mean: float | None = Field(description="mean loss")

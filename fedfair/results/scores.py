@@ -10,32 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fedfair.aggregation.cvar_bounds import Interval
 from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.score_histogram import scored_classes
 from fedfair.fairness.ranking import area_under_curve
 from fedfair.fairness.record_losses import Losses
-
-FROZEN = ConfigDict(frozen=True, strict=True)
-"""Values are built with the types that they state; `reading.py` reads more kindly."""
+from fedfair.results.frozen import FrozenPart
 
 
-class ReliabilityRow(BaseModel):
+class ReliabilityRow(FrozenPart):
     """The records of neighbouring scores: a tenth of all, or `evaluation.min_group`, or more."""
-
-    model_config = FROZEN
 
     records: int = Field(description="number of records")
     mean_score: float = Field(description="mean of their scores, 0 to 1")
     observed: float = Field(description="share of them that is of the class, 0 to 1")
 
 
-class ClassScores(BaseModel):
+class ClassScores(FrozenPart):
     """The scores of one class against the rest. All None where too few records are of it, or of the others."""
-
-    model_config = FROZEN
 
     auc: float | None = Field(description="share of pairs in the right order, or the middle of its interval")
     auc_bound: tuple[float, float] | None = Field(
@@ -57,10 +51,8 @@ class ClassScores(BaseModel):
     )
 
 
-class SplitScores(BaseModel):
+class SplitScores(FrozenPart):
     """The scores over the records of one split: with two classes those of class 1, else of all classes."""
-
-    model_config = FROZEN
 
     auc: float | None = Field(description="mean of the AUC over the classes; null where one of them is not told")
     auc_bound: tuple[float, float] | None = Field(

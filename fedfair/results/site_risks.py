@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.fairness.record_losses import SiteLosses
+from fedfair.results.frozen import given
 from fedfair.results.risks import CollaboratorRisk, MeanRisk
 from fedfair.run.training_run import RunResult
 
@@ -37,20 +38,12 @@ def site_risk(site: Mapping[str, SplitMeans], untold: int | None) -> Collaborato
         site: by split, for the reported splits.
         untold: the number of training records where these are not.
     """
-    others = {
-        name: MeanRisk(n=split.n, mean=split.mean, **_accuracy_of(split))
+    others: dict[str, Any] = {
+        name: MeanRisk(n=split.n, mean=split.mean, **given(accuracy=split.accuracy))
         for name, split in site.items()
         if name != "train"
     }
     train = site.get("train")
-    own = (
-        CollaboratorRisk(n=untold, mean=None, accuracy=None)
-        if train is None
-        else CollaboratorRisk(n=train.n, mean=train.mean, **_accuracy_of(train))
-    )
-    return own.model_copy(update=others)
-
-
-def _accuracy_of(means: SplitMeans) -> dict[str, Any]:
-    """Return the accuracy by its name, where there is one."""
-    return {} if means.accuracy is None else {"accuracy": means.accuracy}
+    if train is None:
+        return CollaboratorRisk(n=untold, mean=None, accuracy=None, **others)
+    return CollaboratorRisk(n=train.n, mean=train.mean, **given(accuracy=train.accuracy), **others)

@@ -11,19 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fedfair.aggregation.survey import CategorySummary, NumericSummary, SurveySummary
 from fedfair.plan.csv_table import MISSING, OTHER
-from fedfair.results.scores import FROZEN
+from fedfair.results.frozen import FrozenPart
 
 Three = tuple[float, float, float]
 
 
-class SurveyedNumbers(BaseModel):
+class SurveyedNumbers(FrozenPart):
     """A numeric column of everybody."""
-
-    model_config = FROZEN
 
     present: int | None = Field(description="how many values there are; null where few are there, or missing")
     missing: int | None = Field(description="how many records have none")
@@ -33,19 +31,15 @@ class SurveyedNumbers(BaseModel):
     quartile_bounds: Three | None = Field(description="by how much each estimate may be off at most")
 
 
-class SurveyedCategories(BaseModel):
+class SurveyedCategories(FrozenPart):
     """A categorical column of everybody."""
-
-    model_config = FROZEN
 
     counts: dict[str, int | None] = Field(description="how many records have each value; other is any other one")
     missing: int | None = Field(description="how many records have none")
 
 
-class SurveyFields(BaseModel):
+class SurveyFields(FrozenPart):
     """Everybody's training records, described; null stands for fewer people than the plan tells of."""
-
-    model_config = FROZEN
 
     records: int = Field(description="how many training records there are")
     labels: tuple[int | None, ...] = Field(description="how many of them each class has")

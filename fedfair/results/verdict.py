@@ -35,13 +35,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fedfair.fairness.chance import base_rate_by_chance, fewer_right_by_chance, mean_by_chance
 from fedfair.fairness.constant_prediction import best_constant_risk, majority_share
 from fedfair.fairness.served_size import ROUNDING
+from fedfair.results.frozen import FrozenPart
 from fedfair.results.risks import Moment, PastRisk, ReportedGroupRisk, SplitRisk
-from fedfair.results.scores import FROZEN
 from fedfair.results.served_groups import ServedGroups, served_groups
 
 MARGIN = 0.001
@@ -58,10 +58,8 @@ ReferenceName: TypeAlias = Literal[
 Split: TypeAlias = Literal["train", "test"]
 
 
-class VerdictFinding(BaseModel):
+class VerdictFinding(FrozenPart):
     """One fault of a model."""
-
-    model_config = FROZEN
 
     subject: SubjectName = Field(
         description="training, objective, worst_group, mean, accuracy, r_squared or losses"
@@ -78,20 +76,16 @@ class VerdictFinding(BaseModel):
     sentence: str = Field(description="the same in words")
 
 
-class Remedy(BaseModel):
+class Remedy(FrozenPart):
     """One change of the plan that is worth a try."""
-
-    model_config = FROZEN
 
     key: str = Field(description="the key of the plan, such as objective.worst_group_size")
     wanted: str = Field(description="the value to try")
     now: str = Field(description="the value that the plan has")
 
 
-class RunVerdict(BaseModel):
+class RunVerdict(FrozenPart):
     """Whether the model is worse than what could be had without training it."""
-
-    model_config = FROZEN
 
     state: State = Field(
         description="worse (do not use the model as it is), fine (no fault), uncertain (figures are estimates), "

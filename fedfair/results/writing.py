@@ -23,9 +23,8 @@ from fedfair.aggregation.distributed_dp import DistributedDp
 from fedfair.aggregation.evaluation_sums import confusion_matrix
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
-from fedfair.aggregation.loss_metrics import Metrics, metrics_of
+from fedfair.aggregation.loss_metrics import metrics_of
 from fedfair.aggregation.masking_terms import guarantee
-from fedfair.aggregation.ranking import ClassRanking
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.cvar import rcvar, tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
@@ -51,6 +50,7 @@ from fedfair.results.advice import AskFamily
 from fedfair.results.calibration import calibration_figures
 from fedfair.results.costs import Basis, SumCost, rounds_summary, traffic_summary
 from fedfair.results.document import FORMAT, ResultDocument
+from fedfair.results.frozen import given
 from fedfair.results.parts import (
     EvaluationFields,
     PlanFields,
@@ -67,7 +67,7 @@ from fedfair.results.risks import (
     ReportedGroupRisk,
     SplitRisk,
 )
-from fedfair.results.scores import exact_aucs, split_scores
+from fedfair.results.scores import SplitScores, exact_aucs, split_scores
 from fedfair.results.site_risks import Sites, own_means, site_risk, told_sites
 from fedfair.results.survey import survey_words
 from fedfair.results.training_trend import Evaluated
@@ -78,12 +78,6 @@ from fedfair.run.training_run import RunResult
 from fedfair.run.which_model import WhichModel
 from fedfair.version import __version__
 
-GroupRisks: TypeAlias = dict[str, ReportedGroupRisk]
-Groups: TypeAlias = Mapping[float, tuple[float, float, float, tuple[float, float] | None]]
-"""By group size: the loss of the worst group, of everybody else, their difference, and the worst's interval, if
-there is one."""
-
-
 RisksBySplit: TypeAlias = Mapping[str, SplitRisk | None]
 """The risks of every split in a result; None for a split without records."""
 
@@ -92,6 +86,7 @@ Matrix: TypeAlias = tuple[tuple[int, ...], ...]
 ClassCounts: TypeAlias = Mapping[str, Sequence[int]]
 """By split: how many records each class has; no entry where there are too many classes."""
 
+_NO_OBJECTIVE = ObjectiveFigures(rcvar=None, rcvar_bound=None, smoothed=None, split="train")
 _SUPPRESSED = ReportedGroupRisk(worst=None, best=None, disparity=None, bound=None)
 
 
@@ -121,11 +116,15 @@ def _exact_summary(summary: SplitSummary, losses: Losses | None) -> SplitSummary
         summary,
         mean=exact.mean,
         mean_bound=Interval(exact.mean, exact.mean),
-        by_group_size={
-            size: GroupBound(risk.worst, risk.best, risk.disparity, Interval(risk.worst, risk.worst))
-            for size, risk in exact.by_group_size.items()
-        },
+        by_group_size=_exact_groups(exact),
     )
+
+
+def _exact_groups(found: RiskSummary) -> Mapping[float, GroupBound]:
+    return {
+        size: GroupBound(risk.worst, risk.best, risk.disparity, Interval(risk.worst, risk.worst))
+        for size, risk in found.by_group_size.items()
+    }
 
 
 def simulated_result(
@@ -177,27 +176,24 @@ def simulated_result(
         for name, split in pooled.items()
         if split is not None and predicts_classes(plan) and name in run.confusion
     }
-    told = (
-        {"collaborators": collaborators} if engine is None else {"collaborators": collaborators, "engine": engine}
-    )
-    return _result(frame, objective, splits, counts).model_copy(update=told)
+    return _result(frame, objective, splits, counts, collaborators=collaborators, engine=engine)
 
 
 def _known_split(plan: Plan, run: RunResult, name: str, split: Losses, classes: int) -> SplitRisk:
     """Return the risks of a split of which every record is known."""
-    fewest = plan.evaluation.min_group
-    risk = _told(
-        _exact_split(
-            summarise_losses(split.values, split.correct, reported_group_sizes(plan)),
-            fewest,
-            _exact_matrix(split, classes) if name in run.confusion else None,
-        ),
-        _exact_metrics(plan, split, classes),
-        int(np.count_nonzero(split.values >= planned_loss_range(plan, classes))),
-        fewest,
+    fewest, end = plan.evaluation.min_group, planned_loss_range(plan, classes)
+    found = summarise_losses(split.values, split.correct, reported_group_sizes(plan))
+    return _split_risk(
+        found.count,
+        found.mean,
+        found.accuracy,
+        _groups(_exact_groups(found), found.count, fewest, proved=True),
+        _exact_matrix(split, classes) if name in run.confusion else None,
+        metrics=dict(metrics_of(plan.task.loss, split.figures.sum(axis=0), found.count, end, fewest)) or None,
+        above_range=_above(int(np.count_nonzero(split.values >= end)), found.count, fewest),
+        scores=_scores(run, name, fewest, exact_aucs(split), proved=True),
+        hedged=run.hedged.get(name),
     )
-    scored = _scored(risk, run.rankings.get(name, ()), fewest, exact_aucs(split))
-    return scored.model_copy(update=_hedged(run, name))
 
 
 def deployed_result(
@@ -215,12 +211,12 @@ def deployed_result(
     A site knows neither `seconds` nor `costs` and gives None, so that the result has no timing and no traffic.
     With `noised`, whole collaborators are protected, no evaluation was made, and there is no figure about people.
     """
-    objective, splits = _no_figures() if noised is not None else _bounded_figures(plan, run)
+    objective, splits = _bounded_figures(plan, run) if noised is None else (_NO_OBJECTIVE, dict.fromkeys(SPLITS))
     promised = deployed_privacy(plan, noised, run, costs)
     frame = _Frame(plan, plan_digest, run, classes, seconds, costs, promised, Setting.DEPLOYMENT)
     counts = {name: [sum(row) for row in matrix] for name, matrix in run.confusion.items()}
-    result = _result(frame, objective, splits, counts)
-    return result.model_copy(update={"collaborators": told_sites(run)}) if plan.evaluation.site_means else result
+    told = told_sites(run) if plan.evaluation.site_means else None
+    return _result(frame, objective, splits, counts, collaborators=told)
 
 
 def _bounded_figures(plan: Plan, run: RunResult) -> tuple[ObjectiveFigures, RisksBySplit]:
@@ -230,27 +226,36 @@ def _bounded_figures(plan: Plan, run: RunResult) -> tuple[ObjectiveFigures, Risk
     proved, ends = not noised and not evaluation.replaced, (float(bound.lower), float(bound.upper))
     fewest = plan.evaluation.min_group
     splits = {
-        name: _scored(
-            _told(
-                _bounded_split(evaluation.splits[name], fewest, _matrix(run, name), proved=proved),
-                evaluation.splits[name].metrics,
-                evaluation.splits[name].above,
-                fewest,
-            ),
-            run.rankings.get(name, ()),
-            fewest,
-            {},
-            proved=proved,
-        ).model_copy(update=_hedged(run, name) if proved else {})
+        name: _bounded_split(evaluation.splits[name], run, name, fewest, proved=proved)
         if name in evaluation.splits
         else None
         for name in SPLITS
     }
-    rcvar_figure = _objective_estimate(plan, evaluation) if noised else float(bound.midpoint)
     objective = ObjectiveFigures(
-        rcvar=rcvar_figure, rcvar_bound=ends if proved else None, smoothed=_smoothed(run), split="train"
+        rcvar=_objective_estimate(plan, evaluation) if noised else float(bound.midpoint),
+        rcvar_bound=ends if proved else None,
+        smoothed=_smoothed(run),
+        split="train",
+        **given(rcvar_likely=ends if noised else None),
     )
-    return objective.model_copy(update={"rcvar_likely": ends}) if noised else objective, splits
+    return objective, splits
+
+
+def _bounded_split(found: SplitSummary, run: RunResult, name: str, fewest: int, *, proved: bool) -> SplitRisk:
+    """Return the risks of a split from sums alone."""
+    return _split_risk(
+        found.n,
+        found.mean,
+        found.accuracy,
+        _groups(found.by_group_size, found.n, fewest, proved=proved, noised=_is_estimate(found), surely=proved),
+        tuple(tuple(row) for row in run.confusion[name]) if name in run.confusion else None,
+        metrics=dict(found.metrics) or None,
+        above_range=_above(found.above, found.n, fewest),
+        scores=_scores(run, name, fewest, {}, proved=proved),
+        hedged=run.hedged.get(name) if proved else None,
+        mean_likely=_ends(found.mean_interval),
+        accuracy_likely=_ends(found.accuracy_interval),
+    )
 
 
 def _objective_estimate(plan: Plan, evaluation: Evaluation) -> float:
@@ -258,11 +263,6 @@ def _objective_estimate(plan: Plan, evaluation: Evaluation) -> float:
     train, stated = evaluation.splits["train"], plan.objective
     worst = train.by_group_size[stated.worst_group_size].worst
     return float((1.0 - stated.tradeoff) * worst + stated.tradeoff * train.mean)
-
-
-def _no_figures() -> tuple[ObjectiveFigures, RisksBySplit]:
-    nothing = ObjectiveFigures(rcvar=None, rcvar_bound=None, smoothed=None, split="train")
-    return nothing, dict.fromkeys(SPLITS)
 
 
 def _smoothed(run: RunResult) -> float | None:
@@ -292,13 +292,16 @@ class _Frame:
 
 
 def _result(
-    frame: _Frame, objective: ObjectiveFigures, splits: RisksBySplit, counts: ClassCounts
+    frame: _Frame, objective: ObjectiveFigures, splits: RisksBySplit, counts: ClassCounts, **told: object
 ) -> ResultDocument:
+    """Return the result of a run with everything that is `told` of it beside its risks and is not None."""
     plan, run = frame.plan, frame.run
     basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
-    guess = guess_loss(plan, frame.classes)
-    floor: dict[str, Any] = {} if guess is None else {"uniform_floor": guess}
-    written = ResultDocument(
+    calibration = None
+    if predicts_classes(plan):
+        why = why_uncalibrated(plan, frame.classes) or NOBODY_SAYS
+        calibration = calibration_figures(run.calibration, run.calibrated, why)
+    return ResultDocument(
         format=FORMAT,
         setting=frame.setting.value,
         plan_digest=frame.plan_digest,
@@ -308,7 +311,6 @@ def _result(
         rounds=run.rounds,
         threshold=run.threshold,
         objective=objective,
-        **floor,
         train=splits["train"],
         validation=splits["validation"],
         test=splits["test"],
@@ -321,16 +323,14 @@ def _result(
         timing=_timing(frame),
         traffic=None if frame.costs is None else traffic_summary(frame.costs, basis),
         versions={"fedfair": __version__, "torch": version("torch")},
+        **given(
+            uniform_floor=guess_loss(plan, frame.classes),
+            model=None if run.which is None else _returned_model(run.which, run.vector_sha256),
+            calibration=calibration,
+            survey=None if run.survey is None else survey_words(run.survey, plan.evaluation.min_group),
+            **told,
+        ),
     )
-    if run.which is not None:
-        written = written.model_copy(update={"model": _returned_model(run.which, run.vector_sha256)})
-    if predicts_classes(plan):
-        why = why_uncalibrated(plan, frame.classes) or NOBODY_SAYS
-        figures = calibration_figures(run.calibration, run.calibrated, why)
-        written = written.model_copy(update={"calibration": figures})
-    if run.survey is None:
-        return written
-    return written.model_copy(update={"survey": survey_words(run.survey, plan.evaluation.min_group)})
 
 
 def _returned_model(which: WhichModel, digest: bytes) -> ReturnedModel:
@@ -348,18 +348,15 @@ def _timing(frame: _Frame) -> Timing | None:
 
 
 def _plan_in_words(plan: Plan) -> PlanFields:
-    words = PlanFields(
+    # A result of cross-entropy is written as it was before there were other losses.
+    loss = None if plan.task.loss == CROSS_ENTROPY else loss_in_words(plan.task.loss)
+    return PlanFields(
         federation=plan.federation.name,
         collaborators=len(plan.federation.collaborators),
         worst_group_size=plan.objective.worst_group_size,
         tradeoff=plan.objective.tradeoff,
-        summary=tuple((heading, sentence) for heading, sentence in summary(plan)),
-    )
-    # A result of cross-entropy is written as it was before there were other losses.
-    return (
-        words
-        if plan.task.loss == CROSS_ENTROPY
-        else words.model_copy(update={"loss": loss_in_words(plan.task.loss)})
+        summary=summary(plan),
+        **given(loss=loss),
     )
 
 
@@ -386,21 +383,13 @@ def _evaluation(run: RunResult) -> Evaluation:
 
 def _evaluation_words(plan: Plan, run: RunResult) -> EvaluationFields:
     """Return how the last risks were found, and how many of their losses were replaced, where any were."""
-    told = EvaluationFields(method=_method(plan, run), given_up=run.query_fault or None)
+    method = "exact" if evaluates_exactly(plan) and not run.query_fault else "histogram"
     replaced = 0 if run.evaluation is None else run.evaluation.replaced
-    return told.model_copy(update={"replaced_losses": replaced}) if replaced else told
-
-
-def _method(plan: Plan, run: RunResult) -> str:
-    """Return how the last risks were found, in the plan's words; none where nothing was evaluated."""
-    if run.evaluation is None:
-        return "none"
-    return "exact" if evaluates_exactly(plan) and not run.query_fault else "histogram"
-
-
-def _matrix(run: RunResult, split: str) -> Matrix | None:
-    """Return the confusion matrix of a split as rows; None where there are too many classes."""
-    return tuple(tuple(row) for row in run.confusion[split]) if split in run.confusion else None
+    return EvaluationFields(
+        method="none" if run.evaluation is None else method,
+        given_up=run.query_fault or None,
+        **given(replaced_losses=replaced or None),
+    )
 
 
 def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
@@ -408,74 +397,34 @@ def is_suppressed(records: int, group_size: float, fewest: int) -> bool:
     return math.ceil(tail_count(records, group_size)) < fewest
 
 
-def _scored(
-    risk: SplitRisk,
-    rankings: Sequence[ClassRanking],
-    fewest: int,
-    exact: Mapping[int, Interval],
-    *,
-    proved: bool = True,
-) -> SplitRisk:
-    """Return the risks of a split with the figures about its scores, where there are any."""
-    told = {"scores": split_scores(rankings, fewest, exact, proved=proved)} if rankings else {}
-    return risk.model_copy(update=told)
+def _scores(
+    run: RunResult, name: str, fewest: int, exact: Mapping[int, Interval], *, proved: bool
+) -> SplitScores | None:
+    """Return the figures about the scores of a split; None where there are none."""
+    rankings = run.rankings.get(name)
+    return split_scores(rankings, fewest, exact, proved=proved) if rankings else None
 
 
-def _hedged(run: RunResult, split: str) -> dict[str, float]:
-    """Return the loss of the model mixed with the guess by its name, where there is one."""
-    return {"hedged": run.hedged[split]} if split in run.hedged else {}
-
-
-def _exact_split(summary: RiskSummary, fewest: int, confusion: Matrix | None) -> SplitRisk:
-    groups: Groups = {
-        size: (risk.worst, risk.best, risk.disparity, (risk.worst, risk.worst))
-        for size, risk in summary.by_group_size.items()
-    }
-    groups_told = _groups(groups, summary.count, fewest)
-    return _split_risk(summary.count, summary.mean, summary.accuracy, groups_told, confusion)
+def _above(count: int, records: int, fewest: int) -> float | None:
+    """Return the share of losses above the range; None where it would tell of too few people, or of nobody."""
+    return count / records if count and count >= fewest else None
 
 
 def _split_risk(
-    records: int, mean: float, accuracy: float | None, groups: GroupRisks, confusion: Matrix | None
+    records: int,
+    mean: float,
+    accuracy: float | None,
+    groups: dict[str, ReportedGroupRisk],
+    confusion: Matrix | None,
+    **rare: object,
 ) -> SplitRisk:
-    """Return the risks of a split; what only classes have is not in it where there are none."""
-    if accuracy is None:
-        return SplitRisk(n=records, mean=mean, by_group_size=groups)
-    return SplitRisk(n=records, mean=mean, accuracy=accuracy, by_group_size=groups, confusion=confusion)
+    """Return the risks of a split; what only classes have is not in it where there are none, nor a `rare` None."""
+    of_classes: dict[str, Any] = {} if accuracy is None else {"accuracy": accuracy, "confusion": confusion}
+    return SplitRisk(n=records, mean=mean, by_group_size=groups, **of_classes, **given(**rare))
 
 
-def _told(risk: SplitRisk, metrics: Metrics, above: int, fewest: int) -> SplitRisk:
-    """Return the risks of a split with the metrics of its task, and how many losses are above the range."""
-    told: dict[str, object] = {"metrics": dict(metrics)} if metrics else {}
-    if above and above >= fewest:
-        told["above_range"] = above / risk.n
-    return risk.model_copy(update=told) if told else risk
-
-
-def _exact_metrics(plan: Plan, losses: Losses, classes: int) -> Metrics:
-    """Return the metrics of a split of which every record is known."""
-    sums, end = losses.figures.sum(axis=0), planned_loss_range(plan, classes)
-    return metrics_of(plan.task.loss, sums, len(losses.values), end, plan.evaluation.min_group)
-
-
-def _bounded_split(summary: SplitSummary, fewest: int, confusion: Matrix | None, *, proved: bool) -> SplitRisk:
-    groups = _told_groups(summary, fewest, proved=proved)
-    risks = summary.by_group_size.items() if proved else ()
-    exact = {str(size): risk.at_least for size, risk in risks if risk.at_least is not None}
-    if exact:
-        groups = {
-            size: risk.model_copy(update={"at_least": exact[size] if risk.worst is not None else None})
-            for size, risk in groups.items()
-        }
-    risk = _split_risk(summary.n, summary.mean, summary.accuracy, groups, confusion)
-    return risk.model_copy(update=_likely_figures(summary, "mean_likely", "accuracy_likely"))
-
-
-def _likely_figures(summary: SplitSummary, *names: str) -> dict[str, object]:
-    """Return the intervals of mean and accuracy that the noise leaves open; nothing without noise."""
-    found = {"mean_likely": summary.mean_interval, "accuracy_likely": summary.accuracy_interval}
-    told = {name: found[name] for name in names}
-    return {name: (ends.lower, ends.upper) for name, ends in told.items() if ends is not None}
+def _ends(interval: Interval | None) -> tuple[float, float] | None:
+    return None if interval is None else (interval.lower, interval.upper)
 
 
 def _exact_matrix(losses: Losses, classes: int) -> Matrix:
@@ -483,38 +432,47 @@ def _exact_matrix(losses: Losses, classes: int) -> Matrix:
     return tuple(tuple(int(cell) for cell in row) for row in matrix)
 
 
-def _bounded_groups(summary: SplitSummary, *, proved: bool) -> Groups:
-    """Return the groups with their intervals.
+def _is_estimate(found: SplitSummary) -> bool:
+    """Return whether the figures of a split come from sums under noise, which leave intervals open."""
+    return found.mean_interval is not None
 
-    Sums under noise, and sums with replaced losses, prove none, so that figures are estimates.
+
+def _groups(
+    groups: Mapping[float, GroupBound],
+    records: int,
+    fewest: int,
+    *,
+    proved: bool,
+    noised: bool = False,
+    surely: bool = False,
+) -> dict[str, ReportedGroupRisk]:
+    """Return the groups that may be told of.
+
+    Args:
+        groups: by size.
+        records: how many people they are of.
+        fewest: the fewest of whom something is told.
+        proved: whether the intervals hold; sums under noise, and sums with replaced losses, prove none.
+        noised: whether they are what the noise leaves open.
+        surely: whether it is told too what a group surely has, where that is known.
     """
-    return {
-        size: (risk.worst, risk.best, risk.disparity, (risk.bound.lower, risk.bound.upper) if proved else None)
-        for size, risk in summary.by_group_size.items()
-    }
-
-
-def _told_groups(summary: SplitSummary, fewest: int, *, proved: bool) -> dict[str, ReportedGroupRisk]:
-    """Return the groups that may be told of, under noise with the intervals that it leaves open."""
-    told = _groups(_bounded_groups(summary, proved=proved), summary.n, fewest)
-    if summary.mean_interval is None:
-        return told
-    ends = {str(size): risk.bound for size, risk in summary.by_group_size.items()}
-    return {
-        size: group
-        if group.worst is None
-        else group.model_copy(update={"likely": (ends[size].lower, ends[size].upper)})
-        for size, group in told.items()
-    }
-
-
-def _groups(groups: Groups, records: int, fewest: int) -> dict[str, ReportedGroupRisk]:
-    return {
-        str(size): _SUPPRESSED
-        if is_suppressed(records, size, fewest)
-        else ReportedGroupRisk(worst=_number(worst), best=_number(best), disparity=_number(disparity), bound=bound)
-        for size, (worst, best, disparity, bound) in groups.items()
-    }
+    told = {}
+    for size, risk in groups.items():
+        rare = given(at_least=risk.at_least) if surely else {}
+        if is_suppressed(records, size, fewest):
+            told[str(size)] = _SUPPRESSED.model_copy(update=dict.fromkeys(rare))
+            continue
+        worst = _number(risk.worst)
+        if noised and worst is not None:
+            rare["likely"] = _ends(risk.bound)
+        told[str(size)] = ReportedGroupRisk(
+            worst=worst,
+            best=_number(risk.best),
+            disparity=_number(risk.disparity),
+            bound=_ends(risk.bound) if proved else None,
+            **rare,
+        )
+    return told
 
 
 def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVerdict:
@@ -527,7 +485,7 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
         train,
         splits["test"],
         counts,
-        counts_noised=_carries_noise(frame),
+        counts_noised=_is_noised(plan, frame.setting),
         replaced=0 if run.evaluation is None else run.evaluation.replaced,
     )
     chosen = run.which is None or run.which.kind == "best"
@@ -559,10 +517,6 @@ def _minimised(evaluation: Evaluation, plan: Plan) -> Evaluated:
     return Evaluated(evaluation.round, held.midpoint, held.upper - held.lower)
 
 
-def _carries_noise(frame: _Frame) -> bool:
-    return _is_noised(frame.plan, frame.setting)
-
-
 def _is_noised(plan: Plan, setting: Setting) -> bool:
     """Return whether the figures carry noise; a simulation's are exact, whatever noise its sums carried."""
     return protects_records(plan) and setting is Setting.DEPLOYMENT
@@ -572,26 +526,25 @@ def past_moment(evaluation: Evaluation, plan: Plan, setting: Setting) -> Moment:
     """Return an evaluation on the way as the history of the result has it."""
     proved = not _is_noised(plan, setting) and not evaluation.replaced
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
-    splits = {}
-    for name, found in evaluation.splits.items():
-        accuracy: dict[str, Any] = {} if found.accuracy is None else {"accuracy": found.accuracy}
-        metrics: dict[str, Any] = {"metrics": dict(found.metrics)} if found.metrics else {}
-        splits[name] = PastRisk(
+    splits = {
+        name: PastRisk(
             mean=found.mean,
             worst=None if is_suppressed(found.n, size, fewest) else found.by_group_size[size].worst,
-            **accuracy,
-            by_group_size=_told_groups(found, fewest, proved=proved),
-            **metrics,
-        ).model_copy(update=_likely_figures(found, "mean_likely"))
-    moment = Moment(round=evaluation.round, threshold=evaluation.threshold, train=splits.pop("train"))
-    return moment.model_copy(update=splits)
+            by_group_size=_groups(found.by_group_size, found.n, fewest, proved=proved, noised=_is_estimate(found)),
+            **given(
+                accuracy=found.accuracy,
+                metrics=dict(found.metrics) or None,
+                mean_likely=_ends(found.mean_interval),
+            ),
+        )
+        for name, found in evaluation.splits.items()
+    }
+    return Moment(round=evaluation.round, threshold=evaluation.threshold, **splits)
 
 
 def _pooled(sites: Iterable[SiteLosses], split: str) -> Losses | None:
     held = [site[split] for site in sites if split in site]
-    if not held:
-        return None
-    return Losses.joined(held)
+    return Losses.joined(held) if held else None
 
 
 def _number(value: float) -> float | None:
