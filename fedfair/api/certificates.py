@@ -16,15 +16,7 @@ from fedfair.aggregation.requests import vector_sha256
 from fedfair.certificate.check import check_figures, check_model, check_plan
 from fedfair.certificate.document import MAX_BYTES, Certificate, parse_certificate
 from fedfair.certificate.seal import verify_seal
-from fedfair.certificate.sentences import (
-    limits,
-    main_statement,
-    mixture_sentences,
-    population_bound,
-    population_sentence,
-    sample_sentence,
-    verdict_sentence,
-)
+from fedfair.certificate.sentences import in_words, population_bound
 from fedfair.errors import CertificateError
 from fedfair.identity.known_keys import known_key
 from fedfair.identity.signing import parse_signing_key
@@ -106,18 +98,13 @@ def verify_certificate(
     if model is not None:
         check_model(certificate, format_digest(vector_sha256(model_file.load(Path(model))[1])))
     signer = None if unsigned or certificate.issuer is None else certificate.issuer.name
-    worst = main_statement(certificate)
+    words = in_words(certificate)
     return VerifiedCertificate(
         certificate,
         signer,
         _checked(certificate, signed=not unsigned, plan=found is not None, model=model is not None),
-        (
-            sample_sentence(certificate, worst),
-            population_sentence(certificate, worst),
-            *mixture_sentences(certificate),
-            verdict_sentence(certificate),
-        ),
-        tuple(limits(certificate)),
+        (words.sample, words.population, *words.mixture, words.verdict),
+        words.limits,
     )
 
 

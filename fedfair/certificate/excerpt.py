@@ -8,18 +8,9 @@ from __future__ import annotations
 
 from fedfair.certificate.document import Certificate
 from fedfair.certificate.proof import mean_bound
-from fedfair.certificate.sentences import (
-    guess_sentence,
-    limits,
-    main_statement,
-    mixture_sentences,
-    population_sentence,
-    sample_sentence,
-    verdict_sentence,
-)
+from fedfair.certificate.sentences import in_words
 from fedfair.errors import CertificateError
-from fedfair.report.blocks import bullets, paragraph
-from fedfair.report.html import PageSection
+from fedfair.report.html import PageSection, render
 from fedfair.results.document import ResultDocument
 
 SAME = 1e-6
@@ -59,23 +50,13 @@ def check_result(certificate: Certificate, result: ResultDocument, place: str) -
 
 def excerpt(certificate: Certificate, place: str) -> PageSection:
     """Return what a certificate says as a section; the caller has checked its figures, not its signature."""
-    worst = main_statement(certificate)
-    signed = "It is NOT SIGNED: anybody could have made it."
-    if certificate.issuer is not None:
-        signed = (
-            f"It says that {certificate.issuer.name} signed it. This page was made without checking that: run "
-            f"`fedfair certificate verify {place}`."
-        )
-    body = (
-        paragraph(sample_sentence(certificate, worst), "lead")
-        + paragraph(population_sentence(certificate, worst), "lead")
-        + paragraph(" ".join(mixture_sentences(certificate)))
-        + paragraph(guess_sentence(certificate))
-        + paragraph(verdict_sentence(certificate))
-        + paragraph(
-            f"Every figure was computed again from the losses' histogram in the certificate. {signed}", "card"
-        )
-        + paragraph("What it does not mean:")
-        + bullets(limits(certificate))
+    words = in_words(certificate)
+    body = render(
+        "certificate.html.jinja",
+        "fedfair.certificate",
+        part="excerpt",
+        certificate=certificate,
+        words=words,
+        place=place,
     )
     return PageSection("certificate", "What is certified", body)

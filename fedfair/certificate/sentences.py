@@ -6,6 +6,7 @@ a terminal is decided there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 
 from fedfair.certificate.document import Certificate, Statement
@@ -51,88 +52,66 @@ def main_statement(certificate: Certificate) -> Statement:
     return nearest_statement(certificate.statements, certificate.training.worst_group_size)
 
 
-def loss_title(certificate: Certificate) -> str:
-    """Return what the loss is called in a sentence: just that for cross-entropy, which the limits explain."""
-    return "loss" if certificate.loss == _USUAL else certificate.loss.rpartition(" in ")[0]
-
-
 def loss_unit(certificate: Certificate) -> str:
     """Return the unit of every loss of a certificate."""
     return certificate.loss.rpartition(" in ")[2]
 
 
-def unit_words(certificate: Certificate) -> str:
-    """Return the unit behind a number; nothing for cross-entropy, whose unit the limits explain."""
-    return "" if certificate.loss == _USUAL else f" {loss_unit(certificate)}"
+@dataclass(frozen=True, slots=True)
+class CertificateWords:
+    """What a certificate says.
+
+    Attributes:
+        sample: what holds for the evaluated people.
+        population: what holds for the population, or why nothing is said about it.
+        mixture: whom the population consists of, and how much of the evaluated records each site has.
+        guess: what to compare a loss with.
+        verdict: whether the evaluated people are served worse than without a model; older files do not say. Of
+            the untrained model it says first that it is one.
+        limits: what the certificate does not mean.
+    """
+
+    sample: str
+    population: str
+    mixture: tuple[str, ...]
+    guess: str
+    verdict: str
+    limits: tuple[str, ...]
 
 
-def _said(part: str, certificate: Certificate, statement: Statement | None = None) -> tuple[str, ...]:
-    """Return the sentences of one part; the statement is the main one unless another is given."""
-    about = main_statement(certificate) if statement is None else statement
-    return sentences(
-        "fedfair.certificate",
-        "sentences.txt.jinja",
-        part=part,
-        certificate=certificate,
-        statement=about,
-        bound=population_bound(certificate, about),
-        people=PEOPLE[certificate.split],
-        usual=certificate.loss == _USUAL,
-        title=loss_title(certificate),
-        unit=unit_words(certificate),
-        confidence=confidence(certificate),
-        range=range_words(certificate),
-        mixed=_mixed(certificate),
-        shares=_shares(certificate),
-        clauses=_worse_than(certificate),
-        untrained=UNTRAINED,
-        share=share,
-        at_most=at_most,
-        loss=loss_text,
-    )
+def in_words(certificate: Certificate) -> CertificateWords:
+    """Return what a certificate says, about the main of its statements."""
+    statement, usual = main_statement(certificate), certificate.loss == _USUAL
+    # The limits explain cross-entropy, and its unit.
+    title, unit = ("loss", "") if usual else (certificate.loss.rpartition(" in ")[0], f" {loss_unit(certificate)}")
+    values: dict[str, object] = {
+        "certificate": certificate,
+        "statement": statement,
+        "bound": population_bound(certificate, statement),
+        "people": PEOPLE[certificate.split],
+        "usual": usual,
+        "title": title,
+        "unit": unit,
+        "confidence": confidence(certificate),
+        "mixed": _mixed(certificate),
+        "shares": _shares(certificate),
+        "clauses": _worse_than(certificate),
+        "untrained": UNTRAINED,
+        "share": share,
+        "at_most": at_most,
+        "loss": loss_text,
+    }
 
+    def said(part: str) -> tuple[str, ...]:
+        return sentences("fedfair.certificate", "sentences.txt.jinja", part=part, **values)
 
-def sample_sentence(certificate: Certificate, statement: Statement) -> str:
-    """Return what holds for the evaluated people."""
-    return _said("sample", certificate, statement)[0]
-
-
-def population_sentence(certificate: Certificate, statement: Statement) -> str:
-    """Return what holds for the population, or why nothing is said about it."""
-    return _said("population", certificate, statement)[0]
-
-
-def mixture_sentences(certificate: Certificate) -> tuple[str, ...]:
-    """Return whom the population consists of, and how much of the evaluated records each site has."""
-    return _said("mixture", certificate)
+    sample, population, guess, verdict = (said(part)[0] for part in ("sample", "population", "guess", "verdict"))
+    return CertificateWords(sample, population, said("mixture"), guess, verdict, said("limits"))
 
 
 def guess_words(certificate: Certificate) -> str:
     """Return what guessing costs in a caption; nothing where guessing has no meaning."""
     return "" if certificate.uniform_floor is None else loss_text(certificate.uniform_floor)
-
-
-def guess_sentence(certificate: Certificate) -> str:
-    """Return what to compare a loss with."""
-    return _said("guess", certificate)[0]
-
-
-def verdict_sentence(certificate: Certificate) -> str:
-    """Return whether the evaluated people are served worse than without a model; older files do not say.
-
-    Of the untrained model it says first that it is one.
-    """
-    return _said("verdict", certificate)[0]
-
-
-def limits(certificate: Certificate) -> tuple[str, ...]:
-    """Return what the certificate does not mean."""
-    return _said("limits", certificate)
-
-
-def trained_for(certificate: Certificate) -> str:
-    """Return how many rounds of training are in the model."""
-    return f"{certificate.round} rounds" if certificate.round else f"0 rounds: it is {UNTRAINED}"
 
 
 def _mixed(certificate: Certificate) -> str:
@@ -166,8 +145,3 @@ def _worse_than(certificate: Certificate) -> list[str]:
 def confidence(certificate: Certificate) -> str:
     """Return the confidence of the population statements in percent."""
     return "no" if certificate.population is None else f"{100 - _percent(certificate.population.delta):f}%"
-
-
-def range_words(certificate: Certificate) -> str:
-    """Return how large losses count in the population statements."""
-    return f"a loss above {loss_text(certificate.loss_range)} counts as {loss_text(certificate.loss_range)}"

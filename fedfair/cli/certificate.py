@@ -222,14 +222,7 @@ def _read(path: Path, most: int, what: str) -> bytes:
 
 
 def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
-    from fedfair.certificate.sentences import (
-        limits,
-        main_statement,
-        mixture_sentences,
-        population_sentence,
-        sample_sentence,
-        verdict_sentence,
-    )
+    from fedfair.certificate.sentences import in_words
 
     if certificate.signature is None:
         tell("warning: NOT SIGNED: anybody could have made this certificate", "bold red")
@@ -238,14 +231,14 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
         return
     if quiet:
         return
-    worst = main_statement(certificate)
-    console.print(Text(sample_sentence(certificate, worst), style="bold"))
-    console.print(Text(population_sentence(certificate, worst), style="bold"))
-    console.print(Text(" ".join(mixture_sentences(certificate))))
-    console.print(Text(verdict_sentence(certificate), style="bold"))
+    words = in_words(certificate)
+    console.print(Text(words.sample, style="bold"))
+    console.print(Text(words.population, style="bold"))
+    console.print(Text(" ".join(words.mixture)))
+    console.print(Text(words.verdict, style="bold"))
     console.print(_table(certificate))
     console.print(Text("What this does not mean:"))
-    for sentence in limits(certificate):
+    for sentence in words.limits:
         console.print(Text(f"- {sentence}"))
 
 

@@ -43,11 +43,6 @@ def figure(picture: Markup, caption: str) -> Markup:
     return Markup("<figure>{}<figcaption>{}</figcaption></figure>").format(picture, _tied(caption))
 
 
-def side_by_side(figures: Iterable[Markup]) -> Markup:
-    """Return figures in two columns where there is room."""
-    return Markup('<div class="pair-wide">{}</div>').format(Markup("").join(figures))
-
-
 def _joined(form: str, each: Iterable[Sequence[str]]) -> Markup:
     filled = Markup(form)  # noqa: S704 - the forms are our own
     return Markup("").join(filled.format(*map(_tied, values)) for values in each)

@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from fedfair.errors import FedfairError
 from fedfair.process.printable import printable
+from fedfair.report.blocks import bullets, facts, figure, paragraph, table
 from fedfair.report.svg import palette_css
 from fedfair.templates import environment
 
@@ -48,20 +49,21 @@ def page(title: str, sections: Sequence[PageSection], style: str = "") -> str:
         sections: in this order.
         style: CSS that only this page needs, written by us.
     """
-    css = palette_css() + _environment().get_template("style.css").render() + style
+    css = palette_css() + _environment("fedfair.report").get_template("style.css").render() + style
     made = render("page.html.jinja", title=title, sections=sections, style=Markup(css), mark=MARK)  # noqa: S704 - our own style
     # Escaping does not stop a character that turns a line's direction.
     return printable(made, keep="\n")
 
 
-def render(template: str, **values: object) -> Markup:
-    """Return a template of this package filled in; every value is escaped unless it is `Markup`.
+def render(template: str, package: str = "fedfair.report", /, **values: object) -> Markup:
+    """Return a template of a package filled in; every value is escaped unless it is `Markup`.
 
     Args:
-        template: name of a file in `fedfair/report/templates`.
-        values: everything that it names.
+        template: name of a file in its folder `templates`; it may use the functions of `blocks.py`.
+        package: such as fedfair.certificate.
+        values: everything else that it names.
     """
-    return Markup(_environment().get_template(template).render(values))  # noqa: S704 - the template escapes
+    return Markup(_environment(package).get_template(template).render(values))  # noqa: S704 - the template escapes
 
 
 def check_place(path: Path) -> None:
@@ -92,5 +94,7 @@ def check_replaceable(path: Path) -> None:
 
 
 @cache
-def _environment() -> Environment:
-    return environment("fedfair.report").overlay(autoescape=True, keep_trailing_newline=False)
+def _environment(package: str) -> Environment:
+    made = environment(package).overlay(autoescape=True, keep_trailing_newline=False)
+    made.globals.update({block.__name__: block for block in (paragraph, bullets, facts, table, figure)})
+    return made

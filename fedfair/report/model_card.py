@@ -8,19 +8,12 @@ cards for model reporting".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
 
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.certificate.check import check_figures, check_model
 from fedfair.certificate.document import Certificate
 from fedfair.certificate.excerpt import check_result
-from fedfair.certificate.sentences import (
-    limits,
-    main_statement,
-    mixture_sentences,
-    population_sentence,
-    sample_sentence,
-)
+from fedfair.certificate.sentences import in_words
 from fedfair.errors import DataError
 from fedfair.plan.description import percent
 from fedfair.plan.digest import format_digest
@@ -34,6 +27,7 @@ from fedfair.results.loss_text import loss_text
 from fedfair.results.risks import ReportedGroupRisk
 from fedfair.results.warnings import which_model
 from fedfair.run.saved_model import DescribedModel
+from fedfair.templates import filled
 
 SAME_THRESHOLD = 1e-9
 """A threshold is written with every digit; two models of one plan that differ have others."""
@@ -55,7 +49,29 @@ def model_card(
         CertificateError: the certificate is about another one, or claims what it does not prove.
     """
     _check(model, result, certificate, place)
-    return "\n".join(_lines(model, result, certificate, place)) + "\n"
+    split, risk = result.shown
+    return filled(
+        "fedfair.report",
+        "model_card.md.jinja",
+        model=model,
+        result=result,
+        certificate=certificate,
+        place=place,
+        words=None if certificate is None else in_words(certificate),
+        risk=risk,
+        whom=SPLIT_WORDS[split],
+        told=(*which_model(result), *(() if result.verdict is None else result.verdict.sentences)),
+        rows=_rows(result),
+        metrics=[(name, ", ".join(values)) for name, *values in metric_rows(risk.metrics or {})],
+        returned=[*calibration_lines(result)],
+        about_the_loss=sentences.about_the_loss(result),
+        whose=_whose(result),
+        facts=model_facts(model),
+        columns=[*column_facts(model)],
+        protected=[*sentences.protection_sentences(result), *sentences.privacy_sentences(result)],
+        limits=sentences.limits(sentences.labelled({"result.json": result})),
+        text=_text,
+    )
 
 
 def _check(model: DescribedModel, result: ResultDocument, certificate: Certificate | None, place: str) -> None:
@@ -89,59 +105,16 @@ def _check(model: DescribedModel, result: ResultDocument, certificate: Certifica
         check_model(certificate, digest)
 
 
-def _lines(
-    model: DescribedModel, result: ResultDocument, certificate: Certificate | None, place: str
-) -> Iterator[str]:
-    reported = sentences.labelled({"result.json": result})
-    yield f"# Model card: {_text(model.origin.federation or 'a federated model')}"
-    yield from ("", "## How the worst-off fare", "")
-    yield from _fairness(result)
-    if certificate is not None:
-        yield from ("", "## What is certified", "")
-        yield from _certified(certificate, place)
-    yield from ("", "## What the model is", "")
-    yield from _table(("property", "value"), model_facts(model))
-    yield from ("", "## What it takes", "")
-    columns = list(column_facts(model))
-    yield from _table(("column", "holds", "a missing value becomes"), columns) if columns else ("Images.",)
-    if result.plan is not None:
-        yield from ("", "## How it was trained", "")
-        yield from _table(("the plan", "in words"), result.plan.summary)
-    yield from ("", "## What protected the people behind it", "")
-    yield from _bullets([*sentences.protection_sentences(result), *sentences.privacy_sentences(result)])
-    yield from ("", "## What this card does not show", "")
-    yield from _bullets(sentences.limits(reported))
-
-
-def _fairness(result: ResultDocument) -> Iterator[str]:
-    """Yield the verdict, then the losses: the worst group that training protects first, everybody last."""
-    split, risk = result.shown
-    size = result.worst_group_size
-    told = (*which_model(result), *(() if result.verdict is None else result.verdict.sentences))
-    if told:
-        yield from _bullets(told)
-        yield ""
-    yield f"The figures are about {risk.n} {SPLIT_WORDS[split]}."
-    yield ""
-    first = [(key, group) for key, group in risk.by_group_size.items() if float(key) == size]
-    others = [(key, group) for key, group in risk.by_group_size.items() if float(key) != size]
-    rows = [_group(float(key), group) for key, group in first]
-    rows += [_group(float(key), group) for key, group in sorted(others, key=lambda item: float(item[0]))]
+def _rows(result: ResultDocument) -> list[tuple[str, str, str]]:
+    """Return the losses: the worst group that training protects first, everybody and guessing last."""
+    _, risk = result.shown
+    groups = [(float(key), group) for key, group in risk.by_group_size.items()]
+    groups.sort(key=lambda item: (item[0] != result.worst_group_size, item[0]))
+    rows = [_group(*item) for item in groups]
     rows.append((EVERYBODY, loss_text(risk.mean, 4), ""))
     if result.uniform_floor is not None:
         rows.append((UNIFORM_GUESS, loss_text(result.uniform_floor, 4), ""))
-    yield from _table(("who", f"mean loss ({result.loss_unit})", "proven interval"), rows)
-    yield ""
-    if risk.metrics:
-        yield from _table(("metric", "value"), [(row[0], ", ".join(row[1:])) for row in metric_rows(risk.metrics)])
-        yield ""
-    if returned := [*calibration_lines(result)]:
-        yield from _bullets(returned)
-        yield ""
-    accuracy = "" if risk.accuracy is None else f"Accuracy: {risk.accuracy:.1%}. "
-    yield f"{accuracy}{sentences.about_the_loss(result)}"
-    yield ""
-    yield _whose(result)
+    return rows
 
 
 def _whose(result: ResultDocument) -> str:
@@ -156,44 +129,7 @@ def _group(size: float, group: ReportedGroupRisk) -> tuple[str, str, str]:
     whom = f"the worst {percent(size)}"
     if group.worst is None:
         return whom, TOO_FEW, ""
-    between = interval(group.bound, group.likely)
-    return whom, loss_text(group.worst, 4), between
-
-
-def _certified(certificate: Certificate, place: str) -> Iterator[str]:
-    worst = main_statement(certificate)
-    yield f"**{_text(sample_sentence(certificate, worst))}**"
-    yield ""
-    yield _text(population_sentence(certificate, worst))
-    yield ""
-    yield _text(" ".join(mixture_sentences(certificate)))
-    yield ""
-    if certificate.issuer is None:
-        yield "The certificate is NOT SIGNED: anybody could have made it."
-    else:
-        yield (
-            f"The certificate says that {certificate.issuer.name} signed it. This card was made without checking "
-            f"that: run `fedfair certificate verify {place}`."
-        )
-    yield ""
-    yield "It does not mean more than this:"
-    yield ""
-    yield from _bullets(limits(certificate))
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield _row(headings)
-    yield f"|{'---|' * len(headings)}"
-    for row in rows:
-        yield _row([_text(cell) for cell in row])
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _bullets(told: Iterable[str]) -> Iterator[str]:
-    return (f"- {_text(sentence)}" for sentence in told)
+    return whom, loss_text(group.worst, 4), interval(group.bound, group.likely)
 
 
 def _text(words: str) -> str:

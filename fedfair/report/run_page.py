@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from fedfair.plan.description import percent
 from fedfair.report import charts, sentences
-from fedfair.report.blocks import bullets, facts, paragraph, side_by_side, table
+from fedfair.report.blocks import bullets, facts, paragraph
 from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.figure_names import (
     ACCURACY,
@@ -24,7 +24,7 @@ from fedfair.report.figure_names import (
     UNIFORM_GUESS,
     interval,
 )
-from fedfair.report.html import PageSection, page
+from fedfair.report.html import PageSection, page, render
 from fedfair.report.score_section import score_parts
 from fedfair.report.sentences import Reported
 from fedfair.report.survey_section import survey_parts
@@ -32,9 +32,9 @@ from fedfair.report.tables import above_range_lines, metric_rows, share
 from fedfair.results.document import ResultDocument
 from fedfair.results.risks import ReportedGroupRisk
 from fedfair.results.served_groups import served_groups, served_sentence
-from fedfair.results.verdict import RunVerdict
 
 _PREFERRED = "fedsrcvar"
+_TRADE_OFF = "The worst group against everybody"
 _OTHER_TRADEOFFS = (
     "Another tradeoff between the two takes another run. Where a record's answer is a class, the command "
     "fedfair plan advise simulates a grid of them. fedfair report shows the results of several runs beside "
@@ -72,105 +72,54 @@ def subject(documents: Mapping[str, ResultDocument]) -> tuple[str, ResultDocumen
 
 
 def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) -> Iterator[PageSection]:
-    about = results[0]
-    yield PageSection("summary", "", _summary(results))
-    yield PageSection("groups", "Every size of group at once", _groups(results))
-    if len(results) > 1:
-        yield PageSection(
-            "trade-off", "The worst group against everybody", charts.trade_off(results) + _comparison(results)
-        )
+    about, others = results[0], results[1:]
+    document = about.document
+
+    def part(name: str, **values: object) -> Markup:
+        given = {"about": about, "others": others, "results": results, "document": document}
+        return render("run_page.html.jinja", part=name, say=sentences, charts=charts, **given, **values)
+
+    yield PageSection("summary", "", part("summary", lines=calibration_lines))
+    yield PageSection("groups", "Every size of group at once", part("groups", **_groups(document)))
+    if others:
+        yield PageSection("trade-off", _TRADE_OFF, part("trade-off", **_comparison(results)))
     elif (on_the_way := charts.models_on_the_way(about)) is not None:
-        traded = on_the_way + paragraph(_OTHER_TRADEOFFS)
-        yield PageSection("trade-off", "The worst group against everybody", traded)
+        yield PageSection("trade-off", _TRADE_OFF, on_the_way + paragraph(_OTHER_TRADEOFFS))
     if any(each.document.shown[1].scores for each in results):
         yield PageSection("scores", "Who comes first, and how far scores can be believed", score_parts(results))
-    yield PageSection("training", "How training went", _training(results))
-    if about.document.survey is not None:
-        yield PageSection("survey", "What the records look like", survey_parts(about.document.survey))
+    # FedAvg has no threshold that moves.
+    moving = [each for each in results if each.document.algorithm == _PREFERRED]
+    yield PageSection("training", "How training went", part("training", moving=moving))
+    if document.survey is not None:
+        yield PageSection("survey", "What the records look like", survey_parts(document.survey))
     yield from certificates
-    yield PageSection("plan", "What was agreed", _plan(about.document))
-    yield PageSection("privacy", "What was protected", _privacy(about.document))
-    yield PageSection("cost", "What it took", _cost(results))
+    yield PageSection("plan", "What was agreed", part("plan"))
+    yield PageSection("privacy", "What was protected", part("privacy"))
+    yield PageSection("cost", "What it took", part("cost"))
     yield PageSection("limits", "What this does not show", bullets(sentences.limits(results)))
     yield PageSection("files", "Where the figures come from", _files(results))
 
 
-def _summary(results: Sequence[Reported]) -> Markup:
-    about, others = results[0], results[1:]
-    document = about.document
-    parts = [
-        paragraph(sentences.headline(about, others), "lead"),
-        paragraph(sentences.second_line(about, others)),
-        paragraph(sentences.setting_sentence(document), "soft"),
-        paragraph(sentences.about_the_loss(document), "card"),
-    ]
-    told = [*calibration_lines(document)]
-    if told:
-        parts.insert(2, bullets(told))
-    if document.verdict is not None:
-        parts.insert(2, _verdict(document.verdict))
-    if document.state not in {None, "finished"}:
-        state = "IS NOT OVER" if document.state == "running" else f"WAS {str(document.state).upper()}"
-        parts.insert(0, paragraph(f"THE RUN {state}: {document.outcome}", "card"))
-    return Markup("").join(parts)
-
-
-def _verdict(verdict: RunVerdict) -> Markup:
-    """Return the sentence that speaks for all, and under it why."""
-    first, *rest = verdict.sentences
-    if verdict.findings:
-        opening = Markup('<p class="card" id="verdict"><b>{}</b></p>').format(first)
-    else:
-        opening = Markup('<p id="verdict">{}</p>').format(first)
-    return opening + bullets(rest) if rest else opening
-
-
-def _groups(results: Sequence[Reported]) -> Markup:
-    """Return the picture, the size from which on the model beats guessing, and the figures."""
-    document = results[0].document
-    parts = [charts.group_sizes(results)]
-    if document.uniform_floor is not None:
-        served = served_groups(document.shown[1], document.uniform_floor)
-        parts.append(paragraph(served_sentence(served)))
-    return Markup("").join([*parts, _groups_table(results[0]), _metrics(document), _above_range(document)])
-
-
-def _metrics(document: ResultDocument) -> Markup:
-    """Return the metrics of a task without classes as tables: of all records, and of each label or interval."""
-    metrics = document.shown[1].metrics
-    if not metrics:
-        return Markup("")
-    numbers = [row for row in metric_rows(metrics) if len(row) == 2]
-    parts = [table("What else the sums tell.", ("metric", "value"), numbers)] if numbers else []
+def _groups(document: ResultDocument) -> dict[str, object]:
+    """Return from which size on the model beats guessing, and the figures of all groups and of other metrics."""
+    _, risk = document.shown
+    floor, metrics = document.uniform_floor, risk.metrics or {}
     listed = {name: values for name, values in metrics.items() if isinstance(values, tuple)}
-    if listed:
-        names = [name.replace("_", " ") for name in listed]
-        rows = [
-            (str(place), *(sentences.loss(value) for value in values))
-            for place, values in enumerate(zip(*listed.values(), strict=True), start=1)
-        ]
-        parts.append(table("One row for each, in the order of the plan.", ("number", *names), rows))
-    return Markup("").join(parts)
-
-
-def _above_range(document: ResultDocument) -> Markup:
-    return Markup("").join(paragraph(f"{line.capitalize()}.") for line in above_range_lines(document.shown[1]))
-
-
-def _about(document: ResultDocument) -> str:
-    return f"Losses in {document.loss_unit}, smaller is better"
-
-
-def _groups_table(about: Reported) -> Markup:
-    _, risk = about.document.shown
-    return table(
-        f"{about.label}: mean loss by the size of the worst group. {_about(about.document)}.",
-        BY_GROUP_SIZE,
-        (
+    return {
+        "served": None if floor is None else served_sentence(served_groups(risk, floor)),
+        "by_group_size": BY_GROUP_SIZE,
+        "groups": [
             (percent(float(size)), *_cells(group, risk.mean))
             for size, group in sorted(risk.by_group_size.items(), key=lambda item: float(item[0]))
-        ),
-    )
+        ],
+        "numbers": [row for row in metric_rows(metrics) if len(row) == 2],
+        "listed_names": ["number", *(name.replace("_", " ") for name in listed)],
+        "listed": [
+            (str(place), *map(sentences.loss, values))
+            for place, values in enumerate(zip(*listed.values(), strict=True), start=1)
+        ],
+        "above": [*above_range_lines(risk)],
+    }
 
 
 def _cells(group: ReportedGroupRisk, mean: float) -> tuple[str, str, str, str]:
@@ -180,8 +129,9 @@ def _cells(group: ReportedGroupRisk, mean: float) -> tuple[str, str, str, str]:
     return (sentences.loss(group.worst, mean), interval(group.bound, group.likely), best, disparity)
 
 
-def _comparison(results: Sequence[Reported]) -> Markup:
-    size = results[0].document.worst_group_size
+def _comparison(results: Sequence[Reported]) -> dict[str, object]:
+    """Return the headings and the rows of a table of all results."""
+    size, floor = results[0].document.worst_group_size, results[0].document.uniform_floor
     rows = []
     for number, each in enumerate(results, start=1):
         _, risk = each.document.shown
@@ -196,52 +146,11 @@ def _comparison(results: Sequence[Reported]) -> Markup:
                 share(risk.accuracy),
             )
         )
-    if results[0].document.uniform_floor is not None:
-        floor = sentences.loss(results[0].document.uniform_floor)
-        rows.append(
-            (UNIFORM_GUESS, "-", floor, floor, sentences.loss(0.0, results[0].document.uniform_floor), "-")
-        )
+    if floor is not None:
+        guess = sentences.loss(floor)
+        rows.append((UNIFORM_GUESS, "-", guess, guess, sentences.loss(0.0, floor), "-"))
     headings = ("model", "trained by", EVERYBODY, f"worst {percent(size)}", DISPARITY, ACCURACY)
-    return table(f"{_about(results[0].document)}.", headings, rows)
-
-
-def _training(results: Sequence[Reported]) -> Markup:
-    told = (*sentences.departures(results[0].document), *sentences.late_sites(results[0].document))
-    gone = Markup("").join(map(paragraph, told))
-    return gone + _course(results)
-
-
-def _course(results: Sequence[Reported]) -> Markup:
-    if not results[0].document.history:
-        return paragraph(f"The evaluations on the way: {sentences.NOT_RECORDED}.")
-    figures = [charts.risk_over_rounds(results)]
-    # FedAvg has no threshold that moves.
-    moving = [each for each in results if each.document.algorithm == _PREFERRED]
-    if moving:
-        figures.append(charts.threshold_over_rounds(moving))
-    return side_by_side(figures)
-
-
-def _plan(document: ResultDocument) -> Markup:
-    if document.plan is None:
-        return paragraph(f"The plan in words: {sentences.NOT_RECORDED}.")
-    return facts(document.plan.summary)
-
-
-def _privacy(document: ResultDocument) -> Markup:
-    told = [
-        *sentences.reveal_sentences(document),
-        *sentences.protection_sentences(document),
-        *sentences.privacy_sentences(document),
-    ]
-    return Markup("").join(paragraph(sentence) for sentence in told)
-
-
-def _cost(results: Sequence[Reported]) -> Markup:
-    document = results[0].document
-    told = [*sentences.time_sentences(document), *sentences.traffic_sentences(document)]
-    drawn = charts.seconds_over_rounds(results)
-    return Markup("").join(paragraph(sentence) for sentence in told) + (drawn or Markup())
+    return {"headings": headings, "rows": rows}
 
 
 def _files(results: Sequence[Reported]) -> Markup:

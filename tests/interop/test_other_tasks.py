@@ -20,7 +20,7 @@ from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.certificate.check import check_figures, check_plan
 from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.certificate.page import certificate_page
-from fedfair.certificate.sentences import main_statement, sample_sentence
+from fedfair.certificate.sentences import in_words
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.loading import load_plan
 from fedfair.prediction.loaded_model import load_model
@@ -246,7 +246,7 @@ def test_a_certificate_states_the_loss_in_its_unit_and_the_page_shows_the_metric
     made = draft(record, plan, IssueTerms("test", (0.2, 0.5)), issued_at="2030-01-01T00:00:00Z")
     check_figures(made)
     check_plan(made, plan, record.plan_digest)
-    sentence = sample_sentence(made, main_statement(made))
+    sentence = in_words(made).sample
     assert "has a mean squared error above" in sentence
     assert sentence.endswith("squared units of the target.")
     assert made.uniform_floor is made.verdict is made.outcomes is None
