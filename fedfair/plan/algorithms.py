@@ -44,49 +44,39 @@ AlgorithmName = Literal[
 class OptionsSection(Section):
     """Options of single algorithms; each is refused where it has no meaning."""
 
-    adversary_learning_rate: PositiveFloat | None = Field(
-        default=None,
-        description="afl, drfa, fedminmax, bpf: step size of the adversary's weights, above 0; null takes "
-        "learning_rate",
-    )
-    adversary_interval: PositiveInt | None = Field(
-        default=None,
-        description="afl, fedminmax, dro, bpf: rounds between the adversary's looks at all losses, at "
-        "least 1; its step grows by this factor; null takes 1",
-    )
-    drawn_collaborators: PositiveInt | None = Field(
-        default=None, description="drfa: collaborators drawn in a round, at least 1; null draws as many as exist"
-    )
-    group_column: Text | None = Field(
-        default=None,
-        description="fedminmax: column whose values are the groups, in a deployment one of csv.categorical; "
-        "null takes the label",
-    )
-    loss_power: NonNegativeFloat | None = Field(
-        default=None, description="qffl: power to which losses weigh (q), at least 0; null takes 1"
-    )
-    worst_share: GroupSize | None = Field(
-        default=None,
-        description="deltafl: share of the collaborators' weight that is averaged, above 0 to 1; null takes "
-        "objective.worst_group_size",
-    )
-    weight_range: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="fedmgda: how far a weight may be from the collaborator's share, 0 to 1; null takes 1",
-    )
-    server_learning_rate: PositiveFloat | None = Field(
-        default=None, description="fedmgda: length of a round's step, above 0; null takes learning_rate"
-    )
-    divergence: Literal["cvar", "chi2"] | None = Field(
-        default=None, description="dro: cvar (the worst group counts) or chi2; null takes cvar"
-    )
-    best_response: Literal["all", "batch"] | None = Field(
-        default=None,
-        description="dro, bpf: whose losses the adversary answers exactly, those of all training records or of "
-        "the step's own batch; null takes all for dro, and steps of the adversary for bpf",
-    )
+    adversary_learning_rate: PositiveFloat | None = None
+    """afl, drfa, fedminmax, bpf: step size of the adversary's weights, above 0; null takes learning_rate"""
+
+    adversary_interval: PositiveInt | None = None
+    """afl, fedminmax, dro, bpf: rounds between the adversary's looks at all losses, at least 1; its step grows by
+    this factor; null takes 1"""
+
+    drawn_collaborators: PositiveInt | None = None
+    """drfa: collaborators drawn in a round, at least 1; null draws as many as exist"""
+
+    group_column: Text | None = None
+    """fedminmax: column whose values are the groups, in a deployment one of csv.categorical; null takes the
+    label"""
+
+    loss_power: NonNegativeFloat | None = None
+    """qffl: power to which losses weigh (q), at least 0; null takes 1"""
+
+    worst_share: GroupSize | None = None
+    """deltafl: share of the collaborators' weight that is averaged, above 0 to 1; null takes
+    objective.worst_group_size"""
+
+    weight_range: float | None = Field(default=None, ge=0, le=1)
+    """fedmgda: how far a weight may be from the collaborator's share, 0 to 1; null takes 1"""
+
+    server_learning_rate: PositiveFloat | None = None
+    """fedmgda: length of a round's step, above 0; null takes learning_rate"""
+
+    divergence: Literal["cvar", "chi2"] | None = None
+    """dro: cvar (the worst group counts) or chi2; null takes cvar"""
+
+    best_response: Literal["all", "batch"] | None = None
+    """dro, bpf: whose losses the adversary answers exactly, those of all training records or of the step's own
+    batch; null takes all for dro, and steps of the adversary for bpf"""
 
 
 @dataclass(frozen=True, slots=True)

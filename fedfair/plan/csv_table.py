@@ -89,98 +89,92 @@ class CsvData(DataSection):
     reader: ClassVar[str] = "table"
     leaves_gaps: ClassVar[bool] = True
 
-    train: Text | None = Field(
-        default=None, description="file with the training rows, for a simulation; a path inside the workspace"
-    )
-    test: Text | None = Field(default=None, description="file with the test rows, for a simulation; a path")
-    train_of: dict[Text, Text] = Field(
-        default={},
-        description="file of each collaborator by its name, for a simulation in which each has its own; paths",
-    )
-    columns: Items[Text] | None = Field(
-        default=None, description="names of all columns, for files without a header line; null: line 1 names them"
-    )
-    separator: Separator = Field(
-        default=",",
-        description='what stands between two fields: ",", ";", "\\t" or "|", after which blanks are ignored; or '
-        '" ": any run of blanks and tabs',
-    )
-    comment: Text | None = Field(
-        default=None, description="lines that begin with this text are omitted; null: there are none"
-    )
-    encoding: Encoding = Field(
-        default="utf-8", description="how a text file encodes its characters, such as latin-1, cp1252 or utf-16"
-    )
-    decimal: DecimalMark = Field(
-        default=".", description='what stands before the decimals of a number: "." or ","'
-    )
-    thousands: ThousandsMark | None = Field(
-        default=None,
-        description='what stands between groups of three digits: ".", ",", "\'" or " "; null: nothing does',
-    )
-    label: Text | None = Field(
-        description="column to predict, a class; or state target, labels, or time and event, as task.loss needs"
-    )
-    target: Text | None = Field(
-        default=None, description="column to predict, a number, for task.loss squared, huber, pinball or its own"
-    )
-    labels: Items[Text] = Field(
-        default=(), description="columns to predict, each 0 or 1, for task.loss multi_label"
-    )
-    time: Text | None = Field(
-        default=None, description="column with the time until the event or until the last look, for survival"
-    )
-    event: Text | None = Field(
-        default=None, description="column that is 1 where the event happened at that time, 0 where it was not seen"
-    )
-    label_values: Items[LabelClass] | None = Field(
-        default=None,
-        description="the label's values in the order of their classes, at least 2; several values of one class "
-        "are a list, as in [0, [1, 2, 3]]; null where they are 0, 1, ...",
-    )
-    label_above: float | None = Field(
-        default=None, description="a label above this number is class 1, any other number class 0; or label_values"
-    )
-    numeric: Columns = Field(
-        default=(), description="columns used as numbers: a list, or all (every column not named elsewhere)"
-    )
-    dates: dict[Text, Text] = Field(
-        default={},
-        description='numeric columns that hold dates, each with its form, such as {birth: "%d.%m.%Y"}; a date is '
-        "its year with the part of the year that has gone by, 2020-07-02 being 2020.5, and ranges are in years",
-    )
-    categorical: dict[Text, Items[Scalar]] = Field(
-        default={},
-        description="columns used as categories, each with its values; any other value falls into one more column",
-    )
-    collaborator: Text | None = Field(
-        default=None, description="column that says which collaborator owns a row, for a simulation"
-    )
-    ranges: dict[Text, Range] = Field(
-        default={},
-        description="least and greatest value of a numeric column, such as {age: [0, 120]}; a file with another "
-        "value is refused, and masked sums are as fine as the range allows",
-    )
-    missing: Literal["refuse", "mean", "zero"] = Field(
-        default="refuse",
-        description="what to do with a missing number: refuse the file, or fill in zero, or the mean: everybody's "
-        "under standardize: secure, the middle of the range under ranges, otherwise the site's own",
-    )
-    missing_of: dict[Text, Literal["refuse", "mean", "zero", "other", "own"]] = Field(
-        default={},
-        description="columns that differ: refuse, mean or zero for a number; other (like any other value; the "
-        "default), own (one more column) or refuse for a category",
-    )
-    missing_values: Items[str] = Field(default=("", "?", "NA"), description="texts that mean a missing value")
-    missing_values_of: dict[Text, Items[Scalar]] = Field(
-        default={}, description="more values that mean a missing one in one column, such as {cholesterol: [0]}"
-    )
-    rows: dict[Text, Items[Scalar]] = Field(
-        default={}, description="take only rows with one of these values in these columns, such as {year: [2018]}"
-    )
-    keep: Items[Text] = Field(
-        default=(), description="columns kept for partitions and group reports; never features by themselves"
-    )
+    train: Text | None = None
+    """file with the training rows, for a simulation; a path inside the workspace"""
+
+    test: Text | None = None
+    """file with the test rows, for a simulation; a path"""
+
+    train_of: dict[Text, Text] = Field(default={})
+    """file of each collaborator by its name, for a simulation in which each has its own; paths"""
+
+    columns: Items[Text] | None = None
+    """names of all columns, for files without a header line; null: line 1 names them"""
+
+    separator: Separator = ","
+    """what stands between two fields: ",", ";", "\\t" or "|", after which blanks are ignored; or " ": any run of
+    blanks and tabs"""
+
+    comment: Text | None = None
+    """lines that begin with this text are omitted; null: there are none"""
+
+    encoding: Encoding = "utf-8"
+    """how a text file encodes its characters, such as latin-1, cp1252 or utf-16"""
+
+    decimal: DecimalMark = "."
+    """what stands before the decimals of a number: "." or ",\""""
+
+    thousands: ThousandsMark | None = None
+    """what stands between groups of three digits: ".", ",", "'" or " "; null: nothing does"""
+
+    label: Text | None
+    """column to predict, a class; or state target, labels, or time and event, as task.loss needs"""
+
+    target: Text | None = None
+    """column to predict, a number, for task.loss squared, huber, pinball or its own"""
+
+    labels: Items[Text] = ()
+    """columns to predict, each 0 or 1, for task.loss multi_label"""
+
+    time: Text | None = None
+    """column with the time until the event or until the last look, for survival"""
+
+    event: Text | None = None
+    """column that is 1 where the event happened at that time, 0 where it was not seen"""
+
+    label_values: Items[LabelClass] | None = None
+    """the label's values in the order of their classes, at least 2; several values of one class are a list, as in
+    [0, [1, 2, 3]]; null where they are 0, 1, ..."""
+
+    label_above: float | None = None
+    """a label above this number is class 1, any other number class 0; or label_values"""
+
+    numeric: Columns = ()
+    """columns used as numbers: a list, or all (every column not named elsewhere)"""
+
+    dates: dict[Text, Text] = Field(default={})
+    """numeric columns that hold dates, each with its form, such as {birth: "%d.%m.%Y"}; a date is its year with
+    the part of the year that has gone by, 2020-07-02 being 2020.5, and ranges are in years"""
+
+    categorical: dict[Text, Items[Scalar]] = Field(default={})
+    """columns used as categories, each with its values; any other value falls into one more column"""
+
+    collaborator: Text | None = None
+    """column that says which collaborator owns a row, for a simulation"""
+
+    ranges: dict[Text, Range] = Field(default={})
+    """least and greatest value of a numeric column, such as {age: [0, 120]}; a file with another value is refused,
+    and masked sums are as fine as the range allows"""
+
+    missing: Literal["refuse", "mean", "zero"] = "refuse"
+    """what to do with a missing number: refuse the file, or fill in zero, or the mean: everybody's under
+    standardize: secure, the middle of the range under ranges, otherwise the site's own"""
+
+    missing_of: dict[Text, Literal["refuse", "mean", "zero", "other", "own"]] = Field(default={})
+    """columns that differ: refuse, mean or zero for a number; other (like any other value; the default), own (one
+    more column) or refuse for a category"""
+
+    missing_values: Items[str] = ("", "?", "NA")
+    """texts that mean a missing value"""
+
+    missing_values_of: dict[Text, Items[Scalar]] = Field(default={})
+    """more values that mean a missing one in one column, such as {cholesterol: [0]}"""
+
+    rows: dict[Text, Items[Scalar]] = Field(default={})
+    """take only rows with one of these values in these columns, such as {year: [2018]}"""
+
+    keep: Items[Text] = ()
+    """columns kept for partitions and group reports; never features by themselves"""
 
     @model_validator(mode="before")
     @classmethod

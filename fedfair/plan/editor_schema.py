@@ -6,13 +6,14 @@ not in it, nor are the forms of names, so that `fedfair plan check` has the last
 
 from __future__ import annotations
 
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
+from fedfair.plan.meanings import DescribedSchema
 from fedfair.plan.schema import Plan
 
 
-class _Schema(GenerateJsonSchema):
+class _Schema(DescribedSchema):
     """Lets a value fit several branches of a choice: to JSON, 1 is an integer and a number."""
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:

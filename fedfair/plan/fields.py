@@ -1,19 +1,15 @@
 """Shared parts of the plan's sections: strictness, field types, and how a rule reports its faults.
 
 A section takes exactly the keys it declares and exactly the types it declares: a boolean is no number, a number
-in quotes is no number, an infinity is no number; an integer is a good float and a YAML list is a good tuple. Every
-field carries a description with its unit and range, which is also the remedy that a person is shown.
+in quotes is no number, an infinity is no number; an integer is a good float and a YAML list is a good tuple. Under
+every field stands what it means, with its unit and range, which is also the remedy that a person is shown.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
-import itertools
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
@@ -59,25 +55,6 @@ class Section(BaseModel):
     def faults(self) -> Iterable[Fault]:
         """Return every rule of its own that the section breaks; none where it is a section that was validated."""
         return ()
-
-
-@cache
-def meanings(section: type[BaseModel]) -> dict[str, str]:
-    """Return the meaning of each key of a section: what its Field says, or the text below it in the class.
-
-    The text of the class is read only where a Field does not say it, and only when somebody asks.
-    """
-    stated = {name: field.description for name, field in section.model_fields.items() if field.description}
-    if len(stated) == len(section.model_fields):
-        return stated
-    (own,) = ast.parse(inspect.getsource(section)).body
-    below = {
-        ast.unparse(key.target): " ".join(text.value.value.split())
-        for key, text in itertools.pairwise(own.body if isinstance(own, ast.ClassDef) else ())
-        if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-        if isinstance(text.value.value, str)
-    }
-    return below | stated
 
 
 @dataclass(frozen=True, slots=True)

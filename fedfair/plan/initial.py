@@ -18,35 +18,35 @@ MAX_EXTENSIONS = 1000
 class ContinuedSection(Section):
     """The finished run that a run goes on from."""
 
-    plans: Items[Digest] = Field(
-        min_length=1,
-        max_length=MAX_EXTENSIONS,
-        description="digests of the plans whose run goes on, the oldest first; the last one is that of the state",
-    )
-    rounds: PositiveInt = Field(le=10**9, description="training rounds that are done, at least 1")
-    state: Digest = Field(description="digest of the state that the run goes on from")
-    lost_rounds: int = Field(
-        default=0, ge=0, le=10**9, description="attempts at rounds that were given up; noise counts them"
-    )
+    plans: Items[Digest] = Field(min_length=1, max_length=MAX_EXTENSIONS)
+    """digests of the plans whose run goes on, the oldest first; the last one is that of the state"""
+
+    rounds: PositiveInt = Field(le=10**9)
+    """training rounds that are done, at least 1"""
+
+    state: Digest
+    """digest of the state that the run goes on from"""
+
+    lost_rounds: int = Field(default=0, ge=0, le=10**9)
+    """attempts at rounds that were given up; noise counts them"""
 
 
 class InitialSection(Section):
     """The beginning of a run, in place of the plan's seed."""
 
-    weights: Digest = Field(description="digest of the initial weights, which are in plan.initial.safetensors")
-    threshold: NonNegativeFloat | None = Field(
-        default=None, description="threshold before round 1, in units of the loss; null goes by threshold_init"
-    )
-    scaling: Digest | None = Field(
-        default=None,
-        description="digest of the feature scaling that the weights were trained with, kept instead of a new sum; "
-        "null for none",
-    )
-    same_sites: bool = Field(
-        default=False,
-        description="whether the sites of this plan, and no others, have evaluated these weights already; only "
-        "then are they evaluated before round 1",
-    )
-    continues: ContinuedSection | None = Field(
-        default=None, description="the finished run that goes on; null for a new run"
-    )
+    weights: Digest
+    """digest of the initial weights, which are in plan.initial.safetensors"""
+
+    threshold: NonNegativeFloat | None = None
+    """threshold before round 1, in units of the loss; null goes by threshold_init"""
+
+    scaling: Digest | None = None
+    """digest of the feature scaling that the weights were trained with, kept instead of a new sum; null for
+    none"""
+
+    same_sites: bool = False
+    """whether the sites of this plan, and no others, have evaluated these weights already; only then are they
+    evaluated before round 1"""
+
+    continues: ContinuedSection | None = None
+    """the finished run that goes on; null for a new run"""

@@ -41,7 +41,8 @@ class CrossEntropyLoss(Section):
     title: ClassVar[str] = "cross-entropy"
     unit: ClassVar[str] = NATS
 
-    name: Literal["cross_entropy"] = Field(description="cross_entropy")
+    name: Literal["cross_entropy"]
+    """cross_entropy"""
 
 
 class BinaryLoss(Section):
@@ -51,7 +52,8 @@ class BinaryLoss(Section):
     title: ClassVar[str] = "logistic loss"
     unit: ClassVar[str] = NATS
 
-    name: Literal["binary"] = Field(description="binary")
+    name: Literal["binary"]
+    """binary"""
 
 
 class OrdinalLoss(Section):
@@ -61,7 +63,8 @@ class OrdinalLoss(Section):
     title: ClassVar[str] = "ordinal loss"
     unit: ClassVar[str] = NATS
 
-    name: Literal["ordinal"] = Field(description="ordinal")
+    name: Literal["ordinal"]
+    """ordinal"""
 
 
 class MultiLabelLoss(Section):
@@ -71,11 +74,14 @@ class MultiLabelLoss(Section):
     title: ClassVar[str] = "multi-label loss"
     unit: ClassVar[str] = NATS
 
-    name: Literal["multi_label"] = Field(description="multi_label")
-    reduction: Literal["mean", "sum"] = Field(default="mean", description="mean or sum over a record's labels")
-    labels: PositiveInt | None = Field(
-        default=None, le=1000, description="how many labels there are, where only the data can tell"
-    )
+    name: Literal["multi_label"]
+    """multi_label"""
+
+    reduction: Literal["mean", "sum"] = "mean"
+    """mean or sum over a record's labels"""
+
+    labels: PositiveInt | None = Field(default=None, le=1000)
+    """how many labels there are, where only the data can tell"""
 
 
 class _RegressionLoss(Section):
@@ -83,11 +89,9 @@ class _RegressionLoss(Section):
 
     answers: ClassVar[Answers] = "number"
 
-    target_range: TargetRange | None = Field(
-        default=None,
-        description="least and greatest target, such as [0, 120]; data outside are refused, and the histogram of "
-        "the losses reaches as far as the error can be; scales the target where no sum does; null for none",
-    )
+    target_range: TargetRange | None = None
+    """least and greatest target, such as [0, 120]; data outside are refused, and the histogram of the losses
+    reaches as far as the error can be; scales the target where no sum does; null for none"""
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""
@@ -107,7 +111,8 @@ class SquaredLoss(_RegressionLoss):
     title: ClassVar[str] = "squared error"
     unit: ClassVar[str] = "squared units of the target"
 
-    name: Literal["squared"] = Field(description="squared")
+    name: Literal["squared"]
+    """squared"""
 
 
 class HuberLoss(_RegressionLoss):
@@ -116,10 +121,11 @@ class HuberLoss(_RegressionLoss):
     title: ClassVar[str] = "Huber loss"
     unit: ClassVar[str] = "squared units of the target"
 
-    name: Literal["huber"] = Field(description="huber")
-    delta: PositiveFloat = Field(
-        default=1.0, description="error from which on the loss is linear, above 0, in units of the target"
-    )
+    name: Literal["huber"]
+    """huber"""
+
+    delta: PositiveFloat = 1.0
+    """error from which on the loss is linear, above 0, in units of the target"""
 
 
 class PinballLoss(_RegressionLoss):
@@ -128,10 +134,11 @@ class PinballLoss(_RegressionLoss):
     title: ClassVar[str] = "pinball loss"
     unit: ClassVar[str] = "units of the target"
 
-    name: Literal["pinball"] = Field(description="pinball")
-    quantile: float = Field(
-        default=0.5, gt=0, lt=1, description="the quantile that is predicted, above 0, below 1"
-    )
+    name: Literal["pinball"]
+    """pinball"""
+
+    quantile: float = Field(default=0.5, gt=0, lt=1)
+    """the quantile that is predicted, above 0, below 1"""
 
 
 class SurvivalLoss(Section):
@@ -141,12 +148,11 @@ class SurvivalLoss(Section):
     title: ClassVar[str] = "survival loss"
     unit: ClassVar[str] = NATS
 
-    name: Literal["survival"] = Field(description="survival")
-    intervals: Items[PositiveFloat] = Field(
-        min_length=1,
-        max_length=500,
-        description="where each interval of time ends, increasing, such as [30, 90, 365]; the first begins at 0",
-    )
+    name: Literal["survival"]
+    """survival"""
+
+    intervals: Items[PositiveFloat] = Field(min_length=1, max_length=500)
+    """where each interval of time ends, increasing, such as [30, 90, 365]; the first begins at 0"""
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""
@@ -162,7 +168,8 @@ class SegmentationLoss(Section):
     title: ClassVar[str] = "mean pixel cross-entropy"
     unit: ClassVar[str] = NATS
 
-    name: Literal["segmentation"] = Field(description="segmentation")
+    name: Literal["segmentation"]
+    """segmentation"""
 
 
 class OwnLoss(Section):
@@ -172,15 +179,14 @@ class OwnLoss(Section):
     title: ClassVar[str] = "own loss"
     unit: ClassVar[str] = "units of its own"
 
-    name: Reference = Field(
-        description="module:function of (outputs, targets), which returns a loss for each record"
-    )
-    outputs: Items[PositiveInt] = Field(
-        default=(1,), min_length=1, max_length=3, description="shape of the model's outputs for one record"
-    )
-    targets: Items[PositiveInt] = Field(
-        default=(), max_length=3, description="shape of one record's target; [] for one number"
-    )
+    name: Reference
+    """module:function of (outputs, targets), which returns a loss for each record"""
+
+    outputs: Items[PositiveInt] = Field(default=(1,), min_length=1, max_length=3)
+    """shape of the model's outputs for one record"""
+
+    targets: Items[PositiveInt] = Field(default=(), max_length=3)
+    """shape of one record's target; [] for one number"""
 
 
 Loss: TypeAlias = (

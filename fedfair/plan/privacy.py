@@ -29,59 +29,55 @@ a layer with d outputs: below this clip for d up to 5000."""
 class SampleLevelSection(Section):
     """Differential privacy of every record, by noise in every local step (DP-SGD)."""
 
-    noise_multiplier: PositiveFloat = Field(
-        description="noise of a local step, in units of what one record can change (sigma), above 0"
-    )
-    clip: PositiveFloat = Field(
-        default=1.0, description="largest norm of one record's gradient that counts in full (C), above 0"
-    )
-    clipping: Literal["before_weighting", "joint"] = Field(
-        default="before_weighting",
-        description="before_weighting (a record's gradient is clipped, then weighted), or joint (for comparison)",
-    )
-    threshold_scale: PositiveFloat = Field(
-        default=1.0,
-        description="weight of the threshold's gradient beside the model's in one noised step (kappa), above 0",
-    )
-    delta: float = Field(default=1e-5, gt=0, lt=1, description="delta at which epsilon is stated, between 0 and 1")
-    gradients: Literal["auto", "hooks", "ghost"] = Field(
-        default="auto",
-        description="hooks (one gradient for every record in memory), ghost (their norms only), or auto (neither "
-        "where the model is linear or mlp, else hooks): equal results",
-    )
-    evaluation_noise_multiplier: PositiveFloat = Field(
-        default=20.0, description="noise of an evaluation sum, in units of what one record can change, above 0"
-    )
-    standardisation_noise_multiplier: PositiveFloat = Field(
-        default=20.0,
-        description="noise of the standardisation sum, in units of what one record can change, above 0",
-    )
+    noise_multiplier: PositiveFloat
+    """noise of a local step, in units of what one record can change (sigma), above 0"""
+
+    clip: PositiveFloat = 1.0
+    """largest norm of one record's gradient that counts in full (C), above 0"""
+
+    clipping: Literal["before_weighting", "joint"] = "before_weighting"
+    """before_weighting (a record's gradient is clipped, then weighted), or joint (for comparison)"""
+
+    threshold_scale: PositiveFloat = 1.0
+    """weight of the threshold's gradient beside the model's in one noised step (kappa), above 0"""
+
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    """delta at which epsilon is stated, between 0 and 1"""
+
+    gradients: Literal["auto", "hooks", "ghost"] = "auto"
+    """hooks (one gradient for every record in memory), ghost (their norms only), or auto (neither where the model
+    is linear or mlp, else hooks): equal results"""
+
+    evaluation_noise_multiplier: PositiveFloat = 20.0
+    """noise of an evaluation sum, in units of what one record can change, above 0"""
+
+    standardisation_noise_multiplier: PositiveFloat = 20.0
+    """noise of the standardisation sum, in units of what one record can change, above 0"""
 
 
 class CollaboratorLevelSection(Section):
     """Differential privacy of every collaborator, by noise shares inside the masked sum."""
 
-    noise_multiplier: PositiveFloat = Field(
-        description="noise of a training sum without any colluder's share, in units of what one collaborator can "
-        "change (z), above 0"
-    )
-    clip: PositiveFloat = Field(
-        description="largest norm of one collaborator's change of model and threshold together, above 0; longer "
-        "ones are shortened to it"
-    )
-    delta: float = Field(default=1e-5, gt=0, lt=1, description="delta at which epsilon is stated, between 0 and 1")
+    noise_multiplier: PositiveFloat
+    """noise of a training sum without any colluder's share, in units of what one collaborator can change (z),
+    above 0"""
+
+    clip: PositiveFloat
+    """largest norm of one collaborator's change of model and threshold together, above 0; longer ones are
+    shortened to it"""
+
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    """delta at which epsilon is stated, between 0 and 1"""
 
 
 class PrivacySection(Section):
     """Differential privacy."""
 
-    sample_level: SampleLevelSection | None = Field(
-        default=None, description="protects every record: {noise_multiplier: ..., clip: ...}; null for no noise"
-    )
-    collaborator_level: CollaboratorLevelSection | None = Field(
-        default=None,
-        description="protects every collaborator: {noise_multiplier: ..., clip: ...}; null for no noise",
-    )
+    sample_level: SampleLevelSection | None = None
+    """protects every record: {noise_multiplier: ..., clip: ...}; null for no noise"""
+
+    collaborator_level: CollaboratorLevelSection | None = None
+    """protects every collaborator: {noise_multiplier: ..., clip: ...}; null for no noise"""
 
 
 def privacy_faults(

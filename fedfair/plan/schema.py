@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import Field, PrivateAttr
+from pydantic import PrivateAttr
 
 from fedfair.plan.collaborator_privacy import collaborator_level_faults
 from fedfair.plan.fields import (
@@ -34,19 +34,27 @@ from fedfair.plan.task import TaskSection
 class Plan(Section):
     """Everything that a consortium agrees on before a run."""
 
-    federation: FederationSection = Field(description="who takes part, and how long they wait for each other")
-    task: TaskSection = Field(description="what is learnt: data, splits, model")
-    objective: ObjectiveSection = Field(
-        default=ObjectiveSection(), description="what is minimised: the mean of the worst group and of everybody"
-    )
-    training: TrainingSection = Field(description="how the model is trained")
-    secure_aggregation: SecureAggregationSection = Field(
-        default=SecureAggregationSection(), description="how sums are protected from the aggregator"
-    )
-    privacy: PrivacySection = Field(default=PrivacySection(), description="differential privacy")
-    evaluation: EvaluationSection = Field(
-        default=EvaluationSection(), description="what is measured, from sums alone"
-    )
+    federation: FederationSection
+    """who takes part, and how long they wait for each other"""
+
+    task: TaskSection
+    """what is learnt: data, splits, model"""
+
+    objective: ObjectiveSection = ObjectiveSection()
+    """what is minimised: the mean of the worst group and of everybody"""
+
+    training: TrainingSection
+    """how the model is trained"""
+
+    secure_aggregation: SecureAggregationSection = SecureAggregationSection()
+    """how sums are protected from the aggregator"""
+
+    privacy: PrivacySection = PrivacySection()
+    """differential privacy"""
+
+    evaluation: EvaluationSection = EvaluationSection()
+    """what is measured, from sums alone"""
+
     _workspace: Path | None = PrivateAttr(default=None)
     _file: Path | None = PrivateAttr(default=None)
 

@@ -73,44 +73,42 @@ MAX_SECONDS = 30 * 24 * 3600
 class AggregatorAddress(Section):
     """Where collaborators connect to."""
 
-    host: Host = Field(default="localhost", description="host name or IP address of the aggregator")
-    port: int = Field(default=8443, ge=1, le=65535, description="TCP port, 1 to 65535")
+    host: Host = "localhost"
+    """host name or IP address of the aggregator"""
+
+    port: int = Field(default=8443, ge=1, le=65535)
+    """TCP port, 1 to 65535"""
 
 
 class FederationSection(Section):
     """Who takes part, and how long they wait for each other."""
 
-    name: NameOfFederation = Field(description="name of the federation: 1 to 40 of a-z, 0-9 and '-'")
-    aggregator: AggregatorAddress = Field(
-        default=AggregatorAddress(), description="where collaborators connect to: {host: ..., port: ...}"
-    )
-    collaborators: Items[ParticipantName] = Field(
-        min_length=1,
-        max_length=MAX_COLLABORATORS,
-        description='names of the collaborators, each once, 1 to 100000; "site-{1..1000}" stands for 1000 of them',
-    )
-    roster: dict[str, str] = Field(
-        default={},
-        description="the Ed25519 signing key of each collaborator, as ed25519:<base64>; "
-        "or in roster.yaml beside the plan",
-    )
-    min_collaborators: PositiveInt | None = Field(
-        default=None, description="how many must contribute to every sum, 1 to all; null means all"
-    )
-    round_deadline_seconds: PositiveInt = Field(
-        default=600, le=MAX_SECONDS, description="how long a sum waits for contributions, in seconds"
-    )
-    join_deadline_seconds: PositiveInt = Field(
-        default=600,
-        le=MAX_SECONDS,
-        description="how long the start waits for all collaborators, in seconds; then min_collaborators suffice",
-    )
-    reconnect_grace_seconds: int = Field(
-        default=15, ge=0, le=MAX_SECONDS, description="how long a lost connection may take to return, in seconds"
-    )
-    max_attempts: PositiveInt = Field(
-        default=3, le=100, description="how often a sum is tried before the run is given up, 1 to 100"
-    )
+    name: NameOfFederation
+    """name of the federation: 1 to 40 of a-z, 0-9 and '-'"""
+
+    aggregator: AggregatorAddress = AggregatorAddress()
+    """where collaborators connect to: {host: ..., port: ...}"""
+
+    collaborators: Items[ParticipantName] = Field(min_length=1, max_length=MAX_COLLABORATORS)
+    """names of the collaborators, each once, 1 to 100000; "site-{1..1000}" stands for 1000 of them"""
+
+    roster: dict[str, str] = Field(default={})
+    """the Ed25519 signing key of each collaborator, as ed25519:<base64>; or in roster.yaml beside the plan"""
+
+    min_collaborators: PositiveInt | None = None
+    """how many must contribute to every sum, 1 to all; null means all"""
+
+    round_deadline_seconds: PositiveInt = Field(default=600, le=MAX_SECONDS)
+    """how long a sum waits for contributions, in seconds"""
+
+    join_deadline_seconds: PositiveInt = Field(default=600, le=MAX_SECONDS)
+    """how long the start waits for all collaborators, in seconds; then min_collaborators suffice"""
+
+    reconnect_grace_seconds: int = Field(default=15, ge=0, le=MAX_SECONDS)
+    """how long a lost connection may take to return, in seconds"""
+
+    max_attempts: PositiveInt = Field(default=3, le=100)
+    """how often a sum is tried before the run is given up, 1 to 100"""
 
     @field_validator("collaborators", mode="before")
     @classmethod
@@ -150,137 +148,125 @@ class FederationSection(Section):
 class SmoothingSection(Section):
     """The smooth function that stands for max(x, 0)."""
 
-    name: Literal["softplus", "soft-relu", "zang", "quadratic", "chks", "gaussian"] = Field(
-        default="zang", description="zang, softplus (= soft-relu, as in the paper), quadratic, chks or gaussian"
-    )
-    gamma: PositiveFloat = Field(
-        default=0.02,
-        description="width of the smoothing (gamma), above 0, in units of the loss; where a target is scaled, in "
-        "losses of an error of one deviation",
-    )
+    name: Literal["softplus", "soft-relu", "zang", "quadratic", "chks", "gaussian"] = "zang"
+    """zang, softplus (= soft-relu, as in the paper), quadratic, chks or gaussian"""
+
+    gamma: PositiveFloat = 0.02
+    """width of the smoothing (gamma), above 0, in units of the loss; where a target is scaled, in losses of an
+    error of one deviation"""
 
 
 class ObjectiveSection(Section):
     """The regularised conditional value at risk (RCVaR)."""
 
-    name: Literal["rcvar"] = Field(default="rcvar", description="rcvar")
-    worst_group_size: GroupSize = Field(
-        default=0.1, description="share of the population that the worst group has at least (rho), above 0 to 1"
-    )
-    tradeoff: float = Field(
-        default=0.01, ge=0, le=1, description="weight of the mean loss (epsilon), 0 (worst group) to 1 (mean)"
-    )
-    smoothing: SmoothingSection = Field(
-        default=SmoothingSection(), description="{name: zang, gamma: 0.02}: the smooth form of max(x, 0)"
-    )
-    loss_bound: PositiveFloat | None = Field(
-        default=None, description="upper bound of the threshold (B), above 0, in units of the loss; null for none"
-    )
+    name: Literal["rcvar"] = "rcvar"
+    """rcvar"""
+
+    worst_group_size: GroupSize = 0.1
+    """share of the population that the worst group has at least (rho), above 0 to 1"""
+
+    tradeoff: float = Field(default=0.01, ge=0, le=1)
+    """weight of the mean loss (epsilon), 0 (worst group) to 1 (mean)"""
+
+    smoothing: SmoothingSection = SmoothingSection()
+    """{name: zang, gamma: 0.02}: the smooth form of max(x, 0)"""
+
+    loss_bound: PositiveFloat | None = None
+    """upper bound of the threshold (B), above 0, in units of the loss; null for none"""
 
 
 class ServerOptimizerSection(Section):
     """The step that the federation makes with the mean of the sites' changes."""
 
-    name: Literal["sgd", "momentum", "adam", "yogi"] = Field(
-        description="sgd (plain averaging, as in the paper), momentum, adam or yogi"
-    )
-    learning_rate: PositiveFloat | None = Field(
-        default=None,
-        description="size of the step, above 0; null takes training.learning_rate for sgd and momentum; for "
-        "adam and yogi 0.3 with a linear model, 0.03 with an mlp, 0.01 with any other",
-    )
-    momentum: float = Field(
-        default=0.9, ge=0, lt=1, description="what remains of the earlier steps' mean (beta1), 0 to below 1"
-    )
-    second_momentum: float = Field(
-        default=0.95,
-        ge=0,
-        lt=1,
-        description="adam, yogi: what remains of the earlier squares' mean (beta2), 0 to below 1",
-    )
-    floor: PositiveFloat = Field(
-        default=1e-8,
-        description="adam, yogi: added to the root of the squares' mean, above 0, in units of the gradient",
-    )
+    name: Literal["sgd", "momentum", "adam", "yogi"]
+    """sgd (plain averaging, as in the paper), momentum, adam or yogi"""
+
+    learning_rate: PositiveFloat | None = None
+    """size of the step, above 0; null takes training.learning_rate for sgd and momentum; for adam and yogi 0.3
+    with a linear model, 0.03 with an mlp, 0.01 with any other"""
+
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """what remains of the earlier steps' mean (beta1), 0 to below 1"""
+
+    second_momentum: float = Field(default=0.95, ge=0, lt=1)
+    """adam, yogi: what remains of the earlier squares' mean (beta2), 0 to below 1"""
+
+    floor: PositiveFloat = 1e-8
+    """adam, yogi: added to the root of the squares' mean, above 0, in units of the gradient"""
 
 
 class TrainingSection(Section):
     """How the model is trained."""
 
-    algorithm: AlgorithmName = Field(
-        default="fedsrcvar",
-        description="fedsrcvar, fedavg, fedminmax, qffl or localbpf; in a simulation also afl, drfa, deltafl, "
-        "fedmgda, and on pooled records erm, dro, bpf (docs/explain/algorithms.md)",
-    )
-    options: OptionsSection = Field(default=OptionsSection(), description="what only some algorithms take")
-    rounds: PositiveInt = Field(le=10**9, description="training rounds (T), an integer, at least 1")
-    local_steps: PositiveInt = Field(
-        default=1, le=10**9, description="steps that a collaborator takes in a round (tau), at least 1"
-    )
-    local_epochs: PositiveInt | None = Field(
-        default=None,
-        le=10**6,
-        description="passes over the local records in a round, instead of local_steps; at least 1, or null",
-    )
-    resample: Literal["step", "round"] = Field(
-        default="step", description="step: a fresh batch for every step; round: one batch for all steps of a round"
-    )
-    control_variates: bool = Field(
-        default=False,
-        description="true corrects every local step by how a collaborator differs from all of them (SCAFFOLD); "
-        "for local_steps above 1",
-    )
-    batch_size: BatchSize = Field(
-        default=256,
-        description="records in a batch, an integer of at least 1, or full for all of a site's records",
-    )
-    learning_rate: PositiveFloat = Field(
-        default=0.01, description="step size of the model at a site (eta), above 0"
-    )
-    threshold_learning_rate: PositiveFloat | None = Field(
-        default=None, description="step size of the threshold at a site, above 0; null takes learning_rate"
-    )
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        default="cosine",
-        description="how every learning rate goes over the rounds: constant, linear (falls to nothing in equal "
-        "steps), cosine (falls to nothing slowly, quickly, slowly)",
-    )
-    warm_up: float = Field(
-        default=0.1,
-        ge=0,
-        le=0.5,
-        description="share of the rounds in which the rates rise before they fall, 0 to 0.5; constant has none",
-    )
-    server_optimizer: ServerOptimizerSection | None = Field(
-        default=None,
-        description="{name: sgd | momentum | adam | yogi, ...}: the step made with the mean of the changes; null "
-        "takes adam, but sgd where noise protects records or sites",
-    )
-    threshold_init: ThresholdInit = Field(
-        default="bound",
-        description="threshold before round 1: bound (loss_bound, or 1), quantile (by the evaluation before round "
-        "1; where given weights have none, as bound), or a number >= 0",
-    )
-    weights: Literal["samples", "batch", "uniform"] = Field(
-        default="samples",
-        description="weight of a collaborator: samples (its records), batch (its batch), uniform",
-    )
-    output: Literal["last", "average", "tail", "best"] = Field(
-        default="best",
-        description="model that is the result: best (of those that are evaluated, the untrained one among them), "
-        "last, average (all rounds), tail (second half); under privacy best is last",
-    )
-    seed: int = Field(default=0, ge=0, lt=2**63, description="seed of every draw, an integer from 0 to 2^63 - 1")
-    initial: InitialSection | None = Field(
-        default=None,
-        description="what the run begins with; null makes the weights from the seed. `fedfair plan freeze --from` "
-        "writes it to plan.initial.yaml beside the plan",
-    )
-    device: Device = Field(default="auto", description="auto, cpu, cuda or mps; a site may choose its own")
-    precision: Literal["fp32", "fp64", "bf16", "fp16"] = Field(
-        default="fp32", description="width of the arithmetic: fp32, fp64, bf16 or fp16 (both keep a float32 model)"
-    )
-    compile: bool = Field(default=False, description="true compiles the model with torch.compile")
+    algorithm: AlgorithmName = "fedsrcvar"
+    """fedsrcvar, fedavg, fedminmax, qffl or localbpf; in a simulation also afl, drfa, deltafl, fedmgda, and on
+    pooled records erm, dro, bpf (docs/explain/algorithms.md)"""
+
+    options: OptionsSection = OptionsSection()
+    """what only some algorithms take"""
+
+    rounds: PositiveInt = Field(le=10**9)
+    """training rounds (T), an integer, at least 1"""
+
+    local_steps: PositiveInt = Field(default=1, le=10**9)
+    """steps that a collaborator takes in a round (tau), at least 1"""
+
+    local_epochs: PositiveInt | None = Field(default=None, le=10**6)
+    """passes over the local records in a round, instead of local_steps; at least 1, or null"""
+
+    resample: Literal["step", "round"] = "step"
+    """step: a fresh batch for every step; round: one batch for all steps of a round"""
+
+    control_variates: bool = False
+    """true corrects every local step by how a collaborator differs from all of them (SCAFFOLD); for local_steps
+    above 1"""
+
+    batch_size: BatchSize = 256
+    """records in a batch, an integer of at least 1, or full for all of a site's records"""
+
+    learning_rate: PositiveFloat = 0.01
+    """step size of the model at a site (eta), above 0"""
+
+    threshold_learning_rate: PositiveFloat | None = None
+    """step size of the threshold at a site, above 0; null takes learning_rate"""
+
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """how every learning rate goes over the rounds: constant, linear (falls to nothing in equal steps), cosine
+    (falls to nothing slowly, quickly, slowly)"""
+
+    warm_up: float = Field(default=0.1, ge=0, le=0.5)
+    """share of the rounds in which the rates rise before they fall, 0 to 0.5; constant has none"""
+
+    server_optimizer: ServerOptimizerSection | None = None
+    """{name: sgd | momentum | adam | yogi, ...}: the step made with the mean of the changes; null takes adam, but
+    sgd where noise protects records or sites"""
+
+    threshold_init: ThresholdInit = "bound"
+    """threshold before round 1: bound (loss_bound, or 1), quantile (by the evaluation before round 1; where given
+    weights have none, as bound), or a number >= 0"""
+
+    weights: Literal["samples", "batch", "uniform"] = "samples"
+    """weight of a collaborator: samples (its records), batch (its batch), uniform"""
+
+    output: Literal["last", "average", "tail", "best"] = "best"
+    """model that is the result: best (of those that are evaluated, the untrained one among them), last, average
+    (all rounds), tail (second half); under privacy best is last"""
+
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """seed of every draw, an integer from 0 to 2^63 - 1"""
+
+    initial: InitialSection | None = None
+    """what the run begins with; null makes the weights from the seed. `fedfair plan freeze --from` writes it to
+    plan.initial.yaml beside the plan"""
+
+    device: Device = "auto"
+    """auto, cpu, cuda or mps; a site may choose its own"""
+
+    precision: Literal["fp32", "fp64", "bf16", "fp16"] = "fp32"
+    """width of the arithmetic: fp32, fp64, bf16 or fp16 (both keep a float32 model)"""
+
+    compile: bool = False
+    """true compiles the model with torch.compile"""
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""
@@ -353,86 +339,74 @@ def unevaluated_faults(training: TrainingSection, initial: InitialSection) -> It
 class SecureAggregationSection(Section):
     """How sums are protected from the aggregator."""
 
-    mode: Literal["malicious", "semi-honest", "off"] = Field(
-        default="malicious",
-        description="malicious (the aggregator may lie), semi-honest (it follows the protocol), off (plain sums)",
-    )
-    colluders: int = Field(
-        default=0, ge=0, description="collaborators that may collude with the aggregator, from 0 to all but two"
-    )
-    key_agreement: Literal["x25519", "x25519-mlkem768"] = Field(
-        default="x25519",
-        description="how two sites agree on a key: x25519, or x25519-mlkem768 (also against quantum computers)",
-    )
-    ring_bits: Literal[32, 24, 20, 16] = Field(
-        default=32, description="bits of each masked number: 32, 24, 20 or 16"
-    )
-    clip: Clip = Field(
-        default="auto",
-        description="largest change of one parameter that is sent unclipped, above 0; or auto: by the last round",
-    )
-    max_clip: PositiveFloat = Field(default=1024.0, description="largest clip that auto may choose, above 0")
-    most_records: int = Field(
-        default=1 << 16,
-        ge=1,
-        le=1 << 40,
-        description="most training records of one collaborator; masked updates are the finer, the smaller it is",
-    )
-    check_sums: bool = Field(
-        default=True, description="whether every site checks that an opened sum is what the sites added"
-    )
-    neighbours: Literal["auto", "all"] | Annotated[int, Field(ge=4, le=998, multiple_of=2)] = Field(
-        default="auto",
-        description="with how many others each site shares masks: all, an even number from 4, or auto: all where "
-        "there are at most 128 sites, otherwise as few as are safe",
-    )
+    mode: Literal["malicious", "semi-honest", "off"] = "malicious"
+    """malicious (the aggregator may lie), semi-honest (it follows the protocol), off (plain sums)"""
+
+    colluders: int = Field(default=0, ge=0)
+    """collaborators that may collude with the aggregator, from 0 to all but two"""
+
+    key_agreement: Literal["x25519", "x25519-mlkem768"] = "x25519"
+    """how two sites agree on a key: x25519, or x25519-mlkem768 (also against quantum computers)"""
+
+    ring_bits: Literal[32, 24, 20, 16] = 32
+    """bits of each masked number: 32, 24, 20 or 16"""
+
+    clip: Clip = "auto"
+    """largest change of one parameter that is sent unclipped, above 0; or auto: by the last round"""
+
+    max_clip: PositiveFloat = 1024.0
+    """largest clip that auto may choose, above 0"""
+
+    most_records: int = Field(default=1 << 16, ge=1, le=1 << 40)
+    """most training records of one collaborator; masked updates are the finer, the smaller it is"""
+
+    check_sums: bool = True
+    """whether every site checks that an opened sum is what the sites added"""
+
+    neighbours: Literal["auto", "all"] | Annotated[int, Field(ge=4, le=998, multiple_of=2)] = "auto"
+    """with how many others each site shares masks: all, an even number from 4, or auto: all where there are at
+    most 128 sites, otherwise as few as are safe"""
 
 
 class EvaluationSection(Section):
     """The evaluation, from sums alone."""
 
-    every: PositiveInt = Field(
-        default=10, le=10**9, description="rounds between two evaluations, an integer, at least 1"
-    )
+    every: PositiveInt = Field(default=10, le=10**9)
+    """rounds between two evaluations, an integer, at least 1"""
+
     group_sizes: Items[GroupSize] = Field(
-        default=(0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9),
-        min_length=1,
-        max_length=100,
-        description="group sizes whose worst risk is reported, increasing, each above 0 to 1",
+        default=(0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9), min_length=1, max_length=100
     )
-    method: Literal["histogram", "exact"] = Field(
-        default="histogram",
-        description="histogram (one sum, risks in proven intervals) or exact (four more at the end, to 7 digits)",
-    )
-    min_group: PositiveInt = Field(
-        default=5, le=10**6, description="fewest people in a group whose risk is reported, at least 1"
-    )
-    site_means: bool = Field(
-        default=False,
-        description="true shows the aggregator and everybody each site's number of records, mean loss and "
-        "accuracy by split; every site must allow it (policy.publish_site_means)",
-    )
-    site_weights: dict[ParticipantName, Annotated[PositiveFloat, Field(le=MAX_SITE_WEIGHT)]] = Field(
-        default={},
-        description="share of each site's people in the population that a certificate speaks of, in any unit; "
-        "{} takes the shares of the evaluated records; needs site_means",
-    )
-    scores: bool = Field(
-        default=False,
-        description="true also sums a histogram of scores (the predicted probabilities) by class, for AUC and "
-        "calibration, with up to 10 classes; every site must allow it (policy.reveals: score-sums)",
-    )
-    calibration: Literal["platt", "none"] = Field(
-        default="platt",
-        description="with scores: true, what makes probabilities of scores: platt (two numbers for each class, "
-        "from the summed histogram of scores, stored with the model) or none; it opens no further sum",
-    )
-    bins: int = Field(default=256, ge=8, le=4096, description="bins of the loss histogram, 8 to 4096")
-    loss_range: PositiveFloat | None = Field(
-        default=None,
-        description="losses above it share one bin, in units of the loss; null means 8 log(classes), 8 times the "
-        "loss of guessing of other tasks, or what task.loss.target_range allows",
-    )
+    """group sizes whose worst risk is reported, increasing, each above 0 to 1"""
+
+    method: Literal["histogram", "exact"] = "histogram"
+    """histogram (one sum, risks in proven intervals) or exact (four more at the end, to 7 digits)"""
+
+    min_group: PositiveInt = Field(default=5, le=10**6)
+    """fewest people in a group whose risk is reported, at least 1"""
+
+    site_means: bool = False
+    """true shows the aggregator and everybody each site's number of records, mean loss and accuracy by split;
+    every site must allow it (policy.publish_site_means)"""
+
+    site_weights: dict[ParticipantName, Annotated[PositiveFloat, Field(le=MAX_SITE_WEIGHT)]] = Field(default={})
+    """share of each site's people in the population that a certificate speaks of, in any unit; {} takes the shares
+    of the evaluated records; needs site_means"""
+
+    scores: bool = False
+    """true also sums a histogram of scores (the predicted probabilities) by class, for AUC and calibration, with
+    up to 10 classes; every site must allow it (policy.reveals: score-sums)"""
+
+    calibration: Literal["platt", "none"] = "platt"
+    """with scores: true, what makes probabilities of scores: platt (two numbers for each class, from the summed
+    histogram of scores, stored with the model) or none; it opens no further sum"""
+
+    bins: int = Field(default=256, ge=8, le=4096)
+    """bins of the loss histogram, 8 to 4096"""
+
+    loss_range: PositiveFloat | None = None
+    """losses above it share one bin, in units of the loss; null means 8 log(classes), 8 times the loss of guessing
+    of other tasks, or what task.loss.target_range allows"""
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""

@@ -37,9 +37,8 @@ class MnistData(DataSection):
     reader: ClassVar[str] = "mnist"
     has_numeric_columns: ClassVar[bool] = False
 
-    folder: Text | None = Field(
-        default=None, description="folder of the idx files, for a simulation; a path inside the workspace"
-    )
+    folder: Text | None = None
+    """folder of the idx files, for a simulation; a path inside the workspace"""
 
     @property
     def has_own_tests(self) -> bool:
@@ -53,18 +52,29 @@ class ImageData(DataSection):
     reader: ClassVar[str] = "images"
     has_numeric_columns: ClassVar[bool] = False
 
-    folder: Text | None = Field(default=None, description="folder of the images, for a simulation; a path")
-    attributes: Text | None = Field(
-        default=None, description="table with one line per image (CSV, or CelebA's text), for a simulation; a path"
-    )
-    label: Text = Field(description="attribute to predict; -1 or 0 is class 0, 1 is class 1")
-    height: PositiveInt = Field(default=64, le=4096, description="rows of pixels after resizing, 1 to 4096")
-    width: PositiveInt = Field(default=64, le=4096, description="columns of pixels after resizing, 1 to 4096")
-    channels: Literal[1, 3] = Field(default=3, description="1 for grey, 3 for colour")
-    collaborator: Text | None = Field(
-        default=None, description="attribute that says which collaborator owns an image, for a simulation"
-    )
-    keep: Items[Text] = Field(default=(), description="attributes kept for partitions and group reports")
+    folder: Text | None = None
+    """folder of the images, for a simulation; a path"""
+
+    attributes: Text | None = None
+    """table with one line per image (CSV, or CelebA's text), for a simulation; a path"""
+
+    label: Text
+    """attribute to predict; -1 or 0 is class 0, 1 is class 1"""
+
+    height: PositiveInt = Field(default=64, le=4096)
+    """rows of pixels after resizing, 1 to 4096"""
+
+    width: PositiveInt = Field(default=64, le=4096)
+    """columns of pixels after resizing, 1 to 4096"""
+
+    channels: Literal[1, 3] = 3
+    """1 for grey, 3 for colour"""
+
+    collaborator: Text | None = None
+    """attribute that says which collaborator owns an image, for a simulation"""
+
+    keep: Items[Text] = ()
+    """attributes kept for partitions and group reports"""
 
     @property
     def answer_column(self) -> str:
@@ -89,17 +99,23 @@ class AcsEmploymentData(DataSection):
     missing_number: ClassVar[Literal["zero"]] = "zero"
     class_names: ClassVar[tuple[str, ...]] = ("not employed", "employed")
 
-    train: Text | None = Field(default=None, description="PUMS person file, for a simulation; a path")
-    test: Text | None = Field(default=None, description="PUMS person file with the test rows; a path")
-    states: Items[PositiveInt] = Field(default=(), description="FIPS codes of the states to keep; empty keeps all")
-    working_age_only: bool = Field(
-        default=False, description="true keeps ages 17 to 89 only (ACSEmploymentFiltered of folktables)"
-    )
-    collaborator: Text | None = Field(
-        default=None,
-        description="PUMS column that says which collaborator owns a row (RAC1P, ST), for a simulation",
-    )
-    keep: Items[Text] = Field(default=(), description="PUMS columns kept for partitions and group reports")
+    train: Text | None = None
+    """PUMS person file, for a simulation; a path"""
+
+    test: Text | None = None
+    """PUMS person file with the test rows; a path"""
+
+    states: Items[PositiveInt] = ()
+    """FIPS codes of the states to keep; empty keeps all"""
+
+    working_age_only: bool = False
+    """true keeps ages 17 to 89 only (ACSEmploymentFiltered of folktables)"""
+
+    collaborator: Text | None = None
+    """PUMS column that says which collaborator owns a row (RAC1P, ST), for a simulation"""
+
+    keep: Items[Text] = ()
+    """PUMS columns kept for partitions and group reports"""
 
     @property
     def answer_column(self) -> str:
@@ -115,11 +131,14 @@ class EicuData(DataSection):
     leaves_gaps: ClassVar[bool] = True
     class_names: ClassVar[tuple[str, ...]] = ("Alive", "Expired")
 
-    folder: Text | None = Field(default=None, description="folder of the tables, for a simulation; a path")
-    collaborator: Text | None = Field(
-        default=None, description="column that says which collaborator owns a stay (region, hospitalid)"
-    )
-    keep: Items[Text] = Field(default=(), description="columns kept for partitions and group reports")
+    folder: Text | None = None
+    """folder of the tables, for a simulation; a path"""
+
+    collaborator: Text | None = None
+    """column that says which collaborator owns a stay (region, hospitalid)"""
+
+    keep: Items[Text] = ()
+    """columns kept for partitions and group reports"""
 
     @property
     def answer_column(self) -> str:
@@ -140,31 +159,36 @@ class SourceSection(Section):
 class CsvSource(SourceSection):
     """`{csv: {...}}`."""
 
-    csv: CsvData = Field(description="a table")
+    csv: CsvData
+    """a table"""
 
 
 class MnistSource(SourceSection):
     """`{mnist: {}}`."""
 
-    mnist: MnistData = Field(description="idx files")
+    mnist: MnistData
+    """idx files"""
 
 
 class ImageSource(SourceSection):
     """`{images: {...}}`."""
 
-    images: ImageData = Field(description="a folder of images with a table of attributes")
+    images: ImageData
+    """a folder of images with a table of attributes"""
 
 
 class AcsEmploymentSource(SourceSection):
     """`{acs_employment: {...}}`."""
 
-    acs_employment: AcsEmploymentData = Field(description="person records of the US Census")
+    acs_employment: AcsEmploymentData
+    """person records of the US Census"""
 
 
 class EicuSource(SourceSection):
     """`{eicu: {...}}`."""
 
-    eicu: EicuData = Field(description="intensive care stays")
+    eicu: EicuData
+    """intensive care stays"""
 
 
 MappedSource = (
@@ -222,20 +246,18 @@ FRACTIONS_TOLERANCE = 1e-9
 class Partition(Section):
     """How one data set is divided over the collaborators."""
 
-    scheme: Literal["label", "column", "random", "dirichlet", "contiguous"] = Field(
-        description="label (classes in turn), column (by values), random, dirichlet, or contiguous (in order)"
-    )
-    column: Text | None = Field(
-        default=None, description="column whose values are divided; only with scheme: column"
-    )
-    alpha: PositiveFloat | None = Field(
-        default=None, description="concentration, above 0; small is unequal; only with scheme: dirichlet"
-    )
-    fractions: Items[PositiveFloat] | None = Field(
-        default=None,
-        description="share of each collaborator, in their order, summing to 1; null for equal shares; "
-        "only with scheme: random or contiguous",
-    )
+    scheme: Literal["label", "column", "random", "dirichlet", "contiguous"]
+    """label (classes in turn), column (by values), random, dirichlet, or contiguous (in order)"""
+
+    column: Text | None = None
+    """column whose values are divided; only with scheme: column"""
+
+    alpha: PositiveFloat | None = None
+    """concentration, above 0; small is unequal; only with scheme: dirichlet"""
+
+    fractions: Items[PositiveFloat] | None = None
+    """share of each collaborator, in their order, summing to 1; null for equal shares; only with scheme: random or
+    contiguous"""
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""

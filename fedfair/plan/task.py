@@ -46,28 +46,31 @@ ANSWER_KEYS: Mapping[Answers, str] = {
 class LinearModel(Section):
     """One linear layer with bias: logistic regression."""
 
-    name: Literal["linear"] = Field(description="linear")
-    init: Literal["zeros", "random"] = Field(
-        default="zeros", description="zeros (the uniform classifier), or random (drawn from training.seed)"
-    )
+    name: Literal["linear"]
+    """linear"""
+
+    init: Literal["zeros", "random"] = "zeros"
+    """zeros (the uniform classifier), or random (drawn from training.seed)"""
 
 
 class MlpModel(Section):
     """A multi-layer perceptron with ReLU."""
 
-    name: Literal["mlp"] = Field(description="mlp")
-    hidden: Items[PositiveInt] = Field(
-        default=(512,), min_length=1, max_length=100, description="width of each hidden layer, each at least 1"
-    )
+    name: Literal["mlp"]
+    """mlp"""
+
+    hidden: Items[PositiveInt] = Field(default=(512,), min_length=1, max_length=100)
+    """width of each hidden layer, each at least 1"""
 
 
 class ResnetModel(Section):
     """ResNet-18 for images."""
 
-    name: Literal["resnet18"] = Field(description="resnet18")
-    norm: Literal["group", "batch"] = Field(
-        default="group", description="group (the same at every batch size), or batch (its statistics are averaged)"
-    )
+    name: Literal["resnet18"]
+    """resnet18"""
+
+    norm: Literal["group", "batch"] = "group"
+    """group (the same at every batch size), or batch (its statistics are averaged)"""
 
 
 _MODELS = {LinearModel: "linear", MlpModel: "mlp", ResnetModel: "resnet18"}
@@ -98,57 +101,42 @@ ModelSpec = Annotated[
 class TaskSection(Section):
     """The learning task: data, splits, scaling and model."""
 
-    data: DataSource = Field(
-        description="breast-cancer, digits, module:function, or a mapping with one of csv, mnist, images, "
-        "acs_employment, eicu"
-    )
-    partition: Partition | None = Field(
-        default=None,
-        description="how one data set is divided over the collaborators; null if the data assign records to sites",
-    )
-    test_fraction: Fraction = Field(
-        default=0.0, description="share of each collaborator's records kept for the test split, from 0 to below 1"
-    )
-    test_fold: PositiveInt = Field(
-        default=1,
-        description="which share of that size is the test split, for cross-validation: 1, 2, ... 1/test_fraction",
-    )
-    validation_fraction: Fraction = Field(
-        default=0.0, description="share of each collaborator's records kept for validation, from 0 to below 1"
-    )
-    standardize: Literal["secure", "ranges", "none"] = Field(
-        default="none",
-        description="secure: means and variances of numeric columns, and of a target that is a number, from one "
-        "sum before round 1; ranges: declared ranges become -1 to 1, without any sum; none. Predictions and "
-        "losses stay in the target's own unit",
-    )
-    survey: bool = Field(
-        default=False,
-        description="true sums a description of every column before round 1, so that each site can find a wrong "
-        "unit or coding of its own; every site must allow it (policy.reveals: survey-sums)",
-    )
-    model: ModelSpec = Field(
-        description="{name: linear, init: zeros}, {name: mlp, hidden: [512]}, {name: resnet18, norm: group} "
-        "or module:function"
-    )
-    loss: LossSpec = Field(
-        default=CROSS_ENTROPY,
-        description="cross_entropy, binary, multi_label, ordinal, squared, huber, pinball, survival, segmentation "
-        "or module:function, or a mapping with that name, such as {name: huber, delta: 1.0}",
-    )
-    input_shape: Items[PositiveInt] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=4,
-        description="shape of one record, [columns] or [channels, height, width]; "
-        "needed where only the data can tell",
-    )
-    classes: int | None = Field(
-        default=None,
-        ge=2,
-        le=100_000,
-        description="number of classes, at least 2; needed where only the data can tell",
-    )
+    data: DataSource
+    """breast-cancer, digits, module:function, or a mapping with one of csv, mnist, images, acs_employment, eicu"""
+
+    partition: Partition | None = None
+    """how one data set is divided over the collaborators; null if the data assign records to sites"""
+
+    test_fraction: Fraction = 0.0
+    """share of each collaborator's records kept for the test split, from 0 to below 1"""
+
+    test_fold: PositiveInt = 1
+    """which share of that size is the test split, for cross-validation: 1, 2, ... 1/test_fraction"""
+
+    validation_fraction: Fraction = 0.0
+    """share of each collaborator's records kept for validation, from 0 to below 1"""
+
+    standardize: Literal["secure", "ranges", "none"] = "none"
+    """secure: means and variances of numeric columns, and of a target that is a number, from one sum before round
+    1; ranges: declared ranges become -1 to 1, without any sum; none. Predictions and losses stay in the target's
+    own unit"""
+
+    survey: bool = False
+    """true sums a description of every column before round 1, so that each site can find a wrong unit or coding of
+    its own; every site must allow it (policy.reveals: survey-sums)"""
+
+    model: ModelSpec
+    """{name: linear, init: zeros}, {name: mlp, hidden: [512]}, {name: resnet18, norm: group} or module:function"""
+
+    loss: LossSpec = CROSS_ENTROPY
+    """cross_entropy, binary, multi_label, ordinal, squared, huber, pinball, survival, segmentation or
+    module:function, or a mapping with that name, such as {name: huber, delta: 1.0}"""
+
+    input_shape: Items[PositiveInt] | None = Field(default=None, min_length=1, max_length=4)
+    """shape of one record, [columns] or [channels, height, width]; needed where only the data can tell"""
+
+    classes: int | None = Field(default=None, ge=2, le=100_000)
+    """number of classes, at least 2; needed where only the data can tell"""
 
     @property
     def owner_column(self) -> str | None:

@@ -17,7 +17,8 @@ from pydantic_core import ErrorDetails
 
 from fedfair.errors import PlanError
 from fedfair.likeness import meant
-from fedfair.plan.fields import LIST_WORD, RULE, WORD, Section, meanings
+from fedfair.plan.fields import LIST_WORD, RULE, WORD, Section
+from fedfair.plan.meanings import meanings
 from fedfair.plan.yaml_reader import Document, Place, resolve
 
 MAX_SHOWN = 60
@@ -175,10 +176,10 @@ def _walk(loc: Place, model: type[Section]) -> tuple[str, list[Branch]]:
         if isinstance(part, str) and _is_branch(part):
             branches = [branch for branch in branches if branch[0] == part]
             continue
-        section = next((section for _, section in branches if part in section.model_fields), None)
-        if section is not None:
-            description = meanings(section).get(str(part), "")
-            branches = list(_branches(section.model_fields[str(part)].annotation, None))
+        owner = next((section for _, section in branches if part in section.model_fields), None)
+        if owner is not None:
+            description = meanings(owner).get(str(part), "")
+            branches = list(_branches(owner.model_fields[str(part)].annotation, None))
     return description, branches
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fedfair.plan import algorithms, initial, losses, privacy, sections, sources, task
-from fedfair.plan.fields import meanings
+from fedfair.plan.meanings import meanings
 from fedfair.policy import site_config, site_format, site_sql
 
 INTRODUCTION = """# The plan and the site's own file, key by key

@@ -20,37 +20,55 @@ from fedfair.results.scores import observed_to_expected
 class FittedClass(FrozenPart):
     """Probability = sigmoid(slope * logit(score) + intercept)."""
 
-    slope: float = Field(description="at least 0, to 9 significant digits")
-    intercept: float = Field(description="likewise")
+    slope: float
+    """at least 0, to 9 significant digits"""
+
+    intercept: float
+    """likewise"""
 
 
 class BeforeAndAfter(FrozenPart):
     """One class in one split; with more than two classes, `after` is before a record's are scaled to sum 1."""
 
-    observed: float = Field(description="share of records that is of the class, 0 to 1")
-    mean_before: float = Field(description="mean score, 0 to 1")
-    mean_after: float = Field(description="mean of the calibrated scores, 0 to 1")
-    observed_to_expected_before: float | None = Field(description="observed by mean_before; null where that is 0")
-    observed_to_expected_after: float | None = Field(description="observed by mean_after; null where that is 0")
-    calibration_error_before: float | None = Field(description="expected calibration error of the scores")
-    calibration_error_after: float | None = Field(description="expected calibration error of the calibrated ones")
+    observed: float
+    """share of records that is of the class, 0 to 1"""
+
+    mean_before: float
+    """mean score, 0 to 1"""
+
+    mean_after: float
+    """mean of the calibrated scores, 0 to 1"""
+
+    observed_to_expected_before: float | None
+    """observed by mean_before; null where that is 0"""
+
+    observed_to_expected_after: float | None
+    """observed by mean_after; null where that is 0"""
+
+    calibration_error_before: float | None
+    """expected calibration error of the scores"""
+
+    calibration_error_after: float | None
+    """expected calibration error of the calibrated ones"""
 
 
 class CalibrationFigures(FrozenPart):
     """The calibration of a model's scores, or why there is none."""
 
-    method: Literal["platt", "none"] = Field(description="platt, or none: scores, not probabilities")
-    reason: str | None = Field(default=None, description="why there is none; omitted where there is one")
-    split: str | None = Field(
-        default=None,
-        description="the records that it was fitted on: validation, or train where there are no others",
-    )
-    by_class: dict[str, FittedClass] = Field(
-        default={}, description="each class by its number: class 1 alone of two classes"
-    )
-    splits: dict[str, dict[str, BeforeAndAfter]] = Field(
-        default={}, description="what it does to the records of each split, by class"
-    )
+    method: Literal["platt", "none"]
+    """platt, or none: scores, not probabilities"""
+
+    reason: str | None = None
+    """why there is none; omitted where there is one"""
+
+    split: str | None = None
+    """the records that it was fitted on: validation, or train where there are no others"""
+
+    by_class: dict[str, FittedClass] = Field(default={})
+    """each class by its number: class 1 alone of two classes"""
+
+    splits: dict[str, dict[str, BeforeAndAfter]] = Field(default={})
+    """what it does to the records of each split, by class"""
 
 
 def calibration_figures(

@@ -48,60 +48,95 @@ class ResultDocument(FrozenPart):
     """The result of a run."""
 
     format: str = _FORMAT_FIELD
-    setting: Literal["simulation", "deployment"] | None = Field(
-        default=None, description="simulation (exact figures) or deployment (figures from sums)"
-    )
-    plan_digest: str = Field(description="of the plan that was run: sha256: and 64 hex digits")
-    plan: PlanFields | None = Field(default=None, description="what was agreed")
-    algorithm: str = Field(description="training.algorithm of the plan")
-    centralised: bool | None = Field(default=None, description="whether it trained on records in one place")
-    rounds: int = Field(description="training rounds done")
-    threshold: float = Field(description="the threshold of the output model")
-    model: ReturnedModel | None = Field(
-        default=None, description="which of the run's models all figures are of; omitted where it is not known"
-    )
-    objective: ObjectiveFigures | None = Field(default=None, description="what the plan minimises")
-    uniform_floor: float | None = Field(
-        default=None,
-        description="the loss of guessing, which gives every class the same probability; omitted where guessing "
-        "has no meaning",
-    )
-    train: SplitRisk | None = Field(description="risks over training records; null where nothing was evaluated")
-    validation: SplitRisk | None = Field(default=None, description="risks over validation records")
-    test: SplitRisk | None = Field(description="risks over test records; null where there are none")
-    verdict: RunVerdict | None = Field(
-        default=None, description="whether the model is worse than what could be had without training it"
-    )
-    history: tuple[Moment, ...] = Field(
-        default=(), description="every evaluation on the way; of 10,000 or more, evenly spaced ones"
-    )
-    left_out: tuple[int, ...] = Field(default=(), description="rounds whose due evaluation could not be had")
-    evaluation: EvaluationFields = Field(default=EvaluationFields(), description="how the last risks were found")
-    privacy: PrivacyFields = Field(default=PrivacyFields(), description="what differential privacy is promised")
-    secure_aggregation: ReportedProtection | None = Field(default=None, description="how the sums were protected")
-    timing: Timing | None = Field(default=None, description="how long the run took; null at a site")
-    traffic: Traffic | None = Field(default=None, description="bytes that travelled, or would; null if not known")
-    versions: dict[str, str] = Field(default={}, description="of the software that ran")
-    collaborators: dict[str, CollaboratorRisk | None] | None = Field(
-        default=None, description="what each collaborator's own records come to, where the result may tell of it"
-    )
-    state: str | None = Field(
-        default=None, description="running, finished, stopped or aborted; omitted for a simulation"
-    )
-    outcome: str = Field(default="", description="the same in words")
-    left: tuple[Departure, ...] = Field(default=(), description="who left the run, and why")
-    late: tuple[LateSite, ...] = Field(
-        default=(), description="whom sums went on without, because it was too slow; omitted where nobody was"
-    )
-    engine: Literal["loop", "vectorised", "ray"] | None = Field(
-        default=None, description="which engine computed a simulation; omitted where none was computed"
-    )
-    survey: SurveyFields | None = Field(
-        default=None, description="what everybody's training records look like; omitted without a survey"
-    )
-    calibration: CalibrationFigures | None = Field(
-        default=None, description="what makes probabilities of the model's scores; omitted without classes"
-    )
+    setting: Literal["simulation", "deployment"] | None = None
+    """simulation (exact figures) or deployment (figures from sums)"""
+
+    plan_digest: str
+    """of the plan that was run: sha256: and 64 hex digits"""
+
+    plan: PlanFields | None = None
+    """what was agreed"""
+
+    algorithm: str
+    """training.algorithm of the plan"""
+
+    centralised: bool | None = None
+    """whether it trained on records in one place"""
+
+    rounds: int
+    """training rounds done"""
+
+    threshold: float
+    """the threshold of the output model"""
+
+    model: ReturnedModel | None = None
+    """which of the run's models all figures are of; omitted where it is not known"""
+
+    objective: ObjectiveFigures | None = None
+    """what the plan minimises"""
+
+    uniform_floor: float | None = None
+    """the loss of guessing, which gives every class the same probability; omitted where guessing has no meaning"""
+
+    train: SplitRisk | None
+    """risks over training records; null where nothing was evaluated"""
+
+    validation: SplitRisk | None = None
+    """risks over validation records"""
+
+    test: SplitRisk | None
+    """risks over test records; null where there are none"""
+
+    verdict: RunVerdict | None = None
+    """whether the model is worse than what could be had without training it"""
+
+    history: tuple[Moment, ...] = ()
+    """every evaluation on the way; of 10,000 or more, evenly spaced ones"""
+
+    left_out: tuple[int, ...] = ()
+    """rounds whose due evaluation could not be had"""
+
+    evaluation: EvaluationFields = EvaluationFields()
+    """how the last risks were found"""
+
+    privacy: PrivacyFields = PrivacyFields()
+    """what differential privacy is promised"""
+
+    secure_aggregation: ReportedProtection | None = None
+    """how the sums were protected"""
+
+    timing: Timing | None = None
+    """how long the run took; null at a site"""
+
+    traffic: Traffic | None = None
+    """bytes that travelled, or would; null if not known"""
+
+    versions: dict[str, str] = Field(default={})
+    """of the software that ran"""
+
+    collaborators: dict[str, CollaboratorRisk | None] | None = None
+    """what each collaborator's own records come to, where the result may tell of it"""
+
+    state: str | None = None
+    """running, finished, stopped or aborted; omitted for a simulation"""
+
+    outcome: str = ""
+    """the same in words"""
+
+    left: tuple[Departure, ...] = ()
+    """who left the run, and why"""
+
+    late: tuple[LateSite, ...] = ()
+    """whom sums went on without, because it was too slow; omitted where nobody was"""
+
+    engine: Literal["loop", "vectorised", "ray"] | None = None
+    """which engine computed a simulation; omitted where none was computed"""
+
+    survey: SurveyFields | None = None
+    """what everybody's training records look like; omitted without a survey"""
+
+    calibration: CalibrationFigures | None = None
+    """what makes probabilities of the model's scores; omitted without classes"""
 
     @property
     def loss_title(self) -> str:
@@ -163,14 +198,23 @@ class UnfinishedResult(FrozenPart):
     """The result of a run that ended before its first evaluation: its state, and no figures."""
 
     format: str = _FORMAT_FIELD
-    plan_digest: str = Field(description="of the plan that was run: sha256: and 64 hex digits")
-    rounds: int = Field(description="training rounds done")
-    state: str = Field(description="running, stopped or aborted")
-    outcome: str = Field(description="the same in words")
-    left: tuple[Departure, ...] = Field(description="who left the run, and why")
-    late: tuple[LateSite, ...] = Field(
-        default=(), description="whom sums went on without, because it was too slow; omitted where nobody was"
-    )
+    plan_digest: str
+    """of the plan that was run: sha256: and 64 hex digits"""
+
+    rounds: int
+    """training rounds done"""
+
+    state: str
+    """running, stopped or aborted"""
+
+    outcome: str
+    """the same in words"""
+
+    left: tuple[Departure, ...]
+    """who left the run, and why"""
+
+    late: tuple[LateSite, ...] = ()
+    """whom sums went on without, because it was too slow; omitted where nobody was"""
 
 
 def to_json(result: ResultDocument | UnfinishedResult) -> JsonObject:

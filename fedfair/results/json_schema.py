@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter
 
+from fedfair.plan.meanings import DescribedSchema
 from fedfair.results.document import FORMAT, JsonObject, ResultDocument, UnfinishedResult
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -20,5 +21,5 @@ def result_schema() -> JsonObject:
         "$schema": DIALECT,
         "title": FORMAT,
         "description": "The result of a run of fedfair; losses are in nats, or as plan.loss says.",
-        **shapes.json_schema(),
+        **shapes.json_schema(schema_generator=DescribedSchema),
     }

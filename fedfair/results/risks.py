@@ -32,62 +32,64 @@ class ReportedGroupRisk(FrozenPart):
     and `likely` is how far the noise alone may have moved it. The intervals of all sizes hold together.
     """
 
-    worst: float | None = Field(description="mean loss of the worst group of this size")
-    best: float | None = Field(
-        description="mean loss of the best group: everybody outside the worst group; null where nobody is left"
-    )
-    disparity: float | None = Field(description="worst less best")
-    bound: tuple[float, float] | None = Field(
-        description="an interval that is proven to hold the worst group's mean loss; null where there is none"
-    )
-    at_least: float | None = Field(default=None, description="a mean loss that a group of this size surely has")
-    likely: tuple[float, float] | None = Field(
-        default=None, description="an interval that holds it with 95 % under the noise; omitted without noise"
-    )
+    worst: float | None
+    """mean loss of the worst group of this size"""
+
+    best: float | None
+    """mean loss of the best group: everybody outside the worst group; null where nobody is left"""
+
+    disparity: float | None
+    """worst less best"""
+
+    bound: tuple[float, float] | None
+    """an interval that is proven to hold the worst group's mean loss; null where there is none"""
+
+    at_least: float | None = None
+    """a mean loss that a group of this size surely has"""
+
+    likely: tuple[float, float] | None = None
+    """an interval that holds it with 95 % under the noise; omitted without noise"""
 
 
 class SplitRisk(FrozenPart):
     """Risks over the records of one split."""
 
-    n: int = Field(description="number of records")
-    mean: float = Field(description="mean loss")
-    accuracy: float | None = Field(
-        default=None,
-        description="share of records that were classified correctly, 0 to 1; omitted without classes",
-    )
-    by_group_size: Annotated[dict[Size, ReportedGroupRisk], Field(min_length=1)] = Field(
-        description="risks of the worst group, by its share of all people, above 0 to 1"
-    )
-    confusion: tuple[tuple[int, ...], ...] | None = Field(
-        default=None,
-        description="number of records, a row for each class and a column for what it was taken for; null with "
-        "very many classes",
-    )
-    scores: SplitScores | None = Field(
-        default=None,
-        description="how well the predicted probabilities rank and fit; omitted unless the plan sums them",
-    )
+    n: int
+    """number of records"""
 
-    metrics: dict[str, float | tuple[float | None, ...] | None] | None = Field(
-        default=None,
-        description="what else is told of a task without classes, by name: a number, or one for each label, "
-        "interval or class; omitted where there is nothing",
-    )
-    hedged: float | None = Field(
-        default=None,
-        description="mean loss of the model's probabilities mixed with those of the uniform guess, whose share "
-        "is the plan's group size; far below the mean, it shows a model too sure; omitted where there is none",
-    )
-    above_range: float | None = Field(
-        default=None,
-        description="share of records whose loss is evaluation.loss_range or more; omitted where they are fewer "
-        "than evaluation.min_group",
-    )
-    mean_likely: tuple[float, float] | None = Field(
-        default=None,
-        description="an interval that holds the mean with 95 % under the noise; omitted without noise",
-    )
-    accuracy_likely: tuple[float, float] | None = Field(default=None, description="the same of the accuracy")
+    mean: float
+    """mean loss"""
+
+    accuracy: float | None = None
+    """share of records that were classified correctly, 0 to 1; omitted without classes"""
+
+    by_group_size: Annotated[dict[Size, ReportedGroupRisk], Field(min_length=1)]
+    """risks of the worst group, by its share of all people, above 0 to 1"""
+
+    confusion: tuple[tuple[int, ...], ...] | None = None
+    """number of records, a row for each class and a column for what it was taken for; null with very many
+    classes"""
+
+    scores: SplitScores | None = None
+    """how well the predicted probabilities rank and fit; omitted unless the plan sums them"""
+
+    metrics: dict[str, float | tuple[float | None, ...] | None] | None = None
+    """what else is told of a task without classes, by name: a number, or one for each label, interval or class;
+    omitted where there is nothing"""
+
+    hedged: float | None = None
+    """mean loss of the model's probabilities mixed with those of the uniform guess, whose share is the plan's
+    group size; far below the mean, it shows a model too sure; omitted where there is none"""
+
+    above_range: float | None = None
+    """share of records whose loss is evaluation.loss_range or more; omitted where they are fewer than
+    evaluation.min_group"""
+
+    mean_likely: tuple[float, float] | None = None
+    """an interval that holds the mean with 95 % under the noise; omitted without noise"""
+
+    accuracy_likely: tuple[float, float] | None = None
+    """the same of the accuracy"""
 
     def worst(self, group_size: float) -> ReportedGroupRisk | None:
         """Return the risk at a group size, or None where the plan did not ask for it."""
@@ -111,52 +113,81 @@ class SplitRisk(FrozenPart):
 class PastRisk(FrozenPart):
     """Risks over the records of one split at one moment of the run."""
 
-    mean: float = Field(description="mean loss")
-    worst: float | None = Field(description="mean loss of the worst group of the plan's size")
-    accuracy: float | None = Field(default=None, description="share that was classified correctly, 0 to 1")
-    by_group_size: dict[Size, ReportedGroupRisk] = Field(default={}, description="as at the end")
-    metrics: dict[str, float | tuple[float | None, ...] | None] | None = Field(
-        default=None, description="as at the end; omitted where there is nothing"
-    )
-    mean_likely: tuple[float, float] | None = Field(default=None, description="as at the end")
+    mean: float
+    """mean loss"""
+
+    worst: float | None
+    """mean loss of the worst group of the plan's size"""
+
+    accuracy: float | None = None
+    """share that was classified correctly, 0 to 1"""
+
+    by_group_size: dict[Size, ReportedGroupRisk] = Field(default={})
+    """as at the end"""
+
+    metrics: dict[str, float | tuple[float | None, ...] | None] | None = None
+    """as at the end; omitted where there is nothing"""
+
+    mean_likely: tuple[float, float] | None = None
+    """as at the end"""
 
 
 class Moment(FrozenPart):
     """One evaluation on the way."""
 
-    round: int = Field(description="training rounds done")
-    threshold: float = Field(description="the threshold then")
-    train: PastRisk = Field(description="over training records")
-    validation: PastRisk | None = Field(default=None, description="over validation records")
-    test: PastRisk | None = Field(default=None, description="over test records")
+    round: int
+    """training rounds done"""
+
+    threshold: float
+    """the threshold then"""
+
+    train: PastRisk
+    """over training records"""
+
+    validation: PastRisk | None = None
+    """over validation records"""
+
+    test: PastRisk | None = None
+    """over test records"""
 
 
 class ObjectiveFigures(FrozenPart):
     """The value of the plan's objective, over training records."""
 
-    rcvar: float | None = Field(default=None, description="the objective, or the middle of its interval")
-    rcvar_bound: tuple[float, float] | None = Field(
-        default=None, description="an interval that is proven to hold it; omitted for a simulation, which is exact"
-    )
-    rcvar_likely: tuple[float, float] | None = Field(
-        default=None, description="an interval that holds it with 95 % under the noise; omitted without noise"
-    )
-    smoothed: float | None = Field(default=None, description="mean of the smoothed losses that were trained on")
-    split: str = Field(default="train", description="the split that these are of")
+    rcvar: float | None = None
+    """the objective, or the middle of its interval"""
+
+    rcvar_bound: tuple[float, float] | None = None
+    """an interval that is proven to hold it; omitted for a simulation, which is exact"""
+
+    rcvar_likely: tuple[float, float] | None = None
+    """an interval that holds it with 95 % under the noise; omitted without noise"""
+
+    smoothed: float | None = None
+    """mean of the smoothed losses that were trained on"""
+
+    split: str = "train"
+    """the split that these are of"""
 
 
 class MeanRisk(FrozenPart):
     """The figures of one collaborator's records of one split; None where they are not reported."""
 
-    n: int | None = Field(description="number of records")
-    mean: float | None = Field(description="mean loss")
-    accuracy: float | None = Field(
-        default=None, description="share that was classified correctly, 0 to 1; omitted without classes"
-    )
+    n: int | None
+    """number of records"""
+
+    mean: float | None
+    """mean loss"""
+
+    accuracy: float | None = None
+    """share that was classified correctly, 0 to 1; omitted without classes"""
 
 
 class CollaboratorRisk(MeanRisk):
     """The same of one collaborator's training records, and of its other splits under their names."""
 
-    validation: MeanRisk | None = Field(default=None, description="of its validation records")
-    test: MeanRisk | None = Field(default=None, description="of its test records")
+    validation: MeanRisk | None = None
+    """of its validation records"""
+
+    test: MeanRisk | None = None
+    """of its test records"""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pydantic import Field
-
 from fedfair.aggregation.cvar_bounds import Interval
 from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.score_histogram import scored_classes
@@ -23,46 +21,61 @@ from fedfair.results.frozen import FrozenPart
 class ReliabilityRow(FrozenPart):
     """The records of neighbouring scores: a tenth of all, or `evaluation.min_group`, or more."""
 
-    records: int = Field(description="number of records")
-    mean_score: float = Field(description="mean of their scores, 0 to 1")
-    observed: float = Field(description="share of them that is of the class, 0 to 1")
+    records: int
+    """number of records"""
+
+    mean_score: float
+    """mean of their scores, 0 to 1"""
+
+    observed: float
+    """share of them that is of the class, 0 to 1"""
 
 
 class ClassScores(FrozenPart):
     """The scores of one class against the rest. All None where too few records are of it, or of the others."""
 
-    auc: float | None = Field(description="share of pairs in the right order, or the middle of its interval")
-    auc_bound: tuple[float, float] | None = Field(
-        description="an interval that is proven to hold the AUC; null where there is none"
-    )
-    brier: float | None = Field(description="mean squared difference between score and outcome, 0 to 1")
-    calibration_error: float | None = Field(
-        description="mean difference between score and observed share over the rows of `reliability`, 0 to 1"
-    )
-    observed: float | None = Field(
-        default=None, description="share of records that is of the class, 0 to 1; omitted where too few are"
-    )
-    mean_score: float | None = Field(default=None, description="mean of the scores, 0 to 1; omitted likewise")
-    observed_to_expected: float | None = Field(
-        default=None, description="observed by mean_score: 1 where as many are of the class as scores promise"
-    )
-    reliability: tuple[ReliabilityRow, ...] = Field(
-        default=(), description="scores beside what came true, from the lowest scores to the highest"
-    )
+    auc: float | None
+    """share of pairs in the right order, or the middle of its interval"""
+
+    auc_bound: tuple[float, float] | None
+    """an interval that is proven to hold the AUC; null where there is none"""
+
+    brier: float | None
+    """mean squared difference between score and outcome, 0 to 1"""
+
+    calibration_error: float | None
+    """mean difference between score and observed share over the rows of `reliability`, 0 to 1"""
+
+    observed: float | None = None
+    """share of records that is of the class, 0 to 1; omitted where too few are"""
+
+    mean_score: float | None = None
+    """mean of the scores, 0 to 1; omitted likewise"""
+
+    observed_to_expected: float | None = None
+    """observed by mean_score: 1 where as many are of the class as scores promise"""
+
+    reliability: tuple[ReliabilityRow, ...] = ()
+    """scores beside what came true, from the lowest scores to the highest"""
 
 
 class SplitScores(FrozenPart):
     """The scores over the records of one split: with two classes those of class 1, else of all classes."""
 
-    auc: float | None = Field(description="mean of the AUC over the classes; null where one of them is not told")
-    auc_bound: tuple[float, float] | None = Field(
-        description="an interval that is proven to hold it; null where there is none"
-    )
-    brier: float | None = Field(
-        description="Brier score: of two classes that of class 1, 0 to 1; else the sum over the classes, 0 to 2"
-    )
-    calibration_error: float | None = Field(description="mean of the expected calibration errors, 0 to 1")
-    by_class: dict[str, ClassScores] = Field(description="each class by its number: class 1 alone of two classes")
+    auc: float | None
+    """mean of the AUC over the classes; null where one of them is not told"""
+
+    auc_bound: tuple[float, float] | None
+    """an interval that is proven to hold it; null where there is none"""
+
+    brier: float | None
+    """Brier score: of two classes that of class 1, 0 to 1; else the sum over the classes, 0 to 2"""
+
+    calibration_error: float | None
+    """mean of the expected calibration errors, 0 to 1"""
+
+    by_class: dict[str, ClassScores]
+    """each class by its number: class 1 alone of two classes"""
 
 
 _SUPPRESSED = ClassScores(auc=None, auc_bound=None, brier=None, calibration_error=None)

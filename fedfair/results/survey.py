@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import Field
-
 from fedfair.aggregation.survey import CategorySummary, NumericSummary, SurveySummary
 from fedfair.plan.csv_table import MISSING, OTHER
 from fedfair.results.frozen import FrozenPart
@@ -23,28 +21,49 @@ Three = tuple[float, float, float]
 class SurveyedNumbers(FrozenPart):
     """A numeric column of everybody."""
 
-    present: int | None = Field(description="how many values there are; null where few are there, or missing")
-    missing: int | None = Field(description="how many records have none")
-    mean: float | None = Field(description="of the values, in their unit")
-    spread: float | None = Field(description="standard deviation of the values, divisor n")
-    quartiles: Three | None = Field(description="estimates of the values at a quarter, a half and three quarters")
-    quartile_bounds: Three | None = Field(description="by how much each estimate may be off at most")
+    present: int | None
+    """how many values there are; null where few are there, or missing"""
+
+    missing: int | None
+    """how many records have none"""
+
+    mean: float | None
+    """of the values, in their unit"""
+
+    spread: float | None
+    """standard deviation of the values, divisor n"""
+
+    quartiles: Three | None
+    """estimates of the values at a quarter, a half and three quarters"""
+
+    quartile_bounds: Three | None
+    """by how much each estimate may be off at most"""
 
 
 class SurveyedCategories(FrozenPart):
     """A categorical column of everybody."""
 
-    counts: dict[str, int | None] = Field(description="how many records have each value; other is any other one")
-    missing: int | None = Field(description="how many records have none")
+    counts: dict[str, int | None]
+    """how many records have each value; other is any other one"""
+
+    missing: int | None
+    """how many records have none"""
 
 
 class SurveyFields(FrozenPart):
     """Everybody's training records, described; null stands for fewer people than the plan tells of."""
 
-    records: int = Field(description="how many training records there are")
-    labels: tuple[int | None, ...] = Field(description="how many of them each class has")
-    numeric: dict[str, SurveyedNumbers] = Field(description="the numeric columns")
-    categories: dict[str, SurveyedCategories] = Field(description="the categorical columns")
+    records: int
+    """how many training records there are"""
+
+    labels: tuple[int | None, ...]
+    """how many of them each class has"""
+
+    numeric: dict[str, SurveyedNumbers]
+    """the numeric columns"""
+
+    categories: dict[str, SurveyedCategories]
+    """the categorical columns"""
 
 
 def survey_words(found: SurveySummary, fewest: int) -> SurveyFields:

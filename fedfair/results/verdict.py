@@ -35,8 +35,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pydantic import Field
-
 from fedfair.fairness.chance import base_rate_by_chance, fewer_right_by_chance, mean_by_chance
 from fedfair.fairness.constant_prediction import best_constant_risk, majority_share
 from fedfair.fairness.served_size import ROUNDING
@@ -61,45 +59,62 @@ Split: TypeAlias = Literal["train", "test"]
 class VerdictFinding(FrozenPart):
     """One fault of a model."""
 
-    subject: SubjectName = Field(
-        description="training, objective, worst_group, mean, accuracy, r_squared or losses"
-    )
-    split: Split | None = Field(description="the split whose records it is about; null for all of them")
-    value: float = Field(description="the model's figure: nats, a share, or a number of losses or rounds")
-    reference: ReferenceName = Field(
-        description="start (round 0), uniform_guess, base_rate (the shares of the classes, for everybody), "
-        "majority, target_mean (always predicting the mean), right_model (the least R squared "
-        "of a model that is right about its loss), or finite (losses); older results also have best_constant"
-    )
-    limit: float = Field(description="the reference's figure, in the same unit")
-    certain: bool = Field(description="whether intervals prove it; false where the figures are estimates")
-    sentence: str = Field(description="the same in words")
+    subject: SubjectName
+    """training, objective, worst_group, mean, accuracy, r_squared or losses"""
+
+    split: Split | None
+    """the split whose records it is about; null for all of them"""
+
+    value: float
+    """the model's figure: nats, a share, or a number of losses or rounds"""
+
+    reference: ReferenceName
+    """start (round 0), uniform_guess, base_rate (the shares of the classes, for everybody), majority, target_mean
+    (always predicting the mean), right_model (the least R squared of a model that is right about its loss), or
+    finite (losses); older results also have best_constant"""
+
+    limit: float
+    """the reference's figure, in the same unit"""
+
+    certain: bool
+    """whether intervals prove it; false where the figures are estimates"""
+
+    sentence: str
+    """the same in words"""
 
 
 class Remedy(FrozenPart):
     """One change of the plan that is worth a try."""
 
-    key: str = Field(description="the key of the plan, such as objective.worst_group_size")
-    wanted: str = Field(description="the value to try")
-    now: str = Field(description="the value that the plan has")
+    key: str
+    """the key of the plan, such as objective.worst_group_size"""
+
+    wanted: str
+    """the value to try"""
+
+    now: str
+    """the value that the plan has"""
 
 
 class RunVerdict(FrozenPart):
     """Whether the model is worse than what could be had without training it."""
 
-    state: State = Field(
-        description="worse (do not use the model as it is), fine (no fault), uncertain (figures are estimates), "
-        "unknown (nothing could be compared)"
-    )
-    findings: tuple[VerdictFinding, ...] = Field(description="every fault; empty where there is none")
-    better_than_guess_from: float | None = Field(
-        description="the smallest reported group size from which on the worst group fares better than the uniform "
-        "guess; null where no size does"
-    )
-    sentences: tuple[str, ...] = Field(description="the whole verdict in words; the first sentence speaks for all")
-    remedies: tuple[Remedy, ...] = Field(
-        default=(), description="what to try, the most promising first; omitted where nothing is known to help"
-    )
+    state: State
+    """worse (do not use the model as it is), fine (no fault), uncertain (figures are estimates), unknown (nothing
+    could be compared)"""
+
+    findings: tuple[VerdictFinding, ...]
+    """every fault; empty where there is none"""
+
+    better_than_guess_from: float | None
+    """the smallest reported group size from which on the worst group fares better than the uniform guess; null
+    where no size does"""
+
+    sentences: tuple[str, ...]
+    """the whole verdict in words; the first sentence speaks for all"""
+
+    remedies: tuple[Remedy, ...] = ()
+    """what to try, the most promising first; omitted where nothing is known to help"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from fedfair.cli.plan import app
 from fedfair.plan.editor_schema import plan_schema
+from fedfair.plan.meanings import meanings
 from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import parse_document
@@ -90,8 +91,7 @@ def test_every_key_of_the_reference_is_explained() -> None:
         for name in section.model_fields
     ]
     for section, name in described:
-        field = section.model_fields[name]
-        assert definitions[section.__name__]["properties"][name]["description"] == field.description
+        assert definitions[section.__name__]["properties"][name]["description"] == meanings(section)[name]
     assert SiteConfig.__name__ not in definitions
 
 

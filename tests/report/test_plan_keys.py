@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from fedfair.plan.fields import meanings
+from fedfair.plan.meanings import meanings
 from fedfair.plan.schema import Plan
 from fedfair.report.plan_keys import SECTIONS, page
 from tests.conftest import REPOSITORY
@@ -19,7 +19,7 @@ def test_every_key_has_a_description() -> None:
         f"{title}.{name}"
         for title, section in SECTIONS
         for name in section.model_fields
-        if not meanings(section).get(name)
+        if name not in meanings(section)
     ]
     assert missing == []
 
