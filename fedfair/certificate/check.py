@@ -70,23 +70,34 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
     for name, (found, planned) in expected.items():
         if found != planned:
             raise CertificateError(f"the certificate says {name} {found}, the plan says {planned}")
-    sites = len(plan.federation.collaborators)
-    if certificate.participants > sites:
-        raise CertificateError(f"the certificate says {certificate.participants} sites, the plan names {sites}")
+    for fault in _plan_faults(certificate, plan):
+        raise CertificateError(fault)
+
+
+def _plan_faults(certificate: Certificate, plan: Plan) -> Iterator[str]:
+    """Yield what a certificate says beyond what a run of the plan can tell."""
+    sites, fewest, told = plan.federation.collaborators, plan.evaluation.min_group, certificate.sites or {}
+    if certificate.participants > len(sites):
+        yield f"the certificate says {certificate.participants} sites, the plan names {len(sites)}"
     if certificate.round > plan.training.rounds:
-        raise CertificateError(
-            f"the certificate is about round {certificate.round}, the plan trains {plan.training.rounds}"
-        )
-    if certificate.histogram.fewest < plan.evaluation.min_group:
-        raise CertificateError(
-            f"the certificate tells of as few as {certificate.histogram.fewest} people, the plan allows "
-            f"{plan.evaluation.min_group} at least"
-        )
+        yield f"the certificate is about round {certificate.round}, the plan trains {plan.training.rounds}"
+    least = certificate.histogram.fewest
+    if least < fewest:
+        yield f"the certificate tells of as few as {least} people, the plan allows {fewest} at least"
     if certificate.masked and not is_masked(plan):
-        raise CertificateError("the certificate says that sums were masked, the plan says they were not")
-    _check_sites(certificate, plan)
-    if certificate.population is not None and not speaks_for_others(certificate.split):
-        raise CertificateError(
+        yield "the certificate says that sums were masked, the plan says they were not"
+    strangers = [name for name in told if name not in published_sites(plan)]
+    if strangers:
+        named = ", ".join(strangers)
+        yield f"the certificate tells how many records {named} has, which the plan does not publish"
+    for name, count in told.items():
+        if count < fewest:
+            yield f"the certificate tells of {count} records of {name}, the plan allows {fewest} at least"
+    population, planned = certificate.population, plan.evaluation.site_weights or None
+    if population is not None and population.weights != planned:
+        yield f"the certificate weighs the sites by {population.weights}, the plan by {planned}"
+    if population is not None and not speaks_for_others(certificate.split):
+        yield (
             f"the certificate speaks of the population, but the run chose the model by the {certificate.split} "
             "records themselves"
         )
@@ -101,27 +112,6 @@ def _check_loss(certificate: Certificate, plan: Plan) -> None:
             f"the certificate says that there are {certificate.classes or 'no'} classes, and the plan's model "
             f"{'tells classes apart' if predicts_classes(plan) else 'has none'}"
         )
-
-
-def _check_sites(certificate: Certificate, plan: Plan) -> None:
-    sites = certificate.sites or {}
-    strangers = [name for name in sites if name not in published_sites(plan)]
-    if strangers:
-        raise CertificateError(
-            f"the certificate tells how many records {', '.join(strangers)} has, which the plan does not publish"
-        )
-    small = [name for name, count in sites.items() if count < plan.evaluation.min_group]
-    if small:
-        raise CertificateError(
-            f"the certificate tells of {sites[small[0]]} records of {small[0]}, the plan allows "
-            f"{plan.evaluation.min_group} at least"
-        )
-    if certificate.population is not None:
-        planned = plan.evaluation.site_weights or None
-        if certificate.population.weights != planned:
-            raise CertificateError(
-                f"the certificate weighs the sites by {certificate.population.weights}, the plan by {planned}"
-            )
 
 
 def check_model(certificate: Certificate, model_digest: str) -> None:

@@ -136,6 +136,8 @@ def _check_places(output: Path, page: Path) -> None:
 
 def _evaluation_of(path: Path, plan: Plan, plan_file: Path) -> EvaluationRecord:
     from fedfair.aggregation.evaluation_file import parse_evaluation
+    from fedfair.cli.plan_digest import digest_of
+    from fedfair.plan.digest import format_digest
 
     if not path.is_file():
         raise CertificateError(
@@ -143,7 +145,7 @@ def _evaluation_of(path: Path, plan: Plan, plan_file: Path) -> EvaluationRecord:
             "run `fedfair aggregator start` or `fedfair simulate --save save` first",
         )
     record = parse_evaluation(_read(path, MAX_EVALUATION_BYTES, "an evaluation"), str(path))
-    digest = _plan_digest(plan, plan_file)
+    digest = format_digest(digest_of(plan, plan_file))
     if record.plan_digest != digest:
         raise CertificateError(
             f"{path} is of a run of the plan {record.plan_digest}, {plan_file} is {digest}",
@@ -195,13 +197,6 @@ def _sealed(certificate: Certificate, name: str, cert_folder: Path, passphrase_f
             error.message, f"{error.remedy}; or make a certificate that nobody vouches for: --unsigned"
         ) from error
     return seal(certificate, name, key)
-
-
-def _plan_digest(plan: Plan, plan_file: Path) -> str:
-    from fedfair.cli.plan_digest import digest_of
-    from fedfair.plan.digest import format_digest
-
-    return format_digest(digest_of(plan, plan_file))
 
 
 def _check_certificate_file(path: Path) -> None:

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -40,7 +41,7 @@ PAGE = "report.html"
 SHOWN_SIZES = (0.1, 0.3)
 ROUNDS = 80
 
-PLAN: Mapping[str, object] = {
+PLAN: Mapping[str, Any] = {
     "federation": {
         "name": "demo",
         "aggregator": {"host": "localhost"},
@@ -103,7 +104,7 @@ def demo(
 def _run(folder: Path, algorithm: str, ask: Callable[[], None], *, show: bool) -> Path:
     from fedfair.cli.loopback import Processes, prepare
 
-    training = {**_mapping(PLAN["training"]), "algorithm": algorithm}
+    training = {**PLAN["training"], "algorithm": algorithm}
     if show:
         error_console.print(
             f"[bold]{NAMES[algorithm]}[/]: an aggregator and three clinics start, each a process of its own"
@@ -173,9 +174,3 @@ def _traffic(folder: Path) -> str:
         f"Each round: {down} bytes to a clinic, {up} bytes back: the model ({parameters} numbers) and the shared "
         "threshold (1 number) each way, the clinic's weight, and what hides and opens the sum."
     )
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{value!r} is not a mapping")
-    return value

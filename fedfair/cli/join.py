@@ -7,7 +7,7 @@ Each run of the command does what can be done now, and ends with what comes next
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,7 +118,8 @@ def join(source: Path, folder: Path | None, options: JoinOptions, answers: Answe
     # Read once: what is shown, compared and installed are these bytes, whatever the file becomes meanwhile.
     invitation = read_invitation(read_archive(source), str(source), now)
     place = joining_folder(folder, Path(), invitation.federation)
-    name = options.name or known_name(place) or _asked_name(invitation.plan, answers)
+    known = ", ".join(invitation.plan.federation.collaborators)
+    name = options.name or known_name(place) or answers.text(f"Which site is this: {known}?", "--name NAME")
     site = joining_site(place, name, invitation)
     check_same_federation(site, invitation)
     if not site.has_keys or not (site.request_file.exists() or site.has_certificate):
@@ -132,11 +133,6 @@ def join(source: Path, folder: Path | None, options: JoinOptions, answers: Answe
     _take_plan(site, invitation, answers)
     _write_site_file(site, invitation.plan, options, answers)
     _approve(site, options, answers, secret)
-
-
-def _asked_name(plan: Plan, answers: Answers) -> str:
-    known = ", ".join(plan.federation.collaborators)
-    return answers.text(f"Which site is this: {known}?", "--name NAME")
 
 
 def _request(site: JoiningSite, invitation: Invitation, options: JoinOptions) -> None:
@@ -225,7 +221,9 @@ def _write_site_file(site: JoiningSite, plan: Plan, options: JoinOptions, answer
     path = site.folder / SITE_FILE
     if path.exists():
         if options.site_file is not None or options.data is not None:
-            raise PlanError(f"{path} exists; it was left alone", f"edit it, and omit {_site_options(options)}")
+            given = (("--site-file", options.site_file), ("--data", options.data))
+            named = " and ".join(name for name, value in given if value is not None)
+            raise PlanError(f"{path} exists; it was left alone", f"edit it, and omit {named}")
         return
     if options.site_file is not None:
         stated = load_site_config(options.site_file).collaborator
@@ -244,11 +242,6 @@ def _write_site_file(site: JoiningSite, plan: Plan, options: JoinOptions, answer
     say(f"wrote {written}: this site's own terms, the most careful")
 
 
-def _site_options(options: JoinOptions) -> str:
-    given = (("--site-file", options.site_file), ("--data", options.data))
-    return " and ".join(name for name, value in given if value is not None)
-
-
 def _approve(site: JoiningSite, options: JoinOptions, answers: Answers, secret: bytes | None) -> None:
     from collaborator.preparation import find_site
     from fedfair.workspace.create import PLAN_FILE
@@ -259,11 +252,8 @@ def _approve(site: JoiningSite, options: JoinOptions, answers: Answers, secret: 
         say(f"{site.participant.name} has approved this very plan")
     else:
         _review(prepared, site, options, answers, secret)
-    say(f"next: fedfair {_in_folder(site.folder)}collaborator start")
-
-
-def _in_folder(folder: Path) -> str:
-    return "" if folder.resolve() == Path.cwd() else f"-C {folder} "
+    folder = "" if site.folder.resolve() == Path.cwd() else f"-C {site.folder} "
+    say(f"next: fedfair {folder}collaborator start")
 
 
 def _is_approved(prepared: PreparedSite, plan_file: Path, secret: bytes | None) -> bool:
@@ -275,7 +265,7 @@ def _is_approved(prepared: PreparedSite, plan_file: Path, secret: bytes | None) 
     if prepared.plan.task.references and not _names_code(prepared, plan_file):
         return False
     try:
-        key = _unlocked(prepared, secret).identity().signing_key.public_key()
+        key = replace(prepared, passphrase=secret).identity().signing_key.public_key()
         read_approval(prepared, key, _binding_of(prepared).digest)
     except ApprovalError:
         return False
@@ -286,18 +276,9 @@ def _names_code(prepared: PreparedSite, plan_file: Path) -> bool:
     """Return whether the policy names this very code, and not any code that a plan may bring."""
     from fedfair.cli.site_terms import site_terms
 
+    site_file = plan_file.parent.parent / SITE_FILE
     named = bool(prepared.config.policy.module_code)
-    return named and all(term.kept for term in site_terms(prepared.plan, plan_file, _site_file(plan_file))[1])
-
-
-def _site_file(plan_file: Path) -> Path:
-    return plan_file.parent.parent / SITE_FILE
-
-
-def _unlocked(prepared: PreparedSite, secret: bytes | None) -> PreparedSite:
-    from dataclasses import replace
-
-    return replace(prepared, passphrase=secret)
+    return named and all(term.kept for term in site_terms(prepared.plan, plan_file, site_file)[1])
 
 
 def _binding_of(prepared: PreparedSite) -> PlanBinding:

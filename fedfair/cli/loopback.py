@@ -15,22 +15,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import yaml
 
 from aggregator.address import free_port
+from fedfair.cli.approving import write_approval
 from fedfair.cli.interrupts import interrupts_deferred
 from fedfair.errors import AbortedError
 from fedfair.identity.development import issue_all
 from fedfair.identity.store import load_signing_key
-from fedfair.ids import parse_federation_name, parse_participant_id
-from fedfair.plan.approval import approve
+from fedfair.ids import parse_participant_id
 from fedfair.plan.derived import is_masked, needs_everybody, protects_records, quorum
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
@@ -68,7 +68,7 @@ class Workspace:
         return self.folder / "result.json"
 
 
-def prepare(folder: Path, plan: Mapping[str, object]) -> Workspace:
+def prepare(folder: Path, plan: Mapping[str, Any]) -> Workspace:
     """Write everything that a federation on this machine needs.
 
     Args:
@@ -78,9 +78,9 @@ def prepare(folder: Path, plan: Mapping[str, object]) -> Workspace:
     Returns:
         The workspace, ready for `Processes`.
     """
-    federation = dict(_section(plan, "federation"))
-    names = tuple(str(name) for name in _items(federation["collaborators"]))
-    roster = issue_all(folder / "cert", str(federation["name"]), names, ["localhost"], datetime.now(UTC))
+    federation = dict(plan["federation"])
+    names = tuple(federation["collaborators"])
+    roster = issue_all(folder / "cert", federation["name"], names, ["localhost"], datetime.now(UTC))
     federation["roster"] = dict(roster)
     federation["aggregator"] = {"host": "localhost", "port": free_port("localhost")}
     workspace = Workspace(folder, names)
@@ -95,13 +95,9 @@ def _approve_everywhere(workspace: Workspace) -> None:
     plan = load_plan(workspace.plan)
     digest = freeze_plan(workspace.plan).digest
     approvals = workspace.folder / "approvals"
-    approvals.mkdir()
     for name in workspace.collaborators:
         key = load_signing_key(workspace.folder / "cert", name)
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        federation = parse_federation_name(plan.federation.name)
-        approval = approve(digest, federation, parse_participant_id(name), key, approved_at=now)
-        (approvals / f"{name}.json").write_bytes(approval)
+        write_approval(approvals / f"{name}.json", plan, digest, parse_participant_id(name), key)
         site = {
             "collaborator": name,
             "device": "cpu",
@@ -263,16 +259,3 @@ class Processes:
         state = json.loads(self._workspace.result.read_text(encoding="utf-8"))["state"]
         if state != "finished":
             raise AbortedError(f"the run was {state} before its end")
-
-
-def _section(plan: Mapping[str, object], name: str) -> Mapping[str, object]:
-    section = plan[name]
-    if not isinstance(section, Mapping):
-        raise TypeError(f"plan section {name} is not a mapping")
-    return section
-
-
-def _items(value: object) -> Sequence[object]:
-    if not isinstance(value, Sequence):
-        raise TypeError(f"{value!r} is not a sequence")
-    return value

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.cli.model_faults import faults_of_model
+from fedfair.cli.model_faults import faults_of_model, warn_of_model
 from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.terminal import console, tell, warn
@@ -65,7 +65,8 @@ def show(
         columns.add_row(*(Text(cell) for cell in row))
     if columns.row_count:
         console.print(columns)
-    _warn(faults)
+    for fault in faults:
+        warn(fault)
 
 
 @app.command()
@@ -133,7 +134,7 @@ def export(
     exported = export_model(model, form, features)
     with writing("model", output):
         replace_file(output, [exported.content])
-    _warn(faults_of_model(model_file, model.plan_digest))
+    warn_of_model(model_file, model.plan_digest)
     if not quiet:
         compared = f"{exported.checked} {'random ' if data is None else ''}records"
         words = f"compared on {compared}: no probability differs by more than {exported.difference:.1g}"
@@ -147,12 +148,6 @@ def _described(path: Path) -> DescribedModel:
     if not path.is_file():
         raise DataError(f"there is no model {path}", "give a model such as save/last.safetensors")
     return read_saved(path)
-
-
-def _warn(faults: tuple[str, ...]) -> None:
-    """Say what the run's own result says against a model."""
-    for fault in faults:
-        warn(fault)
 
 
 def _check_place(path: Path, *, replace: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedfair.errors import FedfairError
+from fedfair.process.terminal import warn
 from fedfair.results.reading import read_result
 
 RESULT = "result.json"
@@ -34,3 +35,9 @@ def faults_of_model(model_file: Path, plan_digest: str) -> tuple[str, ...]:
             verdict = result.verdict
             return () if verdict is None or not verdict.findings else verdict.sentences
     return ()
+
+
+def warn_of_model(model_file: Path, plan_digest: str) -> None:
+    """Warn of these faults."""
+    for fault in faults_of_model(model_file, plan_digest):
+        warn(fault)

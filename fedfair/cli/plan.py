@@ -33,7 +33,7 @@ from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
-from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
+from fedfair.policy.site_config import SiteConfig, load_site_config
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import console, say, tell
 
@@ -164,6 +164,7 @@ def approve_command(
     from fedfair.identity.store import load_signing_key
     from fedfair.process.passphrase import own_passphrase
     from fedfair.run.initial_model import check_initial_model
+    from fedfair.training.binding import plan_binding
 
     plan = load_plan(plan_file)
     check_deployment(plan)
@@ -177,7 +178,7 @@ def approve_command(
     code = workspace_of(plan_file)
     if plan.task.references:
         code = _allow_code(plan, code, participant, yes=yes)
-    binding = _binding(plan, code)
+    binding = plan_binding(plan, code)
     check_initial_model(plan_file, binding.vector)
     _show_beginning(plan, plan_file, participant, binding)
     plan_digest = binding.digest
@@ -262,12 +263,6 @@ def _code_words(plan: Plan, plan_file: Path) -> str:
     return "none" if code is None else format_digest(code)
 
 
-def _binding(plan: Plan, code: Path) -> PlanBinding:
-    from fedfair.training.binding import plan_binding
-
-    return plan_binding(plan, code)
-
-
 def _show_beginning(plan: Plan, plan_file: Path, participant: ParticipantId, binding: PlanBinding) -> None:
     """Say what this site knows of what a plan begins with, or refuse what its policy does not allow."""
     from collaborator.continued_run import beginning_words, begins_with_own_run
@@ -303,7 +298,8 @@ def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes:
     from collaborator.plan_code import plan_code
     from fedfair.policy.terms import AskedTerms, code_fault
 
-    policy = _policy_of(participant, workspace / SITE_FILE)
+    config = _config_of(participant, workspace / SITE_FILE)
+    policy = None if config is None else config.policy
     frozen = policy is not None and bool(policy.module_code)
     code = plan_code(plan.task.references, workspace, frozen=frozen)
     for path, file_digest in code_digests(plan.task.references, code.folder).items():
@@ -317,11 +313,6 @@ def _allow_code(plan: Plan, workspace: Path, participant: ParticipantId, *, yes:
     if not confirmed("The digest covers the model that this code makes. Run it here now?", yes=yes):
         raise ApprovalError("nothing was approved, and nothing was run")
     return code.folder
-
-
-def _policy_of(participant: ParticipantId, config: Path) -> SitePolicy | None:
-    site = _config_of(participant, config)
-    return None if site is None else site.policy
 
 
 def _config_of(participant: ParticipantId, config: Path) -> SiteConfig | None:

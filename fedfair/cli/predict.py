@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedfair.aggregation.calibration import SCORES_ONLY
-from fedfair.cli.model_faults import faults_of_model
+from fedfair.cli.model_faults import warn_of_model
 from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.printable import printable
-from fedfair.process.terminal import tell, warn
+from fedfair.process.terminal import tell
 from fedfair.store.atomic_file import write_whole
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def predict_command(
     raw = model.raw if form is None else model.raw.written(form.section, form.key)
     rows = read_input(data, raw, keep, ignores_unknown=ignore_unknown)
     _write(_text(model, rows, calibrated=calibrated), None if shown else output)
-    for fault in faults_of_model(model_file, model.plan_digest):
-        warn(fault)
+    warn_of_model(model_file, model.plan_digest)
     if not quiet:
         _say(model, rows.notes, scores=scores)
         if not shown:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +80,8 @@ def simulate_command(
             on_progress=seen.together(bar.progressed),
             on_loss=seen.lost,
         )
-    for words in (*seen.ended(outcome.result), *_survey_words(outcome)):
+    faults = (f"{name}: {fault.sentence}" for name, found in outcome.survey_faults.items() for fault in found)
+    for words in (*seen.ended(outcome.result), *faults):
         tell(words, "yellow")
     _write(outcome, output, model_file, save_folder)
     if as_json:
@@ -107,13 +107,6 @@ def _doubt(outcome: SimulationOutcome, log: JsonLog | None, choice: LogChoice) -
             tell(doubt, "yellow")
 
 
-def _survey_words(outcome: SimulationOutcome) -> Iterator[str]:
-    """Yield what the survey shows of each collaborator, as its own operator would be told."""
-    for name, faults in outcome.survey_faults.items():
-        for fault in faults:
-            yield f"{name}: {fault.sentence}"
-
-
 def _cluster(engine: Engine, workers: int | None, address: str | None) -> RayCluster:
     """Return the workers that are asked for; refuse a number of workers that no engine uses."""
     given = "--workers" if workers is not None else "--address" if address is not None else None
@@ -125,29 +118,19 @@ def _cluster(engine: Engine, workers: int | None, address: str | None) -> RayClu
 def _write(
     outcome: SimulationOutcome, output: Path | None, model_file: Path | None, save_folder: Path | None
 ) -> None:
+    from fedfair.run.saved_model import save_model
+
     if output is not None:
         write_whole(output, to_text(outcome.result))
     if model_file is not None:
-        _save_model(outcome, model_file)
+        save_model(model_file, outcome.layout, outcome.saved, outcome.origin)
     if save_folder is not None:
-        _save(outcome, save_folder)
-
-
-def _save(outcome: SimulationOutcome, folder: Path) -> None:
-    """Write what a deployed run leaves in its folder `save`."""
-    from fedfair.run.saved_model import save_model
-
-    folder.mkdir(exist_ok=True)
-    _save_model(outcome, folder / "last.safetensors")
-    if outcome.trained is not None:
-        save_model(folder / "trained.safetensors", outcome.layout, outcome.trained, outcome.origin)
-    write_whole(folder / "evaluation.json", evaluation_text(outcome.evaluation))
-
-
-def _save_model(outcome: SimulationOutcome, path: Path) -> None:
-    from fedfair.run.saved_model import save_model
-
-    save_model(path, outcome.layout, outcome.saved, outcome.origin)
+        # As a deployed run leaves its folder `save`.
+        save_folder.mkdir(exist_ok=True)
+        save_model(save_folder / "last.safetensors", outcome.layout, outcome.saved, outcome.origin)
+        if outcome.trained is not None:
+            save_model(save_folder / "trained.safetensors", outcome.layout, outcome.trained, outcome.origin)
+        write_whole(save_folder / "evaluation.json", evaluation_text(outcome.evaluation))
 
 
 def _check_places(output: Path | None, model_file: Path | None, save_folder: Path | None) -> None:

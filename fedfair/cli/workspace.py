@@ -83,14 +83,13 @@ def export(
         # Certificates of those who joined with it stay in it.
         joined = archive.certificates_of(archive.read_archive(target))
         raw = replace_archive(target, archive.pack(folder, joined), folder, quiet=as_json)
-        _report(target, raw, as_json=as_json)
-        return
-    raw = archive.pack(folder)
-    try:
-        with target.open("xb") as output:
-            output.write(raw)
-    except FileExistsError as error:
-        raise PlanError(f"{target} exists; it was left alone", "name another file, or add --update") from error
+    else:
+        raw = archive.pack(folder)
+        try:
+            with target.open("xb") as output:
+                output.write(raw)
+        except FileExistsError as error:
+            raise PlanError(f"{target} exists; it was left alone", "name another file, or add --update") from error
     _report(target, raw, as_json=as_json)
 
 
@@ -115,13 +114,11 @@ def import_command(
     if update:
         answers = Answers(at_the_terminal if sys.stdin.isatty() and not as_json else None, yes)
         take_update(raw, str(source), folder, answers, quiet=as_json)
-        _report(source, raw, as_json=as_json)
-        return
-    written = archive.unpack(raw, folder)
-    if site is not None:
-        written.append(write_site_file(folder, site))
-    if not as_json:
-        for path in written:
+    else:
+        written = archive.unpack(raw, folder)
+        if site is not None:
+            written.append(write_site_file(folder, site))
+        for path in () if as_json else written:
             say(f"wrote {path}")
     _report(source, raw, as_json=as_json)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fedfair.plan.derived import minimises_objective, rounds_before
 from fedfair.plan.description import percent
@@ -165,15 +165,8 @@ def _compared(comparison: Comparison) -> list[str]:
 
 
 def _finding(fault: FoundFault, size: float) -> VerdictFinding:
-    return VerdictFinding(
-        subject=fault.subject,
-        split=fault.split,
-        value=fault.value,
-        reference=fault.reference,
-        limit=fault.limit,
-        certain=fault.certain,
-        sentence=_said("fault", size, faults=[fault]),
-    )
+    told = {name: value for name, value in asdict(fault).items() if name != "records"}
+    return VerdictFinding(**told, sentence=_said("fault", size, faults=[fault]))
 
 
 def _fault_sentences(comparison: Comparison, size: float) -> Iterator[str]:
