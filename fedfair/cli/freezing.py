@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,9 +11,7 @@ from fedfair.errors import PlanError
 from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.loading import load_plan
 from fedfair.process.terminal import console, say
-
-if TYPE_CHECKING:
-    from fedfair.training.imported_weights import ImportedWeights
+from fedfair.templates import sentences
 
 
 def freeze(
@@ -69,7 +65,8 @@ def freeze(
         console.print_json(json.dumps({"format": "fedfair/plan-freeze/1", **words}))
         return
     if imported is not None and source is not None and begun is not None:
-        for line in _told(source, imported, same_sites=begun.same_sites):
+        values = {"source": source, "imported": imported, "same_sites": begun.same_sites}
+        for line in sentences("fedfair.cli", "freezing.txt.jinja", **values):
             say(line)
         say(f"for policy.initial_weights of a site without its own copy: {format_digest(beginning_digest(begun))}")
     say(f"wrote {place}, initial weights {weights}")
@@ -78,24 +75,3 @@ def freeze(
 
 def _names(given: list[str]) -> tuple[str, ...]:
     return tuple(name.strip() for each in given for name in each.split(",") if name.strip())
-
-
-def _told(source: Path, imported: ImportedWeights, *, same_sites: bool) -> Iterator[str]:
-    yield f"the run begins with the weights of {source}"
-    if imported.kept:
-        yield f"with the plan's own values: {', '.join(imported.kept)}"
-    if imported.ignored:
-        yield f"in the file and not taken: {', '.join(imported.ignored)}"
-    yield from imported.cast
-    if imported.threshold is None:
-        yield "the threshold begins as the plan says"
-    else:
-        yield f"the threshold begins at {imported.threshold:g}, as in the file"
-    if not same_sites:
-        yield (
-            "before round 1 they are not evaluated: other sites may have done so, and the two sums can be "
-            "subtracted"
-        )
-    if imported.scaling is not None:
-        yield "the features keep the scaling of the file; the run makes no sum of the columns"
-    yield "every site has to approve the plan again: its digest is another one"
