@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from markupsafe import Markup
-
 from fedfair.report.html import PageSection, page, render
 from fedfair.report.reproduction.charts import charts
 from fedfair.report.reproduction.tables import (
@@ -21,6 +19,7 @@ from fedfair.studies.reproduction.conclusions import Conclusions
 from fedfair.studies.reproduction.execution import Done
 from fedfair.studies.reproduction.methods import METHODS
 from fedfair.studies.reproduction.study import Figure
+from fedfair.templates import filled
 
 HEADINGS = {
     Figure.BASELINES: "All methods against the group size (Figure 2)",
@@ -39,42 +38,42 @@ def reproduction_page(title: str, studies: Sequence[tuple[Done, Conclusions]]) -
         title: its title.
         studies: what was run, each with what it shows.
     """
-    sections = [PageSection(done.study.name, done.study.title, _body(done, shown)) for done, shown in studies]
+    sections = [
+        PageSection(
+            done.study.name,
+            done.study.title,
+            render(
+                "reproduction.html.jinja",
+                pictures=[(HEADINGS[figure], picture) for figure, picture in charts(done)],
+                **_values(done, shown),
+            ),
+        )
+        for done, shown in studies
+    ]
     return page(title, sections)
 
 
 def reproduction_summary(title: str, command: str, studies: Sequence[tuple[Done, Conclusions]]) -> str:
     """Return the tables and the sentences as Markdown; arguments as for the page, and the command that made it."""
-    parts = [f"# {title}", f"Made by `{command}`; the charts are in the page beside this file."]
-    for done, shown in studies:
-        parts += [f"## {done.study.title}", _summary(done), _markdown(worst_groups(done))]
-        parts += [_markdown(rows) for rows in _more(done, shown)]
-        failing = _failing(shown)
-        parts.append("What does not hold here:\n" + _bullets(failing or [NOTHING_FAILS]))
-        if done.unfinished:
-            parts.append(_unfinished(done))
-        if done.evidence.missing:
-            parts.append(f"{LEFT_OUT}\n" + _bullets(_missing(done)))
-        parts += ["As the paper states it:\n" + _bullets(done.study.stated)]
-        parts += ["Chosen here, or different:\n" + _bullets(done.study.chosen)]
-    return "\n\n".join(parts) + "\n"
+    values = {"title": title, "command": command, "studies": [_values(*each) for each in studies]}
+    return filled("fedfair.report", "reproduction.md.jinja", **values)
 
 
-def _body(done: Done, shown: Conclusions) -> Markup:
-    return render(
-        "reproduction.html.jinja",
-        summary=_summary(done),
-        worst=worst_groups(done),
-        pictures=[(HEADINGS[figure], picture) for figure, picture in charts(done)],
-        more=_more(done, shown),
-        failing=_failing(shown),
-        stated=done.study.stated,
-        chosen=done.study.chosen,
-        nothing_fails=NOTHING_FAILS,
-        unfinished=_unfinished(done),
-        left_out=LEFT_OUT,
-        missing=_missing(done),
-    )
+def _values(done: Done, shown: Conclusions) -> dict[str, object]:
+    """Return what page and summary say of one study."""
+    return {
+        "title": done.study.title,
+        "summary": _summary(done),
+        "worst": worst_groups(done),
+        "more": _more(done, shown),
+        "failing": [f"{one.claim}: {one.reason}" for one in shown.decisions if one.verdict is Verdict.FAILS],
+        "stated": done.study.stated,
+        "chosen": done.study.chosen,
+        "nothing_fails": NOTHING_FAILS,
+        "unfinished": _unfinished(done),
+        "left_out": LEFT_OUT,
+        "missing": _missing(done),
+    }
 
 
 def _more(done: Done, shown: Conclusions) -> list[Rows]:
@@ -100,10 +99,6 @@ def _missing(done: Done) -> list[str]:
     return [f"{place}: {', '.join(sizes)}" for place, sizes in places.items()]
 
 
-def _failing(shown: Conclusions) -> list[str]:
-    return [f"{one.claim}: {one.reason}" for one in shown.decisions if one.verdict is Verdict.FAILS]
-
-
 def _summary(done: Done) -> str:
     size = done.size
     answered = "all records" if size.answered == "full" else f"{size.answered} records"
@@ -122,12 +117,3 @@ def _rates(done: Done) -> str:
     return "; ".join(
         f"{', '.join(labels)} {', '.join(f'{rate:g}' for rate in rates)}" for rates, labels in groups.items()
     )
-
-
-def _markdown(rows: Rows) -> str:
-    lines = [rows.head, ("---",) * len(rows.head), *rows.body]
-    return rows.caption + "\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _bullets(sentences: Sequence[str]) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences)
