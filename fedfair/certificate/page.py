@@ -72,7 +72,8 @@ def _curve(certificate: Certificate) -> Markup:
     curves = [_sample_curve(sizes, points)]
     words = "The worst group of the evaluated people, by its size as a share of them"
     if certificate.population is not None:
-        bounds = [_or_nan(population_bound(certificate, point)) for point in points]
+        proven = [population_bound(certificate, point) for point in points]
+        bounds = [math.nan if bound is None else bound for bound in proven]
         curves.append(Series(f"at most, in the population ({confidence(certificate)} confidence)", sizes, bounds))
         words += (
             ", and above it the bound for the population. Where that line ends, nothing is proven; it comes down "
@@ -93,10 +94,6 @@ def _sample_curve(sizes: Sequence[float], points: Sequence[Statement]) -> Series
     low, high = zip(*(point.sample for point in points), strict=True)
     middle = [(below + above) / 2.0 for below, above in zip(low, high, strict=True)]
     return Series(_EVALUATED, sizes, middle, low, high)
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _row(certificate: Certificate, statement: Statement) -> tuple[str, str, str]:

@@ -118,7 +118,7 @@ def _size_table(advice: AdviceDocument) -> Markup:
                 loss_with_error(plain.worst, plain.error),
                 loss_with_error(group.worst, group.error),
                 f"{best.tradeoff:g}",
-                _against_guess(min(group.worst, plain.worst), advice.guess),
+                "better than guessing" if min(group.worst, plain.worst) < advice.guess else "no better",
                 f"{best.mean_cost:+.3f}",
             )
         )
@@ -169,10 +169,6 @@ def _made(advice: AdviceDocument) -> Markup:
             ("time", f"{advice.seconds:.0f} s"),
         ]
     )
-
-
-def _against_guess(worst: float, guess: float) -> str:
-    return "better than guessing" if worst < guess else "no better"
 
 
 def _guess(advice: AdviceDocument) -> Level:

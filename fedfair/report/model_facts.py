@@ -6,9 +6,7 @@ Decides the words alone; the terminal and the model card show the same ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-
-from pydantic import JsonValue
+from collections.abc import Iterator
 
 from fedfair.plan.csv_table import OTHER, OWN
 from fedfair.plan.losses import has_classes, loss_in_words, predicts_number
@@ -18,11 +16,11 @@ from fedfair.run.model_description import (
     CategoryColumn,
     Column,
     IndicatorColumn,
-    ModelDescription,
     NumberColumn,
     source_of,
 )
 from fedfair.run.saved_model import DescribedModel
+from fedfair.templates import sentences
 
 MAX_VALUES = 12
 """The most values of a category that are listed."""
@@ -33,32 +31,19 @@ _CATEGORIES = {"refuse": "refused", OTHER: "counts as other", OWN: "a feature of
 
 def model_facts(model: DescribedModel) -> tuple[tuple[str, str], ...]:
     """Return headings and words about a model as a whole."""
-    saved, origin = model.saved, model.origin
-    said = origin.description
-    architecture = said.architecture if isinstance(said.architecture, str) else _words(said.architecture)
-    label = said.label
-    predicted = f"column '{label.column}'" if label.column else "the label of the plan's data"
-    tuned = f"{origin.fine_tuned_at}, on its own records; this is no model of the federation"
-    return (
-        ("federation", origin.federation or "not said"),
-        *((("fine-tuned at", tuned),) if origin.fine_tuned_at else ()),
-        ("plan", saved.plan_digest or "not said"),
-        ("which model", "not said" if saved.which is None else saved.which.words),
-        ("training rounds", str(int(saved.round))),
-        ("architecture", f"{architecture}; {model.layout.dimension} values of {model.layout.dtype.name}"),
-        ("takes", _shape(said.input.shape)),
-        ("scaling", _scaling(model)),
-        ("predicts", _predicts(said, predicted)),
-        *((("returns", answer_words(saved.calibration)),) if has_classes(said.record_loss) else ()),
-        ("threshold", f"{saved.model.threshold:.6g}"),
+    said = model.origin.description
+    made = {} if isinstance(said.architecture, str) else said.architecture
+    lines = sentences(
+        "fedfair.report",
+        "model_facts.txt.jinja",
+        model=model,
+        details=[f"{key} {json.dumps(value)}" for key, value in made.items() if key != "name"],
+        number=predicts_number(said.record_loss),
+        classes=has_classes(said.record_loss),
+        loss=loss_in_words(said.record_loss),
+        answers=answer_words(model.saved.calibration) if has_classes(said.record_loss) else "",
     )
-
-
-def _predicts(said: ModelDescription, predicted: str) -> str:
-    if has_classes(said.record_loss):
-        return f"{predicted}: {', '.join(str(each) for each in said.label.labels)}"
-    names = f" ({', '.join(said.label.names)})" if said.label.names else ""
-    return f"{predicted}{names}, by the {loss_in_words(said.record_loss)}"
+    return tuple((heading, words) for heading, _, words in (line.partition("\t") for line in lines))
 
 
 def column_facts(model: DescribedModel) -> Iterator[tuple[str, str, str]]:
@@ -96,22 +81,3 @@ def _policy(source: DataSource) -> str:
     """Return what a source does with a missing number of which the plan says nothing."""
     section = section_of(source)
     return "refuse" if section is None else section.missing_number
-
-
-def _scaling(model: DescribedModel) -> str:
-    if model.saved.scaling is not None:
-        number = predicts_number(model.origin.description.record_loss)
-        columns = f"{len(model.saved.scaling.mean) - number} numeric columns{' and the target' if number else ''}"
-        return f"{columns} by everybody's means and deviations, in the file"
-    return "by the declared ranges" if model.origin.description.input.by_ranges else "none"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    if len(shape) == 1:
-        return f"{shape[0]} features"
-    return f"images of {' x '.join(str(side) for side in shape)} (channels, height, width)"
-
-
-def _words(architecture: Mapping[str, JsonValue]) -> str:
-    rest = ", ".join(f"{key} {json.dumps(value)}" for key, value in architecture.items() if key != "name")
-    return f"{architecture['name']}{f' ({rest})' if rest else ''}"

@@ -36,7 +36,7 @@ def privacy_cost(plan: Plan, parameters: int) -> str:
         return ""
     rounds, most = schedule_of(plan).total(Purpose.TRAINING), most_sums(plan)
     sites = quorum(plan)
-    spent, at_most = (_epsilon(noised, sums, asked.delta) for sums in (rounds, most))
+    spent, at_most = (skellam_epsilon([noised.sums.release(sums)], asked.delta) for sums in (rounds, most))
     words = (
         f"privacy.collaborator_level: epsilon {spent:.3g} at delta {asked.delta:g} "
         f"after {rounds} rounds, {at_most:.3g} if each is tried "
@@ -68,7 +68,3 @@ def multiplier_for(epsilon: float, rounds: int, delta: float) -> float:
         releases: Sequence[SkellamRelease] = [SkellamRelease("training", 1e6, 1e6, (middle * 1e4) ** 2, rounds)]
         least, most = (least, middle) if skellam_epsilon(releases, delta) <= epsilon else (middle, most)
     return most / 100
-
-
-def _epsilon(noised: DistributedDp, sums: int, delta: float) -> float:
-    return skellam_epsilon([noised.sums.release(sums)], delta)
