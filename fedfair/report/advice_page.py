@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from markupsafe import Markup
 
 from fedfair.plan.description import percent
-from fedfair.report.blocks import bullets, facts, figure, paragraph, table
 from fedfair.report.figure_names import UNIFORM_GUESS
 from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw, group_size_chart
-from fedfair.report.html import PageSection, page
+from fedfair.report.html import PageSection, page, render
 from fedfair.studies.advice.document import AdviceDocument, AdvisedModel
 from fedfair.studies.advice.words import advised, loss_with_error
 
@@ -24,26 +23,28 @@ _ERRORS = 2.0
 
 def advice_page(advice: AdviceDocument) -> str:
     """Return the page."""
-    first, *rest = advice.sentences
-    pictures = advice_pictures(advice)
+    values = {
+        "advice": advice,
+        "pictures": advice_pictures(advice),
+        "group_words": _GROUP_WORDS,
+        "trade_off_words": _TRADE_OFF_WORDS,
+        "sizes": [*_size_rows(advice)],
+        "models": [*_model_rows(advice)],
+    }
     sections = [
-        PageSection("advice", "", paragraph(first, "lead") + Markup("").join(map(paragraph, rest))),
-        PageSection(
-            "groups",
-            "How the worst group of each size fares",
-            figure(pictures[GROUP_SIZES], _GROUP_WORDS) + _size_table(advice),
-        ),
-        PageSection(
-            "trade-off",
-            "What protection costs everybody else",
-            figure(pictures[TRADE_OFF], _TRADE_OFF_WORDS) + _model_table(advice),
-        ),
-        PageSection("limits", "What these figures are, and what they are not", bullets(advice.notes)),
-        PageSection("made", "How they were made", _made(advice)),
+        PageSection(name, heading, render("advice.html.jinja", part=name, **values))
+        for name, heading in _HEADINGS.items()
     ]
     return page(f"{advice.federation}: which group size makes sense", sections)
 
 
+_HEADINGS = {
+    "advice": "",
+    "groups": "How the worst group of each size fares",
+    "trade-off": "What protection costs everybody else",
+    "limits": "What these figures are, and what they are not",
+    "made": "How they were made",
+}
 _GROUP_WORDS = (
     "Mean loss of the worst group against its size, on held-out records, with two standard errors. A model "
     "serves the groups better than guessing where its curve is below the line of guessing."
@@ -107,40 +108,27 @@ def _trade_off(advice: AdviceDocument) -> Markup:
     return draw([chart], TRADE_OFF, "The worst group against everybody", _TRADE_OFF_WORDS)
 
 
-def _size_table(advice: AdviceDocument) -> Markup:
-    rows = []
+def _size_rows(advice: AdviceDocument) -> Iterator[tuple[str, ...]]:
     for size in sorted({model.worst_group_size for model in advice.models}):
         best = min(_trained_for(advice, size), key=lambda model: model.held_out.group(size).worst)
         group, plain = best.held_out.group(size), advice.plain.held_out.group(size)
-        rows.append(
-            (
-                percent(size),
-                loss_with_error(plain.worst, plain.error),
-                loss_with_error(group.worst, group.error),
-                f"{best.tradeoff:g}",
-                "better than guessing" if min(group.worst, plain.worst) < advice.guess else "no better",
-                f"{best.mean_cost:+.3f}",
-            )
+        yield (
+            percent(size),
+            loss_with_error(plain.worst, plain.error),
+            loss_with_error(group.worst, group.error),
+            f"{best.tradeoff:g}",
+            "better than guessing" if min(group.worst, plain.worst) < advice.guess else "no better",
+            f"{best.mean_cost:+.3f}",
         )
-    return table(
-        f"Held-out mean loss ± standard error (nats); guessing gives {advice.guess:.3f}.",
-        ("worst group", "plain training", "best for this size", "its tradeoff", "served", "everybody pays"),
-        rows,
-    )
 
 
-def _model_table(advice: AdviceDocument) -> Markup:
-    rows = [_row("plain average training", advice.plain, None)]
+def _model_rows(advice: AdviceDocument) -> Iterator[tuple[str, ...]]:
+    yield _row("plain average training", advice.plain, None)
     chosen = advised(advice)
     for model in advice.models:
         mark = " (recommended)" if model is chosen else ""
-        rows.append(_row(f"{_setting(model)}{mark}", model, model.worst_group_size))
-    rows.append(("always the most frequent class", "-", "-", "-", f"{advice.majority:.1%}"))
-    return table(
-        "Every model looked at, on held-out records; losses in nats.",
-        ("model", "its worst group", "everybody", "more than plain training", "accuracy"),
-        rows,
-    )
+        yield _row(f"{_setting(model)}{mark}", model, model.worst_group_size)
+    yield "always the most frequent class", "-", "-", "-", f"{advice.majority:.1%}"
 
 
 def _row(name: str, model: AdvisedModel, size: float | None) -> tuple[str, str, str, str, str]:
@@ -151,23 +139,6 @@ def _row(name: str, model: AdvisedModel, size: float | None) -> tuple[str, str, 
         loss_with_error(model.held_out.mean, model.held_out.error),
         "-" if size is None else loss_with_error(model.mean_cost, model.mean_cost_error),
         f"{model.held_out.accuracy:.1%}",
-    )
-
-
-def _made(advice: AdviceDocument) -> Markup:
-    method = "a convex solver" if advice.fitted == "solver" else f"{advice.rounds} simulated rounds each"
-    how = {
-        "linear-program": "a linear program over the records, exact",
-        "hinge-bounds": "the dual of the linear program, from both sides",
-        "training": "training for single sizes",
-    }
-    return facts(
-        [
-            ("model", f"{advice.model}, by {method}"),
-            ("records", f"{advice.records} of {advice.records_available}, in {advice.folds} folds"),
-            ("critical group size", how[advice.family.method]),
-            ("time", f"{advice.seconds:.0f} s"),
-        ]
     )
 
 
