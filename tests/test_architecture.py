@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -412,6 +413,12 @@ def _names(tree: ast.AST) -> set[str]:
     return used | {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
 
 
+def _called(template: Path) -> set[str]:
+    """Return the functions that a template calls, and the attributes that it reads."""
+    code = re.findall(r"\{[{%].*?[%}]\}", template.read_text(encoding="utf-8"), re.DOTALL)
+    return {name for part in code for name in re.findall(r"\w+(?=\()|(?<=\.)\w+", part)}
+
+
 def _own_names(tree: ast.AST) -> set[str]:
     """Return the functions of a script that are not the product's: its own, and its neighbours'."""
     nodes = [*ast.walk(tree)]
@@ -432,6 +439,7 @@ def test_every_public_function_is_used_by_more_than_its_tests() -> None:
         used |= _names(tree) - _own_names(tree)
     # The commands of the command line are loaded by name, from a table.
     used |= {entry.attribute for entry in Commands.table.values()}
+    used |= set().union(*map(_called, (REPOSITORY / "fedfair").rglob("*.jinja")))
     unused: dict[str, set[str]] = {}
     for place, tree in _trees().items():
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]

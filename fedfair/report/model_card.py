@@ -70,7 +70,7 @@ def model_card(
         columns=[*column_facts(model)],
         protected=[*sentences.protection_sentences(result), *sentences.privacy_sentences(result)],
         limits=sentences.limits(sentences.labelled({"result.json": result})),
-        text=_text,
+        plain=_plain,
     )
 
 
@@ -132,9 +132,9 @@ def _group(size: float, group: ReportedGroupRisk) -> tuple[str, str, str]:
     return whom, loss_text(group.worst, 4), interval(group.bound, group.likely)
 
 
-def _text(words: str) -> str:
+def _plain(words: str) -> str:
     """Return words that Markdown shows as they are, on one line."""
-    plain = " ".join(words.split())
+    line = " ".join(words.split())
     for sign in "\\`*_[]<>|#":
-        plain = plain.replace(sign, f"\\{sign}")
-    return plain
+        line = line.replace(sign, f"\\{sign}")
+    return line

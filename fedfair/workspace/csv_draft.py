@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedfair.errors import DataError
-from fedfair.plan.csv_groups import MIN_CLASSES
+from fedfair.plan.csv_table import MIN_CLASSES
 from fedfair.plan.fields import Scalar
 from fedfair.tables.file_kinds import NUL, READ_ERRORS, guessed_encoding, is_parquet, open_binary, refuse_workbook
 from fedfair.tables.number_texts import DATE_FORMS, FORMS, NumberForm, date_form, year_of_text
