@@ -30,17 +30,11 @@ from fedfair.certificate.document import (
 from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.certificate.page import certificate_page
 from fedfair.certificate.seal import seal, verify_seal
-from fedfair.certificate.sentences import (
-    limits,
-    main_statement,
-    population_sentence,
-    sample_sentence,
-    verdict_sentence,
-)
+from fedfair.certificate.sentences import in_words
 from fedfair.certificate.verdict import certified_verdict
 from fedfair.errors import CertificateError, FedfairError, PlanError
 from fedfair.fairness.population_bounds import MAX_DELTA, METHODS, MIN_DELTA, MIN_GROUP_SIZE
-from fedfair.plan.schema import SecureAggregationSection
+from fedfair.plan.sections import SecureAggregationSection
 from tests.certificate.certificate_makers import (
     CLASSES,
     KEY,
@@ -300,13 +294,13 @@ def test_the_verdict_follows_from_the_figures_by_hand() -> None:
     assert BAD.verdict == CertifiedVerdict(
         state="worse", above_uniform_guess=True, above_best_constant=True, below_majority=True
     )
-    assert verdict_sentence(BAD) == (
+    assert in_words(BAD).verdict == (
         "Do not use this model as it is: the worst-off 10% of the evaluated people fare worse than by guessing "
         "and the best constant prediction, and fewer predictions are right than by always naming the most "
         "frequent class."
     )
     assert GOOD.verdict.state == "fine"
-    assert verdict_sentence(GOOD) == (
+    assert in_words(GOOD).verdict == (
         "No figure here shows the model worse than guessing, the best constant prediction and the most frequent "
         "class; the model before training was not compared."
     )
@@ -360,7 +354,7 @@ def test_an_older_certificate_keeps_its_bytes_and_its_signature() -> None:
     read = parse_certificate(raw, "certificate.json")
     check_figures(read)
     verify_seal(read, KEY.public_key())
-    assert verdict_sentence(read) == "This certificate carries no verdict: an older version made it."
+    assert in_words(read).verdict == "This certificate carries no verdict: an older version made it."
     # Nor can a verdict be added afterwards.
     with pytest.raises(CertificateError, match="does not cover this certificate"):
         verify_seal(read.model_copy(update={"verdict": BAD.verdict}), KEY.public_key())
@@ -406,8 +400,7 @@ def check_told(made: Certificate, *, page: bool = False) -> None:
     for statement in made.statements:
         assert all(math.isfinite(value) for value in statement.sample)
         assert statement.population is None or math.isfinite(statement.population)
-    worst = main_statement(made)
-    words = [sample_sentence(made, worst), population_sentence(made, worst), *limits(made)]
+    words = [in_words(made).sample, in_words(made).population, *in_words(made).limits]
     words += [certificate_page(made)] if page else []
     assert not any(" nan" in text or " inf " in text for text in words)
 

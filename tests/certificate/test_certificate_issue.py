@@ -21,17 +21,7 @@ from fedfair.certificate.excerpt import check_result, excerpt
 from fedfair.certificate.issue import IssueTerms, draft, held_out_split
 from fedfair.certificate.page import certificate_page
 from fedfair.certificate.proof import statements
-from fedfair.certificate.sentences import (
-    at_most,
-    confidence,
-    guess_sentence,
-    limits,
-    main_statement,
-    mixture_sentences,
-    population_sentence,
-    sample_sentence,
-    share,
-)
+from fedfair.certificate.sentences import at_most, confidence, in_words, main_statement, share
 from fedfair.cli.commands import app
 from fedfair.errors import CertificateError, DataError, PlanError
 from fedfair.fairness.cvar import cvar
@@ -163,12 +153,12 @@ def test_the_statements_in_words() -> None:
     made = make_certificate()
     worst = main_statement(made)
     assert worst.group_size == make_plan().objective.worst_group_size
-    assert sample_sentence(made, worst) == (
+    assert in_words(made).sample == (
         "No group making up at least 10% of the 1000 evaluated people, people the model has not seen, has a mean "
         f"loss above {at_most(worst.sample[1])}."
     )
     assert worst.population is not None
-    assert population_sentence(made, worst) == (
+    assert in_words(made).population == (
         "With 95% confidence, no group making up at least 10% of the population that those people represent has a "
         f"mean loss above {at_most(worst.population)}, where a loss above 4.000 counts as 4.000."
     )
@@ -181,7 +171,7 @@ PROPORTIONS = (
 
 def test_the_population_is_said_to_mix_the_sites_as_the_evaluated_records_do() -> None:
     untold = "The shares of the sites in the evaluated records are not published."
-    assert list(mixture_sentences(make_certificate())) == [PROPORTIONS, untold]
+    assert list(in_words(make_certificate()).mixture) == [PROPORTIONS, untold]
     terms = IssueTerms("test", (0.1,))
     for sites, words in (
         ({"clinic-a": 750, "clinic-b": 250}, "clinic-a 75.0%, clinic-b 25.0%"),
@@ -189,13 +179,13 @@ def test_the_population_is_said_to_mix_the_sites_as_the_evaluated_records_do() -
     ):
         record = make_told_record(sites, some_losses())
         made = draft(record, make_plan(site_means=True), terms, issued_at=NOW)
-        assert list(mixture_sentences(made)) == [PROPORTIONS, f"The evaluated records are from: {words}."]
+        assert list(in_words(made).mixture) == [PROPORTIONS, f"The evaluated records are from: {words}."]
 
 
 def test_weights_of_the_sites_are_said_as_shares_of_the_population() -> None:
     plan = make_plan(site_means=True, site_weights={"clinic-a": 3.0, "clinic-b": 1.0})
     record = make_told_record({"clinic-a": 500, "clinic-b": 500}, some_losses())
-    mixed, told = mixture_sentences(draft(record, plan, IssueTerms("test", (0.1,)), issued_at=NOW))
+    mixed, told = in_words(draft(record, plan, IssueTerms("test", (0.1,)), issued_at=NOW)).mixture
     assert mixed.endswith("by the weights that the plan declares: clinic-a 75.0%, clinic-b 25.0%.")
     assert told == "The evaluated records are from: clinic-a 50.0%, clinic-b 50.0%."
 
@@ -204,23 +194,24 @@ def test_a_bound_that_every_model_meets_is_called_nothing() -> None:
     made = make_certificate(some_losses(20))
     worst = main_statement(made)
     assert worst.population == made.loss_range
-    assert "nothing is proven: 20 evaluated people are too few" in population_sentence(made, worst)
+    assert "nothing is proven: 20 evaluated people are too few" in in_words(made).population
 
 
 def test_training_records_are_never_said_to_speak_for_others() -> None:
     made = draft(make_record(train=some_losses()), make_plan(), IssueTerms("train", (0.1,)), issued_at=NOW)
-    assert "Nothing is proven about people who were not evaluated" in population_sentence(made, made.statements[0])
+    assert "Nothing is proven about people who were not evaluated" in in_words(made).population
     assert any(
-        "trained on the evaluated people: this proves nothing about new people" in text for text in limits(made)
+        "trained on the evaluated people: this proves nothing about new people" in text
+        for text in in_words(made).limits
     )
-    assert not any("were drawn from the people of their sites" in text for text in limits(made))
-    assert list(mixture_sentences(made)) == ["The shares of the sites in the evaluated records are not published."]
+    assert not any("were drawn from the people of their sites" in text for text in in_words(made).limits)
+    assert list(in_words(made).mixture) == ["The shares of the sites in the evaluated records are not published."]
 
 
 def test_the_limits_say_how_large_losses_count_and_whom_the_records_stand_for() -> None:
     losses = some_losses(500)
     losses[:12] = 9.0
-    told = " ".join(limits(make_certificate(losses)))
+    told = " ".join(in_words(make_certificate(losses)).limits)
     assert "a loss above 4.000 counts as 4.000" in told
     assert "Above it: at most 12 of the 500 evaluated losses" in told
     assert "not about accuracy" in told
@@ -230,12 +221,12 @@ def test_the_limits_say_how_large_losses_count_and_whom_the_records_stand_for() 
     validation = draft(
         make_record(validation=losses), make_plan(), IssueTerms("validation", (0.1,)), issued_at=NOW
     )
-    assert "by which the run chose among its models" in " ".join(limits(validation))
+    assert "by which the run chose among its models" in " ".join(in_words(validation).limits)
 
 
 @pytest.mark.parametrize(("loss", "words"), [(0.1, "served better than that"), (2.0, "served worse than that")])
 def test_the_worst_group_is_held_against_guessing(loss: float, words: str) -> None:
-    assert words in guess_sentence(make_certificate(np.full(100, loss)))
+    assert words in in_words(make_certificate(np.full(100, loss))).guess
 
 
 # ---- whom a certificate's population consists of: the sites' shares of the records, or the weights of the plan
@@ -436,9 +427,8 @@ def test_the_page_of_its_run_quotes_it_with_what_it_does_not_mean() -> None:
     certificate = make_sealed()
     check_result(certificate, read(result(certificate)), "certificate.json")
     text = excerpt(certificate, "certificate.json").body.unescape()
-    worst = main_statement(certificate)
-    assert sample_sentence(certificate, worst) in text
-    assert population_sentence(certificate, worst) in text
+    assert in_words(certificate).sample in text
+    assert in_words(certificate).population in text
     assert "It is about a loss, not about accuracy" in text
     assert "aggregator signed it. This page was made without checking that" in text
     assert "NOT SIGNED" in excerpt(make_certificate(), "certificate.json").body

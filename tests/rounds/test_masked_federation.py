@@ -19,7 +19,7 @@ from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError
 from fedfair.ids import ParticipantId, RoundNumber, SumNumber
-from fedfair.plan.schema import SecureAggregationSection
+from fedfair.plan.sections import SecureAggregationSection
 from fedfair.rounds import events
 from fedfair.rounds.phases import Phase
 from fedfair.rounds.plain_sum import TRANSITIONS, PlainSumRound
