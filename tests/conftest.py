@@ -25,7 +25,7 @@ settings.load_profile("repeatable")
 
 # A sum that several threads share is rounded otherwise than one thread's: without this, what a test finds would
 # depend on the cores of a machine and on whether a test before it, in the same process, has set their number.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # A shell without job control starts what it puts in the background with Ctrl-C ignored, and tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

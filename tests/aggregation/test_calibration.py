@@ -1,7 +1,5 @@
 """Calibration: two numbers from summed histograms of scores, beside those of scikit-learn and of slow descent."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -61,16 +59,13 @@ def fit_of(scores: Scores, labels: Labels, fewest: int = 1) -> ClassFit:
     return fit
 
 
-def test_scores_of_one_value_become_the_smoothed_share_worked_by_hand() -> None:
+def test_fits_worked_by_hand() -> None:
     # 2 of 8 are positive and all have one score: targets are 3/4 and 1/8, so their mean is (2 * 3/4 + 6/8) / 8.
     fit = fit_of(np.full(8, 0.9), np.array([1, 1, 0, 0, 0, 0, 0, 0]))
     share = (2 * 0.75 + 6 / 8) / 8
     assert fit.slope == 0.0
     assert fit.intercept == pytest.approx(math.log(share / (1.0 - share)), rel=10.0**-DIGITS)
     assert calibrated(np.array([0.9]), fit)[0] == pytest.approx(share, rel=1e-8)
-
-
-def test_two_scores_are_solved_by_hand() -> None:
     # Two bins and two numbers: each bin gets exactly its own share, of smoothed targets.
     positives, negatives = np.zeros(len(MIDDLES)), np.zeros(len(MIDDLES))
     low, high = 300, 1700
@@ -101,7 +96,7 @@ def test_the_fit_is_that_of_scikit_learn_on_the_records_in_their_bins() -> None:
     assert (fit.slope, fit.intercept) == pytest.approx((twice.coef_[0, 0], twice.intercept_[0]), rel=1e-5)
 
 
-def test_the_fit_is_at_most_a_bin_away_from_that_of_the_scores_themselves() -> None:
+def test_the_fit_is_near_that_of_the_scores_and_of_a_slow_descent() -> None:
     scores, labels = drawn(3000, 1.7, -0.8)
     oracle = _SigmoidCalibration().fit(np.log(scores / (1.0 - scores)), labels)
     # A logit moves by at most half a bin's width over s (1 - s): below 0.03 where the records are.
@@ -111,9 +106,6 @@ def test_the_fit_is_at_most_a_bin_away_from_that_of_the_scores_themselves() -> N
     found = calibrated(scores, fit)
     expected = 1.0 / (1.0 + np.exp(oracle.a_ * np.log(scores / (1.0 - scores)) + oracle.b_))
     assert np.abs(found - expected).max() <= 0.25 * 0.5 * fit.slope * widths.max() + 1e-3
-
-
-def test_the_fit_is_that_of_a_slow_descent() -> None:
     scores, labels = drawn(200, 0.6, 0.4, seed=3)
     middles = rounded_scores(scores, 1)
     logits = [math.log(value / (1.0 - value)) for value in middles]
@@ -128,20 +120,14 @@ def test_the_fit_is_that_of_a_slow_descent() -> None:
     assert (fit.slope, fit.intercept) == pytest.approx((slope, intercept), rel=1e-7)
 
 
-def test_scores_that_separate_the_classes_have_a_finite_fit() -> None:
+def test_scores_that_separate_or_rank_wrongly_or_end_at_0_and_1_have_finite_fits() -> None:
     fit = fit_of(np.array([0.01] * 20 + [0.99] * 20), np.array([0] * 20 + [1] * 20))
     low, high = calibrated(rounded_scores(np.array([0.01, 0.99]), 1), fit)
     assert (low, high) == pytest.approx((1 / 22, 21 / 22), rel=1e-6)
-
-
-def test_scores_that_rank_the_wrong_way_round_get_one_probability_for_all() -> None:
     scores, labels = drawn(500, 1.0, 0.0)
     fit = fit_of(1.0 - scores, labels)
     assert fit.slope == 0.0
     assert calibrated(np.array([0.1, 0.9]), fit) == pytest.approx([labels.mean()] * 2, abs=1 / 200)
-
-
-def test_scores_of_0_and_1_have_probabilities_too() -> None:
     found = calibrated(np.array([0.0, 1e-300, 1.0]), ClassFit(1, 1e6, 0.0))
     assert np.isfinite(found).all()
     assert (found > 0.0).all()
@@ -152,9 +138,7 @@ records = st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans(), st.integers(0, 
 
 @settings(max_examples=40, deadline=None)
 @given(records)
-def test_calibration_keeps_the_order_and_the_mean_and_no_site_counts(
-    given_records: list[tuple[float, bool, int]],
-) -> None:
+def test_calibration_keeps_order_and_mean_site_by_site(given_records: list[tuple[float, bool, int]]) -> None:
     scores = np.array([score for score, _, _ in given_records])
     labels = np.array([label for _, label, _ in given_records], np.int64)
     sites = np.array([site for _, _, site in given_records])
@@ -176,16 +160,13 @@ def test_calibration_keeps_the_order_and_the_mean_and_no_site_counts(
     assert fitted({"validation": apart}, 1) == Calibration("validation", (fit,))
 
 
-def test_validation_records_are_fitted_on_before_training_records() -> None:
+def test_validation_records_are_fitted_on_first_and_too_few_are_no_calibration() -> None:
     train, held = summed([drawn(200, 2.0, 1.0)]), summed([drawn(200, 1.0, 0.0, seed=1)])
     both = fitted({"train": train, "validation": held, "test": train}, 5)
     assert both == fitted({"validation": held}, 5)
     alone = fitted({"train": train, "test": held}, 5)
     assert isinstance(alone, Calibration)
     assert alone.split == "train"
-
-
-def test_too_few_records_of_a_class_are_no_calibration() -> None:
     scores, labels = np.full(20, 0.5), np.array([1] * 4 + [0] * 16)
     assert fitted({"train": summed([(scores, labels)])}, 5) == Uncalibrated(
         "fewer than 5 train records are of class 1"

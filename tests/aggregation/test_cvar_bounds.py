@@ -54,23 +54,9 @@ def exact_cvar(losses: list[float], size: float) -> Fraction:
     return total / k
 
 
-def test_a_hand_worked_interval() -> None:
-    # Bins [0, .5) [.5, 1) [1, 1.5) [1.5, 2) [2, inf); losses are rounded to sixteenths. Of ten losses the worst
-    # three are 3.0 and two of the bin [1, 1.5), which holds three with the sum 57/16 after rounding: their two
-    # largest add up to between 2/3 of it = 2.375 and min(2 * 1.5, 57/16 - 1.0) = 2.5625. Each of the two may be
-    # half a sixteenth away from its rounded value, and 3.0 a sixteenth of itself.
-    losses = [0.1, 0.2, 0.2, 0.6, 0.7, 0.9, 1.05, 1.2, 1.3, 3.0]
-    (bound,) = cvar_bounds(block(losses), (0.3,), SPEC)
-    away = 2 / 32 + 3 / 16
-    assert (bound.lower, bound.upper) == pytest.approx(((5.375 - away) / 3, (5.5625 + away) / 3), rel=1e-13)
-    assert bound.lower <= 5.5 / 3 <= bound.upper  # the truth is (3 + 1.3 + 1.2) / 3
-
-
 @settings(deadline=None, max_examples=150)
 @given(losses_lists, specs, sizes, st.integers(1, 4))
-def test_the_truth_is_inside_every_interval(
-    losses: list[float], spec: HistogramSpec, size: float, sites: int
-) -> None:
+def test_the_truth_is_in_every_interval(losses: list[float], spec: HistogramSpec, size: float, sites: int) -> None:
     (bound,) = cvar_bounds(block(losses, spec, sites), (size,), spec)
     # Without a tolerance: the comparison is in exact arithmetic.
     assert Fraction(bound.lower) <= exact_cvar(losses, size) <= Fraction(bound.upper)
@@ -79,9 +65,7 @@ def test_the_truth_is_inside_every_interval(
 
 @settings(deadline=None, max_examples=70)
 @given(losses_lists, specs, sizes, st.lists(st.integers(1, 64)))
-def test_the_truth_is_inside_the_interval_of_joined_bins_too(
-    losses: list[float], spec: HistogramSpec, size: float, joints: list[int]
-) -> None:
+def test_the_truth_is_in_joins(losses: list[float], spec: HistogramSpec, size: float, joints: list[int]) -> None:
     whole = block(losses, spec)
     counts, sums = whole[HEAD : HEAD + spec.bins + 1], whole[HEAD + spec.bins + 1 :]
     known = histogram_bounds(spec.edges, counts, sums, [size], rounding=spec.rounding)
@@ -108,28 +92,11 @@ def certain(losses: list[float], spec: HistogramSpec, fewest: int, size: float) 
 
 @settings(deadline=None, max_examples=100)
 @given(losses_lists, specs, sizes, st.integers(1, 40))
-def test_the_truth_is_inside_the_narrower_interval_that_cores_of_joined_bins_prove(
-    losses: list[float], spec: HistogramSpec, size: float, fewest: int
-) -> None:
+def test_the_truth_is_inside_cores(losses: list[float], spec: HistogramSpec, size: float, fewest: int) -> None:
     narrow, wide = certain(losses, spec, fewest, size)
     assert Fraction(narrow.lower) <= exact_cvar(losses, size) <= Fraction(narrow.upper)
     assert narrow.lower == wide.lower
     assert narrow.upper <= wide.upper * (1 + 1e-12)
-
-
-def test_losses_left_over_below_a_core_do_not_void_the_interval() -> None:
-    # 5 losses of 0 and 3 of 6 are published with 2992 of 13/64: all but 9 of any of them are at least 3/16. The
-    # one bin is open, so each of 300 losses may be half of 1/128 more, and a sixteenth of itself.
-    losses = [6.0] * 3 + [13 / 64] * 2992 + [0.0] * 5
-    total = 18 + 2992 * 13 / 64
-    narrow, wide = certain(losses, HistogramSpec(64, 4.0), 10, 0.1)
-    for bound, most in ((wide, total), (narrow, total - 2691 * 3 / 16)):
-        assert bound.upper == pytest.approx((most * 17 / 16 + 300 / 256) / 300, rel=1e-9)
-
-
-def test_a_histogram_that_no_losses_have_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="a bin with a sum that its count and edges do not allow"):
-        histogram_bounds(np.array([0.0, 1.0]), np.array([2.0, 1.0]), np.array([2.5, 1.0]), [0.5])
 
 
 @settings(deadline=None, max_examples=70)
@@ -155,9 +122,7 @@ def test_the_true_objective_is_inside_its_interval(
 
 @settings(deadline=None, max_examples=70)
 @given(st.lists(st.floats(0, 1.87), min_size=1, max_size=60), st.integers(1, 64), sizes)
-def test_below_the_range_the_width_is_at_most_the_bins_width_times_the_boundary_bins_share(
-    losses: list[float], bins: int, size: float
-) -> None:
+def test_below_the_range_widths_are_the_bins_share(losses: list[float], bins: int, size: float) -> None:
     spec = HistogramSpec(bins, 2.0)
     (bound,) = cvar_bounds(block(losses, spec), (size,), spec)
     k = tail_count(len(losses), size)
@@ -169,39 +134,28 @@ def test_below_the_range_the_width_is_at_most_the_bins_width_times_the_boundary_
     assert bound.upper - bound.lower <= width * min(k, inside) / k + width / 8 + 1e-12
 
 
-def test_bins_of_the_default_size_give_three_digits() -> None:
-    generator = np.random.default_rng(0)
-    losses = generator.gamma(0.5, 0.6, 20_000).tolist()
-    spec = HistogramSpec(256, 8 * math.log(2))
-    for size, bound in zip(SIZES, cvar_bounds(block(losses, spec, 3), SIZES, spec), strict=True):
-        assert bound.upper - bound.lower < 9e-3
-        assert bound.lower <= cvar(np.array(losses), size) <= bound.upper
-
-
-def test_one_record_is_known_to_half_a_step() -> None:
+def test_a_core_ties_and_the_overflow_leave_no_more_room_than_the_rounding() -> None:
+    # 5 losses of 0 and 3 of 6 are published with 2992 of 13/64: all but 9 of any of them are at least 3/16. The
+    # one bin is open, so each of 300 losses may be half of 1/128 more, and a sixteenth of itself.
+    losses = [6.0] * 3 + [13 / 64] * 2992 + [0.0] * 5
+    total = 18 + 2992 * 13 / 64
+    narrow, wide = certain(losses, HistogramSpec(64, 4.0), 10, 0.1)
+    for bound, most in ((wide, total), (narrow, total - 2691 * 3 / 16)):
+        assert bound.upper == pytest.approx((most * 17 / 16 + 300 / 256) / 300, rel=1e-9)
+    (bound,) = cvar_bounds(block([1.0] * 7), (0.5,), SPEC)
+    assert bound.lower <= 1.0 <= bound.upper
+    assert bound.upper - bound.lower == pytest.approx(1 / 16, rel=1e-12)  # all at the lower edge of their bin
+    (bound,) = cvar_bounds(block([2.0, 3.0, 10.0]), (1 / 3,), SPEC)
+    # The largest of three losses of at least 2 with the sum 15, which may be a sixteenth of itself away.
+    assert (bound.lower, bound.upper) == pytest.approx((5.0 * 15 / 16, 11.0 * 17 / 16), rel=1e-13)
     for loss, rounded, away in ((0.3, 5 / 16, 1 / 32), (1.7, 27 / 16, 1 / 32), (55.0, 56.0, 56 / 16)):
         for bound in cvar_bounds(block([loss]), SIZES, SPEC):
             assert bound.lower <= loss <= bound.upper
             # Only the rounding slack is left: 22 * 2^-52 of the loss, divided by k >= 0.01.
             assert (bound.lower, bound.upper) == pytest.approx((rounded - away, rounded + away), rel=6e-13)
-
-
-def test_below_one_record_the_risk_is_the_largest_loss_bounded_by_the_top_bin() -> None:
     (bound,) = cvar_bounds(block([0.1, 0.2, 0.3, 1.1, 1.4]), (0.1,), SPEC)
     # The top bin is [1, 1.5) with the sum 18/16 + 22/16: its largest rounded loss lies between the mean and 1.5.
     assert (bound.lower, bound.upper) == pytest.approx((1.25 - 1 / 32, 1.5 + 1 / 32), rel=1e-13)
-
-
-def test_the_overflow_bin_is_bounded_by_its_sum() -> None:
-    (bound,) = cvar_bounds(block([2.0, 3.0, 10.0]), (1 / 3,), SPEC)
-    # The largest of three losses of at least 2 with the sum 15, which may be a sixteenth of itself away.
-    assert (bound.lower, bound.upper) == pytest.approx((5.0 * 15 / 16, 11.0 * 17 / 16), rel=1e-13)
-
-
-def test_ties_on_an_edge_leave_no_room_but_the_rounding() -> None:
-    (bound,) = cvar_bounds(block([1.0] * 7), (0.5,), SPEC)
-    assert bound.lower <= 1.0 <= bound.upper
-    assert bound.upper - bound.lower == pytest.approx(1 / 16, rel=1e-12)  # all at the lower edge of their bin
 
 
 def test_a_summary_by_hand() -> None:
@@ -221,9 +175,7 @@ def test_a_summary_by_hand() -> None:
 
 @settings(deadline=None, max_examples=70)
 @given(losses_lists, specs, st.integers(1, 4))
-def test_accuracy_is_exact_and_the_mean_is_inside_its_interval(
-    losses: list[float], spec: HistogramSpec, sites: int
-) -> None:
+def test_accuracy_is_exact_and_the_mean_inside(losses: list[float], spec: HistogramSpec, sites: int) -> None:
     summary = summarise(block(losses, spec, sites), (), spec)
     assert summary.n == len(losses)
     exact, bound = sum(map(Fraction, losses)) / len(losses), summary.mean_bound
@@ -244,19 +196,25 @@ def test_the_quantile_is_within_a_bin_of_an_optimal_threshold(losses: list[float
     assert abs(found - high) <= 2.0 / bins * (1 + 1 / 16) + 1e-12
 
 
-def test_the_quantile_of_equal_losses_is_that_loss() -> None:
+def test_hand_worked_intervals_and_quantiles() -> None:
+    # Bins [0, .5) [.5, 1) [1, 1.5) [1.5, 2) [2, inf); losses are rounded to sixteenths. Of ten losses the worst
+    # three are 3.0 and two of the bin [1, 1.5), which holds three with the sum 57/16 after rounding: their two
+    # largest add up to between 2/3 of it = 2.375 and min(2 * 1.5, 57/16 - 1.0) = 2.5625. Each of the two may be
+    # half a sixteenth away from its rounded value, and 3.0 a sixteenth of itself.
+    losses = [0.1, 0.2, 0.2, 0.6, 0.7, 0.9, 1.05, 1.2, 1.3, 3.0]
+    (bound,) = cvar_bounds(block(losses), (0.3,), SPEC)
+    away = 2 / 32 + 3 / 16
+    assert (bound.lower, bound.upper) == pytest.approx(((5.375 - away) / 3, (5.5625 + away) / 3), rel=1e-13)
+    assert bound.lower <= 5.5 / 3 <= bound.upper  # the truth is (3 + 1.3 + 1.2) / 3
+    losses = [0.1, 0.2, 0.6, 1.1, 3.0]
+    found = [quantile(block(losses), level, SPEC) for level in (0.0, 0.5, 0.7, 0.85)]
+    assert found == pytest.approx([2.5 / 16, 10 / 16, 18 / 16, 3.0], rel=1e-14)
     # What a model that starts at zero has: log(classes) for everybody.
     spec = HistogramSpec(256, 8 * math.log(2))
     for size in (0.1, 0.3, 0.9):
         assert quantile(block([math.log(2)] * 50, spec, sites=3), 1 - size, spec) == pytest.approx(
             math.log(2), rel=1e-14
         )
-
-
-def test_quantiles_by_hand() -> None:
-    losses = [0.1, 0.2, 0.6, 1.1, 3.0]
-    found = [quantile(block(losses), level, SPEC) for level in (0.0, 0.5, 0.7, 0.85)]
-    assert found == pytest.approx([2.5 / 16, 10 / 16, 18 / 16, 3.0], rel=1e-14)
 
 
 def spoilt(position: int, value: float) -> np.ndarray:
@@ -295,7 +253,9 @@ def test_sums_that_no_losses_have_are_refused(numbers: np.ndarray, message: str)
             call()
 
 
-def test_a_share_outside_its_range_is_refused() -> None:
+def test_shares_and_histograms_that_cannot_be_are_refused_and_a_block_is_left_as_it_was() -> None:
+    with pytest.raises(RemoteProtocolError, match="a bin with a sum that its count and edges do not allow"):
+        histogram_bounds(np.array([0.0, 1.0]), np.array([2.0, 1.0]), np.array([2.5, 1.0]), [0.5])
     numbers = block([0.1, 0.6])
     for size in (0.0, 1.1, math.nan):
         with pytest.raises(PlanError, match="group size"):
@@ -303,11 +263,14 @@ def test_a_share_outside_its_range_is_refused() -> None:
     for level in (-0.1, 1.0, math.nan):
         with pytest.raises(PlanError, match="level"):
             quantile(numbers, level, SPEC)
-
-
-def test_reading_a_block_leaves_it_as_it_was() -> None:
     numbers = block([0.1, 0.6, 2.5])
     before = numbers.copy()
     summarise(numbers, SIZES, SPEC)
     assert (numbers == before).all()
     assert isinstance(cvar_bounds(numbers, (0.5,), SPEC)[0], Interval)
+    generator = np.random.default_rng(0)
+    losses = generator.gamma(0.5, 0.6, 20_000).tolist()
+    spec = HistogramSpec(256, 8 * math.log(2))
+    for size, bound in zip(SIZES, cvar_bounds(block(losses, spec, 3), SIZES, spec), strict=True):
+        assert bound.upper - bound.lower < 9e-3
+        assert bound.lower <= cvar(np.array(losses), size) <= bound.upper

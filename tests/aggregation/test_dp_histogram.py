@@ -1,7 +1,5 @@
 """Evaluation sums under noise: what one record can change, and histograms that could have been."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -54,9 +52,7 @@ def in_units(values: list[float], smoothed: list[float], classes: int = CLASSES)
 
 @settings(deadline=None)
 @given(losses, st.floats(0.0, 2.0), st.floats(0.0, 1.0), st.sampled_from([CLASSES, 65]))
-def test_one_record_changes_what_is_released_by_at_most_the_sensitivity(
-    others: list[float], loss: float, share: float, classes: int
-) -> None:
+def test_one_record_changes_its_sensitivity(others: list[float], loss: float, share: float, classes: int) -> None:
     smoothed = [1.0] * len(others)
     without = in_units(others, smoothed, classes)
     with_it = in_units([*others, loss], [*smoothed, share * GREATEST], classes)
@@ -65,11 +61,6 @@ def test_one_record_changes_what_is_released_by_at_most_the_sensitivity(
     # Rounding to any coarser grid can move those entries alone that are not whole numbers.
     change = with_it - without
     assert np.count_nonzero(change != np.rint(change)) <= EVALUATION_ROUNDED
-
-
-def test_the_sensitivity_is_attained() -> None:
-    change = in_units([SPEC.loss_range], [GREATEST]) - in_units([], [])
-    assert np.linalg.norm(change) == pytest.approx(EVALUATION_SENSITIVITY, rel=1e-12)
 
 
 @pytest.mark.parametrize("values", [[2.0, -3.0, math.inf], [math.nan, 0.3, 1e300]])
@@ -81,7 +72,9 @@ def test_a_number_beyond_its_unit_counts_as_one_unit(values: list[float]) -> Non
         assert added_up(np.array(values)) - added_up(rest) == pytest.approx(alone, abs=1e-9)
 
 
-def test_sums_of_rounded_numbers_do_not_depend_on_their_order() -> None:
+def test_the_sensitivity_is_attained_and_sums_do_not_depend_on_their_order() -> None:
+    change = in_units([SPEC.loss_range], [GREATEST]) - in_units([], [])
+    assert np.linalg.norm(change) == pytest.approx(EVALUATION_SENSITIVITY, rel=1e-12)
     source = np.random.Generator(np.random.PCG64(3))
     values = source.uniform(-1, 1, 50_000)
     found = added_up(values)
@@ -113,14 +106,10 @@ def test_everything_but_the_number_of_records_carries_noise_or_is_not_released()
 
 @settings(deadline=None, max_examples=30)
 @given(
-    st.lists(st.integers(0, 40), min_size=3, max_size=3),
-    st.floats(0.0, 30.0),
-    st.integers(0, 2**32),
+    st.lists(st.integers(0, 40), min_size=3, max_size=3), st.floats(0.0, 30.0), st.integers(0, 2**32),
     st.sampled_from([CLASSES, 65]),
-)
-def test_whatever_the_noise_the_histogram_could_have_been(
-    records: list[int], deviation: float, seed: int, classes: int
-) -> None:
+)  # fmt: skip
+def test_noise_gives_possible_histograms(records: list[int], deviation: float, seed: int, classes: int) -> None:
     source = np.random.Generator(np.random.PCG64(seed))
     header = source.normal(0.0, deviation, evaluation_header_length(SPEC, classes))
     blocks, _ = split_header(header, SPEC, classes)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -27,28 +25,17 @@ def make_record(train: list[float]) -> EvaluationRecord:
         np.ones(len(losses), int), (losses < 1.0).astype(int), 2
     ).ravel()
     return EvaluationRecord(
-        plan_digest=DIGEST,
-        model_digest=DIGEST,
-        round=7,
-        threshold=0.1,
-        participants=3,
-        classes=2,
-        masked=True,
-        bins=SPEC.bins,
-        loss_range=SPEC.loss_range,
-        splits=split_sums(header, evaluation_layout(SPEC, 2)),
-    )
+        plan_digest=DIGEST, model_digest=DIGEST, round=7, threshold=0.1, participants=3, classes=2, masked=True,
+        bins=SPEC.bins, loss_range=SPEC.loss_range, splits=split_sums(header, evaluation_layout(SPEC, 2)),
+    )  # fmt: skip
 
 
-def test_a_hand_worked_record() -> None:
+def test_a_hand_worked_record_without_the_splits_that_nobody_has() -> None:
     sums = make_record([0.25, 0.5, 3.0]).splits["train"]
     assert (sums.n, sums.correct, sums.smoothed) == (3, 2, 1.25)
     assert sums.counts == (1, 1, 0, 0, 1)
     assert sums.sums == (0.25, 0.5, 0.0, 0.0, 3.0)
     assert sums.confusion == ((0, 0), (1, 2))
-
-
-def test_a_split_that_nobody_has_records_of_is_left_out() -> None:
     record = make_record([0.25])
     assert list(record.splits) == ["train"]
     with pytest.raises(DataError, match="no test records; it has train"):
@@ -66,16 +53,12 @@ def test_a_record_that_was_written_proves_the_same_risks_bit_for_bit(losses: lis
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"format": "fedfair/evaluation/2"}, "format"),
-        ({"model_digest": "sha256:0"}, "model_digest"),
-        ({"model_digest": DIGEST + "\n"}, "model_digest"),
-        ({"participants": 0}, "participants"),
-        ({"classes": 1}, "classes"),
-        ({"site": "clinic-a"}, "site"),
-        ({"bins": 5}, "5 bins"),
+        ({"format": "fedfair/evaluation/2"}, "format"), ({"model_digest": "sha256:0"}, "model_digest"),
+        ({"model_digest": DIGEST + "\n"}, "model_digest"), ({"participants": 0}, "participants"),
+        ({"classes": 1}, "classes"), ({"site": "clinic-a"}, "site"), ({"bins": 5}, "5 bins"),
         ({"loss_range": "NaN"}, "loss_range"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_evaluation_is_refused_with_its_place(change: dict[str, object], fault: str) -> None:
     text = json.dumps(json.loads(to_text(make_record([0.5]))) | change)
     with pytest.raises(DataError, match=fault):
@@ -90,9 +73,7 @@ def test_a_file_that_is_no_evaluation_is_refused_with_its_place(change: dict[str
         ({"counts": [10**400, 0, 0, 0, 0]}, r"splits\.train\.counts\.0"),
     ],
 )
-def test_sums_that_contradict_each_other_or_are_beyond_counting_are_refused(
-    change: dict[str, object], fault: str
-) -> None:
+def test_contradictory_or_uncountable_sums_are_refused(change: dict[str, object], fault: str) -> None:
     document = json.loads(to_text(make_record([0.5])))
     document["splits"]["train"] |= change
     with pytest.raises(DataError, match=fault):

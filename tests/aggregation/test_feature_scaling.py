@@ -1,7 +1,5 @@
 """Means and scales from sums, against those of the pooled values; missing values, units and masks included."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +38,8 @@ def totals(parts: list[Array], units: tuple[float, ...] = ()) -> Array:
 
 def plan(table: dict[str, object] | None = None, standardize: str = "secure") -> Plan:
     csv = {
-        "label": "died",
-        "numeric": ["age", "chol"],
-        "missing": "mean",
-        "collaborator": "clinic",
-        **(table or {}),
-    }
+        "label": "died", "numeric": ["age", "chol"], "missing": "mean", "collaborator": "clinic", **(table or {}),
+    }  # fmt: skip
     return plans.parsed(
         ("clinic-a", "clinic-b"),
         task={"data": {"csv": csv}, "standardize": standardize},
@@ -59,9 +53,7 @@ def plan(table: dict[str, object] | None = None, standardize: str = "secure") ->
     cuts=st.lists(st.integers(0, 30), max_size=3),
     range_exponent=st.integers(-40, 40),
 )
-def test_the_scaling_is_that_of_all_values_that_are_present_anywhere(
-    values: list[float], cuts: list[int], range_exponent: int
-) -> None:
+def test_scaling_is_that_of_all_values(values: list[float], cuts: list[int], range_exponent: int) -> None:
     column: Array = np.array(values)[:, None]
     parts = np.split(column, sorted(min(cut, len(values)) for cut in cuts))
     present = column[~np.isnan(column)]
@@ -79,28 +71,17 @@ def test_the_scaling_is_that_of_all_values_that_are_present_anywhere(
         assert counted.scale.tobytes() == scaling.scale.tobytes()
 
 
-def test_a_column_that_one_site_never_measured_has_the_scaling_of_the_others() -> None:
+def test_columns_that_nobody_measured_or_that_are_constant_are_not_blown_up() -> None:
     nan = float("nan")
     parts = [np.array([[1.0, nan], [3.0, nan]]), np.array([[5.0, 10.0], [7.0, 30.0]])]
     scaling = scaling_from_sums(totals(parts))
     assert scaling.mean.tolist() == [4.0, 20.0]
     assert scaling.scale.tolist() == [np.sqrt(5.0), 10.0]
     assert scale_columns(parts[0], (0, 1), scaling)[:, 1].tolist() == [0.0, 0.0]
-
-
-def test_a_column_that_nobody_measured_becomes_zero() -> None:
     empty = np.full((3, 1), np.nan)
     scaling = scaling_from_sums(totals([empty, empty]))
     assert (scaling.mean.tolist(), scaling.scale.tolist()) == ([0.0], [1.0])
     assert scale_columns(empty, (0,), scaling).tolist() == [[0.0], [0.0], [0.0]]
-
-
-def test_more_values_than_records_are_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="a numeric column has 3 values in 2 training records"):
-        scaling_from_sums(np.array([2.0, 3.0, 1.0, 1.0]))
-
-
-def test_a_constant_column_far_from_zero_is_not_blown_up() -> None:
     column = np.full((1000, 1), 1e8 + 0.1)
     scaling = scaling_from_sums(column_sums(column.T, 1))
     # Its mean is off by at most 1000 roundings of 2^-53; anything but zero after scaling is that.
@@ -109,9 +90,7 @@ def test_a_constant_column_far_from_zero_is_not_blown_up() -> None:
 
 
 @pytest.mark.parametrize(("origin", "width"), [(1.7e12, 3.6e6), (1e9, 10.0), (-1e15, 1e7), (1e6, 1.0)])
-def test_a_column_too_far_from_zero_to_be_told_from_a_constant_is_not_left_as_it_is(
-    origin: float, width: float
-) -> None:
+def test_a_column_too_far_from_zero_to_be_told_from_a_constant_is_scaled(origin: float, width: float) -> None:
     """Milliseconds since 1970 within one hour: the sums cannot show how they vary, but they bound by how much."""
     column = origin + width * np.random.default_rng(3).uniform(-0.5, 0.5, (10_000, 1))
     scaling = scaling_from_sums(column_sums(column.T, 1))
@@ -175,10 +154,6 @@ def test_a_value_that_no_masked_sum_could_hold_is_refused_with_column_and_record
     check_columns(Dataset(features, records.labels, declared), SITE)
 
 
-def test_the_greatest_squares_are_those_that_a_masked_header_holds() -> None:
-    assert MAX_SQUARES == MAX_INTEGER
-
-
 ROWS = ("age,chol,died,clinic", "50,?,0,clinic-a", "70,,1,clinic-a", "60,200,0,clinic-b", "40,300,1,clinic-b")
 
 
@@ -198,17 +173,17 @@ def test_missing_numbers_are_everybodys_mean_where_features_are_standardised(tmp
     np.testing.assert_allclose(outcome.model.vector, expected.model.vector, atol=1e-13)
 
 
-def test_without_standardisation_a_column_that_a_site_never_measured_has_no_mean(tmp_path: Path) -> None:
+def test_impossible_counts_and_ranges_beyond_a_masked_sum_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RemoteProtocolError, match="a numeric column has 3 values in 2 training records"):
+        scaling_from_sums(np.array([2.0, 3.0, 1.0, 1.0]))
+    (tmp_path / "all.csv").write_text("\n".join(ROWS).replace("300", "3e9"))
+    with pytest.raises(DataError, match=r"'chol' of clinic-b: the greatest value, 3e\+09 in record 2 of 2"):
+        load_federation(plan({"train": "all.csv"}), tmp_path)
+    load_federation(plan({"train": "all.csv", "ranges": {"chol": [0, 1e10]}}), tmp_path)
+    assert MAX_SQUARES == MAX_INTEGER
     (tmp_path / "all.csv").write_text("\n".join(ROWS))
     with pytest.raises(
         DataError, match="'chol' has no value in any of the 2 training records of clinic-a"
     ) as caught:
         load_federation(plan({"train": "all.csv"}, "none"), tmp_path)
     assert "standardize: secure" in caught.value.remedy
-
-
-def test_a_range_beyond_a_masked_sum_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    (tmp_path / "all.csv").write_text("\n".join(ROWS).replace("300", "3e9"))
-    with pytest.raises(DataError, match=r"'chol' of clinic-b: the greatest value, 3e\+09 in record 2 of 2"):
-        load_federation(plan({"train": "all.csv"}), tmp_path)
-    load_federation(plan({"train": "all.csv", "ranges": {"chol": [0, 1e10]}}), tmp_path)

@@ -1,7 +1,5 @@
 """A header by name is the same header as by place, and every place has one name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,7 +36,13 @@ LAYOUT = Header(
 )
 
 
-def test_fields_follow_one_another_and_are_read_by_name() -> None:
+@pytest.mark.parametrize("header", [np.zeros(13), np.zeros((14, 1)), np.zeros(14, np.float32)])
+def test_another_vector_is_no_header(header: np.ndarray) -> None:
+    with pytest.raises(LocalProtocolError, match="14 float64 values"):
+        LAYOUT.read(header)
+
+
+def test_fields_are_written_read_and_bounded_by_name() -> None:
     header = np.arange(14.0)
     found = LAYOUT.read(header)
     assert LAYOUT.length == 14
@@ -47,42 +51,22 @@ def test_fields_follow_one_another_and_are_read_by_name() -> None:
     assert found["splits"]["losses"].tolist() == [[2.0, 3.0], [5.0, 6.0], [8.0, 9.0]]
     assert found["cells"].tolist() == [[10.0, 11.0], [12.0, 13.0]]
     assert found["nothing"].shape == (0, 4)
-
-
-def test_what_is_written_by_name_is_in_the_header() -> None:
     header = LAYOUT.built(weight=5, cells=np.eye(2))
     LAYOUT.read(header)["splits"]["losses"][1] = 7.0
     assert header.tolist() == [5.0, 0, 0, 0, 0, 7.0, 7.0, 0, 0, 0, 1.0, 0, 0, 1.0]
-
-
-def test_each_number_is_what_its_field_says() -> None:
     assert np.flatnonzero(LAYOUT.weights()).tolist() == [0]
     assert np.flatnonzero(LAYOUT.counts(noised=True)).tolist() == [0, 1, 4, 7]
     assert np.flatnonzero(LAYOUT.counts(noised=False)).tolist() == [0, 1, 4, 7, 10, 11, 12, 13]
-
-
-@pytest.mark.parametrize("header", [np.zeros(13), np.zeros((14, 1)), np.zeros(14, np.float32)])
-def test_another_vector_is_no_header(header: np.ndarray) -> None:
-    with pytest.raises(LocalProtocolError, match="14 float64 values"):
-        LAYOUT.read(header)
-
-
-def test_a_field_that_does_not_exist_is_not_filled() -> None:
     with pytest.raises(ValueError, match="no field"):
         LAYOUT.built(weights=1)
 
 
 @settings(deadline=None, max_examples=30)
 @given(
-    st.integers(1, 40),
-    st.sampled_from([2, 3, 64, 65]),
-    st.integers(0, 5),
-    st.sampled_from([0, 1, 3]),
+    st.integers(1, 40), st.sampled_from([2, 3, 64, 65]), st.integers(0, 5), st.sampled_from([0, 1, 3]),
     st.booleans(),
-)
-def test_an_evaluation_by_name_is_the_one_by_place(
-    bins: int, classes: int, sites: int, columns: int, noised: bool
-) -> None:
+)  # fmt: skip
+def test_evaluations_by_name_are_by_place(bins: int, classes: int, sites: int, columns: int, noised: bool) -> None:
     spec = HistogramSpec(bins, 2.0)
     layout = evaluation_layout(spec, classes, sites, columns)
     expected = evaluation_counts(spec, classes, sites, columns, noised=noised)

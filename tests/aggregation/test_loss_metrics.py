@@ -1,7 +1,5 @@
 """The metrics that sums of figures give, against those of libraries on the records themselves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -57,12 +55,6 @@ def test_regression_metrics_are_those_of_scikit_learn(loss: SquaredLoss | HuberL
     assert found["r_squared"] == pytest.approx(r2_score(targets, outputs), abs=1e-11)
 
 
-def test_targets_that_do_not_vary_have_no_share_of_variance_explained() -> None:
-    loss = SquaredLoss(name="squared")
-    sums = sums_of(loss, FeatureSchema((1,), 0), np.zeros((N, 1)), np.full(N, 3.0))
-    assert metrics_of(loss, sums, N, RANGE, 5)["r_squared"] is None
-
-
 def test_labels_have_recall_and_precision_each_where_enough_records_have_them() -> None:
     source, loss = np.random.default_rng(2), MultiLabelLoss(name="multi_label")
     targets = (source.random((N, 3)) < [0.5, 0.2, 0.005]).astype(np.float64)
@@ -104,13 +96,6 @@ def test_expected_events_are_the_hazards_of_those_at_risk() -> None:
     assert none["observed_to_expected"] is None
 
 
-def test_an_interval_in_which_nothing_is_expected_has_no_ratio() -> None:
-    loss = SurvivalLoss(name="survival", intervals=(1.0,))
-    found = metrics_of(loss, np.array([9.0, 0.0, 0.0]), 9, RANGE, 5)
-    assert found["interval_observed_to_expected"] == (None,)
-    assert found["observed_to_expected"] is None
-
-
 def test_overlap_is_the_joint_area_of_both_masks() -> None:
     loss, source = SegmentationLoss(name="segmentation"), np.random.default_rng(4)
     targets, outputs = source.integers(0, 3, (6, 4, 4)), source.normal(size=(6, 3, 4, 4))
@@ -123,12 +108,16 @@ def test_overlap_is_the_joint_area_of_both_masks() -> None:
     assert found["overlap"] == pytest.approx(slow)
 
 
-def test_fewer_records_than_may_be_told_of_have_no_metrics() -> None:
+def test_figures_without_a_meaning_or_of_too_few_records_are_not_told() -> None:
+    loss = SquaredLoss(name="squared")
+    sums = sums_of(loss, FeatureSchema((1,), 0), np.zeros((N, 1)), np.full(N, 3.0))
+    assert metrics_of(loss, sums, N, RANGE, 5)["r_squared"] is None
+    loss = SurvivalLoss(name="survival", intervals=(1.0,))
+    found = metrics_of(loss, np.array([9.0, 0.0, 0.0]), 9, RANGE, 5)
+    assert found["interval_observed_to_expected"] == (None,)
+    assert found["observed_to_expected"] is None
     loss = SquaredLoss(name="squared")
     assert metrics_of(loss, np.ones(4), 4, RANGE, 5) == {}
-
-
-def test_what_no_sum_holds_is_replaced_and_counted() -> None:
     bounded, replaced = bounded_figures(np.array([[1.0, np.nan], [2.0, 3.0], [np.inf, 2.0 * MAX_FIGURE]]))
     assert replaced == 2
     assert bounded.tolist() == [[1.0, 0.0], [2.0, 3.0], [MAX_FIGURE, MAX_FIGURE]]

@@ -26,22 +26,16 @@ def model_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_saved_is_what_is_loaded(model_file: Path) -> None:
+def test_what_is_saved_is_loaded_by_us_and_by_the_library(model_file: Path, tmp_path: Path) -> None:
     layout, vector, metadata = load(model_file)
     assert layout == LAYOUT
     assert layout.digest == LAYOUT.digest
     assert np.array_equal(vector, VECTOR)
     assert metadata == METADATA
     assert float.fromhex(metadata["threshold"]) == 0.1
-
-
-def test_the_safetensors_library_reads_the_same_tensors(model_file: Path) -> None:
     tensors = safetensors.numpy.load_file(model_file)
     assert tensors["norm.mean"].tolist() == [0, 1]
     assert tensors["w"].tolist() == [[2, 3, 4], [5, 6, 7]]
-
-
-def test_a_file_written_by_the_library_gives_the_layout_of_the_model_it_came_from(tmp_path: Path) -> None:
     model = FlatModel(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)), torch.float32)
     path = tmp_path / "theirs.safetensors"
     safetensors.numpy.save_file(model.layout.unflatten(model.vector()), path)
@@ -49,16 +43,12 @@ def test_a_file_written_by_the_library_gives_the_layout_of_the_model_it_came_fro
     assert layout.digest == model.layout.digest
     assert np.array_equal(vector, model.vector())
     assert metadata == {}
+    save(model_file, LAYOUT, VECTOR + 1, {"round": "8"})
+    assert load(model_file)[1].tolist() == (VECTOR + 1).tolist()
+    assert {*model_file.parent.iterdir()} == {model_file, path}
 
 
-def test_float64_scalars_and_empty_tensors_survive(tmp_path: Path) -> None:
-    layout = Layout((LayoutEntry("scalar", ()), LayoutEntry("none", (0, 3))), np.dtype(np.float64))
-    save(tmp_path / "m", layout, np.array([np.pi]), {})
-    assert load(tmp_path / "m")[0] == layout
-    assert load(tmp_path / "m")[1].tolist() == [np.pi]
-
-
-def test_a_save_that_fails_leaves_the_old_file_and_no_temporary_one(model_file: Path) -> None:
+def test_cut_files_and_failed_saves_leave_nothing_behind(model_file: Path, tmp_path: Path) -> None:
     before = model_file.read_bytes()
     with pytest.raises(LocalProtocolError):
         save(model_file, LAYOUT, VECTOR[:-1], {})
@@ -68,15 +58,6 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_temporary_one(model_file: 
         save(folder, LAYOUT, VECTOR, {})
     assert model_file.read_bytes() == before
     assert sorted(model_file.parent.iterdir()) == [folder, model_file]
-
-
-def test_saving_replaces_the_file(model_file: Path) -> None:
-    save(model_file, LAYOUT, VECTOR + 1, {"round": "8"})
-    assert load(model_file)[1].tolist() == (VECTOR + 1).tolist()
-    assert list(model_file.parent.iterdir()) == [model_file]
-
-
-def test_a_file_cut_at_any_byte_is_refused(model_file: Path, tmp_path: Path) -> None:
     whole, cut = model_file.read_bytes(), tmp_path / "cut"
     for length in range(len(whole)):
         cut.write_bytes(whole[:length])
@@ -86,9 +67,7 @@ def test_a_file_cut_at_any_byte_is_refused(model_file: Path, tmp_path: Path) -> 
 
 @settings(deadline=None, max_examples=30)
 @given(st.data())
-def test_a_file_with_a_flipped_bit_is_refused_or_keeps_every_value(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_flipped_bits_are_refused_or_none(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.getbasetemp() / "flipped.safetensors"
     save(path, LAYOUT, VECTOR, METADATA)
     raw = bytearray(path.read_bytes())
@@ -104,21 +83,20 @@ def test_a_file_with_a_flipped_bit_is_refused_or_keeps_every_value(
 @pytest.mark.parametrize(
     "tensors", [{"w": np.zeros(2, np.int64)}, {"a": np.zeros(1, FLOAT32), "b": np.zeros(1)}, {}]
 )
-def test_tensors_that_are_not_all_of_one_float_width_are_refused(
-    tmp_path: Path, tensors: dict[str, np.ndarray]
-) -> None:
+def test_tensors_not_all_of_one_float_width_are_refused(tmp_path: Path, tensors: dict[str, np.ndarray]) -> None:
     safetensors.numpy.save_file(tensors, tmp_path / "m")
     with pytest.raises(DataError, match="expected only F32 or only F64"):
         load(tmp_path / "m")
 
 
-def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
+def test_scalars_survive_and_pickles_and_missing_files_are_told(tmp_path: Path) -> None:
+    layout = Layout((LayoutEntry("scalar", ()), LayoutEntry("none", (0, 3))), np.dtype(np.float64))
+    save(tmp_path / "m", layout, np.array([np.pi]), {})
+    assert load(tmp_path / "m")[0] == layout
+    assert load(tmp_path / "m")[1].tolist() == [np.pi]
     (tmp_path / "m").write_bytes(b"\x80\x04cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(DataError, match="not a model"):
         load(tmp_path / "m")
-
-
-def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.safetensors"):
         load(tmp_path / "none.safetensors")
     with pytest.raises(DataError, match="cannot write the model"):

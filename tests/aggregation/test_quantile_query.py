@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -51,11 +49,6 @@ def test_the_length_of_an_answer_says_nothing_about_a_site_or_a_step(site: Site,
     assert lengths == {exact_layout(sizes).length}
 
 
-def test_an_answer_about_the_most_sizes_fits_into_one_masked_header() -> None:
-    # 20 sizes at three splits: 61440 counts, and 180 sums in two limbs each. Five values are the protocol's own.
-    assert exact_layout(20).length + 180 + 40 <= MAX_HEADER_VALUES
-
-
 @pytest.mark.parametrize("step", [2, 3, 4])
 def test_a_step_that_other_members_answered_ends_the_query(step: int) -> None:
     site = {"train": np.array([0.1, 0.5, 0.9])}
@@ -65,22 +58,18 @@ def test_a_step_that_other_members_answered_ends_the_query(step: int) -> None:
         query.apply_aggregate(total([site], query.step), "abc")
 
 
-def test_numbers_that_were_not_asked_for_are_refused() -> None:
+def test_a_query_asks_for_its_own_numbers_and_step_only() -> None:
     query, site = ExactQuery.of(SIZES), {"train": np.array([0.1])}
     assert query.step is not None
     header = total([site], query.step)
     header[-1] = 1.0
     with pytest.raises(RemoteProtocolError, match="not asked for"):
         query.apply_aggregate(header, "ab")
-
-
-def test_a_step_about_another_number_of_sizes_is_the_aggregators_fault() -> None:
     with pytest.raises(RemoteProtocolError, match="has 3 prefixes, the plan needs 6"):
         exact_header({}, QueryStep(2, (0, 0, 0)), 2)
     with pytest.raises(RemoteProtocolError, match="has 6 prefixes, the plan needs 0"):
         exact_header({}, QueryStep(1, (0,) * 6), 2)
-
-
-def test_a_finished_query_absorbs_nothing() -> None:
     with pytest.raises(LocalProtocolError, match="a finished query accepts no further total"):
         started([{"train": np.array([0.1])}], 4).apply_aggregate(np.zeros(exact_layout(2).length), "ab")
+    # 20 sizes at three splits: 61440 counts, and 180 sums in two limbs each. Five values are the protocol's own.
+    assert exact_layout(20).length + 180 + 40 <= MAX_HEADER_VALUES

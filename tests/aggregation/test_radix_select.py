@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -75,34 +73,6 @@ def test_the_risk_of_the_unrounded_losses_is_inside_an_interval_of_seven_digits(
         assert risk.bound.upper - risk.bound.lower <= gap * 1.01 + slack + 8 * 2.0**-53 * truth
 
 
-def test_a_hand_worked_query() -> None:
-    # The worst half of 4, 3, 2, 1 is {4, 3}; the worst 37.5 % is 4 and half of 3.
-    risks = ask([np.array([1.0, 4.0]), np.array([3.0]), np.array([2.0])], (0.375, 0.5))
-    assert (risks[0.5].at_least, risks[0.375].at_least) == (3.0, 3.0)
-    assert risks[0.5].bound.midpoint == pytest.approx(3.5, rel=1e-14)
-    assert risks[0.375].bound.midpoint == pytest.approx(5.5 / 1.5, rel=1e-14)
-
-
-def test_ties_across_sites_share_one_key() -> None:
-    risks = ask([np.full(5, 0.7), np.full(3, 0.7), np.array([0.7, 0.1])], (0.3, 0.9))
-    assert risks[0.3].at_least == risks[0.9].at_least == np.float32(0.7)
-    # 0.7 is not more than 2^-24 of itself from its key, either way.
-    assert risks[0.3].bound.upper - risks[0.3].bound.lower <= 0.7 * 2.0**-23 * 1.01
-
-
-def test_a_split_that_nobody_has_records_of_is_asked_to_the_end_and_says_nothing() -> None:
-    assert ask([np.zeros(0), np.zeros(0)]) == {}
-
-
-def test_one_record_at_one_site_is_every_quantile() -> None:
-    for size, risk in ask([np.array([0.3]), np.zeros(0)]).items():
-        assert risk.at_least == np.float32(0.3)
-        assert risk.bound.lower <= 0.3 <= risk.bound.upper
-        # Below one record the worst group is the largest loss still, and the slack is divided by its share.
-        slack = (4 * 20 * 2.0**-52 * 0.3 + 2.0**-54) / size
-        assert risk.bound.upper - risk.bound.lower <= 0.3 * 2.0**-23 * 1.01 + slack
-
-
 @pytest.mark.parametrize("bad", [-1e-300, -1.0, math.nan, math.inf, 2.0**128, GREATEST * (1 + 2.0**-24)])
 def test_a_loss_that_is_no_single_precision_number_never_leaves_the_site(bad: float) -> None:
     with pytest.raises(TrainingError, match="nothing was sent") as caught:
@@ -119,7 +89,23 @@ def test_keys_are_ordered_as_the_losses_are_and_are_those_of_single_precision(on
         assert key_loss(int(key)) == np.float32(loss)
 
 
-def test_minus_zero_is_zero() -> None:
+def test_a_hand_worked_query_with_ties_lone_records_and_zeros() -> None:
+    # The worst half of 4, 3, 2, 1 is {4, 3}; the worst 37.5 % is 4 and half of 3.
+    risks = ask([np.array([1.0, 4.0]), np.array([3.0]), np.array([2.0])], (0.375, 0.5))
+    assert (risks[0.5].at_least, risks[0.375].at_least) == (3.0, 3.0)
+    assert risks[0.5].bound.midpoint == pytest.approx(3.5, rel=1e-14)
+    assert risks[0.375].bound.midpoint == pytest.approx(5.5 / 1.5, rel=1e-14)
+    risks = ask([np.full(5, 0.7), np.full(3, 0.7), np.array([0.7, 0.1])], (0.3, 0.9))
+    assert risks[0.3].at_least == risks[0.9].at_least == np.float32(0.7)
+    # 0.7 is not more than 2^-24 of itself from its key, either way.
+    assert risks[0.3].bound.upper - risks[0.3].bound.lower <= 0.7 * 2.0**-23 * 1.01
+    assert ask([np.zeros(0), np.zeros(0)]) == {}
+    for size, risk in ask([np.array([0.3]), np.zeros(0)]).items():
+        assert risk.at_least == np.float32(0.3)
+        assert risk.bound.lower <= 0.3 <= risk.bound.upper
+        # Below one record the worst group is the largest loss still, and the slack is divided by its share.
+        slack = (4 * 20 * 2.0**-52 * 0.3 + 2.0**-54) / size
+        assert risk.bound.upper - risk.bound.lower <= 0.3 * 2.0**-23 * 1.01 + slack
     assert loss_keys(np.array([-0.0, 0.0])).tolist() == [0, 0]
     assert ask([np.array([-0.0])])[1.0].at_least == 0.0
 
@@ -138,7 +124,7 @@ def test_a_step_over_other_records_than_the_one_before_proves_nothing_and_change
     assert query.risks[0.5].at_least == 0.5
 
 
-def test_sums_that_no_losses_have_are_refused() -> None:
+def test_impossible_sums_are_refused_and_a_query_is_asked_in_order() -> None:
     query = SplitQuery((0.5,))
     for _ in range(1, STEPS):
         query = query.apply_aggregate(summed([np.array([0.1, 0.5])], query))
@@ -147,9 +133,6 @@ def test_sums_that_no_losses_have_are_refused() -> None:
         query.apply_aggregate(StepAnswer(good.counts, good.sums + 1.0))
     with pytest.raises(RemoteProtocolError, match="fractional"):
         query.apply_aggregate(StepAnswer(good.counts + 0.5, good.sums))
-
-
-def test_a_query_is_asked_in_order() -> None:
     query = SplitQuery((0.5,))
     with pytest.raises(LocalProtocolError, match="has not been answered"):
         _ = query.risks

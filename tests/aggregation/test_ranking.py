@@ -1,7 +1,5 @@
 """Histograms of scores: what a site adds, and that the truth lies within what the sums prove."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any
@@ -129,9 +127,7 @@ def federations(draw: st.DrawFn) -> list[tuple[Scores, NDArray[np.int64]]]:
 
 @given(federations())
 @settings(max_examples=100)
-def test_the_truth_is_inside_whatever_the_ties_and_the_sites(
-    sites: list[tuple[Scores, NDArray[np.int64]]],
-) -> None:
+def test_the_truth_is_inside_with_any_ties_and_sites(sites: list[tuple[Scores, NDArray[np.int64]]]) -> None:
     (found,) = class_rankings(summed(sites, 1), 1)
     scores = np.concatenate([scores[:, 0] for scores, _ in sites])
     labels = np.concatenate([labels for _, labels in sites])
@@ -205,36 +201,10 @@ def test_calibration_is_that_of_the_records_of_each_group(records: int, fewest: 
     assert found.calibration_error == pytest.approx(off, abs=1e-13)
 
 
-def test_fewer_records_than_a_group_has_make_no_group() -> None:
-    assert calibration_groups([2], [2], [1.0], 5) == ()
-    found = of_class_one([0.5, 0.5], [1, 0], fewest=5)
-    assert found.calibration_error is None
-
-
-def test_counts_beyond_what_a_float_holds_are_divided_rightly() -> None:
-    many = 2**40
-    interval = auc_interval([many, 1, many], [many, 3, many - 1])
-    assert interval is not None
-    pairs = (2 * many + 1) * (2 * many + 2)
-    assert interval.lower == (many + many * (many + 3)) / pairs
-    assert interval.upper - interval.lower == pytest.approx(0.5, abs=1e-9)
-
-
 @pytest.mark.parametrize("scores", [[[0.5, 0.5]], [[1.5]], [[math.nan]]])
 def test_what_is_no_probability_is_refused_in_words(scores: list[list[float]]) -> None:
     with pytest.raises(TrainingError, match=r"the model gives scores of shape .* probabilities for each"):
         score_sums(np.array(scores), np.array([1]), 1)
-
-
-def test_what_a_mask_must_carry_is_a_score_whatever_the_model_gives() -> None:
-    assert bounded_scores(np.array([math.nan, math.inf, -1.0, 0.25])).tolist() == [0.0, 1.0, 0.0, 0.25]
-
-
-def test_an_exact_auc_is_of_finite_scores_one_for_each_record() -> None:
-    assert area_under_curve(np.array([]), np.array([], bool)) is None
-    for scores in (np.array([math.nan]), np.array([0.5, 0.5])):
-        with pytest.raises(LocalProtocolError, match="one for each record"):
-            area_under_curve(scores, np.array([True]))
 
 
 # ------------------------------------------------------------------ totals that no records have
@@ -265,7 +235,28 @@ def test_a_total_that_no_records_have_is_refused(place: str, change: float) -> N
         check_score_sums(scores, splits, confusion)
 
 
-def test_positives_that_are_not_the_records_of_their_class_are_refused() -> None:
+def test_groups_of_few_records_without_columns_or_with_huge_counts() -> None:
+    assert calibration_groups([2], [2], [1.0], 5) == ()
+    found = of_class_one([0.5, 0.5], [1, 0], fewest=5)
+    assert found.calibration_error is None
+    many = 2**40
+    interval = auc_interval([many, 1, many], [many, 3, many - 1])
+    assert interval is not None
+    pairs = (2 * many + 1) * (2 * many + 2)
+    assert interval.lower == (many + many * (many + 3)) / pairs
+    assert interval.upper - interval.lower == pytest.approx(0.5, abs=1e-9)
+    layout = Header(score_group(0))
+    assert layout.length == 0
+    assert scored_classes(1) == (1,)
+    assert scored_classes(3) == (0, 1, 2)
+    assert bounded_scores(np.array([math.nan, math.inf, -1.0, 0.25])).tolist() == [0.0, 1.0, 0.0, 0.25]
+
+
+def test_impossible_scores_are_refused_and_the_rest_fits_a_masked_header() -> None:
+    assert area_under_curve(np.array([]), np.array([], bool)) is None
+    for scores in (np.array([math.nan]), np.array([0.5, 0.5])):
+        with pytest.raises(LocalProtocolError, match="one for each record"):
+            area_under_curve(scores, np.array([True]))
     scores, splits, confusion = possible()
     scores["positives"][0, 0], scores["negatives"][0, 0] = (
         scores["negatives"][0, 0].copy(),
@@ -273,16 +264,6 @@ def test_positives_that_are_not_the_records_of_their_class_are_refused() -> None
     )
     with pytest.raises(RemoteProtocolError, match="do not fit"):
         check_score_sums(scores, splits, confusion)
-
-
-def test_without_columns_nothing_is_added() -> None:
-    layout = Header(score_group(0))
-    assert layout.length == 0
-    assert scored_classes(1) == (1,)
-    assert scored_classes(3) == (0, 1, 2)
-
-
-def test_an_evaluation_with_scores_fits_a_masked_header_whatever_else_it_sums() -> None:
     for classes, columns in [(2, 1), *((classes, classes) for classes in range(3, 11))]:
         layout = evaluation_layout(HistogramSpec(4096, 1.0), classes, MAX_SITE_MEANS, columns)
         counts = int(layout.counts(noised=False).sum())

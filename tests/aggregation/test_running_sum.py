@@ -1,7 +1,5 @@
 """The running sum: what it adds, what it refuses, and what a refusal leaves behind."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,15 +22,6 @@ def spec(header: int = 2, body: int = 3, dtype: np.dtype[np.floating] = DOUBLE) 
 def upload(header: list[float], body: list[float], dtype: np.dtype[np.floating] = DOUBLE) -> bytes:
     shape = spec(len(header), len(body), dtype)
     return encode(Contribution(np.array(header), np.array(body, dtype)), shape)
-
-
-def test_two_uploads_add_to_their_sum() -> None:
-    total = PlainSum(spec())
-    total.add(upload([1, 10], [1, 2, 3]))
-    total.add(upload([2, 20], [4, 5, 6]))
-    assert total.totals().header.tolist() == [3, 30]
-    assert total.totals().body.tolist() == [5, 7, 9]
-    assert total.totals().contributors == 2
 
 
 @given(st.lists(st.integers(-(2**20), 2**20), min_size=1, max_size=30), st.permutations(range(5)))
@@ -76,21 +65,6 @@ def test_a_value_that_is_not_finite_is_refused_and_adds_nothing(poison: float, p
         total.totals()
 
 
-def test_opposite_infinities_do_not_cancel_into_acceptance() -> None:
-    values = np.array([1.0, 2.0, np.inf, -np.inf, 0.0])
-    with pytest.raises(RemoteProtocolError, match="NaN, an infinity"):
-        PlainSum(spec()).add(values.tobytes())
-
-
-def test_an_upload_that_would_overflow_the_total_is_refused_and_adds_nothing() -> None:
-    total = PlainSum(spec(1, 2, SINGLE))
-    total.add(upload([1.0], [3e38, 1.0], SINGLE))
-    with pytest.raises(RemoteProtocolError, match="too large to add"):
-        total.add(upload([1.0], [3e38, 1.0], SINGLE))
-    assert total.totals().body[1] == 1.0
-    assert total.totals().contributors == 1
-
-
 @given(st.integers(1, 8), st.integers(2, 6))
 @settings(deadline=None)
 def test_the_float32_total_is_within_the_stated_bound(length: int, contributors: int) -> None:
@@ -104,11 +78,23 @@ def test_the_float32_total_is_within_the_stated_bound(length: int, contributors:
     assert (np.abs(total.totals().body - exact) <= bound * (1 + 2.0**-20)).all()
 
 
-def test_a_site_never_encodes_a_value_that_is_not_finite() -> None:
+def test_uploads_add_up_and_infinities_and_other_shapes_do_not() -> None:
+    total = PlainSum(spec())
+    total.add(upload([1, 10], [1, 2, 3]))
+    total.add(upload([2, 20], [4, 5, 6]))
+    assert total.totals().header.tolist() == [3, 30]
+    assert total.totals().body.tolist() == [5, 7, 9]
+    assert total.totals().contributors == 2
+    values = np.array([1.0, 2.0, np.inf, -np.inf, 0.0])
+    with pytest.raises(RemoteProtocolError, match="NaN, an infinity"):
+        PlainSum(spec()).add(values.tobytes())
+    total = PlainSum(spec(1, 2, SINGLE))
+    total.add(upload([1.0], [3e38, 1.0], SINGLE))
+    with pytest.raises(RemoteProtocolError, match="too large to add"):
+        total.add(upload([1.0], [3e38, 1.0], SINGLE))
+    assert total.totals().body[1] == 1.0
+    assert total.totals().contributors == 1
     with pytest.raises(TrainingError, match="2 values that are NaN or infinite; nothing was sent"):
         upload([1.0, 2.0], [np.nan, np.inf, 0.0])
-
-
-def test_a_contribution_of_another_shape_is_our_own_bug() -> None:
     with pytest.raises(LocalProtocolError, match="the sum needs"):
         encode(Contribution(np.zeros(2), np.zeros(4)), spec())

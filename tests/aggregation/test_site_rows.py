@@ -1,13 +1,10 @@
 """Plans that publish every site's means: what a simulation tells, and that the largest of them can be masked."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fedfair.aggregation.loss_histogram import HistogramSpec, rounded_losses
 from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
@@ -26,7 +23,6 @@ from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from tests import plans
 
-torch.set_num_threads(1)
 SIZES = {"a": 40, "b": 30, "c": 7, "d": 3}
 
 
@@ -80,7 +76,7 @@ def test_rows_change_nothing_but_what_is_said_of_single_sites() -> None:
     assert {name: site["n"] for name, site in to_json(unasked.result)["collaborators"].items()} == SIZES
 
 
-def test_the_largest_plan_that_publishes_means_fits_one_masked_header() -> None:
+def test_the_largest_plan_fits_a_masked_header_and_more_sites_are_refused() -> None:
     names = tuple(f"site-{number}" for number in range(MAX_SITE_MEANS))
     plan, schema = make_plan(names, bins=4096), FeatureSchema((2,), 64, (0, 1))
     layout = Layout((LayoutEntry("weight", (3,)),), np.dtype(np.float32))
@@ -90,18 +86,12 @@ def test_the_largest_plan_that_publishes_means_fits_one_masked_header() -> None:
     length = sum_shapes(plan, layout, schema)["evaluation"].header_length
     # Twelve words a site: two counts and two limbs of a real number for each of three splits.
     assert length == 49173 + 12 * MAX_SITE_MEANS <= MAX_HEADER_VALUES
-
-
-def test_more_sites_than_that_are_refused_in_words() -> None:
     names = tuple(f"site-{number}" for number in range(MAX_SITE_MEANS + 1))
     with pytest.raises(
         ValueError, match="is true for 1001 collaborators, the sum of an evaluation has room for 1000"
     ):
         make_plan(names)
     make_plan(names, site_means=False)
-
-
-def test_the_guarantee_says_what_the_aggregator_is_told_of_each_site() -> None:
     asked, unasked = guarantee(make_plan()), guarantee(make_plan(site_means=False))
     told = "evaluation.site_means: true tells the aggregator every site's own records, loss and accuracy"
     assert asked == f"{unasked}; but {told}"

@@ -1,7 +1,5 @@
 """The rows of single sites in an evaluation: what they add up to, and what is kept back of them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -77,7 +75,7 @@ def test_nothing_that_is_told_leaves_a_few_people_over_or_is_about_a_few(sites: 
     assert len(told) >= sum(len(site) >= fewest for site in sites) - 1
 
 
-def test_one_small_site_keeps_the_smallest_of_the_others_back() -> None:
+def test_one_small_site_keeps_another_back_and_without_rows_nothing_is_checked() -> None:
     small, middle, large = [(1.0, True)] * 4, [(2.0, True), (4.0, False)] * 3, [(1.0, True)] * 10
     sites = [small, middle, large]
     told = site_means(table(sites, 5), blocks(sites)["records"], 5)
@@ -86,9 +84,6 @@ def test_one_small_site_keeps_the_smallest_of_the_others_back() -> None:
     sites = [small, small, middle]
     told = site_means(table(sites, 5), blocks(sites)["records"], 5)
     assert [means.get("train") for means in told] == [None, None, SplitMeans(6, 3.0, 0.5)]
-
-
-def test_a_plan_without_rows_has_nothing_to_check_or_tell() -> None:
     rows = table([], 5)
     check_site_sums(rows, blocks([[(1.0, True)]]), 5)
     assert site_means(rows, np.array([1.0, 0.0, 1.0]), 5) == ()
@@ -98,15 +93,10 @@ def test_a_plan_without_rows_has_nothing_to_check_or_tell() -> None:
     "lie",
     [(6, 7, 1.0), (6, -1, 1.0), (-6, -6, 1.0), (3, 3, 1.0), (21, 9, 1.0), (6, 0, 1.0), (0, 1, 1.0)],
     ids=[
-        "all-right-and-more",
-        "negative",
-        "nobody",
-        "below-the-floor",
-        "too-many",
-        "too-few-right",
+        "all-right-and-more", "negative", "nobody", "below-the-floor", "too-many", "too-few-right",
         "right-of-none",
     ],
-)
+)  # fmt: skip
 def test_a_row_that_no_records_have_is_refused(lie: tuple[float, float, float]) -> None:
     rows = table([[], [(1.0, True)] * 8], 5)
     rows[0, 0] = lie

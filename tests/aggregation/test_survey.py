@@ -1,7 +1,5 @@
 """The survey's totals: worked by hand, against a slow oracle with everybody's records, and ones that cannot be."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -26,12 +24,9 @@ from fedfair.statistics.survey.header import check_survey
 from tests import plans
 
 TABLE = {
-    "label": "died",
-    "numeric": ["glucose", "age"],
-    "categorical": {"sex": ["F", "M"]},
-    "ranges": {"age": [0, 128]},
-    "missing": "mean",
-}
+    "label": "died", "numeric": ["glucose", "age"], "categorical": {"sex": ["F", "M"]},
+    "ranges": {"age": [0, 128]}, "missing": "mean",
+}  # fmt: skip
 SCHEMA = FeatureSchema((5,), 2, (0, 1), ("glucose", "age", "sex=F", "sex=M", "sex=other"))
 
 
@@ -74,16 +69,6 @@ def test_a_total_worked_by_hand() -> None:
     assert age.bound == (1.0, 1.0, 1.0)
 
 
-def test_what_others_have_is_the_total_without_one_site() -> None:
-    others = without(total(ONE, TWO), total(ONE), layout())
-    assert np.array_equal(others, total(TWO))
-
-
-def test_a_sum_without_the_sites_own_part_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="than this site alone has added"):
-        without(total(TWO), total(ONE), layout())
-
-
 LARGE = st.floats(-(2.0**27), 2.0**27, allow_nan=False)
 SMALL = st.floats(-100, 100, allow_nan=False)
 POWERS = st.integers(-60, 54).map(lambda power: 2.0 ** (power / 2))
@@ -119,12 +104,6 @@ def test_each_middle_is_in_its_own_bin(grid: ColumnGrid) -> None:
     assert np.array_equal(grid.places(grid.middles), np.arange(grid.bins))
     assert len(grid.edges) == grid.bins - 1
     assert (np.diff(grid.edges) > 0).all()
-
-
-def test_both_signs_have_the_same_bins() -> None:
-    grid, values = ColumnGrid(), np.array([2.0**-24, 1.0, 1.4, math.sqrt(2), 2.0, 3.0, 2.0**27])
-    assert np.array_equal(grid.places(-values), grid.bins - 1 - grid.places(values))
-    assert grid.places(np.array([0.0, 2.0**-25, -(2.0**-25)])).tolist() == [grid.bins // 2] * 3
 
 
 SITES = st.lists(
@@ -164,18 +143,11 @@ def test_the_sum_of_sites_is_the_survey_of_their_pooled_records(sites: list[list
 @pytest.mark.parametrize(
     ("name", "place", "value"),
     [
-        ("records", (), 0.0),
-        ("records", (), 6.0),
-        ("labels", (0,), -1.0),
-        ("labels", (0,), 2.5),
-        ("present", (0,), 5.0),
-        ("bins", (0,), 3.0),
-        ("values", (0,), 4.0),
-        ("unknown", (0,), 9.0),
-        ("sums", (1,), 1e6),
-        ("squares", (0,), 0.0),
+        ("records", (), 0.0), ("records", (), 6.0), ("labels", (0,), -1.0), ("labels", (0,), 2.5),
+        ("present", (0,), 5.0), ("bins", (0,), 3.0), ("values", (0,), 4.0), ("unknown", (0,), 9.0),
+        ("sums", (1,), 1e6), ("squares", (0,), 0.0),
     ],
-)
+)  # fmt: skip
 def test_a_total_that_no_records_have_is_refused(name: str, place: tuple[int, ...], value: float) -> None:
     header = total(ONE, TWO)
     check_survey(header, layout())
@@ -188,7 +160,14 @@ def test_a_total_that_no_records_have_is_refused(name: str, place: tuple[int, ..
         check_survey(header, layout())
 
 
-def test_names_that_only_a_sites_file_has_change_no_length() -> None:
+def test_what_others_have_is_the_total_without_one_site_and_signs_share_bins() -> None:
+    others = without(total(ONE, TWO), total(ONE), layout())
+    assert np.array_equal(others, total(TWO))
+    with pytest.raises(RemoteProtocolError, match="than this site alone has added"):
+        without(total(TWO), total(ONE), layout())
+    grid, values = ColumnGrid(), np.array([2.0**-24, 1.0, 1.4, math.sqrt(2), 2.0, 3.0, 2.0**27])
+    assert np.array_equal(grid.places(-values), grid.bins - 1 - grid.places(values))
+    assert grid.places(np.array([0.0, 2.0**-25, -(2.0**-25)])).tolist() == [grid.bins // 2] * 3
     table = {**TABLE, "numeric": "all", "ranges": {}}
     plan = plans.parsed(task={"data": {"csv": table}, "survey": True, "input_shape": [5]})
     stated = FeatureSchema((5,), 2, (0, 1))

@@ -1,7 +1,5 @@
 """The estimators: what scikit-learn asks of every estimator, the optimum they promise, and the verdict."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 
@@ -64,26 +62,13 @@ def test_the_regression_is_at_the_optimum_that_a_quadratic_program_finds(size: f
     assert best - 1e-6 * best <= reached <= best + allowed + 1e-6 * best
 
 
-def test_at_a_tradeoff_of_one_the_regression_is_least_squares() -> None:
-    features, targets = regression()
-    model = FairRegressor(0.2, 1.0, ridge=0.0).fit(features, targets)
-    plain = LinearRegression().fit(features, targets)
-    np.testing.assert_allclose(model.predict(features), plain.predict(features), rtol=1e-5)
-
-
 @unserved
 @pytest.mark.parametrize("classes", [2, 3])
 def test_at_a_tradeoff_of_one_the_classifier_is_logistic_regression(classes: int) -> None:
     features, labels = make_classification(
-        400,
-        4,
-        n_informative=4,
-        n_redundant=0,
-        n_classes=classes,
-        flip_y=0.3,
-        random_state=1,
+        400, 4, n_informative=4, n_redundant=0, n_classes=classes, flip_y=0.3, random_state=1,
         n_clusters_per_class=1,
-    )
+    )  # fmt: skip
     model = FairClassifier(0.2, 1.0, ridge=0.0).fit(features, labels)
     plain = LogisticRegression(C=1e9, max_iter=10_000, tol=1e-10).fit(features, labels)
     np.testing.assert_allclose(model.predict_proba(features), plain.predict_proba(features), atol=2e-4)
@@ -102,18 +87,6 @@ def test_the_worst_group_fares_better_than_with_logistic_regression_and_accuracy
     assert model.score(features, answers) >= plain.score(columns, answers) - 0.01
 
 
-def test_losses_are_those_of_the_probabilities() -> None:
-    features, answers = load_iris(return_X_y=True)
-    names = np.array(["setosa", "versicolor", "virginica"])[answers]
-    model = FairClassifier().fit(features, names)
-    chances = model.predict_proba(features)
-    np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-12)
-    chosen = chances[np.arange(len(names)), answers]
-    np.testing.assert_allclose(model.record_losses(features, names), -np.log(chosen), rtol=1e-9, atol=1e-12)
-    with pytest.raises(ValueError, match="'tulip' is none of"):
-        model.record_losses(features[:1], ["tulip"])
-
-
 @unserved
 @pytest.mark.parametrize("estimator", [FairClassifier(0.2, 0.1), FairRegressor(0.2, 0.1)])
 def test_a_weight_is_a_number_of_people(estimator: FairClassifier | FairRegressor) -> None:
@@ -127,20 +100,30 @@ def test_a_weight_is_a_number_of_people(estimator: FairClassifier | FairRegresso
     assert np.array_equal(weighed.intercept_, repeated.intercept_)
 
 
-def test_weights_of_nobody_are_refused() -> None:
+def test_weights_and_units_of_a_regression() -> None:
+    features, targets = regression()
+    model = FairRegressor(0.2, 1.0, ridge=0.0).fit(features, targets)
+    plain = LinearRegression().fit(features, targets)
+    np.testing.assert_allclose(model.predict(features), plain.predict(features), rtol=1e-5)
     features, answers = load_diabetes(return_X_y=True)
     with pytest.raises(ValueError, match="at least one non-zero"):
         FairRegressor().fit(features, answers, sample_weight=np.zeros(len(answers)))
-
-
-def test_units_do_not_change_what_is_predicted() -> None:
     features, answers = load_breast_cancer(return_X_y=True)
     scales = 10.0 ** np.random.default_rng(0).integers(-6, 7, features.shape[1])
     model, other = FairClassifier().fit(features, answers), FairClassifier().fit(features * scales, answers)
     np.testing.assert_allclose(model.predict_proba(features), other.predict_proba(features * scales), atol=1e-6)
+    features, answers = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[answers]
+    model = FairClassifier().fit(features, names)
+    chances = model.predict_proba(features)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-12)
+    chosen = chances[np.arange(len(names)), answers]
+    np.testing.assert_allclose(model.record_losses(features, names), -np.log(chosen), rtol=1e-9, atol=1e-12)
+    with pytest.raises(ValueError, match="'tulip' is none of"):
+        model.record_losses(features[:1], ["tulip"])
 
 
-def test_a_fit_that_serves_nobody_better_than_guessing_says_so() -> None:
+def test_verdicts_of_fits_say_who_is_served() -> None:
     draw = np.random.default_rng(0)
     features, answers = draw.normal(size=(500, 3)), draw.integers(0, 2, 500)
     with pytest.warns(WorstGroupWarning, match=r"The worst 30% are served no better than by guessing"):
@@ -149,9 +132,6 @@ def test_a_fit_that_serves_nobody_better_than_guessing_says_so() -> None:
     assert model.verdict_.guess == pytest.approx(np.log(2), abs=1e-6)
     with pytest.warns(WorstGroupWarning, match="best constant prediction"):
         assert FairRegressor(0.1).fit(np.zeros((500, 1)), draw.normal(size=500)).verdict_.is_worse
-
-
-def test_a_verdict_tells_from_which_size_on_groups_are_served() -> None:
     features, answers = make_classification(2000, 20, n_informative=8, flip_y=0.1, random_state=0)
     with pytest.warns(WorstGroupWarning, match=r"groups are served better from \d+% on"):
         served = FairClassifier().fit(features, answers).verdict_.served_from
@@ -177,12 +157,10 @@ def test_they_work_in_a_pipeline_with_tables_and_cross_validation() -> None:
     [
         ({"worst_group_size": 0}, "worst_group_size is 0; give a number above 0 to 1"),
         ({"worst_group_size": "0.1"}, "worst_group_size is '0.1'"),
-        ({"tradeoff": 1.5}, "tradeoff is 1.5; give a number from 0 to 1"),
-        ({"ridge": -1.0}, "ridge is -1.0"),
-        ({"ridge": float("nan")}, "ridge is nan"),
-        ({"tradeoff": True}, "tradeoff is True"),
+        ({"tradeoff": 1.5}, "tradeoff is 1.5; give a number from 0 to 1"), ({"ridge": -1.0}, "ridge is -1.0"),
+        ({"ridge": float("nan")}, "ridge is nan"), ({"tradeoff": True}, "tradeoff is True"),
     ],
-)
+)  # fmt: skip
 def test_settings_out_of_range_are_refused(estimator: type, settings: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         estimator(**settings).fit([[0.0], [1.0]], [0, 1])

@@ -1,16 +1,11 @@
 """Arrays with answers that are no classes: what a program simulates with them, and what it is told."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-import torch
 
 import fedfair
 from fedfair.errors import DataError, PlanError
 from tests.rounding import rounding
-
-torch.set_num_threads(1)
 
 Arrays = dict[str, tuple[np.ndarray, np.ndarray]]
 TRAINING = {"algorithm": "fedavg", "rounds": 60, "learning_rate": 0.3}
@@ -56,17 +51,11 @@ def test_labels_and_times_are_arrays_of_columns(kind: str, loss: object) -> None
     assert done.result.history[0].train.mean > done.result.trained.mean
 
 
-def test_a_target_outside_of_its_declared_range_is_refused() -> None:
+def test_targets_labels_and_losses_that_arrays_cannot_have_are_refused() -> None:
     with pytest.raises(DataError, match=r"outside of task\.loss\.target_range"):
         fedfair.simulate(sites("number"), task={"loss": {"name": "squared", "target_range": [-0.5, 0.5]}})
-
-
-def test_numbers_without_a_loss_of_numbers_are_refused_as_labels() -> None:
     with pytest.raises(DataError, match="labels are classes"):
         fedfair.simulate(sites("number"))
-
-
-def test_a_loss_that_arrays_cannot_have_is_refused() -> None:
     with pytest.raises(PlanError, match="segmentation of arrays"):
         fedfair.simulate(sites("number"), task={"loss": "segmentation"})
     with pytest.raises(PlanError, match=r"task\.loss: must be cross_entropy"):

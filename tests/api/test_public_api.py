@@ -1,7 +1,5 @@
 """`import fedfair`: the frozen list of names, what it loads, and that pages and examples use nothing else."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -17,44 +15,13 @@ from tests.conftest import REPOSITORY
 from tests.patience import PATIENCE
 
 PUBLIC = [
-    "FairClassifier",
-    "FairRegressor",
-    "FedfairError",
-    "Plan",
-    "RCVaRLoss",
-    "SavedModel",
-    "SimulatedFederation",
-    "UntrainedModelWarning",
-    "VerifiedCertificate",
-    "WorstGroupWarning",
-    "__version__",
-    "load_model",
-    "load_plan",
-    "simulate",
-    "verify_certificate",
-    "worst_group_risk",
-]
+    "FairClassifier", "FairRegressor", "FedfairError", "Plan", "RCVaRLoss", "SavedModel", "SimulatedFederation",
+    "UntrainedModelWarning", "VerifiedCertificate", "WorstGroupWarning", "__version__", "load_model", "load_plan",
+    "simulate", "verify_certificate", "worst_group_risk",
+]  # fmt: skip
 """The promise to users: a name may be added here, and none removed without a new major version."""
 
 FENCE = re.compile(r"^```(?:python|pycon|py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-
-def test_the_public_names_are_frozen() -> None:
-    assert fedfair.__all__ == PUBLIC
-    assert dir(fedfair) == PUBLIC
-
-
-def test_every_package_says_whether_it_has_public_names() -> None:
-    roots = [REPOSITORY / name for name in ("fedfair", "aggregator", "collaborator")]
-    packages = [folder / "__init__.py" for root in roots for folder in (root, *root.iterdir())]
-    said = {
-        str(path.parent.relative_to(REPOSITORY)): ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        for path in packages
-        if path.exists()
-    }
-    assert "the public Python API" in (said.pop("fedfair") or "")
-    # A package inside one of these is as private as that is.
-    assert [name for name, words in said.items() if "No public names." not in (words or "")] == []
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -64,7 +31,9 @@ def test_a_public_name_is_there_and_says_what_it_is(name: str) -> None:
     assert name == "__version__" or found.__doc__
 
 
-def test_what_type_checkers_see_is_what_is_loaded() -> None:
+def test_public_names_are_frozen_loaded_and_known_to_type_checkers() -> None:
+    assert fedfair.__all__ == PUBLIC
+    assert dir(fedfair) == PUBLIC
     tree = ast.parse((REPOSITORY / "fedfair" / "__init__.py").read_text(encoding="utf-8"))
     checked = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {
@@ -75,9 +44,6 @@ def test_what_type_checkers_see_is_what_is_loaded() -> None:
     }
     assert typed == fedfair._PLACES
     assert {*typed, "__version__"} == set(PUBLIC)
-
-
-def test_another_name_is_refused_with_the_list() -> None:
     with pytest.raises(AttributeError, match="no attribute 'simulte'; it has FairClassifier"):
         _ = fedfair.simulte  # type: ignore[attr-defined]
 
@@ -85,12 +51,7 @@ def test_another_name_is_refused_with_the_list() -> None:
 def test_the_import_loads_no_library() -> None:
     code = "import sys; before = set(sys.modules); import fedfair; fedfair.__all__; print(sorted(sys.modules))"
     ran = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=PATIENCE,
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE
     )
     loaded = {name.split(".")[0] for name in ast.literal_eval(ran.stdout)}
     assert "fedfair" in loaded
@@ -102,12 +63,7 @@ def test_the_import_loads_no_library() -> None:
 def test_a_name_whose_library_is_missing_says_what_to_install() -> None:
     code = "import sys; sys.modules['torch'] = None; import fedfair; fedfair.RCVaRLoss"
     ran = subprocess.run(
-        [sys.executable, "-c", code],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=PATIENCE,
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE
     )
     assert "ImportError: fedfair.RCVaRLoss: this needs torch, which is not installed: pip install" in ran.stderr
 
@@ -115,22 +71,15 @@ def test_a_name_whose_library_is_missing_says_what_to_install() -> None:
 @pytest.mark.parametrize(
     ("name", "never"),
     [
-        ("worst_group_risk", "torch pandas sklearn typer"),
-        ("load_plan", "torch pandas sklearn typer numpy"),
-        ("verify_certificate", "torch pandas sklearn typer"),
-        ("FairClassifier", "torch typer"),
+        ("worst_group_risk", "torch pandas sklearn typer"), ("load_plan", "torch pandas sklearn typer numpy"),
+        ("verify_certificate", "torch pandas sklearn typer"), ("FairClassifier", "torch typer"),
         ("RCVaRLoss", "pandas sklearn typer"),
     ],
-)
+)  # fmt: skip
 def test_a_name_loads_only_what_it_needs(name: str, never: str) -> None:
     code = f"import sys, fedfair; fedfair.{name}; print([m for m in {never.split()} if m in sys.modules])"
     ran = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=PATIENCE,
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE
     )
     assert ran.stdout == "[]\n"
 
@@ -160,10 +109,8 @@ SECAGG_DEMO = REPOSITORY / "examples" / "secagg_demo"
 
 def _pages() -> list[Path]:
     pages = [
-        REPOSITORY / "README.md",
-        *(REPOSITORY / "docs").rglob("*.md"),
-        *(REPOSITORY / "examples").rglob("*.md"),
-    ]
+        REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "examples").rglob("*.md"),
+    ]  # fmt: skip
     return sorted(pages)
 
 
@@ -175,7 +122,17 @@ def _notebook_code() -> Iterator[tuple[str, str]]:
                 yield path.name, "\n".join(line for line in source.split("\n") if not line.startswith("!"))
 
 
-def test_no_page_and_no_example_imports_another_name() -> None:
+def test_packages_and_pages_name_what_is_public() -> None:
+    roots = [REPOSITORY / name for name in ("fedfair", "aggregator", "collaborator")]
+    packages = [folder / "__init__.py" for root in roots for folder in (root, *root.iterdir())]
+    said = {
+        str(path.parent.relative_to(REPOSITORY)): ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        for path in packages
+        if path.exists()
+    }
+    assert "the public Python API" in (said.pop("fedfair") or "")
+    # A package inside one of these is as private as that is.
+    assert [name for name, words in said.items() if "No public names." not in (words or "")] == []
     found = {(place, name) for place, code in _notebook_code() for name in _used(code) if name not in ALLOWED}
     for path in _pages():
         for code in FENCE.findall(path.read_text(encoding="utf-8")):

@@ -1,7 +1,5 @@
 """Simulations from Python: of plans, of arrays by site, and the evaluation of their model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,12 +53,10 @@ def workspace(tmp_path: Path) -> Path:
     age, dose = draw.normal(50, 10, 80), draw.normal(size=80)
     table = pd.DataFrame(
         {
-            "age": age.round(1),
-            "dose": dose.round(3),
-            "outcome": np.where(age + 8 * dose > 50, "ill", "well"),
+            "age": age.round(1), "dose": dose.round(3), "outcome": np.where(age + 8 * dose > 50, "ill", "well"),
             "site": np.where(np.arange(80) < 50, "clinic-a", "clinic-b"),
         }
-    )
+    )  # fmt: skip
     (tmp_path / "plan").mkdir()
     (tmp_path / "data").mkdir()
     table.to_csv(tmp_path / "data" / "all.csv", index=False)
@@ -68,20 +64,7 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_arrays_of_sites_become_a_model_that_predicts(outcome: SimulatedFederation) -> None:
-    features, labels = load_breast_cancer(return_X_y=True)
-    assert outcome.result.setting == "simulation"
-    assert outcome.result.test is not None
-    assert outcome.result.test.n == pytest.approx(0.2 * len(labels), abs=3)
-    model = outcome.model
-    assert model.classes == (0, 1)
-    assert (model.predict(features) == labels).mean() > 0.94
-    assert outcome.plan.federation.collaborators == ("clinic-a", "clinic-b", "clinic-c")
-
-
-def test_an_evaluation_of_more_records_is_that_of_the_scores(
-    outcome: SimulatedFederation,
-) -> None:
+def test_evaluations_are_of_the_scores_or_of_the_held_out_records(outcome: SimulatedFederation) -> None:
     features, labels = load_breast_cancer(return_X_y=True)
     chances = outcome.model.scores(features)[np.arange(len(labels)), labels]
     losses = outcome.record_losses(features, labels)
@@ -90,11 +73,26 @@ def test_an_evaluation_of_more_records_is_that_of_the_scores(
     assert risks.count == len(labels)
     assert risks.mean == pytest.approx(losses.mean())
     assert risks.by_group_size[0.1].worst == pytest.approx(worst_group_risk(losses, 0.1))
+    risks, test = outcome.evaluate(), outcome.result.test
+    assert test is not None
+    assert (risks.count, risks.mean, risks.accuracy) == (test.n, test.mean, test.accuracy)
+    with pytest.raises(DataError, match="features without labels"):
+        outcome.evaluate(np.zeros((1, 30)))
 
 
-def test_a_federation_of_arrays_has_calibrated_probabilities_unless_noise_forbids_it(
-    outcome: SimulatedFederation,
-) -> None:
+def test_arrays_become_a_model_that_predicts_and_is_saved(outcome: SimulatedFederation, tmp_path: Path) -> None:
+    features, labels = load_breast_cancer(return_X_y=True)
+    assert outcome.result.setting == "simulation"
+    assert outcome.result.test is not None
+    assert outcome.result.test.n == pytest.approx(0.2 * len(labels), abs=3)
+    model = outcome.model
+    assert model.classes == (0, 1)
+    assert (model.predict(features) == labels).mean() > 0.94
+    assert outcome.plan.federation.collaborators == ("clinic-a", "clinic-b", "clinic-c")
+    features, _ = load_breast_cancer(return_X_y=True)
+    outcome.save(tmp_path / "model.safetensors")
+    read = load_model(tmp_path / "model.safetensors")
+    assert np.array_equal(read.predict_proba(features), outcome.model.predict_proba(features))
     features, _ = load_breast_cancer(return_X_y=True)
     assert outcome.plan.evaluation.scores
     assert outcome.model.is_calibrated
@@ -103,24 +101,7 @@ def test_a_federation_of_arrays_has_calibrated_probabilities_unless_noise_forbid
     np.testing.assert_allclose(chances.sum(axis=1), 1.0, atol=1e-12)
 
 
-def test_an_evaluation_without_records_is_that_of_the_held_out_ones(outcome: SimulatedFederation) -> None:
-    risks, test = outcome.evaluate(), outcome.result.test
-    assert test is not None
-    assert (risks.count, risks.mean, risks.accuracy) == (test.n, test.mean, test.accuracy)
-    with pytest.raises(DataError, match="features without labels"):
-        outcome.evaluate(np.zeros((1, 30)))
-
-
-def test_a_saved_model_is_the_same_model(outcome: SimulatedFederation, tmp_path: Path) -> None:
-    features, _ = load_breast_cancer(return_X_y=True)
-    outcome.save(tmp_path / "model.safetensors")
-    read = load_model(tmp_path / "model.safetensors")
-    assert np.array_equal(read.predict_proba(features), outcome.model.predict_proba(features))
-
-
-def test_a_plan_runs_wherever_the_program_is_and_is_the_commands_simulation(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_plan_runs_as_the_command(workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     plan = load_plan(workspace / "plan" / "plan.yaml")
@@ -165,29 +146,6 @@ def test_texts_tables_and_tensors_are_taken() -> None:
     assert tensors.model.classes == (0, 1)
 
 
-def test_images_and_own_test_records_are_taken() -> None:
-    draw = np.random.default_rng(0)
-    images, labels = draw.normal(size=(40, 1, 8, 8)).astype(np.float32), np.arange(40) % 3
-    parts = {"train": (images[:20], labels[:20]), "test": (images[20:], labels[20:])}
-    model = {"model": {"name": "mlp", "hidden": [4]}}
-    found = simulate({"a": parts, "b": (images, labels)}, task=model, training={"rounds": 2})
-    assert found.result.test is not None
-    assert found.result.test.n == 20
-    assert found.model.predict(images).shape == (40,)
-
-
-def test_any_section_of_a_plan_may_be_stated() -> None:
-    found = simulate(
-        clinics(2),
-        objective={"worst_group_size": 0.2, "tradeoff": 0.1},
-        training={"rounds": 3, "algorithm": "fedavg"},
-        secure_aggregation={"mode": "off"},
-        engine="loop",
-    )
-    assert found.plan.objective.worst_group_size == 0.2
-    assert found.result.algorithm == "fedavg"
-
-
 def _changed(change: Callable[[Array, Array], tuple[Any, Any]]) -> dict[str, Any]:
     sites: dict[str, Any] = clinics()
     sites["clinic-b"] = change(*sites["clinic-b"])
@@ -214,10 +172,7 @@ def _with(features: Array, value: float) -> Array:
         (_changed(lambda x, y: (x, y.reshape(-1, 1))), r"the labels \(190, 1\)"),
         (_changed(lambda x, y: (x[:0], y[:0])), "clinic-b: there are no records"),
         (_changed(lambda x, y: (x[:, :0], y)), "clinic-b: the features have no columns"),
-        (
-            _changed(lambda x, y: (x[:, :9], y)),
-            r"clinic-b: a record has shape \(9,\), one of clinic-a has \(30,\)",
-        ),
+        (_changed(lambda x, y: (x[:, :9], y)), r"clinic-b: a record has shape \(9,\), one of clinic-a has"),
         (_changed(lambda x, y: (_with(x, np.nan), y)), "clinic-b: 1 values are NaN .* column 2 of record 5"),
         (_changed(lambda x, y: (_with(x, -np.inf), y)), "clinic-b: 1 values are NaN or infinite"),
         (_changed(lambda x, y: (x.astype(str), y)), "clinic-b: the features are of type <U"),
@@ -238,13 +193,6 @@ def test_records_that_are_none_are_refused_in_one_sentence(sites: Any, words: st
     assert "\n" not in fault.value.message
 
 
-def test_labels_beyond_the_stated_classes_are_refused() -> None:
-    with pytest.raises(DataError, match="clinic-a: labels of no class: 2; there are 2 classes"):
-        simulate({"clinic-a": (np.zeros((3, 2)), [0, 1, 2])}, task={"classes": 2})
-    found = simulate(clinics(), training=SHORT, task={"classes": 3})
-    assert found.model.classes == (0, 1, 2)
-
-
 def test_a_simulation_that_returns_the_untrained_model_warns() -> None:
     # Labels that no feature tells anything of.
     noise = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
@@ -255,20 +203,6 @@ def test_a_simulation_that_returns_the_untrained_model_warns() -> None:
     # Any other warning than that one is an error in these tests.
     simulate({"a": noise}, training=SHORT)
     simulate(clinics(), training={"rounds": 20, "output": "best"})
-
-
-def test_tables_are_aligned_by_the_names_of_their_columns() -> None:
-    draw = np.random.default_rng(0)
-    table = pd.DataFrame(draw.normal(size=(40, 3)), columns=["age", "dose", "weight"])
-    labels = (table["dose"] > 0).to_numpy().astype(int)
-    straight = simulate({"a": (table[:20], labels[:20]), "b": (table[20:], labels[20:])}, training=SHORT)
-    turned = table[["weight", "age", "dose"]]
-    found = simulate({"a": (table[:20], labels[:20]), "b": (turned[20:], labels[20:])}, training=SHORT)
-    assert found.model.predict(table).tolist() == straight.model.predict(table).tolist()
-    assert found.result.train == straight.result.train
-    # By position instead, the two columns of site b would be another site's.
-    wrong = simulate({"a": (table[:20], labels[:20]), "b": (turned[20:].to_numpy(), labels[20:])}, training=SHORT)
-    assert wrong.result.train != straight.result.train
 
 
 def test_a_label_that_only_one_site_has_and_none_beside_all_others_is_refused() -> None:
@@ -284,20 +218,6 @@ def test_a_label_that_only_one_site_has_and_none_beside_all_others_is_refused() 
     with pytest.raises(DataError, match="b has the labels 2, 3"):
         simulate(halves, training=SHORT)
     assert simulate(halves, training=SHORT, task={"classes": 4}).model.classes == (0, 1, 2, 3)
-
-
-def test_columns_with_other_names_are_refused() -> None:
-    table = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["age", "dose"])
-    labels = np.arange(20) % 2
-    with pytest.raises(DataError, match="b: there is a column 'weight', and a has 'dose' in its place"):
-        simulate({"a": (table, labels), "b": (table.rename(columns={"dose": "weight"}), labels)})
-    found = simulate({"a": (table, labels)}, training=SHORT)
-    with pytest.raises(DataError, match="there is no column 'dose'"):
-        found.evaluate(table.rename(columns={"dose": "weight"}), labels)
-    with pytest.raises(DataError, match=r"a record has shape \(1,\), the model takes \(2,\)"):
-        found.evaluate(table[["age"]].to_numpy(), labels)
-    with pytest.raises(DataError, match="labels of no class: 7, 8"):
-        found.evaluate(table, labels + 7)
 
 
 @pytest.mark.parametrize(
@@ -319,22 +239,43 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], words: s
         simulate(clinics(2), **settings)
 
 
-def test_what_a_plan_states_is_not_stated_twice() -> None:
-    with pytest.raises(PlanError, match="training is given beside a plan, which states everything itself"):
-        simulate(parsed(), training=SHORT)
-    with pytest.raises(PlanError, match=r"nowhere\.yaml"):
-        simulate("nowhere.yaml")
-    with pytest.raises(PlanError, match="int is neither a plan"):
-        simulate(3)  # type: ignore[arg-type]
-
-
-def test_progress_is_told_after_every_sum() -> None:
+def test_images_are_taken_and_progress_is_told() -> None:
+    draw = np.random.default_rng(0)
+    images, labels = draw.normal(size=(40, 1, 8, 8)).astype(np.float32), np.arange(40) % 3
+    parts = {"train": (images[:20], labels[:20]), "test": (images[20:], labels[20:])}
+    model = {"model": {"name": "mlp", "hidden": [4]}}
+    found = simulate({"a": parts, "b": (images, labels)}, task=model, training={"rounds": 2})
+    assert found.result.test is not None
+    assert found.result.test.n == 20
+    assert found.model.predict(images).shape == (40,)
     told = []
     simulate(clinics(2), training={"rounds": 4}, on_progress=told.append)
     assert len(told) >= 4
 
 
-def test_nullable_columns_of_pandas_are_taken_and_their_missing_values_are_told() -> None:
+def test_columns_are_aligned_by_name_or_refused() -> None:
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(draw.normal(size=(40, 3)), columns=["age", "dose", "weight"])
+    labels = (table["dose"] > 0).to_numpy().astype(int)
+    straight = simulate({"a": (table[:20], labels[:20]), "b": (table[20:], labels[20:])}, training=SHORT)
+    turned = table[["weight", "age", "dose"]]
+    found = simulate({"a": (table[:20], labels[:20]), "b": (turned[20:], labels[20:])}, training=SHORT)
+    assert found.model.predict(table).tolist() == straight.model.predict(table).tolist()
+    assert found.result.train == straight.result.train
+    # By position instead, the two columns of site b would be another site's.
+    wrong = simulate({"a": (table[:20], labels[:20]), "b": (turned[20:].to_numpy(), labels[20:])}, training=SHORT)
+    assert wrong.result.train != straight.result.train
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["age", "dose"])
+    labels = np.arange(20) % 2
+    with pytest.raises(DataError, match="b: there is a column 'weight', and a has 'dose' in its place"):
+        simulate({"a": (table, labels), "b": (table.rename(columns={"dose": "weight"}), labels)})
+    found = simulate({"a": (table, labels)}, training=SHORT)
+    with pytest.raises(DataError, match="there is no column 'dose'"):
+        found.evaluate(table.rename(columns={"dose": "weight"}), labels)
+    with pytest.raises(DataError, match=r"a record has shape \(1,\), the model takes \(2,\)"):
+        found.evaluate(table[["age"]].to_numpy(), labels)
+    with pytest.raises(DataError, match="labels of no class: 7, 8"):
+        found.evaluate(table, labels + 7)
     draw = np.random.default_rng(0)
     table = pd.DataFrame(draw.normal(size=(40, 2)), columns=["age", "dose"]).astype("Float64")
     labels = pd.Series(np.arange(40) % 2).astype("Int64")
@@ -344,7 +285,23 @@ def test_nullable_columns_of_pandas_are_taken_and_their_missing_values_are_told(
         simulate({"a": (table, labels)})
 
 
-def test_labels_may_be_categories_truths_or_any_whole_numbers() -> None:
+def test_sections_are_stated_once_and_labels_within_their_classes() -> None:
+    found = simulate(
+        clinics(2), objective={"worst_group_size": 0.2, "tradeoff": 0.1},
+        training={"rounds": 3, "algorithm": "fedavg"}, secure_aggregation={"mode": "off"}, engine="loop",
+    )  # fmt: skip
+    assert found.plan.objective.worst_group_size == 0.2
+    assert found.result.algorithm == "fedavg"
+    with pytest.raises(DataError, match="clinic-a: labels of no class: 2; there are 2 classes"):
+        simulate({"clinic-a": (np.zeros((3, 2)), [0, 1, 2])}, task={"classes": 2})
+    found = simulate(clinics(), training=SHORT, task={"classes": 3})
+    assert found.model.classes == (0, 1, 2)
+    with pytest.raises(PlanError, match="training is given beside a plan, which states everything itself"):
+        simulate(parsed(), training=SHORT)
+    with pytest.raises(PlanError, match=r"nowhere\.yaml"):
+        simulate("nowhere.yaml")
+    with pytest.raises(PlanError, match="int is neither a plan"):
+        simulate(3)  # type: ignore[arg-type]
     features = np.random.default_rng(0).normal(size=(40, 2))
     turns = np.arange(40) % 2
     for labels, classes in (

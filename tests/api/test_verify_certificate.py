@@ -1,7 +1,5 @@
 """The check of a certificate as a value: everything that the command checks, or an error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_certificate_without_a_signature_is_checked_as_far_as_that_goes(file: Path) -> None:
+def test_signatures_and_changed_figures_are_checked(file: Path) -> None:
     found = verify_certificate(file, unsigned=True)
     assert found.signed_by is None
     assert found.certificate == make_certificate()
@@ -30,14 +28,8 @@ def test_a_certificate_without_a_signature_is_checked_as_far_as_that_goes(file: 
     bounds = found.at_most
     assert list(bounds) == [each.group_size for each in found.certificate.statements]
     assert all(sample >= found.certificate.mean for sample, _ in bounds.values())
-
-
-def test_the_signature_is_asked_for_unless_it_is_waived(file: Path) -> None:
     with pytest.raises(CertificateError, match=r"signed"):
         verify_certificate(str(file))
-
-
-def test_a_figure_that_was_changed_is_found(file: Path) -> None:
     made = make_certificate()
     file.write_text(to_text(made.model_copy(update={"mean": made.mean / 2})))
     with pytest.raises(CertificateError, match="does not prove: mean is"):

@@ -1,7 +1,5 @@
 """What the FedSRCVaR paper claims, and what follows from it, on real records with known optima."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from itertools import pairwise, repeat
@@ -26,8 +24,6 @@ from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
 from tests import bc10
 from tests.oracles.rcvar import minimise_rcvar
 from tests.oracles.solver import Optimum
-
-torch.set_num_threads(1)
 
 SPLITS = {"one site": bc10.everybody, "random": bc10.random_thirds, "one class each": bc10.by_class}
 
@@ -61,12 +57,10 @@ def trained_losses(
 def figures(federation: bc10.Federation) -> dict[str, float]:
     losses = federation.losses()
     return {
-        "mean": float(losses.mean()),
-        "worst10": cvar(losses, 0.1),
-        "worst30": cvar(losses, 0.3),
+        "mean": float(losses.mean()), "worst10": cvar(losses, 0.1), "worst30": cvar(losses, 0.3),
         "theta_norm": float(np.linalg.norm(federation.training_run.model.vector)),
         "c": federation.training_run.model.threshold,
-    }
+    }  # fmt: skip
 
 
 def play_rounds(federation: bc10.Federation, wanted: set[int]) -> dict[int, dict[str, float]]:
@@ -82,25 +76,19 @@ def play_rounds(federation: bc10.Federation, wanted: set[int]) -> dict[int, dict
 # ------------------------------------------------------------------------------------------ golden trajectories
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_the_golden_trajectory_of_fedsrcvar_is_met_in_every_listed_round(split: str) -> None:
+def test_the_golden_trajectories_and_their_average_are_met() -> None:
+    # One local step on everything is the same for every split: claim 1, below.
     golden = bc10.ORACLE["golden"]["fedsrcvar_tau1"]
-    parts = SPLITS[split]()
+    parts = bc10.random_thirds()
     plan = bc10.plan(len(parts), rounds=golden["params"]["T"], threshold_learning_rate=golden["params"]["eta_c"])
     found = play_rounds(bc10.Federation(plan, bc10.sites(parts)), {int(number) for number in golden["rounds"]})
     for number, expected in golden["rounds"].items():
         assert found[int(number)] == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_golden_average_over_the_broadcast_models_is_met() -> None:
     golden = bc10.ORACLE["golden"]["fedsrcvar_tau1"]
     plan = bc10.plan(3, rounds=golden["params"]["T"], output="average")
     federation = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
     federation.run()
     assert figures(federation) == pytest.approx(golden["average_iterates_1_to_T"], abs=1e-6)
-
-
-def test_the_golden_trajectory_of_fedavg_with_five_local_steps_is_met() -> None:
     golden = bc10.ORACLE["golden"]["fedavg_tau5"]
     plan = bc10.plan(3, rounds=500, algorithm="fedavg", local_steps=5)
     parts = np.split(np.arange(len(bc10.dataset())), [200, 400])
@@ -118,13 +106,9 @@ def test_a_simulated_federation_comes_as_near_the_optimum_as_the_theory_says(rho
     stated = Objective(rho, eps, smoothing("softplus", 0.05))
     best = minimise_rcvar(model, *bc10.pooled(), stated)
     plan = bc10.plan(
-        2,
-        objective={"worst_group_size": rho, "tradeoff": eps},
-        rounds=2000,
-        learning_rate=0.5,
-        threshold_learning_rate=0.05,
-        threshold_init=0.5,
-    )
+        2, objective={"worst_group_size": rho, "tradeoff": eps}, rounds=2000, learning_rate=0.5,
+        threshold_learning_rate=0.05, threshold_init=0.5,
+    )  # fmt: skip
     federation = bc10.Federation(plan, bc10.sites(bc10.by_class()))
     federation.run()
     losses = federation.losses()
@@ -150,10 +134,7 @@ def test_c1_one_full_local_step_is_centralised_descent_for_any_split(split: str)
     model = zero_model()
     stated = Objective(0.3, 0.1, smoothing("softplus", 0.05))
     steps = LocalSteps(
-        model,
-        loss_function(model, "fp64", compiled=False),
-        tail_weighting(stated),
-        LearningRates(0.1, 0.02),
+        model, loss_function(model, "fp64", compiled=False), tail_weighting(stated), LearningRates(0.1, 0.02)
     )
     threshold = steps.descend(repeat(Batch(*bc10.pooled()), 200), torch.tensor(1.0, dtype=torch.float64))
     assert np.abs(federated.vector - model.vector()).max() <= 1e-10
@@ -162,9 +143,7 @@ def test_c1_one_full_local_step_is_centralised_descent_for_any_split(split: str)
 
 @pytest.mark.parametrize("objective", [{"tradeoff": 1.0}, {"worst_group_size": 1.0, "tradeoff": 0.3}])
 @pytest.mark.parametrize("options", [{"local_steps": 3, "batch_size": 16}, {"local_epochs": 2, "batch_size": 50}])
-def test_c2_the_mean_as_objective_is_fedavg_bit_for_bit(
-    objective: dict[str, object], options: dict[str, object]
-) -> None:
+def test_c2_the_mean_as_objective_is_fedavg(objective: dict[str, object], options: dict[str, object]) -> None:
     parts = bc10.random_thirds()
     fair = bc10.final_model(bc10.plan(3, objective=objective, precision="fp32", **options), parts)
     plain = bc10.final_model(bc10.plan(3, algorithm="fedavg", precision="fp32", **options), parts)
@@ -218,10 +197,10 @@ def softened_optimum(rho: float) -> Optimum:
 
 
 def drifted_worst_risk(rho: float, local_steps: int) -> float:
-    """Return the worst risk after 60 rounds that begin at the optimum, where one local step would stay."""
+    """Return the worst risk after 20 rounds that begin at the optimum, where one local step would stay."""
     parts, best = bc10.by_class(), softened_optimum(rho)
     objective = {"worst_group_size": rho, "tradeoff": 0.01}
-    plan = bc10.plan(2, objective=objective, rounds=60, learning_rate=0.02, local_steps=local_steps)
+    plan = bc10.plan(2, objective=objective, rounds=20, learning_rate=0.02, local_steps=local_steps)
     federation = bc10.Federation(plan, bc10.sites(parts))
     federation.begin_at(best.vector, best.threshold)
     federation.run()

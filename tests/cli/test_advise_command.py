@@ -1,7 +1,5 @@
 """`fedfair plan advise`, as a person types it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -53,14 +51,10 @@ def test_advice_is_printed_and_written_with_its_pictures() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_with_json_alone_no_file_is_written() -> None:
+def test_the_schema_is_printed_and_with_json_alone_no_file_is_written() -> None:
     made = json.loads(run("-p", "plan/plan.yaml", "--sizes", "0.3", "--tradeoffs", "0", "--json"))
     assert made["format"] == "fedfair/advice/1"
     assert not Path("advice").exists()
-
-
-@pytest.mark.usefixtures("workspace")
-def test_the_word_schema_prints_the_schema() -> None:
     assert json.loads(run("schema"))["title"] == "fedfair/advice/1"
 
 
@@ -69,15 +63,12 @@ def test_the_word_schema_prints_the_schema() -> None:
     ("words", "said"),
     [
         (["--sizes", "0.3,1.5"], "'1.5' is no number above 0 and below 1"),
-        (["--sizes", "0"], "'0' is no number above 0"),
-        (["--sizes", "a third"], "'a third' is no number"),
+        (["--sizes", "0"], "'0' is no number above 0"), (["--sizes", "a third"], "'a third' is no number"),
         (["--tradeoffs", "1"], "'1' is no number from 0 to below 1"),
-        (["--tradeoffs", "nan"], "'nan' is no number"),
-        (["--tradeoffs", "0.1,,0.2"], "'' is no number"),
-        (["--rounds", "0"], "--rounds"),
-        (["plan/plan.yaml", "-p", "plan/plan.yaml"], "are two plans"),
+        (["--tradeoffs", "nan"], "'nan' is no number"), (["--tradeoffs", "0.1,,0.2"], "'' is no number"),
+        (["--rounds", "0"], "--rounds"), (["plan/plan.yaml", "-p", "plan/plan.yaml"], "are two plans"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_command_line_is_refused_before_any_work(words: list[str], said: str) -> None:
     outcome = CliRunner().invoke(app, ["advise", *words], env={"COLUMNS": "300"})
     assert outcome.exit_code == 2
@@ -117,9 +108,7 @@ def test_an_interrupt_leaves_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Path("advice").exists()
 
 
-def test_an_interrupt_while_files_are_written_waits_for_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_waits_for_the_last_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedfair.cli import advise
 
     assert threading.current_thread() is threading.main_thread()

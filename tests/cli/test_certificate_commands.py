@@ -1,7 +1,5 @@
 """`fedfair certificate`, as a person types it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -79,30 +77,11 @@ def test_a_run_is_certified_and_the_certificate_verified_without_an_option() -> 
 
 
 @pytest.mark.usefixtures("workspace")
-def test_json_is_the_certificate_itself() -> None:
-    document = json.loads(run("--json"))
-    assert document == json.loads(Path("certificate.json").read_text())
-    assert document["format"] == "fedfair/certificate/2"
-    assert [statement["group_size"] for statement in document["statements"]][-1] == 1.0
-    assert json.loads(run("verify", "certificate.json", "--json")) == document
-    assert run("verify", "certificate.json", "--quiet") == ""
-
-
-@pytest.mark.usefixtures("workspace")
 def test_the_choices_of_the_issuer_stand_in_the_certificate() -> None:
     run(
-        "--split",
-        "train",
-        "--group-sizes",
-        "0.5,0.25",
-        "--fewest",
-        "30",
-        "-o",
-        "own.json",
-        "--page",
-        "own.html",
+        "--split", "train", "--group-sizes", "0.5,0.25", "--fewest", "30", "-o", "own.json", "--page", "own.html",
         "-q",
-    )
+    )  # fmt: skip
     made = parse_certificate(Path("own.json").read_bytes(), "own.json")
     assert (made.split, made.population, made.histogram.fewest) == ("train", None, 30)
     assert [statement.group_size for statement in made.statements] == [0.25, 0.5]
@@ -158,7 +137,20 @@ def test_a_site_that_the_plan_pins_can_issue_too() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_another_model_another_plan_and_an_edited_file_are_refused_by_name() -> None:
+def test_files_of_others_or_of_something_else_are_refused() -> None:
+    run("--quiet")
+    Path("long.json").write_bytes(b" " * (2 << 20))
+    Path("binary").write_bytes(bytes(range(256)))
+    with pytest.raises(CertificateError, match="so it is not a certificate"):
+        run("verify", "long.json")
+    with pytest.raises(CertificateError, match="is no fairness certificate"):
+        run("verify", "binary")
+    with pytest.raises(IdentityError, match="is not 'ed25519:'"):
+        run("verify", "certificate.json", "--key", "binary")
+    with pytest.raises(IdentityError, match="so it is not a key"):
+        run("verify", "certificate.json", "--key", "long.json")
+    with pytest.raises(FileNotFoundError):
+        run("verify", "nowhere.json")
     run("--quiet")
     layout, vector, _ = model_file.load(Path("save/last.safetensors"))
     model_file.save(Path("other.safetensors"), layout, np.nextafter(vector, np.inf), {})
@@ -173,23 +165,6 @@ def test_another_model_another_plan_and_an_edited_file_are_refused_by_name() -> 
     Path("edited.json").write_text(text.replace('"participants": 2', '"participants": 3'))
     with pytest.raises(CertificateError, match="something in it was changed after it was signed"):
         run("verify", "edited.json")
-
-
-@pytest.mark.usefixtures("workspace")
-def test_files_that_are_something_else_altogether_are_refused_in_words() -> None:
-    run("--quiet")
-    Path("long.json").write_bytes(b" " * (2 << 20))
-    Path("binary").write_bytes(bytes(range(256)))
-    with pytest.raises(CertificateError, match="so it is not a certificate"):
-        run("verify", "long.json")
-    with pytest.raises(CertificateError, match="is no fairness certificate"):
-        run("verify", "binary")
-    with pytest.raises(IdentityError, match="is not 'ed25519:'"):
-        run("verify", "certificate.json", "--key", "binary")
-    with pytest.raises(IdentityError, match="so it is not a key"):
-        run("verify", "certificate.json", "--key", "long.json")
-    with pytest.raises(FileNotFoundError):
-        run("verify", "nowhere.json")
 
 
 def test_nothing_of_somebody_else_s_is_replaced(workspace: Path) -> None:
@@ -212,16 +187,12 @@ def test_the_document_names_no_option_that_does_not_exist() -> None:
     assert {"--delta", "--method", "--split", "--fewest", "--key", "--unsigned"} <= named
     assert [option for option in sorted(named) if option not in helped] == []
     assert CliRunner().invoke(app, ["simulate", "--help"]).output.count("--save") == 1
-    for fact in (
-        f"at least {MIN_RECORDS} losses",
-        f"(`--delta`, {IssueTerms('test', (1.0,)).delta})",
-        *METHODS,
-    ):
+    for fact in (f"at least {MIN_RECORDS} losses", f"(`--delta`, {IssueTerms('test', (1.0,)).delta})", *METHODS):
         assert fact in text
 
 
 @pytest.mark.usefixtures("workspace")
-def test_a_mistake_on_the_line_is_told_as_one() -> None:
+def test_mistakes_on_the_line_and_options_before_verify_are_refused() -> None:
     for words in (["--split", "all"], ["--method", "luck"], ["--group-sizes", "0.1;0.2"], ["--fewest", "0"]):
         assert attempt(*words).exit_code == 2
     with pytest.raises(PlanError, match=r"delta is 0\.7"):
@@ -230,11 +201,12 @@ def test_a_mistake_on_the_line_is_told_as_one() -> None:
         run("--group-sizes", "2")
     with pytest.raises(CertificateError, match="there is no evaluation nowhere"):
         run("--evaluation", "nowhere")
+    with pytest.raises(CertificateError, match="both name certificate"):
+        run("--page", "certificate.json")
+    for option in ("--output", "--page"):
+        with pytest.raises(CertificateError, match="folder none does not exist"):
+            run(option, "none/file")
     assert not Path("certificate.json").exists()
-
-
-@pytest.mark.usefixtures("workspace")
-def test_an_option_before_verify_is_refused_and_not_forgotten() -> None:
     run("--quiet")
     for words in (("--plan", "plan/plan.yaml"), ("--unsigned",), ("--cert-folder", "cert")):
         outcome = attempt(*words, "verify", "certificate.json")
@@ -244,17 +216,13 @@ def test_an_option_before_verify_is_refused_and_not_forgotten() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_two_files_for_one_place_or_a_missing_folder_leave_nothing_behind() -> None:
-    with pytest.raises(CertificateError, match="both name certificate"):
-        run("--page", "certificate.json")
-    for option in ("--output", "--page"):
-        with pytest.raises(CertificateError, match="folder none does not exist"):
-            run(option, "none/file")
-    assert not Path("certificate.json").exists()
-
-
-@pytest.mark.usefixtures("workspace")
-def test_a_signature_that_was_not_checked_is_told_of_even_quietly() -> None:
+def test_json_is_the_certificate_and_an_unchecked_signature_is_told_of_even_quietly() -> None:
+    document = json.loads(run("--json"))
+    assert document == json.loads(Path("certificate.json").read_text())
+    assert document["format"] == "fedfair/certificate/2"
+    assert [statement["group_size"] for statement in document["statements"]][-1] == 1.0
+    assert json.loads(run("verify", "certificate.json", "--json")) == document
+    assert run("verify", "certificate.json", "--quiet") == ""
     run("--quiet")
     assert "SIGNATURE WAS NOT CHECKED" in run("verify", "certificate.json", "--unsigned", "--quiet")
     assert run("verify", "certificate.json", "--quiet") == ""

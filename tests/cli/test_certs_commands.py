@@ -88,9 +88,7 @@ def test_a_site_gets_its_certificate_in_three_steps_on_two_hosts(lead: Host, cli
     assert identity.participant.uri == "fedfair://heart/clinic-a"
 
 
-def test_the_authority_s_fingerprint_is_shown_where_it_is_made_and_where_it_is_first_met(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clinic: Host
-) -> None:
+def test_the_fingerprint_is_shown_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clinic: Host) -> None:
     lead = Host(tmp_path / "other-lead", monkeypatch)
     made = lead.run("authority", "-f", "heart")
     clinic.run("request", "-n", "clinic-a", "-f", "heart")
@@ -100,17 +98,12 @@ def test_the_authority_s_fingerprint_is_shown_where_it_is_made_and_where_it_is_f
     assert fingerprint_in(clinic.run("install", "clinic-a.certificate.pem", "--yes")) == fingerprint_in(made)
 
 
-def test_a_fingerprint_that_is_not_confirmed_leads_to_no_certificate(lead: Host, clinic: Host) -> None:
+def test_a_refused_fingerprint_signs_and_installs_nothing(lead: Host, clinic: Host) -> None:
     clinic.run("request", "-n", "clinic-a", "-f", "heart")
     lead.receive(clinic, "clinic-a.request.json")
     assert lead.refused("sign", "clinic-a.request.json", typed="n\n").message == "nothing was signed"
     assert not (lead.folder / "clinic-a.certificate.pem").exists()
     assert not (lead.folder / "cert" / "authority" / "issued.jsonl").exists()
-
-
-def test_an_authority_that_is_not_recognised_is_not_installed(lead: Host, clinic: Host) -> None:
-    clinic.run("request", "-n", "clinic-a", "-f", "heart")
-    lead.receive(clinic, "clinic-a.request.json")
     lead.run("sign", "clinic-a.request.json", "--yes")
     clinic.receive(lead, "clinic-a.certificate.pem")
     error = clinic.refused("install", "clinic-a.certificate.pem", typed="n\n")
@@ -124,12 +117,6 @@ def test_on_the_authority_s_own_host_signing_installs_as_well(lead: Host) -> Non
     assert "installed in cert/aggregator, as its key is here" in output
     assert "federation.roster" not in output
     load_site_identity(lead.folder / "cert", "aggregator", datetime.now(UTC))
-
-
-def test_a_role_that_does_not_fit_the_name_is_refused(clinic: Host) -> None:
-    error = clinic.refused("request", "-n", "clinic-a", "-f", "heart", "--role", "aggregator")
-    assert error.message == "'clinic-a' has the role collaborator"
-    assert not (clinic.folder / "cert").exists()
 
 
 def test_a_renewed_certificate_keeps_the_signing_key(lead: Host, clinic: Host) -> None:
@@ -169,13 +156,6 @@ def test_a_single_certificate_can_be_revoked_by_its_serial(lead: Host, clinic: H
     assert "revoked" in {item["status"] for item in json.loads(lead.run("show", "--json"))["items"]}
 
 
-def test_revoking_nobody_s_certificate_is_refused(lead: Host) -> None:
-    assert lead.refused("revoke", "-n", "clinic-z", "-y").message == (
-        "this authority has signed no certificate for clinic-z"
-    )
-    assert "with the serial ff" in lead.refused("revoke", "--serial", "ff", "-y").message
-
-
 @pytest.mark.parametrize("words", [[], ["--refresh", "-n", "clinic-a"], ["-n", "clinic-a", "--serial", "1"]])
 def test_revoking_needs_exactly_one_target(words: list[str]) -> None:
     result = RUNNER.invoke(app, ["revoke", *words])
@@ -183,7 +163,11 @@ def test_revoking_needs_exactly_one_target(words: list[str]) -> None:
     assert "give one of --name, --serial and --refresh" in result.output
 
 
-def test_a_list_can_be_made_good_for_longer_without_revoking(lead: Host) -> None:
+def test_revoking_nobody_is_refused_and_a_list_can_be_made_good_for_longer(lead: Host) -> None:
+    assert lead.refused("revoke", "-n", "clinic-z", "-y").message == (
+        "this authority has signed no certificate for clinic-z"
+    )
+    assert "with the serial ff" in lead.refused("revoke", "--serial", "ff", "-y").message
     path = lead.folder / "cert" / "authority" / "revoked.crl"
     before = path.read_bytes()
     lead.run("revoke", "--refresh")
@@ -191,22 +175,17 @@ def test_a_list_can_be_made_good_for_longer_without_revoking(lead: Host) -> None
     assert len(load_trust(lead.folder / "cert", datetime.now(UTC)).crl) == 0
 
 
-def test_a_second_authority_is_refused_and_the_first_left_alone(lead: Host) -> None:
+def test_a_second_authority_is_refused_and_an_unencrypted_one_warned_about(lead: Host, tmp_path: Path) -> None:
     before = (lead.folder / "cert" / "authority" / "ca.key").read_bytes()
     assert lead.refused("authority", "-f", "heart").message.startswith("there is an authority already")
     assert (lead.folder / "cert" / "authority" / "ca.key").read_bytes() == before
-
-
-def test_an_unencrypted_authority_is_warned_about_and_private(lead: Host, tmp_path: Path) -> None:
     lead.run("authority", "-f", "lungs", "--cert-folder", str(tmp_path / "lungs"))
     output = RUNNER.invoke(app, ["authority", "-f", "heart", "--cert-folder", str(tmp_path / "second")]).output
     assert "warning: the authority's key is not encrypted" in output
     assert stat.S_IMODE((lead.folder / "cert" / "authority" / "ca.key").stat().st_mode) == 0o600
 
 
-def test_an_encrypted_authority_asks_for_its_passphrase(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clinic: Host
-) -> None:
+def test_an_encrypted_authority_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clinic: Host) -> None:
     lead = Host(tmp_path / "careful", monkeypatch)
     assert "warning" not in lead.run(
         "authority", "-f", "heart", "--passphrase", typed="correct horse\ncorrect horse\n"
@@ -264,24 +243,17 @@ def test_the_inventory_goes_on_after_a_damaged_certificate(lead: Host) -> None:
     assert "may be read by others on this machine (mode 0640)" in items["clinic-b"]["warnings"][1]
 
 
-def test_an_empty_folder_says_how_to_begin(clinic: Host) -> None:
+def test_empty_folders_missing_files_and_other_roles_are_told(clinic: Host, lead: Host) -> None:
+    error = clinic.refused("request", "-n", "clinic-a", "-f", "heart", "--role", "aggregator")
+    assert error.message == "'clinic-a' has the role collaborator"
+    assert not (clinic.folder / "cert").exists()
     error = clinic.refused("show")
     assert error.message == "there are no certificates in cert"
     assert "fedfair certs request" in error.remedy
-
-
-def test_a_request_can_be_looked_at_again_for_its_fingerprint(clinic: Host) -> None:
     asked = clinic.run("request", "-n", "clinic-a", "-f", "heart")
     assert fingerprint_in(clinic.run("show", "clinic-a.request.json")) == fingerprint_in(asked)
-
-
-def test_files_that_are_not_there_are_named(lead: Host) -> None:
     assert "cannot read the request none.json" in lead.refused("sign", "none.json").message
     assert "the bundle is missing: none.pem" in lead.refused("install", "none.pem").message
-
-
-def test_signing_without_an_authority_says_where_to_run_it(clinic: Host) -> None:
-    clinic.run("request", "-n", "clinic-a", "-f", "heart")
     error = clinic.refused("sign", "clinic-a.request.json", "--yes")
     assert error.message.startswith("the authority's certificate is missing")
     assert "run this where it is kept" in error.remedy
@@ -340,9 +312,7 @@ def test_keys_that_are_in_use_are_encrypted_and_get_another_passphrase(lead: Hos
         load_site_identity(folder, "clinic-a", datetime.now(UTC), b"correct horse")
 
 
-def test_an_encryption_that_was_interrupted_is_done_again_and_a_wrong_passphrase_changes_nothing(
-    lead: Host, clinic: Host
-) -> None:
+def test_an_interrupted_encryption_is_done_again_and_a_wrong_passphrase_is_none(lead: Host, clinic: Host) -> None:
     join(lead, clinic)
     folder = clinic.folder / "cert" / "clinic-a"
     plain = (folder / "tls.key").read_bytes()
@@ -362,9 +332,7 @@ def test_an_encryption_that_was_interrupted_is_done_again_and_a_wrong_passphrase
     assert "make one" in clinic.refused("encrypt", "-n", "clinic-b", "--new-passphrase-file", "new.txt").remedy
 
 
-def test_without_a_terminal_an_encrypted_key_says_where_its_passphrase_may_come_from(
-    clinic: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_terminal_a_key_names_its_passphrase(clinic: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     (clinic.folder / "secret.txt").write_text("correct horse\n")
     clinic.run("request", "-n", "clinic-a", "-f", "heart", "--passphrase-file", "secret.txt")
     error = clinic.refused("renew", "-n", "clinic-a")

@@ -1,7 +1,5 @@
 """What every command has in common: its options say one thing in one spelling, wherever they stand."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -56,22 +54,6 @@ def of(name: str) -> list[tuple[str, Any]]:
     return [(place, option) for place, option in OPTIONS if name in option.opts]
 
 
-def test_every_command_takes_sigterm_from_its_first_step() -> None:
-    begun = commands(begun_by_its_commands(typer.main.get_command(app), Interrupts()))
-    deaf = {
-        words
-        for words, command, _ in begun
-        if command.callback.__name__ != "begin" and not getattr(command.callback, BEGINS_ITSELF, False)
-    }
-    assert deaf == set()
-
-
-def test_the_walk_finds_the_commands() -> None:
-    assert {"simulate", "demo", "demo secagg", "plan check", "collaborator start"} <= {
-        words for words, _, _ in ALL
-    }
-
-
 @pytest.mark.parametrize(("place", "option"), of("--json"), ids=[place for place, _ in of("--json")])
 def test_json_prints_and_takes_no_file(place: str, option: Any) -> None:  # noqa: ANN401 - as above
     assert option.is_flag, f"{place} takes a value"
@@ -84,17 +66,15 @@ def test_a_place_that_is_written_to_is_output(place: str, option: Any) -> None: 
     assert option.opts == ["--output", "-o"], place
 
 
-def test_nothing_else_is_spelled_like_it() -> None:
+def test_every_command_takes_sigterm_and_no_option_is_spelled_like_output() -> None:
+    begun = commands(begun_by_its_commands(typer.main.get_command(app), Interrupts()))
+    deaf = {
+        words
+        for words, command, _ in begun
+        if command.callback.__name__ != "begin" and not getattr(command.callback, BEGINS_ITSELF, False)
+    }
+    assert deaf == set()
     assert [place for place, option in OPTIONS if OTHER_SPELLINGS & {*option.opts}] == []
-
-
-@pytest.mark.parametrize(
-    ("words", "command"), [(words, command) for words, command, _ in ALL], ids=[one[0] for one in ALL]
-)
-def test_no_paragraph_of_a_help_is_broken_where_the_source_is(words: str, command: Any) -> None:  # noqa: ANN401
-    # After the first paragraph the lines of a docstring are shown as they are, and the terminal breaks them again.
-    for paragraph in (command.help or "").split("\n\n")[1:]:
-        assert "\n" not in paragraph.strip(), f"{words}: {paragraph}"
 
 
 @pytest.fixture
@@ -109,7 +89,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_command_runs_as_if_it_were_started_elsewhere(here: Path) -> None:
+def test_a_command_runs_as_if_it_were_started_elsewhere_or_names_the_folder(here: Path) -> None:
     told = CliRunner().invoke(app, ["-C", "federation", "plan", "digest"], catch_exceptions=False)
     os.chdir(here)
     again = CliRunner().invoke(app, ["-C", ".", "-C", "federation", "plan", "digest"], catch_exceptions=False)
@@ -118,32 +98,9 @@ def test_a_command_runs_as_if_it_were_started_elsewhere(here: Path) -> None:
     assert told.output.startswith("sha256:")
     named = CliRunner().invoke(app, ["plan", "digest", "-p", "federation/plan/plan.yaml"], catch_exceptions=False)
     assert named.output == told.output
-
-
-def test_a_folder_that_is_not_there_is_named(here: Path) -> None:
     done = CliRunner().invoke(app, ["-C", "federated", "plan", "digest"])
     assert isinstance(done.exception, FedfairError)
     assert done.exception.message == f"-C federated: No such file or directory, seen from {here}"
-
-
-def test_json_of_a_simulation_goes_to_standard_output_and_output_to_a_file(here: Path) -> None:
-    words = ["simulate", "-p", "federation/plan/plan.yaml", "--json", "--output", "result.json", "--quiet"]
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert json.loads(done.stdout) == json.loads((here / "result.json").read_text())
-
-
-def completed(line: str) -> list[str]:
-    """Return what bash is told to complete a line with."""
-    asked = {"_FEDFAIR_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
-    words = [sys.executable, "-c", "from fedfair.cli.commands import app; app(prog_name='fedfair')"]
-    done = subprocess.run(words, env=os.environ | asked, capture_output=True, text=True, check=True)
-    return done.stdout.split()
-
-
-def test_a_shell_completes_commands_and_options() -> None:
-    assert completed("fedfair sim") == ["simulate"]
-    assert completed("fedfair collaborator st") == ["start"]
-    assert completed("fedfair simulate --out") == ["--output"]
 
 
 ESCAPES = re.compile(r"\x1b\[([0-9;]*)m")
@@ -169,7 +126,10 @@ def colours(folder: Path, **asked: str) -> set[int]:
     return {int(code) for codes_of_one in codes for code in codes_of_one.split(";") if code} & COLOURS
 
 
-def test_no_colour_is_written_where_none_is_wanted(here: Path) -> None:
+def test_json_goes_to_standard_output_and_colours_only_where_wanted(here: Path) -> None:
+    words = ["simulate", "-p", "federation/plan/plan.yaml", "--json", "--output", "result.json", "--quiet"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert json.loads(done.stdout) == json.loads((here / "result.json").read_text())
     plan_file = here / "federation" / "plan" / "plan.yaml"
     plan_file.write_text(json.dumps(json.loads(plan_file.read_text()) | {"secure_aggregation": {"mode": "off"}}))
     assert colours(here / "federation") != set(), "a warning has a colour, or this test shows nothing"

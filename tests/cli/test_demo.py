@@ -1,7 +1,5 @@
 """The demonstration: its figures, and what it leaves behind when it is interrupted."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`fedfair evaluate`: where its result may not go is said before anything is computed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -74,14 +72,8 @@ def test_a_configuration_of_somebody_else_is_refused(tmp_path: Path) -> None:
     run = clinics(tmp_path)
     (tmp_path / "clinic-c.yaml").write_text("collaborator: clinic-c\ndata: {train: clinic-a.csv}\n")
     words = [
-        "evaluate",
-        "-p",
-        str(run.plan_file),
-        "--model",
-        str(run.model),
-        "-c",
-        str(tmp_path / "clinic-c.yaml"),
-    ]
+        "evaluate", "-p", str(run.plan_file), "--model", str(run.model), "-c", str(tmp_path / "clinic-c.yaml"),
+    ]  # fmt: skip
     refused = CliRunner().invoke(app, words).exception
     assert isinstance(refused, PlanError)
     assert refused.remedy == "the plan names clinic-a, clinic-b"

@@ -1,7 +1,5 @@
 """The exit status of every kind of fault, in one table."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re
@@ -40,24 +38,6 @@ def kinds(of: type[FedfairError]) -> Iterator[type[FedfairError]]:
         yield from kinds(kind)
 
 
-def test_every_kind_of_fault_has_a_status() -> None:
-    for package in (fedfair, aggregator, collaborator):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith("__main__") and "sweep.cluster" not in module.name:
-                importlib.import_module(module.name)
-    own = [kind for kind in kinds(FedfairError) if kind.__module__ == errors.__name__]
-    assert set(own) | {FedfairError} == set(STATUS)
-    # A class of another module is derived from one that says what kind of fault it is.
-    assert [kind for kind in kinds(FedfairError) if FedfairError in kind.__bases__ and kind not in STATUS] == []
-    assert {PolicyError, SecaggError} <= set(kinds(FedfairError))
-
-
-def test_a_derived_fault_has_the_status_of_its_kind() -> None:
-    assert issubclass(PolicyError, PlanError)
-    assert exit_status(PolicyError.__new__(PolicyError)) is ExitStatus.REFUSED
-    assert exit_status(SecaggError.__new__(SecaggError)) is ExitStatus.FAULT
-
-
 @pytest.mark.parametrize(
     ("name", "status"), [("SIGTERM", ExitStatus.STOPPED), ("SIGINT", ExitStatus.INTERRUPTED), ("", 130)]
 )
@@ -66,12 +46,10 @@ def test_a_service_that_sigterm_stopped_before_the_end_has_a_status_of_its_own(n
 
 
 RESTART_HELPS = {
-    ExitReason.STOPPED: ExitStatus.STOPPED,
-    ExitReason.UNWRITABLE: ExitStatus.ABORTED,
-    ExitReason.QUORUM_MISSING: ExitStatus.ABORTED,
-    ExitReason.ATTEMPTS_SPENT: ExitStatus.ABORTED,
+    ExitReason.STOPPED: ExitStatus.STOPPED, ExitReason.UNWRITABLE: ExitStatus.ABORTED,
+    ExitReason.QUORUM_MISSING: ExitStatus.ABORTED, ExitReason.ATTEMPTS_SPENT: ExitStatus.ABORTED,
     ExitReason.RESTORED: ExitStatus.REFUSED,
-}
+}  # fmt: skip
 """The status of an aggregator by the reason why its run is not finished; every other reason is about one site."""
 
 
@@ -82,22 +60,29 @@ def test_a_run_that_needs_a_person_ends_with_the_status_that_no_restart_follows(
     assert exit_status(fault_of(ending, "the run was aborted", "mend it")) is RESTART_HELPS[why]
 
 
-def test_a_site_that_the_aggregator_does_not_want_needs_a_person_and_no_restart() -> None:
+def test_every_kind_of_fault_and_those_derived_from_it_have_a_status() -> None:
+    for package in (fedfair, aggregator, collaborator):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__") and "sweep.cluster" not in module.name:
+                importlib.import_module(module.name)
+    own = [kind for kind in kinds(FedfairError) if kind.__module__ == errors.__name__]
+    assert set(own) | {FedfairError} == set(STATUS)
+    # A class of another module is derived from one that says what kind of fault it is.
+    assert [kind for kind in kinds(FedfairError) if FedfairError in kind.__bases__ and kind not in STATUS] == []
+    assert {PolicyError, SecaggError} <= set(kinds(FedfairError))
+    assert issubclass(PolicyError, PlanError)
+    assert exit_status(PolicyError.__new__(PolicyError)) is ExitStatus.REFUSED
+    assert exit_status(SecaggError.__new__(SecaggError)) is ExitStatus.FAULT
     # Two machines with one identity would displace each other for ever.
     assert not TRY_AGAIN[ExitReason.REPLACED]
     assert exit_status(ConnectionRefusedByPeerError("another process")) is ExitStatus.REFUSED
-
-
-def test_the_page_on_commands_lists_exactly_the_statuses() -> None:
     page = (REPOSITORY / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     assert [int(row) for row in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == sorted(ExitStatus)
     assert EXIT_BY_SIGNAL == ExitStatus.INTERRUPTED
 
 
 @pytest.mark.parametrize("kind", sorted(STATUS, key=lambda kind: kind.__name__))
-def test_a_command_that_raises_a_fault_ends_with_its_status(
-    kind: type[FedfairError], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_ends_with_its_status(kind: type[FedfairError], capsys: pytest.CaptureFixture[str]) -> None:
     app = typer.Typer()
 
     @app.command()
@@ -111,9 +96,7 @@ def test_a_command_that_raises_a_fault_ends_with_its_status(
 
 
 @pytest.mark.parametrize(("answer", "status"), [(KeyboardInterrupt(), 130), ("n", 1), (EOFError(), 1)])
-def test_ctrl_c_at_a_question_is_an_interruption_and_no_is_not(
-    answer: object, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_interrupts_and_no_does_not(answer: object, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     app = typer.Typer()
 
     @app.command()

@@ -1,7 +1,5 @@
 """What `--help` has to say, whichever way a program is started."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest
@@ -32,12 +30,9 @@ def eager() -> typer.Typer:
     """Return the commands of `fedfair` with every one of them loaded."""
     own = fedfair.cli.commands.app.info
     app = typer.Typer(
-        name=own.name,
-        help=own.help,
-        epilog=own.epilog,
-        no_args_is_help=True,
+        name=own.name, help=own.help, epilog=own.epilog, no_args_is_help=True,
         context_settings=own.context_settings,
-    )
+    )  # fmt: skip
     for name, entry in fedfair.cli.commands.Commands.table.items():
         add(app, name, entry)
     app.callback()(fedfair.cli.commands.root)

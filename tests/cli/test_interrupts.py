@@ -1,7 +1,5 @@
 """Interrupts that wait until the work at hand is whole."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -27,28 +25,22 @@ def interrupted_and_broken() -> None:
         raise ValueError("broken")
 
 
-def test_an_interrupt_waits_for_the_end_of_the_block_and_then_comes_once() -> None:
+def test_an_interrupt_waits_for_the_end_of_the_block_and_names_an_error_in_it() -> None:
     steps: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         interrupted_twice(steps)
     assert steps == ["the rest of the block"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_an_error_in_the_block_is_the_cause_that_an_interrupt_names() -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         interrupted_and_broken()
     assert isinstance(caught.value.__context__, ValueError)
 
 
-def test_a_child_of_the_block_can_still_be_asked_to_stop() -> None:
+def test_children_can_be_stopped_and_other_threads_change_no_handler() -> None:
     with interrupts_deferred():
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     child.send_signal(signal.SIGTERM)
     assert child.wait(PATIENCE) == -signal.SIGTERM
-
-
-def test_a_block_in_another_thread_changes_no_handler() -> None:
     seen = []
 
     def work() -> None:

@@ -1,10 +1,8 @@
 """`fedfair invite`, `join` and `admit`: the conversation, left, resumed and attacked at each step."""
 
-from __future__ import annotations
-
+import contextlib
 import io
 import json
-import os
 import shutil
 import sys
 import zipfile
@@ -51,17 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class inside:  # noqa: N801 - reads as a word
-    """Work in a folder for a while."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder, self._before = folder, Path.cwd()
-
-    def __enter__(self) -> None:
-        os.chdir(self._folder)
-
-    def __exit__(self, *_: object) -> None:
-        os.chdir(self._before)
+inside = contextlib.chdir
 
 
 def requested(name: str = "clinic-a", *words: str) -> str:
@@ -103,15 +91,6 @@ def changed(source: Path, name: str, content: bytes | None) -> Path:
 
 def private_files(folder: str) -> list[bytes]:
     return [path.read_bytes() for path in Path(folder).rglob("*.key")]
-
-
-def test_an_invitation_makes_keys_and_a_request_and_waits() -> None:
-    output = requested()
-    assert grouped(bytes.fromhex(authority())) in output
-    assert "send clinic-a/clinic-a.request.json to the lead" in output
-    assert "the same command goes on" in requested()
-    assert not Path("clinic-a/plan").exists()
-    assert not Path("clinic-a/cert/ca.crt").exists()
 
 
 def test_the_whole_way_in_takes_two_commands_and_no_key_leaves() -> None:
@@ -196,7 +175,13 @@ def test_a_conversation_is_left_at_every_question_and_resumed() -> None:
     join(Path("answer.zip"), Path("clinic-a"), NO_OPTIONS, NOBODY)
 
 
-def test_a_lost_request_is_made_again_with_the_same_keys() -> None:
+def test_an_invitation_makes_keys_and_a_request_that_can_be_made_again() -> None:
+    output = requested()
+    assert grouped(bytes.fromhex(authority())) in output
+    assert "send clinic-a/clinic-a.request.json to the lead" in output
+    assert "the same command goes on" in requested()
+    assert not Path("clinic-a/plan").exists()
+    assert not Path("clinic-a/cert/ca.crt").exists()
     requested()
     keys = private_files("clinic-a")
     Path("clinic-a/clinic-a.request.json").unlink()
@@ -257,15 +242,12 @@ def test_what_is_no_fingerprint_is_refused(words: str) -> None:
         joined("--authority", words)
 
 
-def test_an_archive_that_shows_two_authorities_is_refused() -> None:
+def test_archives_of_two_authorities_or_of_another_site_are_refused() -> None:
     answered()
     rogue = certificates_of(read_archive(rogue_answer()))
     archive = changed(Path("answer.zip"), "join/clinic-a.certificate.pem", rogue["clinic-a.certificate.pem"])
     with pytest.raises(IdentityError, match="shows two authorities"):
         run("join", str(archive), "-w", "clinic-a", *SHOWN)
-
-
-def test_a_certificate_of_another_site_or_key_is_refused() -> None:
     answered()
     files = certificates_of(read_archive(Path("answer.zip")))
     archive = changed(Path("answer.zip"), "join/clinic-a.certificate.pem", files["clinic-b.certificate.pem"])
@@ -328,32 +310,23 @@ def test_paths_in_an_archive_lead_nowhere(here: Path, name: str) -> None:
     assert {path for path in here.rglob("*") if path != here / "changed.zip"} == before
 
 
-def test_an_archive_of_another_federation_is_refused() -> None:
+def test_archives_and_authorities_of_another_federation_are_refused() -> None:
     requested()
     run("workspace", "create", "other", "-f", "lung")
     with inside("other"):
         run("invite", "../other.zip")
     with pytest.raises(FedfairError, match="has asked to join 'heart'"):
         run("join", "other.zip", "-w", "clinic-a")
-
-
-def test_an_authority_of_another_federation_in_the_archive_is_refused() -> None:
-    run("workspace", "create", "other", "-f", "lung")
-    with inside("other"):
-        run("invite", "../other.zip")
     foreign = certificates_of(read_archive(Path("other.zip")))["authority.pem"]
     with pytest.raises(IdentityError, match="shows the authority of 'lung'"):
         run("join", str(changed(Path("invitation.zip"), "join/authority.pem", foreign)), "-n", "clinic-a")
 
 
-def test_no_name_steers_the_terminal_or_a_path() -> None:
+def test_names_that_steer_and_folders_of_others_are_left_alone() -> None:
     for name in ("../clinic-a", "clinic-a\x1b[2J", "CLINIC", "aggregator", "clinic-z"):
         with pytest.raises(FedfairError):
             run("join", "invitation.zip", "--name", name, "-w", "site")
         assert not Path("site").exists()
-
-
-def test_the_leads_own_folder_and_another_sites_folder_are_left_alone() -> None:
     with pytest.raises(PlanError, match="holds the federation's authority"):
         run("join", "invitation.zip", "--name", "clinic-a", "-w", "lead")
     requested()
@@ -454,16 +427,13 @@ def test_nobody_is_answered_before_everybody_is_admitted() -> None:
     ]  # fmt: skip
 
 
-def test_an_invitation_never_takes_the_place_of_a_file_or_an_authority() -> None:
+def test_a_lead_s_invitation_replaces_nothing_and_names_the_present_host() -> None:
     before = authority()
     with inside("lead"):
         with pytest.raises(PlanError, match="it was left alone"):
             run("invite", "../invitation.zip")
         run("invite", "../second.zip")
     assert authority() == before
-
-
-def test_a_plan_whose_host_has_changed_is_not_invited_to_with_the_old_certificate() -> None:
     plan = Path("lead/plan/plan.yaml")
     plan.write_text(plan.read_text().replace("agg.example.org", "new.example.org"))
     with inside("lead"), pytest.raises(IdentityError, match=r"not for new\.example\.org") as fault:

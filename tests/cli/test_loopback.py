@@ -1,7 +1,5 @@
 """The processes of a demonstration: none is left behind, whenever it is interrupted."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

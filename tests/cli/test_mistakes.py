@@ -1,7 +1,5 @@
 """Mistakes at the command line, and what people are told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from tests.conftest import REPOSITORY
 from tests.prediction.saved_runs import SavedRun, saved_run
 
 
-def test_a_question_that_nobody_can_answer_names_its_option() -> None:
+def test_a_question_that_nobody_can_answer_names_its_option_from_one_place() -> None:
     question = typer.Typer()
 
     @question.command()
@@ -29,9 +27,6 @@ def test_a_question_that_nobody_can_answer_names_its_option() -> None:
     assert isinstance(fault, PlanError)
     assert fault.diagnostics() == "there is a question, and no terminal to ask: Is it so?\n  -> answer with --yes"
     assert CliRunner().invoke(question, [], input="y\n").output.endswith("True\n")
-
-
-def test_every_question_goes_by_the_place_that_names_its_option() -> None:
     asking = [
         path.name
         for folder in ("fedfair", "aggregator", "collaborator")

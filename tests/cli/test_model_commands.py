@@ -1,7 +1,5 @@
 """`fedfair model`: what a model is, its card, and its exports."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -146,9 +144,7 @@ def test_nothing_is_written_over_what_is_there(run: SavedRun, tmp_path: Path) ->
     assert "there is no model" in refused("show", "--model", tmp_path / "none").message
 
 
-def test_a_missing_package_is_named_with_the_extra_that_has_it(
-    run: SavedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_packages_name_the_extra(run: SavedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedfair.prediction.export.ONNX_PACKAGES", ("no_such_package",))
     fault = refused("export", "--model", run.model, "--output", tmp_path / "model.onnx")
     assert fault.message == "--format onnx needs no_such_package"

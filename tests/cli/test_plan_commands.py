@@ -1,7 +1,5 @@
 """`fedfair plan`, as a person types it."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime
@@ -77,7 +75,7 @@ def test_check_reports_as_json() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_check_leads_with_what_masks_leave_open() -> None:
+def test_check_leads_with_what_masks_leave_open_for_so_many_sites() -> None:
     begins = " ".join(run("check").split())
     assert begins.startswith(
         "know first: one site that sides with the aggregator, such as the hospital that runs it"
@@ -93,10 +91,6 @@ def test_check_leads_with_what_masks_leave_open() -> None:
         "federation.min_collaborators:",
         "one",
     ]
-
-
-@pytest.mark.usefixtures("workspace")
-def test_check_says_how_many_sites_masks_are_good_for_and_refuses_more() -> None:
     path = Path("plan/plan.yaml")
     plan = yaml.safe_load(path.read_text())
     plan["federation"]["collaborators"] = [f"clinic-{number}" for number in range(1000)]
@@ -113,21 +107,17 @@ def test_check_says_how_many_sites_masks_are_good_for_and_refuses_more() -> None
 
 
 @pytest.mark.usefixtures("workspace")
-def test_a_mistake_ends_a_command_with_the_plans_own_words() -> None:
-    path = Path("plan/plan.yaml")
-    path.write_text(path.read_text().replace("rounds: 100", "rouds: 100"))
-    for command in ("check", "show", "digest"):
-        with pytest.raises(PlanError, match="unknown key -> did you mean 'rounds'"):
-            run(command)
-
-
-@pytest.mark.usefixtures("workspace")
-def test_what_show_prints_is_the_same_plan() -> None:
+def test_what_show_prints_is_the_plan_and_a_mistake_ends_every_command() -> None:
     plan = load_plan(Path("plan/plan.yaml"))
     Path("shown.yaml").write_text(run("show"))
     assert load_plan(Path("shown.yaml")) == plan
     assert Plan.model_validate(json.loads(run("show", "--json"))) == plan
     assert yaml.safe_load(run("show"))["training"]["local_steps"] == 1
+    path = Path("plan/plan.yaml")
+    path.write_text(path.read_text().replace("rounds: 100", "rouds: 100"))
+    for command in ("check", "show", "digest"):
+        with pytest.raises(PlanError, match="unknown key -> did you mean 'rounds'"):
+            run(command)
 
 
 @pytest.mark.usefixtures("enrolled")
@@ -151,12 +141,9 @@ def test_an_approval_is_of_the_shown_digest_and_verifies() -> None:
     key = parse_public_key(load_plan(Path("plan/plan.yaml")).federation.roster["clinic-a"])
     raw = Path("approvals/clinic-a.json").read_bytes()
     verify_approval(
-        raw,
-        plan_digest=parse_digest(digest),
-        federation=FederationName("heart"),
-        participant=ParticipantId("clinic-a"),
-        public_key=Ed25519PublicKey.from_public_bytes(key),
-    )
+        raw, plan_digest=parse_digest(digest), federation=FederationName("heart"),
+        participant=ParticipantId("clinic-a"), public_key=Ed25519PublicKey.from_public_bytes(key),
+    )  # fmt: skip
     assert datetime.fromisoformat(json.loads(raw)["approved_at"]).tzinfo == UTC
 
 
@@ -235,17 +222,13 @@ def test_code_runs_for_an_approval_only_after_a_yes() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_enrolment_shows_fingerprints_and_asks() -> None:
+def test_nothing_is_approved_or_enrolled_without_a_yes_and_fingerprints() -> None:
     with pytest.raises(ApprovalError, match="nobody was enrolled"):
         run("enroll", "clinic-a.request.json", answer="n\n")
     assert not Path("plan/roster.yaml").exists()
     output = run("enroll", "clinic-a.request.json", answer="y\n")
     assert "clinic-a: ed25519:" in output
     assert set(load_plan(Path("plan/plan.yaml")).federation.roster) == {"clinic-a"}
-
-
-@pytest.mark.usefixtures("workspace")
-def test_a_request_of_another_federation_or_given_twice_is_refused() -> None:
     other = create_site(Path("other"), parse_participant("lungs", "clinic-a"))
     Path("other.request.json").write_bytes(other)
     with pytest.raises(ApprovalError, match="is for federation 'lungs', the plan is of 'heart'"):
@@ -306,15 +289,6 @@ def test_check_holds_a_plan_against_a_sites_policy_term_by_term() -> None:
     assert all(row["ok"] for row in json.loads(run("check", "-c", "collaborator.yaml", "--json"))["policy"])
 
 
-@pytest.mark.usefixtures("workspace")
-def test_a_plan_for_simulations_passes_the_check_and_is_refused_for_a_site() -> None:
-    path = Path("plan/plan.yaml")
-    path.write_text(path.read_text().replace("algorithm: fedsrcvar", "algorithm: drfa"))
-    assert "simulation only: training.algorithm: drfa is for simulation only" in " ".join(run("check").split())
-    with pytest.raises(PlanError, match="drfa is for simulation only"):
-        run("check", "-c", "collaborator.yaml")
-
-
 def _saved_model() -> Path:
     """Train the workspace's plan on this machine, in two rounds, and return the model's file."""
     path = Path("plan/plan.yaml")
@@ -364,7 +338,12 @@ def test_a_model_that_is_missing_of_another_plan_or_of_other_columns_is_not_appr
 
 
 @pytest.mark.usefixtures("workspace")
-def test_an_extension_where_no_run_was_names_the_folder_of_the_run_and_not_the_model() -> None:
+def test_plans_for_simulations_and_extensions_without_a_run_are_refused() -> None:
+    path = Path("plan/plan.yaml")
+    path.write_text(path.read_text().replace("algorithm: fedsrcvar", "algorithm: drfa"))
+    assert "simulation only: training.algorithm: drfa is for simulation only" in " ".join(run("check").split())
+    with pytest.raises(PlanError, match="drfa is for simulation only"):
+        run("check", "-c", "collaborator.yaml")
     assert not Path("plan/plan.initial.safetensors").exists()
     found = CliRunner().invoke(app, ["extend", "--rounds", "5"]).exception
     assert isinstance(found, StateError)

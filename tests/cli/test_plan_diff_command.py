@@ -1,7 +1,5 @@
 """`fedfair plan diff` and a changed plan that travels, as a person types it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import closing
@@ -47,14 +45,17 @@ def change(folder: Path) -> None:
     plan.write_text(plan.read_text().replace("rounds: 100", "rounds: 7"))
 
 
-def test_the_status_is_that_of_diff() -> None:
+def test_the_status_is_that_of_diff_and_json_has_the_same_facts() -> None:
     assert run("plan", "diff", "old", "old").exit_code == 0
     assert run("plan", "diff", "old", "new").exit_code == 1
     with pytest.raises(PlanError):
         run("plan", "diff", "old", "missing")
-
-
-def test_a_difference_names_keys_digests_and_what_to_approve_again() -> None:
+    found = json.loads(run("plan", "diff", "old", "new", "--json").stdout)
+    assert found["format"] == "fedfair/plan-diff/1"
+    assert found["keys"] == [{"key": "training.rounds", "old": 100, "new": 7, "concern": "what is computed"}]
+    assert (found["same"], found["approvals_stay_valid"]) == (False, False)
+    assert found["old"]["plan_digest"] != found["new"]["plan_digest"]
+    assert [one["heading"] for one in found["statements"]] == ["trains"]
     Path("new/src/own.py").write_text(ESCAPES)
     output = run("plan", "diff", "old", "new").output
     words = " ".join(output.split())
@@ -63,15 +64,6 @@ def test_a_difference_names_keys_digests_and_what_to_approve_again() -> None:
     assert not {"\x1b", "\u202e"} & set(output)
     assert output.count("digest sha256:") == 2
     assert "to approve again: the plan, by every site" in words
-
-
-def test_json_has_the_same_facts() -> None:
-    found = json.loads(run("plan", "diff", "old", "new", "--json").stdout)
-    assert found["format"] == "fedfair/plan-diff/1"
-    assert found["keys"] == [{"key": "training.rounds", "old": 100, "new": 7, "concern": "what is computed"}]
-    assert (found["same"], found["approvals_stay_valid"]) == (False, False)
-    assert found["old"]["plan_digest"] != found["new"]["plan_digest"]
-    assert [one["heading"] for one in found["statements"]] == ["trains"]
 
 
 def site() -> Path:

@@ -1,7 +1,5 @@
 """`fedfair predict`: raw records in, predictions out, and every fault in words."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -16,17 +14,10 @@ from tests import plans
 from tests.prediction.saved_runs import SavedRun, saved_run
 
 TABLE = {
-    "columns": ["age", "ward", "site", "died"],
-    "label": "died",
-    "label_values": ["no", ["yes", "maybe"]],
-    "numeric": ["age"],
-    "ranges": {"age": [0, 120]},
-    "categorical": {"ward": ["A", "B"]},
-    "missing": "mean",
-    "missing_of": {"ward": "own"},
-    "collaborator": "site",
-    "train": "all.csv",
-}
+    "columns": ["age", "ward", "site", "died"], "label": "died", "label_values": ["no", ["yes", "maybe"]],
+    "numeric": ["age"], "ranges": {"age": [0, 120]}, "categorical": {"ward": ["A", "B"]}, "missing": "mean",
+    "missing_of": {"ward": "own"}, "collaborator": "site", "train": "all.csv",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -84,23 +75,11 @@ def test_every_score_gives_the_loss_that_the_evaluation_had(run: SavedRun, tmp_p
     assert {row["predicted"] for row in rows} <= {"no", "yes or maybe"}
 
 
-def test_a_table_with_a_header_without_labels_and_one_without_either_are_read(
-    run: SavedRun, tmp_path: Path
-) -> None:
+def test_a_table_with_a_header_or_without_labels_or_either_is_read(run: SavedRun, tmp_path: Path) -> None:
     assert predict(run, file_of(tmp_path, "ward,age", "A,70", "B,NA")).exit_code == 0
     first = written(tmp_path)
     assert predict(run, file_of(tmp_path, "70,A,clinic-a", "NA,B,clinic-a"), "--replace").exit_code == 0
     assert written(tmp_path) == first
-
-
-def test_a_value_that_training_never_saw_counts_as_other_and_is_told(run: SavedRun, tmp_path: Path) -> None:
-    done = predict(run, file_of(tmp_path, "age,ward", "50,Z", "50,Y", "50,", "50,a"))
-    unseen, other, missing, spelt = written(tmp_path)
-    assert unseen == other == spelt
-    assert missing != unseen
-    assert "column 'ward': 3 values that training did not name count as other" in done.stderr
-    assert "'a' differs only in case from 'A'" in done.stderr
-    assert "4 records predicted" in done.stderr
 
 
 def test_a_column_is_kept_beside_the_predictions(run: SavedRun, tmp_path: Path) -> None:
@@ -115,24 +94,27 @@ def test_a_column_is_kept_beside_the_predictions(run: SavedRun, tmp_path: Path) 
         (["age,ward,height", "50,A,1"], "has 1 column that the model does not know: 'height'"),
         (["agee,ward", "50,A"], "has no column 'age' (did you mean 'agee'?)"),
         (["age,ward", "old,A"], "column 'age': not a finite number in 1 row (line 2: 'old'); correct it"),
-        (
-            ["age,ward", "50,A", "", "130,B"],
-            "column 'age': outside of 0 to 120, its range in 1 row (line 4: '130')",
-        ),
+        (["age,ward", "50,A", "", "130,B"], "column 'age': outside of 0 to 120, its range in 1 row (line 4:"),
         (["age,ward"], "has a header but no records"),
         ([""], "is empty"),
         (["age;ward", "50;A"], "line 1 has 1 field"),
     ],
 )
-def test_a_file_that_cannot_be_predicted_is_refused_in_words(
-    run: SavedRun, tmp_path: Path, lines: list[str], told: str
-) -> None:
+def test_unpredictable_files_are_refused(run: SavedRun, tmp_path: Path, lines: list[str], told: str) -> None:
     fault = refused(run, file_of(tmp_path, *lines))
     assert told in fault.message
     assert "plan" not in fault.remedy or "the model's plan" in fault.remedy
 
 
-def test_the_known_columns_are_named_where_one_is_unknown(run: SavedRun, tmp_path: Path) -> None:
+def test_values_that_training_never_saw_are_told_and_unknown_columns_named(run: SavedRun, tmp_path: Path) -> None:
+    done = predict(run, file_of(tmp_path, "age,ward", "50,Z", "50,Y", "50,", "50,a"))
+    unseen, other, missing, spelt = written(tmp_path)
+    assert unseen == other == spelt
+    assert missing != unseen
+    assert "column 'ward': 3 values that training did not name count as other" in done.stderr
+    assert "'a' differs only in case from 'A'" in done.stderr
+    assert "4 records predicted" in done.stderr
+    (tmp_path / "out.csv").unlink()
     fault = refused(run, file_of(tmp_path, "age,ward,height", "50,A,1"))
     assert fault.remedy.endswith("or give --ignore-unknown; the model takes age, ward")
     lacking = refused(run, file_of(tmp_path, "age,ward", "1,A"), "--keep", "weight")
@@ -161,11 +143,6 @@ def test_what_is_there_is_not_replaced_and_what_is_no_model_is_said(run: SavedRu
 @pytest.mark.parametrize("words", ["age", "age=", "=3", "age=nan", "age=old"])
 def test_a_number_to_fill_in_is_a_column_and_a_number(run: SavedRun, tmp_path: Path, words: str) -> None:
     assert "is not COLUMN=NUMBER" in refused(run, file_of(tmp_path, "age,ward", "50,A"), "--fill", words).message
-
-
-def test_a_model_that_fills_in_everybodys_mean_takes_no_number(run: SavedRun, tmp_path: Path) -> None:
-    fault = refused(run, file_of(tmp_path, "age,ward", ",A"), "--fill", "age=50")
-    assert "fills in missing numbers itself" in fault.message
 
 
 def test_a_site_states_its_own_mean_where_training_filled_that_in(tmp_path: Path) -> None:
@@ -231,7 +208,9 @@ def test_a_form_that_does_not_fit_is_told(run: SavedRun, tmp_path: Path, form: s
     assert fault in done.exception.diagnostics().replace("\n  -> ", "; ")
 
 
-def test_a_file_of_another_form_is_refused_with_the_option_that_reads_it(run: SavedRun, tmp_path: Path) -> None:
+def test_files_of_another_form_and_unwanted_numbers_are_refused(run: SavedRun, tmp_path: Path) -> None:
+    fault = refused(run, file_of(tmp_path, "age,ward", ",A"), "--fill", "age=50")
+    assert "fills in missing numbers itself" in fault.message
     fault = refused(run, file_of(tmp_path, "ward;age", "A;64,5"))
     assert "--format '{separator: \";\"}'" in fault.diagnostics()
     fault = refused(run, file_of(tmp_path, "ward,age", 'A,"64,5"'))

@@ -1,7 +1,5 @@
 """`fedfair report`: tables, numbers and one page, and nobody's file replaced."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -40,13 +38,6 @@ def test_the_table_is_shown_and_a_page_is_written_beside_the_first_result(files:
     assert sorted(path.name for path in page.parent.iterdir()) == ["average.json", "fair.json", "report.html"]
 
 
-def test_a_certificate_that_is_not_of_this_result_does_not_hide_the_result(files: tuple[Path, Path]) -> None:
-    files[0].with_name("certificate.json").write_text("{}")
-    shown = report(str(files[0]))
-    assert f"the page leaves {files[0].with_name('certificate.json')} out: " in shown
-    assert "The page:" in shown
-
-
 def test_json_has_the_numbers_and_writes_a_page_only_where_it_is_told(files: tuple[Path, Path]) -> None:
     (shown,) = json.loads(report(str(files[0]), "--json"))
     assert shown["train"]["by_group_size"]["0.1"]["worst"] == 0.5
@@ -55,21 +46,6 @@ def test_json_has_the_numbers_and_writes_a_page_only_where_it_is_told(files: tup
     elsewhere = files[0].with_name("elsewhere.html")
     report(str(files[0]), "--json", "--output", str(elsewhere))
     assert MARK in elsewhere.read_text(encoding="utf-8")
-
-
-def test_a_file_that_is_no_page_of_ours_is_never_replaced(files: tuple[Path, Path]) -> None:
-    mine = files[0].with_name("report.html")
-    mine.write_text("my own report")
-    with pytest.raises(FedfairError, match="is no page of fedfair's"):
-        report(str(files[0]))
-    assert mine.read_text() == "my own report"
-
-
-def test_a_result_that_cannot_be_read_writes_nothing(files: tuple[Path, Path]) -> None:
-    files[1].write_text("{}")
-    with pytest.raises(FedfairError, match="is not a result file"):
-        report(*map(str, files))
-    assert not files[0].with_name("report.html").exists()
 
 
 @pytest.mark.parametrize("sign", ["\x1b[2J", "\x9b2J", "\x07", "\x00"])
@@ -81,7 +57,21 @@ def test_a_result_cannot_speak_to_the_terminal(sign: str, files: tuple[Path, Pat
     assert not files[0].with_name("report.html").exists()
 
 
-def test_the_name_of_an_algorithm_is_no_markup(files: tuple[Path, Path]) -> None:
+def test_files_that_cannot_be_read_or_are_not_ours_leave_everything_as_it_is(files: tuple[Path, Path]) -> None:
+    files[0].with_name("certificate.json").write_text("{}")
+    shown = report(str(files[0]))
+    assert f"the page leaves {files[0].with_name('certificate.json')} out: " in shown
+    assert "The page:" in shown
+    mine = files[0].with_name("report.html")
+    mine.write_text("my own report")
+    with pytest.raises(FedfairError, match="is no page of fedfair's"):
+        report(str(files[0]))
+    assert mine.read_text() == "my own report"
+    mine.unlink()
+    files[1].write_text("{}")
+    with pytest.raises(FedfairError, match="is not a result file"):
+        report(*map(str, files))
+    assert not mine.exists()
     files[0].write_text(json.dumps(complete() | {"algorithm": "[bold]odd[/bold]"}))
     assert "[bold]odd[/bold]: mean loss" in report(str(files[0]))
 

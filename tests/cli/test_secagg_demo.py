@@ -1,7 +1,5 @@
 """`fedfair demo secagg`: what it says is so, and it says all of it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -40,7 +38,7 @@ def run(*words: str) -> str:
     return outcome.output
 
 
-def test_every_sum_is_the_plain_sum_within_the_proven_bound(played: Played) -> None:
+def test_sums_are_within_the_bound_with_and_without_a_clinic(played: Played) -> None:
     facts, _ = played
     for found in (facts.everybody, facts.lost_before_upload, facts.lost_after_upload):
         assert found.images[0] == found.images[1]
@@ -51,9 +49,6 @@ def test_every_sum_is_the_plain_sum_within_the_proven_bound(played: Played) -> N
         # A header value is rounded to 2^-(60 - 17) = 2^-43 by each of at most 5 sites, and their plain sum in
         # float64 below 2^12 carries at most 5 roundings of 2^-41.
         assert found.mean_loss[0] == pytest.approx(found.mean_loss[1], abs=1e-11)
-
-
-def test_a_clinic_that_vanishes_before_its_upload_is_left_out_and_one_after_it_is_not(played: Played) -> None:
     facts, _ = played
 
     def missing(found: Sum) -> set[str]:
@@ -64,7 +59,7 @@ def test_a_clinic_that_vanishes_before_its_upload_is_left_out_and_one_after_it_i
     assert facts.lost_after_upload.answers_used == facts.threshold == threshold(Mode.MALICIOUS, 5, 1)
 
 
-def test_what_is_sent_looks_like_noise_and_what_it_hides_does_not(played: Played) -> None:
+def test_what_is_sent_looks_like_noise_by_a_distance_worked_out_by_hand(played: Played) -> None:
     facts, vectors = played
     # Noise is beyond this with probability 1e-12.
     limit = chi2.isf(1e-12, NOISE_MEAN)
@@ -76,38 +71,10 @@ def test_what_is_sent_looks_like_noise_and_what_it_hides_does_not(played: Played
     number = story_module.SHOWN_NUMBER
     drawn = vectors.masked[number : number + 2].astype(np.int32).tobytes().hex(" ")
     assert drawn == facts.uploads[story_module.VICTIM - 1].some_bytes
-
-
-def test_the_distance_from_noise_is_worked_out_by_hand() -> None:
     every_value_twice = bytes(range(256)) * 2
     assert noise_of(every_value_twice).chi_squared == 0.0
     # 256 times the same byte: (256 - 1)^2 / 1 + 255 * (0 - 1)^2 / 1.
     assert noise_of(bytes(256)).chi_squared == 255.0**2 + 255.0
-
-
-def test_each_lie_is_refused_by_the_check_that_is_named(played: Played) -> None:
-    facts, _ = played
-    fired = {lie.kind: {Check(refusal.check) for refusal in lie.refusals} for lie in facts.lies}
-    assert fired == {
-        "both shares": {Check.ONE_ANSWER},
-        "two sets": {Check.VOTES, Check.ONE_VOTE},
-        "two models": {Check.STATE, Check.ENVELOPE},
-        "another sum": {Check.SUM},
-    }
-    heard = {refusal.clinic for lie in facts.lies for refusal in lie.refusals if lie.kind == "two sets"}
-    assert heard == set(facts.clinics) - {facts.accomplice}
-
-
-def test_the_story_tells_every_fact_and_every_refusal(played: Played) -> None:
-    facts, _ = played
-    told = "\n".join(story_lines(facts))
-    for sent in (*facts.keys, *facts.uploads, *facts.answers):
-        assert sent.some_bytes in told
-    for lie in facts.lies:
-        for refusal in lie.refusals:
-            assert f"[bold]{refusal.check}[/]" in told
-    assert f"{facts.everybody.proven_bound:.1e}" in told
-    assert len(list(histogram_lines(facts.without_masks, facts.masked))) == 1 + 16
 
 
 class _Tags(HTMLParser):
@@ -131,7 +98,16 @@ class _Tags(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_page_has_its_pictures_and_loads_nothing(played: Played) -> None:
+def test_the_story_and_the_page_tell_every_fact_and_refusal(played: Played) -> None:
+    facts, _ = played
+    told = "\n".join(story_lines(facts))
+    for sent in (*facts.keys, *facts.uploads, *facts.answers):
+        assert sent.some_bytes in told
+    for lie in facts.lies:
+        for refusal in lie.refusals:
+            assert f"[bold]{refusal.check}[/]" in told
+    assert f"{facts.everybody.proven_bound:.1e}" in told
+    assert len(list(histogram_lines(facts.without_masks, facts.masked))) == 1 + 16
     text = demo_page(*played)
     tags = _Tags(text)
     assert tags.open == []
@@ -142,9 +118,28 @@ def test_the_page_has_its_pictures_and_loads_nothing(played: Played) -> None:
     assert any(attributes.get("name") == "viewport" for _, attributes in tags.found)
     assert not re.search(r"https?:|//|url\(|@import|<script|<link|\bsrc=|\bhref=", text)
     assert len(text) < 100_000
+    facts, _ = played
+    fired = {lie.kind: {Check(refusal.check) for refusal in lie.refusals} for lie in facts.lies}
+    assert fired == {
+        "both shares": {Check.ONE_ANSWER}, "two sets": {Check.VOTES, Check.ONE_VOTE},
+        "two models": {Check.STATE, Check.ENVELOPE}, "another sum": {Check.SUM},
+    }  # fmt: skip
+    heard = {refusal.clinic for lie in facts.lies for refusal in lie.refusals if lie.kind == "two sets"}
+    assert heard == set(facts.clinics) - {facts.accomplice}
 
 
-def test_json_holds_the_same_facts_and_one_page_is_all_that_is_left(tmp_path: Path) -> None:
+def test_the_example_tells_the_story_and_says_where_the_page_is(tmp_path: Path) -> None:
+    script = REPOSITORY / "examples" / "secagg_demo"
+    done = subprocess.run(
+        [sys.executable, str(script)], check=True, capture_output=True, text=True, cwd=tmp_path,
+        env={"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}, timeout=PATIENCE,
+    )  # fmt: skip
+    assert "refused by clinic-1, clinic-3" in done.stdout
+    assert str(tmp_path / "fedfair-secagg-demo.html") in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["fedfair-secagg-demo.html"]
+
+
+def test_json_and_one_page_are_all_and_only_its_own_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     facts = json.loads(run("--output", str(file), "--json"))
     assert facts["format"] == "fedfair/secagg-demo/1"
@@ -153,25 +148,6 @@ def test_json_holds_the_same_facts_and_one_page_is_all_that_is_left(tmp_path: Pa
     assert facts["seconds"] < 10
     assert list(tmp_path.iterdir()) == [file]
     assert f"{facts['masked']['chi_squared']:.0f}" in file.read_text(encoding="utf-8")
-
-
-def test_the_example_tells_the_story_and_says_where_the_page_is(tmp_path: Path) -> None:
-    script = REPOSITORY / "examples" / "secagg_demo"
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"},
-        timeout=PATIENCE,
-    )
-    assert "refused by clinic-1, clinic-3" in done.stdout
-    assert str(tmp_path / "fedfair-secagg-demo.html") in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["fedfair-secagg-demo.html"]
-
-
-def test_its_own_page_is_replaced_and_nobody_elses(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     run("--output", str(file))
     first = file.read_bytes()
@@ -185,17 +161,13 @@ def test_its_own_page_is_replaced_and_nobody_elses(tmp_path: Path) -> None:
         run("--output", str(tmp_path))
 
 
-def test_a_folder_that_does_not_exist_is_told_before_anything_is_played_and_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_folders_and_interruptions_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(story_module, "play", lambda: pytest.fail("the story was played"))
     with pytest.raises(FedfairError, match=r"the folder .*nix does not exist") as caught:
         run("--output", str(tmp_path / "nix" / "x.html"))
     assert caught.value.remedy == "create it, or choose another place"
     assert list(tmp_path.iterdir()) == []
 
-
-def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> Played:
         raise KeyboardInterrupt
 

@@ -1,7 +1,5 @@
 """`fedfair simulate --engine`, as a person types it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -50,20 +48,6 @@ def test_every_engine_reports_the_same_run(tmp_path: Path) -> None:
         assert vectorised["collaborators"][name]["mean"] == pytest.approx(site["mean"], rel=1e-12)
 
 
-def test_a_plan_that_cannot_be_vectorised_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    text = PLAN.replace("precision: fp64", "precision: bf16").replace("data: breast-cancer", "data: digits")
-    with pytest.raises(PlanError, match=r"cannot be vectorised: training\.precision is bf16") as refused:
-        simulated(tmp_path, "vectorised", text)
-    assert "--engine auto" in refused.value.diagnostics()
-    assert not (tmp_path / "vectorised.json").exists()
-
-
-def test_an_engine_that_does_not_exist_is_a_mistake_of_usage(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as ended:
-        simulated(tmp_path, "warp")
-    assert ended.value.code == 2
-
-
 def attempted(folder: Path, *words: str) -> BaseException | None:
     plan = folder / "plan" / "plan.yaml"
     plan.parent.mkdir(exist_ok=True)
@@ -75,17 +59,13 @@ def attempted(folder: Path, *words: str) -> BaseException | None:
     ("words", "fault"),
     [
         (("--output", "{}/plan/plan.yaml"), "is no result of fedfair's"),
-        (("--model", "{}/plan/plan.yaml"), "exists and is no model"),
-        (("--output", "{}/plan"), "is a folder"),
-        (("--model", "{}/plan"), "is a folder"),
-        (("--save", "{}/plan/plan.yaml"), "--save needs a folder"),
+        (("--model", "{}/plan/plan.yaml"), "exists and is no model"), (("--output", "{}/plan"), "is a folder"),
+        (("--model", "{}/plan"), "is a folder"), (("--save", "{}/plan/plan.yaml"), "--save needs a folder"),
         (("--save", "{}/none/save"), "does not exist"),
         (("--output", "{}/same", "--model", "{}/same"), "both name"),
     ],
-)
-def test_a_place_that_may_not_be_written_is_refused_before_the_run(
-    words: tuple[str, ...], fault: str, tmp_path: Path
-) -> None:
+)  # fmt: skip
+def test_a_place_not_to_be_written_is_refused_first(words: tuple[str, ...], fault: str, tmp_path: Path) -> None:
     refused = attempted(tmp_path, *(word.format(tmp_path) for word in words))
     assert isinstance(refused, DataError)
     assert fault in refused.message
@@ -94,7 +74,15 @@ def test_a_place_that_may_not_be_written_is_refused_before_the_run(
     assert [path.name for path in tmp_path.iterdir()] == ["plan"]
 
 
-def test_an_empty_file_and_an_older_result_are_replaced(tmp_path: Path) -> None:
+def test_engines_that_do_not_suit_are_refused_and_older_results_replaced(tmp_path: Path) -> None:
+    text = PLAN.replace("precision: fp64", "precision: bf16").replace("data: breast-cancer", "data: digits")
+    with pytest.raises(PlanError, match=r"cannot be vectorised: training\.precision is bf16") as refused:
+        simulated(tmp_path, "vectorised", text)
+    assert "--engine auto" in refused.value.diagnostics()
+    assert not (tmp_path / "vectorised.json").exists()
+    with pytest.raises(SystemExit) as ended:
+        simulated(tmp_path, "warp")
+    assert ended.value.code == 2
     place = tmp_path / "auto.json"
     place.touch()
     assert simulated(tmp_path, "auto") == json.loads(place.read_text()) != {}

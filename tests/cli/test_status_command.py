@@ -1,7 +1,5 @@
 """`fedfair status`: what it shows of an aggregator, and what it says where there is nothing to show."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -66,17 +64,7 @@ def test_it_shows_who_is_there_who_is_awaited_and_the_losses(capsys: pytest.Capt
         assert said.count(words) == 2, words
 
 
-def test_json_is_the_whole_document(capsys: pytest.CaptureFixture[str]) -> None:
-    with served(PAGES) as address:
-        status_command(address, as_json=True)
-    document = json.loads(capsys.readouterr().out)
-    assert document == json.loads(PAGES["/healthz"].make()())
-    assert (document["format"], document["last_round_age_seconds"]) == ("fedfair/status/1", 5.0)
-
-
-def test_a_status_with_a_certificate_is_read_by_its_authority(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_status_under_tls_is_read_by_its_authority(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     issue_all(tmp_path, "heart", (A,), ["localhost"], datetime.now(UTC))
     own = tmp_path / "aggregator"
     with served(PAGES, StatusPlace("localhost", 0, own / "tls.crt", own / "tls.key")) as address:
@@ -88,24 +76,14 @@ def test_a_status_with_a_certificate_is_read_by_its_authority(
             status_command(address, authority=tmp_path / "none.crt")
 
 
-def test_where_nothing_is_served_it_says_what_to_do() -> None:
-    with served(PAGES) as address:
-        pass
-    with pytest.raises(UnreachableError, match="no status is served at") as fault:
-        status_command(place_of(address))
-    assert "--status HOST:PORT" in fault.value.remedy
-
-
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"<html>", "is no JSON"),
-        (b"[]", "is no status of fedfair"),
-        (b"{}", "is no status of fedfair"),
+        (b"<html>", "is no JSON"), (b"[]", "is no status of fedfair"), (b"{}", "is no status of fedfair"),
         (b'{"format": "fedfair/status/1"}', "lacks 'rounds_total'"),
         (b'{"format": "fedfair/status/1", "rounds_total": 3}', "lacks 'rounds_done'"),
     ],
-)
+)  # fmt: skip
 def test_an_answer_of_something_else_is_refused_in_words(body: bytes, words: str) -> None:
     with (
         served({"/healthz": ServedPage("application/json", lambda: lambda: body)}) as address,
@@ -114,7 +92,17 @@ def test_an_answer_of_something_else_is_refused_in_words(body: bytes, words: str
         status_command(address)
 
 
-def test_another_status_than_ok_is_said() -> None:
+def test_json_is_the_whole_document_and_other_answers_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(PAGES) as address:
+        status_command(address, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads(PAGES["/healthz"].make()())
+    assert (document["format"], document["last_round_age_seconds"]) == ("fedfair/status/1", 5.0)
+    with served(PAGES) as address:
+        pass
+    with pytest.raises(UnreachableError, match="no status is served at") as fault:
+        status_command(place_of(address))
+    assert "--status HOST:PORT" in fault.value.remedy
     with served({}) as address, pytest.raises(RemoteProtocolError, match="answers with status 404 Not Found"):
         status_command(address)
 

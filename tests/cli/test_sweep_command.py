@@ -1,7 +1,5 @@
 """`fedfair sweep` as people run it: the files it leaves, its exit status, and what a kill costs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

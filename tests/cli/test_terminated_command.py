@@ -1,7 +1,5 @@
 """SIGTERM ends every command as Ctrl-C does, also one that is loaded only when it is asked for."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`fedfair workspace`, as a person types it."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path
@@ -56,15 +54,12 @@ def test_a_new_workspace_gives_calibrated_probabilities_and_its_own_site_file_al
     assert done.saved.calibration.split == "validation"
 
 
-def test_the_federations_name_may_differ_from_the_folders() -> None:
+def test_unknown_templates_occupied_folders_and_unusable_names_are_refused() -> None:
     run("create", "My Folder", "--federation", "heart", "--template", "csv")
     assert load_plan(Path("My Folder/plan/plan.yaml")).federation.name == "heart"
     with pytest.raises(FedfairError, match="'Other Folder' is not usable"):
         run("create", "Other Folder")
     assert not Path("Other Folder").exists()
-
-
-def test_an_unknown_template_and_an_occupied_folder_are_refused() -> None:
     assert "'mnist' is none of breast-cancer, csv" in " ".join(
         run("create", "heart", "--template", "mnist").split()
     )

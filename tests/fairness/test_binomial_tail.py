@@ -1,7 +1,5 @@
 """The upper end of Clopper and Pearson's interval, against scipy's inverse of the incomplete beta function."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

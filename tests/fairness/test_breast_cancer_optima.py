@@ -19,8 +19,6 @@ from fedfair.fairness.smoothing import smoothing
 from fedfair.fairness.theory import smoothing_bias
 from tests.oracles.exact_rcvar import exact_per_sample, projected, threshold_gradient
 
-torch.set_num_threads(1)
-
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "bc10.json").read_text())
 OPTIMA = {(entry["rho"], entry["eps"]): entry for entry in VECTORS["optima"]}
 SMOOTHED = [
@@ -188,11 +186,8 @@ def test_the_golden_trajectory_of_one_step_per_round_is_full_batch_descent_with_
 def check(theta: torch.Tensor, c: float, expected: dict[str, float]) -> None:
     values = losses_at(theta).numpy()
     found = {
-        "mean": values.mean(),
-        "worst10": cvar(values, 0.1),
-        "worst30": cvar(values, 0.3),
-        "theta_norm": theta.norm().item() / math.sqrt(2),
-        "c": c,
-    }
+        "mean": values.mean(), "worst10": cvar(values, 0.1), "worst30": cvar(values, 0.3),
+        "theta_norm": theta.norm().item() / math.sqrt(2), "c": c,
+    }  # fmt: skip
     # Five hundred steps in float64, in another order of operations: rounding grows by less than a factor per step.
     assert found == pytest.approx(expected, abs=1e-9)

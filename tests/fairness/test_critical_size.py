@@ -20,13 +20,9 @@ def by_the_smallest_largest_weight(features: np.ndarray, labels: np.ndarray, cla
         [np.column_stack([gradients.T, np.zeros(gradients.shape[1])]), np.append(np.ones(n), 0.0)]
     )
     solution = linprog(
-        np.append(np.zeros(n), 1.0),
-        A_ub=np.column_stack([np.eye(n), -np.ones(n)]),
-        b_ub=np.zeros(n),
-        A_eq=equalities,
-        b_eq=np.append(np.zeros(gradients.shape[1]), 1.0),
-        bounds=(0, None),
-    )
+        np.append(np.zeros(n), 1.0), A_ub=np.column_stack([np.eye(n), -np.ones(n)]), b_ub=np.zeros(n),
+        A_eq=equalities, b_eq=np.append(np.zeros(gradients.shape[1]), 1.0), bounds=(0, None),
+    )  # fmt: skip
     return 1 / (n * solution.x[-1]) if solution.status == 0 else 0.0
 
 
@@ -52,27 +48,6 @@ def noisy(classes: int, records: int, seed: int) -> tuple[np.ndarray, np.ndarray
     return features, labels
 
 
-def test_a_hand_worked_example() -> None:
-    # Four zeros and two ones with the same feature: the ones can be balanced by two of the zeros, 4 of 6 in all.
-    features = np.ones((6, 1))
-    assert critical_group_size(features, np.array([0, 0, 0, 0, 1, 1]), 2) == pytest.approx(4 / 6, abs=1e-6)
-    # A balanced coin: no model beats guessing.
-    assert critical_group_size(features, np.array([0, 1] * 3), 2) == pytest.approx(1.0, abs=1e-6)
-
-
-def test_on_separable_data_guessing_is_never_optimal() -> None:
-    features = np.array([[-2.0], [-1.0], [1.0], [2.0]])
-    assert critical_group_size(features, np.array([0, 0, 1, 1]), 2) == pytest.approx(0.0, abs=1e-6)
-    everything = load_breast_cancer()
-    columns = (everything.data - everything.data.mean(0)) / everything.data.std(0)
-    assert critical_group_size(columns, everything.target, 2) == pytest.approx(0.0, abs=1e-6)
-
-
-def test_one_class_that_can_be_told_from_the_others_is_enough_for_every_loss_to_fall() -> None:
-    iris = load_iris()
-    assert critical_group_size(iris.data, iris.target, 3) == pytest.approx(0.0, abs=1e-6)
-
-
 @pytest.mark.parametrize(("classes", "records", "seed"), [(2, 40, 0), (2, 61, 1), (3, 60, 2), (5, 100, 3)])
 def test_both_forms_of_the_linear_program_agree(classes: int, records: int, seed: int) -> None:
     features, labels = noisy(classes, records, seed)
@@ -92,7 +67,19 @@ def test_guessing_is_optimal_just_below_the_critical_size_and_beaten_just_above(
     assert smallest_cvar(features, labels, classes, min(1.0, 1.1 * critical)) < floor - 1e-4
 
 
-def test_units_of_the_features_do_not_matter() -> None:
+def test_critical_sizes_by_hand_separable_one_class_and_in_any_units() -> None:
+    # Four zeros and two ones with the same feature: the ones can be balanced by two of the zeros, 4 of 6 in all.
+    features = np.ones((6, 1))
+    assert critical_group_size(features, np.array([0, 0, 0, 0, 1, 1]), 2) == pytest.approx(4 / 6, abs=1e-6)
+    # A balanced coin: no model beats guessing.
+    assert critical_group_size(features, np.array([0, 1] * 3), 2) == pytest.approx(1.0, abs=1e-6)
+    features = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+    assert critical_group_size(features, np.array([0, 0, 1, 1]), 2) == pytest.approx(0.0, abs=1e-6)
+    everything = load_breast_cancer()
+    columns = (everything.data - everything.data.mean(0)) / everything.data.std(0)
+    assert critical_group_size(columns, everything.target, 2) == pytest.approx(0.0, abs=1e-6)
+    iris = load_iris()
+    assert critical_group_size(iris.data, iris.target, 3) == pytest.approx(0.0, abs=1e-6)
     features, labels = noisy(3, 60, 4)
     scaled = features * np.array([1e-6, 1e5])
     assert critical_group_size(scaled, labels, 3) == pytest.approx(
@@ -112,8 +99,6 @@ def test_units_of_the_features_do_not_matter() -> None:
         (np.ones((2, 1)), np.array([0, 0]), 1, "labels run"),
     ],
 )
-def test_data_that_do_not_fit_are_refused(
-    features: np.ndarray, labels: np.ndarray, classes: int, message: str
-) -> None:
+def test_unfit_data_are_refused(features: np.ndarray, labels: np.ndarray, classes: int, message: str) -> None:
     with pytest.raises(DataError, match=message):
         critical_group_size(features, labels, classes)

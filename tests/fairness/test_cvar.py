@@ -67,20 +67,6 @@ def test_hand_worked_examples(losses: list[float], size: float, worst: float, be
     assert worst_and_best(np.array(losses, float), size) == pytest.approx((worst, best), rel=1e-14)
 
 
-def test_at_group_size_one_everybody_is_the_worst_group_and_nobody_is_left() -> None:
-    worst, best = worst_and_best(np.array([0.5, 2.0, 0.1]), 1.0)
-    assert worst == pytest.approx(2.6 / 3, rel=1e-15)
-    assert math.isnan(best)
-
-
-def test_a_size_that_means_a_whole_number_of_records_is_that_number() -> None:
-    assert tail_count(10, 0.3) == 3.0
-    assert tail_count(10, 0.1 + 0.2) == 3.0
-    assert tail_count(569, 0.1) == pytest.approx(56.9)
-    assert tail_count(3, 0.1) == pytest.approx(0.3)
-    assert tail_count(7, 1.0) == 7.0
-
-
 @settings(deadline=None, max_examples=30)
 @given(losses_lists, sizes)
 def test_cvar_is_the_optimum_of_the_dual_linear_program(losses: list[float], size: float) -> None:
@@ -125,15 +111,6 @@ def test_the_threshold_interval_is_exactly_the_set_of_minimisers(losses: list[fl
         assert c < 0 or (values > c).sum() > k or k > (values >= c).sum()
 
 
-def test_threshold_intervals_by_hand() -> None:
-    values = np.array([4.0, 3.0, 2.0, 1.0])
-    assert threshold_interval(values, 0.5) == (2.0, 3.0)  # two records exactly: anything between
-    assert threshold_interval(values, 0.6) == (2.0, 2.0)  # 2.4 records: the third loss
-    assert threshold_interval(values, 1.0) == (0.0, 1.0)
-    assert threshold_interval(values, 0.1) == (4.0, 4.0)
-    assert threshold_interval(np.array([2.0, 2.0, 2.0, 1.0]), 0.5) == (2.0, 2.0)  # an atom
-
-
 @settings(deadline=None, max_examples=70)
 @given(losses_lists, sizes)
 def test_worst_and_best_add_up_to_everybody(losses: list[float], size: float) -> None:
@@ -149,9 +126,7 @@ def test_worst_and_best_add_up_to_everybody(losses: list[float], size: float) ->
 @pytest.mark.thorough
 @settings(deadline=None, max_examples=70)
 @given(losses_lists, sizes, st.randoms(use_true_random=False))
-def test_no_group_of_the_size_or_larger_has_a_mean_above_cvar(
-    losses: list[float], size: float, random: Random
-) -> None:
+def test_no_group_of_the_size_has_a_mean_above_cvar(losses: list[float], size: float, random: Random) -> None:
     values = np.array(losses)
     bound = cvar(values, size)
     smallest = math.ceil(tail_count(len(values), size))
@@ -164,9 +139,7 @@ def test_no_group_of_the_size_or_larger_has_a_mean_above_cvar(
 
 @settings(deadline=None, max_examples=40)
 @given(losses_lists, sizes, sizes)
-def test_cvar_falls_with_the_group_size_from_the_maximum_to_the_mean(
-    losses: list[float], one: float, other: float
-) -> None:
+def test_cvar_falls_from_the_maximum_to_the_mean(losses: list[float], one: float, other: float) -> None:
     values = np.array(losses)
     small, large = sorted((one, other))
     slack = 1 + 2e-9  # whole numbers of records are recognised within 1e-9
@@ -177,9 +150,7 @@ def test_cvar_falls_with_the_group_size_from_the_maximum_to_the_mean(
 
 @settings(deadline=None, max_examples=40)
 @given(losses_lists, sizes, st.floats(0, 1), st.floats(0, 1))
-def test_rcvar_goes_from_cvar_to_the_mean_as_the_tradeoff_grows(
-    losses: list[float], size: float, one: float, other: float
-) -> None:
+def test_rcvar_goes_from_cvar_to_the_mean(losses: list[float], size: float, one: float, other: float) -> None:
     values = np.array(losses)
     assert rcvar(values, size, 0.0) == cvar(values, size)
     assert rcvar(values, size, 1.0) == values.mean()
@@ -187,7 +158,21 @@ def test_rcvar_goes_from_cvar_to_the_mean_as_the_tradeoff_grows(
     assert rcvar(values, size, high) <= rcvar(values, size, low) * (1 + 1e-13)
 
 
-def test_float32_losses_are_worked_on_in_float64() -> None:
+def test_whole_groups_and_threshold_intervals_by_hand() -> None:
+    worst, best = worst_and_best(np.array([0.5, 2.0, 0.1]), 1.0)
+    assert worst == pytest.approx(2.6 / 3, rel=1e-15)
+    assert math.isnan(best)
+    assert tail_count(10, 0.3) == 3.0
+    assert tail_count(10, 0.1 + 0.2) == 3.0
+    assert tail_count(569, 0.1) == pytest.approx(56.9)
+    assert tail_count(3, 0.1) == pytest.approx(0.3)
+    assert tail_count(7, 1.0) == 7.0
+    values = np.array([4.0, 3.0, 2.0, 1.0])
+    assert threshold_interval(values, 0.5) == (2.0, 3.0)  # two records exactly: anything between
+    assert threshold_interval(values, 0.6) == (2.0, 2.0)  # 2.4 records: the third loss
+    assert threshold_interval(values, 1.0) == (0.0, 1.0)
+    assert threshold_interval(values, 0.1) == (4.0, 4.0)
+    assert threshold_interval(np.array([2.0, 2.0, 2.0, 1.0]), 0.5) == (2.0, 2.0)  # an atom
     losses = np.full(1_000_000, 0.1, np.float32)
     assert cvar(losses, 0.5) == pytest.approx(float(np.float32(0.1)), rel=1e-14)
 

@@ -1,7 +1,5 @@
 """The convex fit of a linear model, against optima of other solvers and bounds on the critical size."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -59,13 +57,6 @@ def test_the_gradient_is_that_of_the_value(classes: int, rho: float, eps: float)
     assert _value_and_gradient(point, *arguments)[1] == pytest.approx(numeric, abs=2e-5)
 
 
-def test_the_threshold_solves_its_equation() -> None:
-    losses = np.random.default_rng(3).exponential(size=200)
-    for rho in (0.05, 0.3, 0.9):
-        slope = lambda level, rho=rho: np.clip((losses - level) / 0.1 + 0.5, 0.0, 1.0).mean() - rho  # noqa: E731
-        assert zang_threshold(losses, rho, 0.1) == pytest.approx(brentq(slope, -1.0, 20.0), abs=1e-9)
-
-
 @pytest.mark.parametrize(("classes", "records", "seed"), [(2, 40, 0), (2, 61, 1), (3, 60, 2), (5, 100, 3)])
 def test_the_dual_bounds_hold_the_linear_program(classes: int, records: int, seed: int) -> None:
     features, labels = noisy(classes, records, seed)
@@ -86,7 +77,11 @@ def test_a_base_rate_alone_has_twice_the_minoritys_share_as_critical_size(minori
     assert upper - lower < 2e-3
 
 
-def test_a_base_rate_alone_is_fitted_as_the_entropy_of_the_worst_group() -> None:
+def test_base_rates_and_thresholds_are_fitted_by_their_equations() -> None:
+    losses = np.random.default_rng(3).exponential(size=200)
+    for rho in (0.05, 0.3, 0.9):
+        slope = lambda level, rho=rho: np.clip((losses - level) / 0.1 + 0.5, 0.0, 1.0).mean() - rho  # noqa: E731
+        assert zang_threshold(losses, rho, 0.1) == pytest.approx(brentq(slope, -1.0, 20.0), abs=1e-9)
     # Above twice the minority's share m the worst group holds all of it, so the best model gives it m / rho.
     features, labels = base_rate(20, 100)
     design = linear_design(features, labels, 2, ridge=0.0)
@@ -96,15 +91,6 @@ def test_a_base_rate_alone_is_fitted_as_the_entropy_of_the_worst_group() -> None
         losses, _ = linear_losses(fit_linear(design, rho, 0.0, stages=SHARP), design, features, labels)
         # The optimum from above, within the bias of the last smoothing and the solver's 1e-5.
         assert entropy - 1e-12 <= cvar(losses, rho) <= entropy + SHARP[-1] / (8 * rho) + 1e-5
-
-
-def test_separable_classes_have_a_fit_and_no_critical_size() -> None:
-    bundle = load_digits()
-    design = linear_design(bundle.data / 16.0, bundle.target, 10)
-    losses, predicted = linear_losses(fit_linear(design, 0.1, 0.0), design, bundle.data / 16.0, bundle.target)
-    assert np.isfinite(losses).all()
-    assert (predicted == bundle.target).mean() > 0.99
-    assert critical_size_bounds(bundle.data / 16.0, bundle.target, 10)[1] < 1e-3
 
 
 def test_the_fit_does_not_depend_on_which_class_is_the_last() -> None:
@@ -120,7 +106,13 @@ def test_the_fit_does_not_depend_on_which_class_is_the_last() -> None:
     assert values[0] == pytest.approx(values[1], abs=1e-4)
 
 
-def test_records_and_settings_that_do_not_fit_are_refused() -> None:
+def test_separable_classes_and_bad_records_have_no_critical_size() -> None:
+    bundle = load_digits()
+    design = linear_design(bundle.data / 16.0, bundle.target, 10)
+    losses, predicted = linear_losses(fit_linear(design, 0.1, 0.0), design, bundle.data / 16.0, bundle.target)
+    assert np.isfinite(losses).all()
+    assert (predicted == bundle.target).mean() > 0.99
+    assert critical_size_bounds(bundle.data / 16.0, bundle.target, 10)[1] < 1e-3
     with pytest.raises(DataError, match="NaN"):
         linear_design(np.array([[math.nan], [1.0]]), np.array([0, 1]), 2)
     design = linear_design(*noisy(2, 20, 0), 2)

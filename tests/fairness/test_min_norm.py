@@ -1,7 +1,5 @@
 """The shortest combination against a solver, by hand, and against what makes it the shortest."""
 
-from __future__ import annotations
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -11,17 +9,6 @@ from hypothesis import strategies as st
 from fedfair.fairness.min_norm import shortest_combination
 
 FREE = np.zeros(2), np.ones(2)
-
-
-def test_two_orthogonal_directions_by_hand() -> None:
-    # |a (2, 0) + (1 - a) (0, 1)|^2 = 4 a^2 + (1 - a)^2 is least at a = 1/5.
-    weights = shortest_combination(np.array([[2.0, 0.0], [0.0, 1.0]]), *FREE)
-    assert weights.tolist() == pytest.approx([0.2, 0.8], abs=1e-9)
-
-
-def test_opposite_directions_leave_nowhere_to_go() -> None:
-    weights = shortest_combination(np.array([[1.0, 0.0], [-1.0, 0.0]]), *FREE)
-    assert weights.tolist() == pytest.approx([0.5, 0.5], abs=1e-9)
 
 
 @settings(deadline=None, max_examples=25)
@@ -41,21 +28,20 @@ def test_a_solver_finds_nothing_shorter(seed: int, k: int, d: int, width: float)
     assert float(((weights @ vectors) ** 2).sum()) <= best + 1e-7
 
 
-def test_the_shortest_free_combination_is_a_descent_direction_for_everybody() -> None:
-    vectors = np.random.default_rng(1).normal(size=(20, 50))
-    weights = shortest_combination(vectors, np.zeros(20), np.ones(20))
-    direction = weights @ vectors
-    assert (vectors @ direction >= direction @ direction - 1e-8).all()
-
-
-def test_nearly_parallel_directions_are_weighed_exactly() -> None:
+def test_orthogonal_opposite_and_parallel_directions() -> None:
+    # |a (2, 0) + (1 - a) (0, 1)|^2 = 4 a^2 + (1 - a)^2 is least at a = 1/5.
+    weights = shortest_combination(np.array([[2.0, 0.0], [0.0, 1.0]]), *FREE)
+    assert weights.tolist() == pytest.approx([0.2, 0.8], abs=1e-9)
+    weights = shortest_combination(np.array([[1.0, 0.0], [-1.0, 0.0]]), *FREE)
+    assert weights.tolist() == pytest.approx([0.5, 0.5], abs=1e-9)
     # 2/3 (1, a) + 1/3 (1, -2 a) = (1, 0). What tells them apart is a^2 = 1e-8, of which products of numbers near 1
     # keep eight digits.
     close = np.array([[1.0, 1e-4], [1.0, -2e-4]])
     weights = shortest_combination(close, *FREE)
     assert weights.tolist() == pytest.approx([2 / 3, 1 / 3], abs=1e-7)
-
-
-def test_directions_that_are_all_zero_are_weighed_somehow() -> None:
     weights = shortest_combination(np.zeros((3, 4)), np.zeros(3), np.ones(3))
     assert weights.sum() == pytest.approx(1.0)
+    vectors = np.random.default_rng(1).normal(size=(20, 50))
+    weights = shortest_combination(vectors, np.zeros(20), np.ones(20))
+    direction = weights @ vectors
+    assert (vectors @ direction >= direction @ direction - 1e-8).all()

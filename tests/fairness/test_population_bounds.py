@@ -1,7 +1,5 @@
 """Population bounds of the fairness certificate, against slow definitions and over redraws of the records."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -59,27 +57,6 @@ losses_lists = st.one_of(
 deltas = st.floats(1e-6, 0.5)
 
 
-def test_a_hand_worked_dkw_bound() -> None:
-    # Eight losses in [0, 1) of sum 2 and two in [1, 2) of sum 3; none above 2. The mean of S_n over [0, 1) is
-    # (2 * 1 + 2) / 10 = 0.4, over [1, 2) it is (3 - 2) / 10 = 0.1. delta = exp(-1.25) makes the margin
-    # sqrt(1.25 / 20) = 0.25, so at rho = 0.5 the integral is min(0.5, 0.65) + min(0.5, 0.35) = 0.85.
-    held = LossHistogram.planned(2, 2.0, (8, 2, 0), (2.0, 3.0, 0.0))
-    (bound,) = population_bounds(held, [0.5], delta=math.exp(-1.25), method="dkw")
-    assert bound == pytest.approx(0.85 / 0.5, rel=1e-12)
-
-
-def test_a_hand_worked_binomial_bound() -> None:
-    # No loss of n reaches the second bin: its share is at most 1 - (delta / B)^(1/n), at delta/2 in a pair.
-    n, delta = 400, 0.05
-    held = LossHistogram.planned(2, 2.0, (n, 0, 0), (0.0, 0.0, 0.0))
-    (alone,) = population_bounds(held, [0.1], delta=delta)
-    assert alone == pytest.approx((0.1 + 1.0 - (delta / 2) ** (1 / n)) / 0.1, rel=1e-8)
-    (bound,) = population_bounds(held, [0.1], delta=delta, method="dkw-binomial")
-    tail = 1.0 - (delta / 2 / 2) ** (1 / n)
-    body = math.sqrt(math.log(2 / delta) / (2 * n))  # all losses are 0, so the first bin has only the margin
-    assert bound == pytest.approx((min(0.1, body) + min(tail, body)) / 0.1, rel=1e-8)
-
-
 @settings(deadline=None, max_examples=70)
 @given(losses_lists, st.integers(1, 40), st.floats(0.1, 4.0), st.floats(0.01, 1.0), deltas)
 def test_the_binned_dkw_bound_is_never_below_the_unbinned_one(
@@ -135,7 +112,22 @@ def test_joining_leaves_bins_with_enough_records_alone() -> None:
     assert join_small_bins(leftover, 3) == LossHistogram(4, 4.0, (0,), (12,), (26.0,), (2,), 3)
 
 
-def test_joined_bins_are_not_joined_again() -> None:
+def test_dkw_and_binomial_bounds_by_hand() -> None:
+    # Eight losses in [0, 1) of sum 2 and two in [1, 2) of sum 3; none above 2. The mean of S_n over [0, 1) is
+    # (2 * 1 + 2) / 10 = 0.4, over [1, 2) it is (3 - 2) / 10 = 0.1. delta = exp(-1.25) makes the margin
+    # sqrt(1.25 / 20) = 0.25, so at rho = 0.5 the integral is min(0.5, 0.65) + min(0.5, 0.35) = 0.85.
+    held = LossHistogram.planned(2, 2.0, (8, 2, 0), (2.0, 3.0, 0.0))
+    (bound,) = population_bounds(held, [0.5], delta=math.exp(-1.25), method="dkw")
+    assert bound == pytest.approx(0.85 / 0.5, rel=1e-12)
+    # No loss of n reaches the second bin: its share is at most 1 - (delta / B)^(1/n), at delta/2 in a pair.
+    n, delta = 400, 0.05
+    held = LossHistogram.planned(2, 2.0, (n, 0, 0), (0.0, 0.0, 0.0))
+    (alone,) = population_bounds(held, [0.1], delta=delta)
+    assert alone == pytest.approx((0.1 + 1.0 - (delta / 2) ** (1 / n)) / 0.1, rel=1e-8)
+    (bound,) = population_bounds(held, [0.1], delta=delta, method="dkw-binomial")
+    tail = 1.0 - (delta / 2 / 2) ** (1 / n)
+    body = math.sqrt(math.log(2 / delta) / (2 * n))  # all losses are 0, so the first bin has only the margin
+    assert bound == pytest.approx((min(0.1, body) + min(tail, body)) / 0.1, rel=1e-8)
     held = join_small_bins(LossHistogram.planned(1, 1.0, (3, 1), (1.0, 2.0)), 2)
     with pytest.raises(DataError, match="joined already"):
         join_small_bins(held, 3)
@@ -143,9 +135,7 @@ def test_joined_bins_are_not_joined_again() -> None:
 
 @settings(deadline=None, max_examples=70)
 @given(losses_lists, st.integers(1, 40), st.floats(0.1, 4.0), st.integers(1, 80))
-def test_fewer_losses_than_told_lie_on_either_side_of_every_core(
-    losses: list[float], bins: int, loss_range: float, fewest: int
-) -> None:
+def test_fewer_losses_are_beside_cores(losses: list[float], bins: int, loss_range: float, fewest: int) -> None:
     fine = histogram(np.array(losses), bins, loss_range)
     joined = join_small_bins(fine, fewest)
     ends = (*joined.starts[1:], bins + 1)
@@ -224,9 +214,7 @@ def test_bounds_with_outliers_in_joined_bins_hold_in_as_many_redraws_as_promised
 
 @settings(deadline=None, max_examples=70)
 @given(st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0])), min_size=1, max_size=9), st.data())
-def test_the_binomial_bound_holds_for_records_with_chances_of_their_own(
-    chances: list[float], data: st.DataObject
-) -> None:
+def test_the_binomial_bound_holds_for_own_chances(chances: list[float], data: st.DataObject) -> None:
     # The exact distribution of the count, one record after the other. The level is the largest in use.
     level = data.draw(st.floats(1e-6, 0.25))
     n, mean = len(chances), sum(chances) / len(chances)
@@ -257,9 +245,7 @@ def failures(method: Method, delta: float, records: int, fewest: int, redraws: i
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("records", "fewest"), [(60, 1), (300, 10)])
-def test_the_bounds_hold_together_in_as_many_redraws_as_promised(
-    method: Method, records: int, fewest: int
-) -> None:
+def test_the_bounds_hold_together_in_as_many_redraws(method: Method, records: int, fewest: int) -> None:
     # If a bound fails with probability delta, the number of failures is Binomial(redraws, delta): above this
     # quantile it lies with probability 1e-6 at most.
     delta = 0.2
@@ -303,7 +289,13 @@ def test_the_distance_to_the_sample_shrinks_with_the_root_of_the_number_of_recor
         assert wide < 4.0
 
 
-def test_the_combined_band_is_far_tighter_for_the_worst_tenth() -> None:
+@pytest.mark.parametrize("delta", [0.0, -0.1, 0.51, math.nan])
+def test_a_delta_for_which_nothing_is_proven_is_refused(delta: float) -> None:
+    with pytest.raises(PlanError, match="delta is"):
+        population_bounds(histogram(np.zeros(3), 2, 1.0), [0.5], delta=delta)
+
+
+def test_the_combined_band_is_tight_and_says_nothing_of_few_records() -> None:
     held = histogram(coarse_losses(6, 1000), 64, 4.0)
     for size in (0.05, 0.1):
         alone, combined, uniform = (
@@ -311,27 +303,12 @@ def test_the_combined_band_is_far_tighter_for_the_worst_tenth() -> None:
         )
         sample = cvar(np.minimum(coarse_losses(6, 1000), 4.0), size)
         assert max(alone, combined) - sample < 0.7 * (uniform - sample)
-
-
-def test_with_few_records_the_bound_is_the_range_and_so_says_nothing() -> None:
     assert population_bounds(histogram(np.zeros(20), 16, 2.0), [0.1], delta=0.05, method="dkw") == [2.0]
-
-
-def test_losses_above_the_range_count_as_the_range() -> None:
     inside, far = np.full(1000, 0.5), np.full(1000, 0.5)
     inside[:300], far[:300] = 2.0, 1e9
     bounds = [population_bounds(histogram(each, 8, 2.0), RHO, delta=0.05) for each in (inside, far)]
     assert bounds[0] == bounds[1]
     assert bounds[0][0] == pytest.approx(2.0, rel=1e-12)
-
-
-@pytest.mark.parametrize("delta", [0.0, -0.1, 0.51, math.nan])
-def test_a_delta_for_which_nothing_is_proven_is_refused(delta: float) -> None:
-    with pytest.raises(PlanError, match="delta is"):
-        population_bounds(histogram(np.zeros(3), 2, 1.0), [0.5], delta=delta)
-
-
-def test_a_group_size_or_method_that_does_not_exist_is_refused() -> None:
     held = histogram(np.zeros(3), 2, 1.0)
     for size in (0.0, 1.1, math.nan):
         with pytest.raises(PlanError, match="group size is"):
@@ -343,22 +320,15 @@ def test_a_group_size_or_method_that_does_not_exist_is_refused() -> None:
 @pytest.mark.parametrize(
     ("bins", "loss_range", "starts", "counts", "sums"),
     [
-        (0, 1.0, (0,), (1,), (0.0,)),
-        (1, math.inf, (0, 1), (1, 0), (0.0, 0.0)),
-        (1, 1.0, (0, 1), (1,), (0.0, 0.0)),
-        (1, 1.0, (), (), ()),
-        (1, 1.0, (0, 2), (1, 0), (0.0, 0.0)),
-        (2, 1.0, (1, 2), (1, 0), (0.0, 0.0)),
-        (2, 1.0, (0, 0), (1, 0), (0.0, 0.0)),
-        (1, 1.0, (0, 1), (2, -1), (0.0, 0.0)),
-        (2, 1.0, (0, 2**63, 1), (1, 0, 0), (0.0, 0.0, 0.0)),
-        (1, 1.0, (0, 1), (0, 0), (0.0, 0.0)),
-        (1, 1.0, (0, 1), (10**400, 0), (0.0, 0.0)),
-        (1, 1.0, (0, 1), (1, 1), (0.0, 1e308)),
-        (1, 1e308, (0, 1), (1, 1), (0.0, 1.0)),
+        (0, 1.0, (0,), (1,), (0.0,)), (1, math.inf, (0, 1), (1, 0), (0.0, 0.0)),
+        (1, 1.0, (0, 1), (1,), (0.0, 0.0)), (1, 1.0, (), (), ()), (1, 1.0, (0, 2), (1, 0), (0.0, 0.0)),
+        (2, 1.0, (1, 2), (1, 0), (0.0, 0.0)), (2, 1.0, (0, 0), (1, 0), (0.0, 0.0)),
+        (1, 1.0, (0, 1), (2, -1), (0.0, 0.0)), (2, 1.0, (0, 2**63, 1), (1, 0, 0), (0.0, 0.0, 0.0)),
+        (1, 1.0, (0, 1), (0, 0), (0.0, 0.0)), (1, 1.0, (0, 1), (10**400, 0), (0.0, 0.0)),
+        (1, 1.0, (0, 1), (1, 1), (0.0, 1e308)), (1, 1e308, (0, 1), (1, 1), (0.0, 1.0)),
         (1, 1.0, (0, 1), (1, 0), (math.nan, 0.0)),
     ],
-)
+)  # fmt: skip
 def test_numbers_that_are_no_histogram_are_refused(
     bins: int, loss_range: float, starts: tuple[int, ...], counts: tuple[int, ...], sums: tuple[float, ...]
 ) -> None:

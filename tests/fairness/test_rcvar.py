@@ -12,8 +12,6 @@ from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from tests.oracles.exact_rcvar import exact_per_sample, exact_threshold_gradient, exact_weights, threshold_gradient
 
-torch.set_num_threads(1)
-
 ROWS = ("softplus", "zang", "quadratic", "chks", "gaussian")
 rows = pytest.mark.parametrize("name", ROWS)
 losses_lists = st.lists(st.floats(0, 20), min_size=1, max_size=30)
@@ -29,25 +27,10 @@ def tensor(values: object) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def test_a_hand_worked_example() -> None:
-    # Zang with gamma 2 around c = 1: l - c = -1, 0, 1 gives s = 0, 1/4, 1 and sigma = 0, 1/2, 1.
-    given_objective = objective(0.5, 0.2, "zang", 2.0)
-    losses = tensor([0.0, 1.0, 2.0])
-    # f~ = 0.8 (1 + s / 0.5) + 0.2 l; u = 0.8 sigma / 0.5 + 0.2; d/dc = 0.8 (1 - sigma / 0.5)
-    assert given_objective.per_sample(losses, 1.0).tolist() == pytest.approx([0.8, 1.4, 2.8])
-    assert given_objective.weights(losses, 1.0).tolist() == pytest.approx([0.2, 1.0, 1.8])
-    assert threshold_gradient(given_objective, losses, 1.0).tolist() == pytest.approx([0.8, 0.0, -0.8])
-    assert exact_per_sample(given_objective, losses, 1.0).tolist() == pytest.approx([0.8, 1.0, 2.8])
-    assert exact_weights(given_objective, losses, 1.0).tolist() == pytest.approx([0.2, 0.2, 1.8])
-    assert exact_threshold_gradient(given_objective, losses, 1.0).tolist() == pytest.approx([0.8, 0.8, -0.8])
-
-
 @rows
 @pytest.mark.parametrize("threshold", [0.0, 0.31, 0.9])
 @pytest.mark.parametrize(("size", "tradeoff"), [(0.1, 0.01), (0.5, 0.0), (0.3, 0.5), (1.0, 0.3), (0.2, 1.0)])
-def test_weights_and_threshold_gradient_are_those_of_autograd(
-    name: str, threshold: float, size: float, tradeoff: float
-) -> None:
+def test_weights_and_gradient_are_autograds(name: str, threshold: float, size: float, tradeoff: float) -> None:
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(40, 4, generator=generator, dtype=torch.float64)
     theta = torch.randn(4, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -68,7 +51,17 @@ def test_weights_and_threshold_gradient_are_those_of_autograd(
     assert torch.allclose(threshold_gradient(given_objective, losses, c).mean(), by_c, rtol=0, atol=1e-13)
 
 
-def test_the_gradient_by_finite_differences_agrees() -> None:
+def test_a_hand_worked_example_and_finite_differences() -> None:
+    # Zang with gamma 2 around c = 1: l - c = -1, 0, 1 gives s = 0, 1/4, 1 and sigma = 0, 1/2, 1.
+    given_objective = objective(0.5, 0.2, "zang", 2.0)
+    losses = tensor([0.0, 1.0, 2.0])
+    # f~ = 0.8 (1 + s / 0.5) + 0.2 l; u = 0.8 sigma / 0.5 + 0.2; d/dc = 0.8 (1 - sigma / 0.5)
+    assert given_objective.per_sample(losses, 1.0).tolist() == pytest.approx([0.8, 1.4, 2.8])
+    assert given_objective.weights(losses, 1.0).tolist() == pytest.approx([0.2, 1.0, 1.8])
+    assert threshold_gradient(given_objective, losses, 1.0).tolist() == pytest.approx([0.8, 0.0, -0.8])
+    assert exact_per_sample(given_objective, losses, 1.0).tolist() == pytest.approx([0.8, 1.0, 2.8])
+    assert exact_weights(given_objective, losses, 1.0).tolist() == pytest.approx([0.2, 0.2, 1.8])
+    assert exact_threshold_gradient(given_objective, losses, 1.0).tolist() == pytest.approx([0.8, 0.8, -0.8])
     given_objective = objective(0.2, 0.1, "gaussian", 0.3)
     losses = tensor([0.2, 0.7, 1.3, 2.0]).requires_grad_()
     assert torch.autograd.gradcheck(given_objective.per_sample, (losses, tensor(0.9).requires_grad_()))
@@ -90,9 +83,7 @@ def test_the_smoothed_objective_lies_above_the_exact_one_by_at_most_its_bias(
 
 @settings(deadline=None, max_examples=30)
 @given(losses_lists, sizes, tradeoffs, st.floats(0, 20), st.sampled_from(ROWS))
-def test_weights_stay_between_the_tradeoff_and_that_of_a_certain_member(
-    losses: list[float], size: float, tradeoff: float, c: float, name: str
-) -> None:
+def test_weights_stay_in_bounds(losses: list[float], size: float, tradeoff: float, c: float, name: str) -> None:
     given_objective = objective(size, tradeoff, name)
     top = (1 - tradeoff) / size + tradeoff
     for weights in (given_objective.weights(tensor(losses), c), exact_weights(given_objective, tensor(losses), c)):
@@ -102,9 +93,7 @@ def test_weights_stay_between_the_tradeoff_and_that_of_a_certain_member(
 
 @settings(deadline=None, max_examples=30)
 @given(losses_lists, sizes, tradeoffs)
-def test_at_an_optimal_threshold_the_exact_objective_is_the_empirical_rcvar(
-    losses: list[float], size: float, tradeoff: float
-) -> None:
+def test_at_an_optimal_threshold_exact_is_empirical(losses: list[float], size: float, tradeoff: float) -> None:
     values = np.array(losses)
     c = threshold_interval(values, size)[0]
     found = exact_per_sample(objective(size, tradeoff), tensor(losses), c).mean().item()
@@ -114,9 +103,7 @@ def test_at_an_optimal_threshold_the_exact_objective_is_the_empirical_rcvar(
 
 @pytest.mark.parametrize(("size", "tradeoff"), [(1.0, 0.0), (1.0, 0.4), (0.2, 1.0), (1.0, 1.0)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_group_size_or_tradeoff_of_one_is_the_plain_mean_bit_for_bit(
-    size: float, tradeoff: float, dtype: torch.dtype
-) -> None:
+def test_a_size_or_tradeoff_of_one_is_the_mean(size: float, tradeoff: float, dtype: torch.dtype) -> None:
     given_objective = objective(size, tradeoff)
     losses = torch.rand(50, generator=torch.Generator().manual_seed(0), dtype=dtype)
     assert given_objective.is_plain_mean
@@ -167,18 +154,10 @@ def test_descent_on_the_threshold_at_the_stable_rate_never_overshoots(name: str)
 @pytest.mark.parametrize(
     ("size", "tradeoff", "bound"),
     [
-        (0.0, 0.1, None),
-        (-0.1, 0.1, None),
-        (1.1, 0.1, None),
-        (math.nan, 0.1, None),
-        (0.1, -0.01, None),
-        (0.1, 1.01, None),
-        (0.1, math.nan, None),
-        (0.1, 0.1, 0.0),
-        (0.1, 0.1, math.inf),
-        (0.1, 0.1, math.nan),
+        (0.0, 0.1, None), (-0.1, 0.1, None), (1.1, 0.1, None), (math.nan, 0.1, None), (0.1, -0.01, None),
+        (0.1, 1.01, None), (0.1, math.nan, None), (0.1, 0.1, 0.0), (0.1, 0.1, math.inf), (0.1, 0.1, math.nan),
     ],
-)
+)  # fmt: skip
 def test_values_outside_their_range_are_refused(size: float, tradeoff: float, bound: float | None) -> None:
     with pytest.raises(PlanError):
         Objective(size, tradeoff, smoothing("softplus", 0.05), bound)

@@ -1,7 +1,5 @@
 """The objective as a module: the product's formula in every width, and what an optimiser needs of it."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle
@@ -61,13 +59,6 @@ def test_minimised_over_the_threshold_it_is_the_exact_objective_within_the_gap()
     assert exact - 1e-12 <= float(loss(given).detach()) <= exact + gap + 1e-9
 
 
-def test_the_threshold_that_is_reset_is_the_best_for_the_exact_objective() -> None:
-    loss = RCVaRLoss(0.25, 0.0)
-    loss.reset_threshold(losses())
-    assert float(loss.threshold.detach()) == 2.0  # the third of 8 in order, below the worst 2
-    assert loss.threshold.requires_grad
-
-
 @pytest.mark.parametrize(("size", "tradeoff"), [(1.0, 0.3), (0.2, 1.0)])
 def test_the_plain_mean_is_exact_and_gives_the_threshold_the_gradient_zero(size: float, tradeoff: float) -> None:
     loss, given = RCVaRLoss(size, tradeoff), losses()
@@ -90,15 +81,6 @@ def test_half_precision_is_computed_in_float32_under_autocast_too(dtype: torch.d
     assert float(value.detach()) == float(expected.detach())
     assert given.grad is not None
     assert given.grad.dtype == dtype
-
-
-def test_losses_in_double_move_a_threshold_in_single_precision() -> None:
-    loss = RCVaRLoss(0.2, 0.1)
-    value = loss(losses(torch.float64))
-    value.backward()
-    assert value.dtype == torch.float64
-    assert loss.threshold.grad is not None
-    assert loss.threshold.grad.dtype == torch.float32
 
 
 def test_state_copies_and_files_keep_the_threshold_and_the_settings() -> None:
@@ -153,20 +135,27 @@ def _trained(features: Tensor, labels: Tensor, loss: RCVaRLoss) -> Tensor:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (torch.tensor(1.0), r"shape \(\), not one loss for each record"),
-        (torch.ones(2, 3), r"shape \(2, 3\)"),
-        (torch.ones(0), r"shape \(0,\)"),
-        (torch.ones(3, dtype=torch.int64), "int64"),
-        ([1.0, 2.0], "list"),
+        (torch.tensor(1.0), r"shape \(\), not one loss for each record"), (torch.ones(2, 3), r"shape \(2, 3\)"),
+        (torch.ones(0), r"shape \(0,\)"), (torch.ones(3, dtype=torch.int64), "int64"), ([1.0, 2.0], "list"),
         (torch.ones(2, device="meta"), "on meta, the threshold is on cpu"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_loss_for_each_record_is_refused_in_words(given: object, words: str) -> None:
     with pytest.raises(DataError, match=words):
         RCVaRLoss()(given)
 
 
-def test_no_threshold_is_set_by_losses_that_are_not_finite() -> None:
+def test_thresholds_are_reset_and_moved_by_finite_losses_only() -> None:
+    loss = RCVaRLoss(0.25, 0.0)
+    loss.reset_threshold(losses())
+    assert float(loss.threshold.detach()) == 2.0  # the third of 8 in order, below the worst 2
+    assert loss.threshold.requires_grad
+    loss = RCVaRLoss(0.2, 0.1)
+    value = loss(losses(torch.float64))
+    value.backward()
+    assert value.dtype == torch.float64
+    assert loss.threshold.grad is not None
+    assert loss.threshold.grad.dtype == torch.float32
     with pytest.raises(DataError, match="NaN or infinite"):
         RCVaRLoss().reset_threshold(torch.tensor([1.0, math.nan]))
 
@@ -174,14 +163,10 @@ def test_no_threshold_is_set_by_losses_that_are_not_finite() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"worst_group_size": 0.0},
-        {"worst_group_size": 1.5},
-        {"tradeoff": -0.1},
-        {"smoothing": "silu"},
-        {"gamma": 0.0},
-        {"smoothing": smoothing("zang", 0.1), "gamma": 0.2},
+        {"worst_group_size": 0.0}, {"worst_group_size": 1.5}, {"tradeoff": -0.1}, {"smoothing": "silu"},
+        {"gamma": 0.0}, {"smoothing": smoothing("zang", 0.1), "gamma": 0.2},
     ],
-)
+)  # fmt: skip
 def test_settings_out_of_range_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(PlanError):
         RCVaRLoss(**settings)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """From which group size on a model beats guessing: from its losses, and from intervals of a few sizes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -17,24 +15,18 @@ GUESS = math.log(2)
 LOSSES = st.lists(st.floats(0.0, 5.0), min_size=1, max_size=30)
 
 
-def test_a_hand_worked_example() -> None:
+def test_served_sizes_by_hand_at_both_ends_and_with_wide_intervals() -> None:
     # One loss of 2 and nine of 0: the worst share s >= 0.1 has the mean 0.2 / s, which is log 2 at 0.2885.
     losses = np.array([2.0] + 9 * [0.0])
     assert smallest_served_size(losses, GUESS) == pytest.approx(0.2 / GUESS)
     # The chord from (0.1, 0.2) to (1, 0.2) and the line of slope 0 behind it are g itself.
     known = served_sizes({0.1: (2.0, 2.0)}, 0.2, GUESS)
     assert known == ServedSizes(pytest.approx(0.2 / GUESS), pytest.approx(0.2 / GUESS))
-
-
-def test_guessing_itself_is_served_at_no_size_and_small_losses_at_all() -> None:
     assert smallest_served_size(np.full(300, GUESS), GUESS) is None
     assert smallest_served_size(np.full(300, GUESS + 1.0), GUESS) is None
     assert smallest_served_size(np.full(3, 0.5), GUESS) == 0.0
     assert served_sizes({0.5: (GUESS, GUESS)}, GUESS, GUESS) == ServedSizes(1.0, None)
     assert served_sizes({0.5: (0.5, 0.5)}, 0.5, GUESS).served_from == 0.0
-
-
-def test_wide_intervals_leave_a_gap_and_never_contradict_each_other() -> None:
     found = served_sizes({0.2: (0.9, 1.1), 0.5: (0.55, 0.65)}, 0.4, GUESS)
     assert found.served_from is not None
     assert 0.2 < found.not_served_to < found.served_from < 0.5

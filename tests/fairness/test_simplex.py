@@ -1,7 +1,5 @@
 """Projections against trying every set of ends, against a solver, and against what defines a projection."""
 
-from __future__ import annotations
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -13,11 +11,6 @@ from fedfair.fairness.simplex import project_on_box, project_on_simplex
 from tests.simulation.slow_algorithms import project
 
 NUMBERS = st.floats(-50.0, 50.0)
-
-
-def test_a_point_by_hand() -> None:
-    # Taking 0.3 away from each leaves (0.7, 0.3, -0.5): the last is cut off and the others sum to 1.
-    assert project_on_simplex(np.array([1.0, 0.6, -0.2])).tolist() == pytest.approx([0.7, 0.3, 0.0], abs=1e-15)
 
 
 @settings(deadline=None, max_examples=30)
@@ -35,9 +28,7 @@ def test_it_is_the_nearest_of_all_sets_of_ends(point: list[float], ends: list[fl
 
 @settings(deadline=None, max_examples=30)
 @given(point=st.lists(NUMBERS, min_size=1, max_size=200), floor=st.floats(0.0, 0.9), share=st.floats(0.0, 1.0))
-def test_no_other_point_of_the_box_lies_in_the_direction_of_the_projected_one(
-    point: list[float], floor: float, share: float
-) -> None:
+def test_no_other_point_lies_in_the_projected_direction(point: list[float], floor: float, share: float) -> None:
     values = np.array(point)
     total = (floor + share * (1.0 - floor)) * len(values)
     found = project_on_box(values, floor, 1.0, total)
@@ -63,28 +54,21 @@ def test_a_solver_finds_the_same_weights_of_five_hundred_records() -> None:
     np.testing.assert_allclose(project_on_box(point, 0.02, 1.0, 150.0), x.value, rtol=0, atol=1e-7)
 
 
-def test_a_point_of_the_set_stays_where_it_is() -> None:
-    inside = np.array([0.2, 0.5, 0.3])
-    np.testing.assert_allclose(project_on_simplex(inside), inside, rtol=0, atol=1e-16)
-
-
-def test_the_ends_of_the_range_of_sums_have_one_point_each() -> None:
-    point = np.array([3.0, -1.0, 0.5])
-    assert project_on_box(point, 0.1, 1.0, 3.0).tolist() == [1.0, 1.0, 1.0]
-    assert project_on_box(point, 0.1, 1.0, 0.1 * 3).tolist() == pytest.approx([0.1, 0.1, 0.1], abs=1e-15)
-    assert project_on_simplex(np.array([-7.0])).tolist() == [1.0]
-
-
-def test_losses_beyond_all_measure_go_to_the_worst_alone() -> None:
-    assert project_on_simplex(np.array([1e300, 1.0, 0.0])).tolist() == [1.0, 0.0, 0.0]
-
-
 @pytest.mark.parametrize("point", [[np.nan, 1.0], [np.inf, 0.0]])
 def test_what_is_not_finite_is_refused(point: list[float]) -> None:
     with pytest.raises(LocalProtocolError, match="not finite"):
         project_on_simplex(np.array(point))
 
 
-def test_a_sum_that_no_point_of_the_box_has_is_refused() -> None:
+def test_points_and_ends_of_the_set_by_hand() -> None:
+    # Taking 0.3 away from each leaves (0.7, 0.3, -0.5): the last is cut off and the others sum to 1.
+    assert project_on_simplex(np.array([1.0, 0.6, -0.2])).tolist() == pytest.approx([0.7, 0.3, 0.0], abs=1e-15)
+    inside = np.array([0.2, 0.5, 0.3])
+    np.testing.assert_allclose(project_on_simplex(inside), inside, rtol=0, atol=1e-16)
+    point = np.array([3.0, -1.0, 0.5])
+    assert project_on_box(point, 0.1, 1.0, 3.0).tolist() == [1.0, 1.0, 1.0]
+    assert project_on_box(point, 0.1, 1.0, 0.1 * 3).tolist() == pytest.approx([0.1, 0.1, 0.1], abs=1e-15)
+    assert project_on_simplex(np.array([-7.0])).tolist() == [1.0]
+    assert project_on_simplex(np.array([1e300, 1.0, 0.0])).tolist() == [1.0, 0.0, 0.0]
     with pytest.raises(LocalProtocolError, match="can sum up to 4"):
         project_on_box(np.zeros(3), 0.0, 1.0, 4.0)

@@ -1,7 +1,5 @@
 """Bounds for sites in declared proportions, against populations of which everything is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,27 +23,12 @@ def weighted_cvar(losses: NDArray[np.float64], masses: NDArray[np.float64], size
     return float(-solution.fun)
 
 
-def test_a_hand_worked_ratio() -> None:
-    # a has 3/4 of the records and 1/2 of the people, b the rest: people of b count twice.
-    assert largest_ratio({"a": 5.0, "b": 5.0}, {"a": 75, "b": 25}, 100) == pytest.approx(2.0, rel=1e-9)
-    assert largest_ratio({"a": 3.0, "b": 1.0}, {"a": 75, "b": 25}, 100) == pytest.approx(1.0, rel=1e-9)
-    # A site without a weight has no people in the population, so those of the other count more.
-    assert largest_ratio({"b": 1.0}, {"a": 75, "b": 25}, 100) == pytest.approx(4.0, rel=1e-9)
-
-
-def test_a_site_without_known_records_has_no_ratio() -> None:
-    with pytest.raises(DataError, match="the weights name c, of whose evaluated records no number is known"):
-        largest_ratio({"a": 1.0, "c": 1.0}, {"a": 75}, 100)
-
-
 parts = st.lists(st.lists(st.floats(0.0, 4.0), min_size=1, max_size=8), min_size=1, max_size=4)
 
 
 @settings(deadline=None, max_examples=50)
 @given(parts, st.data(), st.floats(0.02, 1.0))
-def test_a_smaller_group_of_the_records_bounds_every_group_of_the_weighted_sites(
-    sites: list[list[float]], data: st.DataObject, size: float
-) -> None:
+def test_smaller_groups_bound_weighted_ones(sites: list[list[float]], data: st.DataObject, size: float) -> None:
     # The records are the whole population here, so that nothing is left to chance.
     raw = data.draw(st.lists(st.floats(0.1, 9.0), min_size=len(sites), max_size=len(sites)))
     weights = {str(place): weight for place, weight in enumerate(raw)}
@@ -79,9 +62,7 @@ def population_risk(weights: dict[str, float], size: float) -> float:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.02])
-def test_bounds_for_declared_shares_hold_in_as_many_redraws_as_promised_with_fixed_numbers_of_records(
-    share: float,
-) -> None:
+def test_bounds_for_declared_shares_hold_in_redraws_of_fixed_numbers_of_records(share: float) -> None:
     weights = {"large": 1.0 - share, "small": share}
     ratio = largest_ratio(weights, DRAWN, 1000)
     truth = [population_risk(weights, size) for size in RHO]
@@ -97,7 +78,14 @@ def test_bounds_for_declared_shares_hold_in_as_many_redraws_as_promised_with_fix
     assert failed <= binom.isf(1e-6, REDRAWS, DELTA)
 
 
-def test_the_bound_for_the_records_themselves_would_fail_for_declared_shares() -> None:
+def test_ratios_by_hand_and_where_nobody_knows_the_records() -> None:
+    # a has 3/4 of the records and 1/2 of the people, b the rest: people of b count twice.
+    assert largest_ratio({"a": 5.0, "b": 5.0}, {"a": 75, "b": 25}, 100) == pytest.approx(2.0, rel=1e-9)
+    assert largest_ratio({"a": 3.0, "b": 1.0}, {"a": 75, "b": 25}, 100) == pytest.approx(1.0, rel=1e-9)
+    # A site without a weight has no people in the population, so those of the other count more.
+    assert largest_ratio({"b": 1.0}, {"a": 75, "b": 25}, 100) == pytest.approx(4.0, rel=1e-9)
+    with pytest.raises(DataError, match="the weights name c, of whose evaluated records no number is known"):
+        largest_ratio({"a": 1.0, "c": 1.0}, {"a": 75}, 100)
     # So the test above can fail: with equal shares, the worst half is the small site, a tenth of the records.
     held = np.concatenate([np.minimum(PEOPLE["large"], RANGE)[:9000], np.minimum(PEOPLE["small"], RANGE)[:1000]])
     assert population_risk({"large": 0.5, "small": 0.5}, 0.5) > 2 * cvar(held, 0.5)

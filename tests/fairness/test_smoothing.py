@@ -11,10 +11,8 @@ from fedfair.errors import PlanError
 from fedfair.fairness.smoothing import NAMES, SmoothedPlus, smoothing
 from tests.oracles.smoothed_plus import verify_smoothed_plus
 
-torch.set_num_threads(1)
-
 ROWS = ("softplus", "zang", "quadratic", "chks", "gaussian")
-GAMMAS = (1e-4, 0.005, 0.05, 1.0, 30.0)
+GAMMAS = (1e-4, 0.05, 30.0)
 WIDTHS = (torch.float32, torch.float64)
 
 rows = pytest.mark.parametrize("name", ROWS)
@@ -36,10 +34,7 @@ def exact(name: str, m: float, gamma: float) -> tuple[mpmath.mpf, mpmath.mpf]:
     root = mpmath.sqrt(m * m + 4 * g * g)
     return {
         "softplus": lambda: (g * mpmath.log1p(mpmath.exp(m / g)), 1 / (1 + mpmath.exp(-m / g))),
-        "zang": lambda: (
-            max(m, 0) if abs(m) > g / 2 else (m + g / 2) ** 2 / (2 * g),
-            min(max(m / g + 0.5, 0), 1),
-        ),
+        "zang": lambda: (max(m, 0) if abs(m) > g / 2 else (m + g / 2) ** 2 / (2 * g), min(max(m / g + 0.5, 0), 1)),
         "quadratic": lambda: (
             max(m, 0) if abs(m) > g else (m + g) ** 2 / (4 * g),
             min(max(m / (2 * g) + 0.5, 0), 1),
@@ -49,31 +44,10 @@ def exact(name: str, m: float, gamma: float) -> tuple[mpmath.mpf, mpmath.mpf]:
     }[name]()
 
 
-def test_the_values_at_zero_are_the_gaps_of_the_table() -> None:
-    zero = torch.zeros(1, dtype=torch.float64)
-    expected = {"softplus": math.log(2), "zang": 1 / 8, "quadratic": 1 / 4, "chks": 1, "gaussian": 0.3989422804}
-    for name, gap in expected.items():
-        s = smoothing(name, 0.05)
-        assert s.value(zero).item() == pytest.approx(0.05 * gap, rel=1e-9)
-        assert s.gap == pytest.approx(0.05 * gap, rel=1e-9)
-        assert s.derivative(zero).item() == 0.5
-
-
-def test_there_are_six_names_and_soft_relu_is_softplus() -> None:
-    assert set(NAMES) == {*ROWS, "soft-relu"}
-    assert smoothing("soft-relu", 0.05) == smoothing("softplus", 0.05) == SmoothedPlus("softplus", 0.05)
-    m = torch.linspace(-1, 1, 101, dtype=torch.float64)
-    ours, torchs = smoothing("soft-relu", 0.05).value(m), torch.nn.functional.softplus(m, beta=20.0, threshold=40)
-    # Values up to 1, a handful of float64 operations each.
-    assert (ours - torchs).abs().max() < 1e-15
-
-
 @rows
 @gammas
 @widths
-def test_the_value_lies_above_the_plus_function_by_at_most_the_declared_gap(
-    name: str, gamma: float, dtype: torch.dtype
-) -> None:
+def test_the_value_is_above_plus_by_at_most_the_gap(name: str, gamma: float, dtype: torch.dtype) -> None:
     s, m = smoothing(name, gamma), points(gamma, dtype)
     plus, value = m.clamp(min=0), s.value(m)
     assert (value >= plus).all()  # without any tolerance
@@ -86,9 +60,7 @@ def test_the_value_lies_above_the_plus_function_by_at_most_the_declared_gap(
 @rows
 @gammas
 @widths
-def test_value_and_derivative_agree_with_the_table_in_sixty_digits(
-    name: str, gamma: float, dtype: torch.dtype
-) -> None:
+def test_value_and_derivative_agree_in_sixty_digits(name: str, gamma: float, dtype: torch.dtype) -> None:
     s, m, unit = smoothing(name, gamma), points(gamma, dtype)[::7], torch.finfo(dtype).eps
     with mpmath.workdps(60):
         pairs = [exact(name, float(x), gamma) for x in m]
@@ -128,9 +100,7 @@ def test_it_is_convex_and_as_smooth_as_declared(name: str, gamma: float) -> None
 @rows
 @gammas
 @widths
-def test_the_derivative_is_that_of_autograd_and_lies_in_the_unit_interval(
-    name: str, gamma: float, dtype: torch.dtype
-) -> None:
+def test_the_derivative_is_autograds_and_in_the_unit_interval(name: str, gamma: float, dtype: torch.dtype) -> None:
     s, m = smoothing(name, gamma), points(gamma, dtype).requires_grad_()
     (gradient,) = torch.autograd.grad(s.value(m).sum(), m)
     slope = s.derivative(m.detach())
@@ -198,14 +168,25 @@ def bump(m: torch.Tensor) -> torch.Tensor:
         (lambda m: smoothing("softplus", 1.0).value(m) + 1e-9 * m * m, "value above"),  # leaves only far out
     ],
 )
-def test_a_function_outside_the_definition_is_refused(
-    candidate: Callable[[torch.Tensor], torch.Tensor], property_: str
-) -> None:
+def test_another_function_is_refused(candidate: Callable[[torch.Tensor], torch.Tensor], property_: str) -> None:
     with pytest.raises(PlanError, match=property_):
         verify_smoothed_plus(candidate, 1.0)
 
 
-def test_silu_is_refused_at_every_scale() -> None:
+def test_gaps_and_names_are_those_of_the_table_and_silu_is_refused() -> None:
+    zero = torch.zeros(1, dtype=torch.float64)
+    expected = {"softplus": math.log(2), "zang": 1 / 8, "quadratic": 1 / 4, "chks": 1, "gaussian": 0.3989422804}
+    for name, gap in expected.items():
+        s = smoothing(name, 0.05)
+        assert s.value(zero).item() == pytest.approx(0.05 * gap, rel=1e-9)
+        assert s.gap == pytest.approx(0.05 * gap, rel=1e-9)
+        assert s.derivative(zero).item() == 0.5
+    assert set(NAMES) == {*ROWS, "soft-relu"}
+    assert smoothing("soft-relu", 0.05) == smoothing("softplus", 0.05) == SmoothedPlus("softplus", 0.05)
+    m = torch.linspace(-1, 1, 101, dtype=torch.float64)
+    ours, torchs = smoothing("soft-relu", 0.05).value(m), torch.nn.functional.softplus(m, beta=20.0, threshold=40)
+    # Values up to 1, a handful of float64 operations each.
+    assert (ours - torchs).abs().max() < 1e-15
     for gamma in GAMMAS:
         with pytest.raises(PlanError, match="not a smoothed plus function"):
             verify_smoothed_plus(lambda m, g=gamma: m * torch.sigmoid(m / g), gamma)

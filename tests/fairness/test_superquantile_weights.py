@@ -1,7 +1,5 @@
 """The adversary of a superquantile: the weights it picks, against linear programmes and by hand."""
 
-from __future__ import annotations
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -19,13 +17,10 @@ LOSSES = st.lists(st.floats(0.0, 5.0), min_size=1, max_size=30)
 SHARES = st.floats(0.02, 1.0)
 
 
-def test_a_fraction_of_the_collaborator_at_the_quantile_counts() -> None:
+def test_quantiles_and_ties_are_shared_in_proportion() -> None:
     # Half of the whole: all of the worst (0.2) and 0.3 of the 0.5 that comes next.
     weights = worst_weights(np.array([1.0, 3.0, 2.0]), np.array([0.3, 0.2, 0.5]), 0.5)
     assert weights.tolist() == pytest.approx([0.0, 0.4, 0.6], abs=1e-15)
-
-
-def test_those_who_tie_share_what_is_left_in_proportion_to_their_masses() -> None:
     weights = worst_weights(np.array([2.0, 2.0 + 1e-15, 9.0]), np.array([0.25, 0.5, 0.25]), 0.5)
     assert weights.tolist() == pytest.approx([1 / 6, 1 / 3, 0.5], abs=1e-14)
 
@@ -57,9 +52,7 @@ def test_records_picked_by_the_cvar_adversary_have_the_worst_group_risk(losses: 
 @given(losses=LOSSES, share=SHARES)
 @example(losses=[0.0, 1.697713782006105, 2.484731963589165], share=0.5)  # the second lies on the threshold
 @example(losses=[0.0, 3.4465247034336423e-168], share=0.75)  # squares are lost to underflow
-def test_the_chi_square_adversary_keeps_its_bound_and_is_that_of_the_slow_version(
-    losses: list[float], share: float
-) -> None:
+def test_the_chi_square_adversary_keeps_its_bound_as_the_slow_one(losses: list[float], share: float) -> None:
     values = np.array(losses)
     weights = chi_square_weights(values, share)
     assert weights.mean() == pytest.approx(1.0, abs=1e-12)
@@ -70,12 +63,9 @@ def test_the_chi_square_adversary_keeps_its_bound_and_is_that_of_the_slow_versio
         assert weights @ values == pytest.approx(expected @ values, rel=1e-6)
 
 
-def test_the_chi_square_adversary_of_almost_everybody_is_everybody() -> None:
+def test_the_chi_square_adversary_is_that_of_a_solver_and_of_everybody() -> None:
     """So near to 1 the bound is 1 in floating point, and leaves no weight free to differ."""
     np.testing.assert_array_equal(chi_square_weights(np.array([0.0, 1.0]), 0.9999999999999999), 1.0)
-
-
-def test_the_chi_square_adversary_is_that_of_a_solver() -> None:
     values = np.random.default_rng(2).exponential(size=200)
     weights, bound = cp.Variable(200), chi_square_spread(0.5)
     inside = [weights >= 0, cp.sum(weights) == 200, cp.norm(weights) <= bound * np.sqrt(200)]

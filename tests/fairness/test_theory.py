@@ -27,8 +27,6 @@ from fedfair.fairness.theory import (
 )
 from tests.oracles.exact_rcvar import exact_per_sample
 
-torch.set_num_threads(1)
-
 assumptions = st.builds(
     Assumptions, st.floats(0.02, 1), st.floats(0, 1), st.floats(0, 5), st.floats(0, 5), st.floats(0.1, 9)
 )
@@ -82,9 +80,7 @@ def logistic_hessians(rho: float, eps: float, gamma: float, name: str) -> tuple[
 
 @pytest.mark.parametrize("name", ["softplus", "zang", "quadratic", "chks", "gaussian"])
 @pytest.mark.parametrize(("rho", "eps", "gamma"), [(0.1, 0.0, 0.05), (0.3, 0.2, 0.5), (0.9, 0.01, 0.01)])
-def test_the_joint_smoothness_bounds_every_hessian_and_the_other_one_its_model_block(
-    name: str, rho: float, eps: float, gamma: float
-) -> None:
+def test_the_joint_smoothness_bounds_every_hessian(name: str, rho: float, eps: float, gamma: float) -> None:
     joint, alone, given_ = logistic_hessians(rho, eps, gamma, name)
     assert joint <= joint_smoothness(given_, gamma)
     assert alone <= model_smoothness(given_, gamma)
@@ -95,25 +91,6 @@ def test_the_model_smoothness_does_not_bound_the_pair() -> None:
     # printed fails for Zang's function, which the paper names.
     joint, _, given_ = logistic_hessians(0.1, 0.0, 0.05, "zang")
     assert joint > model_smoothness(given_, 0.05)
-
-
-def test_the_hessian_formula_of_the_test_is_that_of_autograd() -> None:
-    plus, x = smoothing("softplus", 0.3), torch.tensor([0.4, -0.3], dtype=torch.float64)
-    objective = Objective(0.2, 0.1, plus)
-
-    def whole(point: torch.Tensor) -> torch.Tensor:
-        loss = torch.nn.functional.softplus(-(x @ point[:2]))
-        return objective.per_sample(loss.reshape(1), point[2]).sum()
-
-    point = torch.tensor([1.0, 2.0, 0.6], dtype=torch.float64)
-    hessian = torch.autograd.functional.hessian(whole, point)
-    p = torch.sigmoid(-(x @ point[:2]))
-    m = torch.nn.functional.softplus(-(x @ point[:2])) - point[2]
-    sigma = torch.sigmoid(m / 0.3)
-    direction = torch.cat([-p * x, -torch.ones(1, dtype=torch.float64)])
-    expected = 0.9 / 0.2 * sigma * (1 - sigma) / 0.3 * torch.outer(direction, direction)
-    expected[:2, :2] += (0.9 / 0.2 * sigma + 0.1) * p * (1 - p) * torch.outer(x, x)
-    assert torch.allclose(hessian, expected, rtol=1e-12, atol=1e-14)
 
 
 @settings(deadline=None, max_examples=40)
@@ -132,11 +109,9 @@ def printed_convergence(
     S = (1 - eps) / rho * (beta + 2 / g * G**2) + eps * beta
     D2 = M**2 + B**2
     eta = min(
-        D2 ** (1 / 3) / (tau * (mu**2 * S * T) ** (1 / 3)),
-        (b * K) ** 0.5 * D2**0.5 / (sigma * (tau * T) ** 0.5),
-        (b * D2 / (sigma**2 * tau**2 * S * T)) ** (1 / 3),
-        1 / (4 * S),
-    )
+        D2 ** (1 / 3) / (tau * (mu**2 * S * T) ** (1 / 3)), (b * K) ** 0.5 * D2**0.5 / (sigma * (tau * T) ** 0.5),
+        (b * D2 / (sigma**2 * tau**2 * S * T)) ** (1 / 3), 1 / (4 * S),
+    )  # fmt: skip
     bound = (
         2 * S * D2 / (tau * T)
         + 2 * sigma * D2**0.5 / (K * b * tau * T) ** 0.5
@@ -159,17 +134,6 @@ def test_lemma_5_3_is_the_printed_formula(batch: int, sigma: float, mu: float, t
     )  # fmt: skip
     expected = printed_convergence(0.2, 0.1, 1.5, 0.7, 3.0, 1.0, 0.05, sigma, mu, 3, tau, rounds, batch)
     assert (found.learning_rate, found.bound) == pytest.approx(expected, rel=1e-12)
-
-
-def test_without_noise_and_heterogeneity_the_step_is_a_quarter_of_the_inverse_smoothness() -> None:
-    given_ = Assumptions(0.2, 0.1, 1.5, 0.7)
-    smoothness = joint_smoothness(given_, 0.05)
-    found = convergence(
-        given_, gamma=0.05, smoothness=smoothness, deviation=0.0, heterogeneity=0.0, collaborators=3,
-        local_steps=4, rounds=50,
-    )  # fmt: skip
-    assert found.learning_rate == 1 / (4 * smoothness)
-    assert found.bound == pytest.approx(2 * smoothness * 2.0 / 200 + 0.9 * 0.05 / 0.2, rel=1e-13)
 
 
 def test_gradient_descent_keeps_the_promise_of_lemma_5_3() -> None:
@@ -228,9 +192,7 @@ def test_no_algorithm_keeps_the_printed_excess_risk_and_the_corrected_one_holds(
 
 @settings(deadline=None, max_examples=40)
 @given(assumptions, st.integers(1, 5000), st.integers(1, 5000))
-def test_the_corrected_excess_risk_minimises_the_bound_it_comes_from(
-    given_: Assumptions, n: int, rounds: int
-) -> None:
+def test_the_corrected_excess_risk_minimises_its_bound(given_: Assumptions, n: int, rounds: int) -> None:
     assume(lipschitz_constant(given_) > 1e-6)  # squares of smaller numbers lose digits
     found = excess_risk(given_, records=n, rounds=rounds)
     rho, eps = given_.worst_group_size, given_.tradeoff
@@ -257,7 +219,19 @@ def test_the_corrected_excess_risk_minimises_the_bound_it_comes_from(
         assert eps == 1.0 or found.gamma == 0.0
 
 
-def test_the_corrected_step_is_short_enough_for_the_pair_and_the_printed_one_is_not() -> None:
+def test_steps_and_risks_follow_the_corrected_theorem() -> None:
+    given_ = Assumptions(0.2, 0.1, 1.5, 0.7)
+    smoothness = joint_smoothness(given_, 0.05)
+    found = convergence(
+        given_, gamma=0.05, smoothness=smoothness, deviation=0.0, heterogeneity=0.0, collaborators=3,
+        local_steps=4, rounds=50,
+    )  # fmt: skip
+    assert found.learning_rate == 1 / (4 * smoothness)
+    assert found.bound == pytest.approx(2 * smoothness * 2.0 / 200 + 0.9 * 0.05 / 0.2, rel=1e-13)
+    given_ = Assumptions(0.2, 0.1, 1.0, 1.0)
+    bounds = [excess_risk(given_, records=n, rounds=n).bound for n in (1000, 10_000, 100_000)]
+    assert bounds == sorted(bounds, reverse=True)
+    assert bounds[-1] < math.inf
     # At G = 1, rho = .99 the paper's gamma, 2 G_{rho,eps}^2 eta / (1 - eps + eps rho)^2, leaves no room for c.
     given_ = Assumptions(0.99, 0.01, lipschitz=1.0, smoothness=4.0)
     eta = printed_excess_risk(given_, 1000, 10, 250)[0]
@@ -265,13 +239,6 @@ def test_the_corrected_step_is_short_enough_for_the_pair_and_the_printed_one_is_
     assert 2 / joint_smoothness(given_, gamma) < eta <= 2 / model_smoothness(given_, gamma)
     found = excess_risk(given_, records=1000, rounds=250)
     assert found.learning_rate <= 2 / joint_smoothness(given_, found.gamma) * (1 + 1e-12)
-
-
-def test_more_rounds_and_records_promise_less_risk() -> None:
-    given_ = Assumptions(0.2, 0.1, 1.0, 1.0)
-    bounds = [excess_risk(given_, records=n, rounds=n).bound for n in (1000, 10_000, 100_000)]
-    assert bounds == sorted(bounds, reverse=True)
-    assert bounds[-1] < math.inf
 
 
 def linear_stability(n: int, batch: int, rounds: int, eta: float, *, last: bool) -> float:
@@ -287,9 +254,7 @@ def linear_stability(n: int, batch: int, rounds: int, eta: float, *, last: bool)
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(2, 7), st.data(), st.integers(3, 50), st.floats(0.01, 2.0))
-def test_a_linear_loss_is_as_stable_as_the_corrected_bound_says_and_not_as_the_paper_says(
-    n: int, data: st.DataObject, rounds: int, eta: float
-) -> None:
+def test_a_linear_loss_is_stable_as_corrected(n: int, data: st.DataObject, rounds: int, eta: float) -> None:
     batch = data.draw(st.integers(2, n))
     coin = Assumptions(0.3, 1.0, lipschitz=1.0, smoothness=0.0)
     for output in ("average", "last"):
@@ -332,15 +297,9 @@ def pairs_of_a_run(
 
 @settings(deadline=None, max_examples=25)
 @given(
-    st.lists(st.floats(-1, 1), min_size=2, max_size=3),
-    st.floats(-1, 1),
-    st.floats(0.1, 1.0),
-    st.floats(0.0, 1.0),
-    st.floats(0.05, 1.0),
-    st.integers(1, 3),
-    st.integers(1, 3),
-    st.floats(0.1, 1.0),
-)
+    st.lists(st.floats(-1, 1), min_size=2, max_size=3), st.floats(-1, 1), st.floats(0.1, 1.0), st.floats(0.0, 1.0),
+    st.floats(0.05, 1.0), st.integers(1, 3), st.integers(1, 3), st.floats(0.1, 1.0),
+)  # fmt: skip
 def test_measured_stability_of_the_smoothed_objective_is_within_the_corrected_bound(
     records: list[float], other: float, rho: float, eps: float, gamma: float, size: int, rounds: int, part: float
 ) -> None:
@@ -379,9 +338,7 @@ def worst_of_bpf(losses: np.ndarray, size: float, floor: float) -> float:
     st.floats(0.02, 1.0),
     st.floats(0.0, 0.98),
 )
-def test_bpf_is_rcvar_at_the_mapped_parameters_for_any_losses(
-    losses: list[float], size: float, share: float
-) -> None:
+def test_bpf_is_rcvar_at_mapped_parameters_for_any_losses(losses: list[float], size: float, share: float) -> None:
     floor = share * size
     worst_group_size, tradeoff = rcvar_of_bpf(size, floor)
     values = np.array(losses)

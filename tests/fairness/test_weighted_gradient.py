@@ -1,7 +1,5 @@
 """Weighted losses go backward to the bit as torch sends them, and nothing large is imported for it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

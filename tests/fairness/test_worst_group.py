@@ -1,7 +1,5 @@
 """The risk of the worst group from anything that holds losses: exact with ties and with fractional counts."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -42,22 +40,16 @@ def test_it_is_the_optimum_of_the_linear_program_over_weights(seed: int) -> None
     losses = draw.integers(0, 4, 15) / 2 + draw.integers(0, 2) * draw.normal(size=15)  # with ties, or without
     size = float(draw.uniform(0.01, 1.0))
     found = linprog(
-        -losses,
-        A_eq=np.ones((1, 15)),
-        b_eq=[1.0],
-        bounds=[(0.0, min(1.0, 1.0 / (size * 15)))] * 15,
+        -losses, A_eq=np.ones((1, 15)), b_eq=[1.0], bounds=[(0.0, min(1.0, 1.0 / (size * 15)))] * 15,
         method="highs",
-    )
+    )  # fmt: skip
     # Below 1/n no weight can reach its bound, and the program's own bound of 1 takes its place.
     assert worst_group_risk(losses, size) == pytest.approx(-found.fun, rel=1e-9)
 
 
-def test_a_hand_worked_fraction() -> None:
+def test_a_hand_worked_fraction_and_its_limits() -> None:
     # 0.4 of 4 losses are 1.6 records: all of the 3 and 0.6 of the 2.
     assert worst_group_risk([0.0, 1.0, 2.0, 3.0], 0.4) == pytest.approx((3.0 + 0.6 * 2.0) / 1.6, abs=1e-15)
-
-
-def test_limits() -> None:
     losses = [0.5, 2.0, 1.0, 2.0]
     assert worst_group_risk(losses, 1.0) == pytest.approx(1.375, abs=1e-15)
     assert worst_group_risk(losses, 1e-9) == 2.0
@@ -68,14 +60,10 @@ def test_limits() -> None:
 @pytest.mark.parametrize(
     "losses",
     [
-        (1.0, 2.0),
-        np.array([1.0, 2.0], np.float32),
-        np.array([1, 2]),
-        pd.Series([1.0, 2.0], index=[7, 3]),
-        torch.tensor([1.0, 2.0], requires_grad=True),
-        torch.tensor([1.0, 2.0], dtype=torch.bfloat16),
+        (1.0, 2.0), np.array([1.0, 2.0], np.float32), np.array([1, 2]), pd.Series([1.0, 2.0], index=[7, 3]),
+        torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([1.0, 2.0], dtype=torch.bfloat16),
     ],
-)
+)  # fmt: skip
 def test_whatever_holds_one_loss_for_each_record_is_taken(losses: object) -> None:
     assert worst_group_risk(losses, 0.5) == 2.0  # type: ignore[arg-type]
 
@@ -83,15 +71,12 @@ def test_whatever_holds_one_loss_for_each_record_is_taken(losses: object) -> Non
 @pytest.mark.parametrize(
     ("losses", "words"),
     [
-        ([], "at least one record"),
-        ([[1.0], [2.0]], "one loss for each record"),
+        ([], "at least one record"), ([[1.0], [2.0]], "one loss for each record"),
         (1.0, "one loss for each record"),
         ([1.0, math.nan, math.inf], "2 of 3 losses are NaN or infinite, the first at place 1"),
-        (["a"], "not numbers"),
-        ([[1.0], [2.0, 3.0]], "no list of numbers"),
-        (None, "not numbers"),
+        (["a"], "not numbers"), ([[1.0], [2.0, 3.0]], "no list of numbers"), (None, "not numbers"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_list_of_losses_is_refused_in_words(losses: object, words: str) -> None:
     with pytest.raises(DataError, match=words):
         worst_group_risk(losses, 0.5)  # type: ignore[arg-type]

@@ -3,8 +3,6 @@
 Two ways down: the very steps of local training on one full batch, and a solver that goes to the minimum.
 """
 
-from __future__ import annotations
-
 from itertools import repeat
 
 import torch

@@ -1,8 +1,6 @@
 """The headers of all sums as places in a vector, written out by hand: what `aggregation.header` derives from
 fields."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

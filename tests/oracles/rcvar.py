@@ -5,8 +5,6 @@ solver differentiates the whole objective by autograd, in theta and in c, and sh
 step; so the two check each other.
 """
 
-from __future__ import annotations
-
 from itertools import repeat
 
 import torch
@@ -62,9 +60,6 @@ def descend_rcvar(
 def minimise_rcvar(model: FlatModel, features: Tensor, labels: Tensor, objective: Objective) -> Optimum:
     """Return the minimum of the mean smoothed objective, from the fp64 `model` and threshold 1 on."""
     return minimise(
-        model,
-        features,
-        labels,
-        lambda losses, threshold: objective.per_sample(losses, threshold).mean(),
+        model, features, labels, lambda losses, threshold: objective.per_sample(losses, threshold).mean(),
         loss_bound=objective.loss_bound,
-    )
+    )  # fmt: skip

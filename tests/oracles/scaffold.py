@@ -5,8 +5,6 @@ The gradients of the smoothed objective are written out by hand. Nothing of fedf
 theta = [b_0, b_1, W (2 x columns)], as the flat vector has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 With the same operations in the same order as `terms.server_step.state`, so both come to the same bits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ until a whole run gains nothing. For convex objectives this is the minimum; for 
 Source: Byrd, Lu, Nocedal and Zhu 1995, "A limited memory algorithm for bound constrained optimization".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Approvals: made once, verified byte for byte, refused in every altered form."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable
@@ -47,26 +45,9 @@ def test_an_approval_verifies_and_is_readable() -> None:
     fields = json.loads(APPROVAL)
     assert fields.pop("signature")
     assert fields == {
-        "format": "fedfair/approval/1",
-        "federation": "heart",
-        "participant": "clinic-a",
-        "plan_digest": "sha256:" + "11" * 32,
-        "approved_at": WHEN,
-    }
-
-
-def test_the_longest_names_stay_far_below_the_limit() -> None:
-    longest = "a" * 40
-    raw = approve(DIGEST, FederationName(longest), ParticipantId(longest), KEY, approved_at="2" * 64)
-    assert len(raw) < MAX_BYTES // 4
-    with pytest.raises(ApprovalError, match="has 65 characters"):
-        approve(DIGEST, HEART, CLINIC_A, KEY, approved_at="2" * 65)
-
-
-def test_another_plan_is_refused_with_both_digests() -> None:
-    message = refusal(APPROVAL, OTHER_DIGEST)
-    assert format_digest(DIGEST) in message
-    assert format_digest(OTHER_DIGEST) in message
+        "format": "fedfair/approval/1", "federation": "heart", "participant": "clinic-a",
+        "plan_digest": "sha256:" + "11" * 32, "approved_at": WHEN,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -84,24 +65,29 @@ def test_another_plan_is_refused_with_both_digests() -> None:
         (altered(lambda fields: fields.update(approved_at=3)), "a field of the approval is not a printable text"),
         (altered(lambda fields: fields.update(approved_at="\ud800")), "is not a printable text"),
         (altered(lambda fields: fields.update(approved_at="\x1b[2J")), "is not a printable text"),
-        (APPROVAL + b"\n", "is not in its canonical form"),
-        (b" " + APPROVAL, "is not in its canonical form"),
+        (APPROVAL + b"\n", "is not in its canonical form"), (b" " + APPROVAL, "is not in its canonical form"),
         (json.dumps(json.loads(APPROVAL)).encode(), "is not in its canonical form"),
         (APPROVAL[:-1] + b',"federation":"heart"}', "is not in its canonical form"),
-        (APPROVAL + APPROVAL, "is not JSON in ASCII"),
-        (b"", "is not JSON in ASCII"),
-        (b"\xff", "is not JSON in ASCII"),
-        (b"[" * 4000, "is not JSON in ASCII"),
+        (APPROVAL + APPROVAL, "is not JSON in ASCII"), (b"", "is not JSON in ASCII"),
+        (b"\xff", "is not JSON in ASCII"), (b"[" * 4000, "is not JSON in ASCII"),
         (b"[]", "does not have exactly the fields"),
         (b"9" * 4096, "the approval does not have exactly the fields"),
         (APPROVAL + b" " * MAX_BYTES, f"at most {MAX_BYTES}"),
     ],
-)
+)  # fmt: skip
 def test_an_approval_that_is_not_exactly_right_is_refused(raw: bytes, expected: str) -> None:
     assert expected in refusal(raw)
 
 
-def test_a_signature_for_another_purpose_does_not_verify() -> None:
+def test_approvals_of_another_plan_or_purpose_are_refused_and_long_names_fit() -> None:
+    longest = "a" * 40
+    raw = approve(DIGEST, FederationName(longest), ParticipantId(longest), KEY, approved_at="2" * 64)
+    assert len(raw) < MAX_BYTES // 4
+    with pytest.raises(ApprovalError, match="has 65 characters"):
+        approve(DIGEST, HEART, CLINIC_A, KEY, approved_at="2" * 65)
+    message = refusal(APPROVAL, OTHER_DIGEST)
+    assert format_digest(DIGEST) in message
+    assert format_digest(OTHER_DIGEST) in message
     raw = json.loads(APPROVAL)
     parts = [b"fedfair/request/v1", b"\0", (5).to_bytes(4, "big")]
     for name in ("format", "federation", "participant", "plan_digest", "approved_at"):

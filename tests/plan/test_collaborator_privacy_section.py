@@ -1,7 +1,5 @@
 """What a plan may ask for whole collaborators, and what would make that promise false."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 
@@ -31,21 +29,13 @@ def faults_of(**sections: dict[str, object]) -> dict[str, str]:
     return {".".join(map(str, error["loc"])): error["msg"] for error in caught.value.errors()}
 
 
-def test_a_plan_that_promises_nothing_false_is_taken() -> None:
-    level = noised().privacy.collaborator_level
-    assert level is not None
-    assert (level.noise_multiplier, level.clip, level.delta) == (6.0, 0.5, 1e-5)
-    noised(task={"data": {"mnist": {"folder": "mnist"}}, "standardize": "secure"})
-
-
 @pytest.mark.parametrize(
     ("sections", "place", "words"),
     [
         ({"training": {"weights": "samples"}}, "training.weights", "how many records a site has"),
         ({"training": {"weights": "batch"}}, "training.weights", "is batch"),
         (
-            {"training": {"algorithm": "afl", "server_optimizer": None}},
-            "training.algorithm",
+            {"training": {"algorithm": "afl", "server_optimizer": None}}, "training.algorithm",
             "more than sums of clipped changes",
         ),
         ({"training": {"threshold_init": "quantile"}}, "training.threshold_init", "no evaluation sums"),
@@ -56,42 +46,39 @@ def test_a_plan_that_promises_nothing_false_is_taken() -> None:
         ({"secure_aggregation": {"mode": "off"}}, "secure_aggregation.mode", "one site's share alone"),
         ({"secure_aggregation": {"clip": 2.0}}, "secure_aggregation.clip", "clips by its own norm"),
         (
-            {"privacy": {"sample_level": {"noise_multiplier": 1}}},
-            "privacy.collaborator_level",
+            {"privacy": {"sample_level": {"noise_multiplier": 1}}}, "privacy.collaborator_level",
             "cannot be combined with privacy.sample_level",
         ),
         ({"privacy": {"collaborator_level": ASKED | {"clip": 0}}}, "privacy.collaborator_level.clip", "greater"),
         ({"privacy": {"collaborator_level": ASKED | {"delta": 1}}}, "privacy.collaborator_level.delta", "less"),
         (
-            {"privacy": {"collaborator_level": ASKED | {"epsilon": 3}}},
-            "privacy.collaborator_level.epsilon",
+            {"privacy": {"collaborator_level": ASKED | {"epsilon": 3}}}, "privacy.collaborator_level.epsilon",
             "Extra",
         ),
     ],
-)
-def test_what_would_make_the_promise_false_is_refused(
-    sections: dict[str, dict[str, object]], place: str, words: str
-) -> None:
+)  # fmt: skip
+def test_false_promises_are_refused(sections: dict[str, dict[str, object]], place: str, words: str) -> None:
     faults = faults_of(**sections)
     assert list(faults) == [place]
     assert words in faults[place]
 
 
-def test_all_faults_are_told_together() -> None:
+def test_promises_that_are_true_are_taken_and_all_faults_told_together() -> None:
+    level = noised().privacy.collaborator_level
+    assert level is not None
+    assert (level.noise_multiplier, level.clip, level.delta) == (6.0, 0.5, 1e-5)
+    noised(task={"data": {"mnist": {"folder": "mnist"}}, "standardize": "secure"})
     found = faults_of(
         training={"weights": "samples"}, task={"standardize": "secure"}, evaluation={"method": "exact"}
     )
     assert list(found) == ["training.weights", "evaluation.method", "task.standardize"]
 
 
-def test_a_plan_in_words_says_what_noise_there_is_and_that_nothing_else_leaves() -> None:
+def test_what_noise_there_is_is_said_and_a_site_holds_the_clip_against_its_own() -> None:
     words = dict(summary(noised()))
     assert "of every collaborator: noise multiplier 6 in each training sum" in words["differential privacy"]
     assert words["evaluates"].startswith("nothing")
     assert "histogram" not in words["leaves a site"]
-
-
-def test_a_site_that_allows_training_sums_only_takes_part_and_holds_the_clip_against_its_own() -> None:
     policy = SitePolicy(purposes=("training",), reveals=("update-sums",))
     check_policy(AskedTerms(noised(), None), policy, "clinic-a")
     assert set(of_run(noised())) == {"update-sums"}

@@ -1,7 +1,5 @@
 """The key `training.control_variates`: where it is refused, in words, and what a plan with it says of itself."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

@@ -1,7 +1,5 @@
 """A plan in words."""
 
-from __future__ import annotations
-
 from fedfair.plan.description import summary
 from fedfair.plan.schema import Plan
 from tests import plans
@@ -31,44 +29,32 @@ def test_a_person_reads_what_the_plan_does() -> None:
     }
 
 
-def test_the_noise_on_every_record_is_said() -> None:
+def test_noise_and_what_matters_most_are_said() -> None:
     said = words(privacy={"sample_level": {"noise_multiplier": 1.5}}, task={"standardize": "none"})
     assert said["differential privacy"] == (
         "of every record (zero-out: replaced by one that contributes nothing): "
         "noise multiplier 1.5 in each local step, 20 in each evaluation, "
         "gradients clipped at 1 (before weighting); how many records a site has is public"
     )
-
-
-def test_what_matters_most_is_said_loudly() -> None:
     said = words(secure_aggregation={"mode": "off"}, task={"model": "mine:build"}, training={"local_epochs": 2})
     assert said["protection"].startswith("NONE: ")
     assert said["code of its own"] == "mine:build"
     assert "2 local epochs" in said["trains"]
     assert "the mean loss (the objective" in words(training={"algorithm": "fedavg"})["minimises"]
-
-
-def test_a_hybrid_key_agreement_is_said_and_only_where_something_is_masked() -> None:
     hybrid = {"key_agreement": "x25519-mlkem768"}
     said = words(secure_aggregation=hybrid)["protection"]
     assert said.endswith("; keys agreed by X25519 and ML-KEM-768 together")
     assert "ML-KEM" not in words(secure_aggregation={**hybrid, "mode": "off"})["protection"]
 
 
-def test_a_plan_with_exact_evaluations_says_whose_loss_they_open() -> None:
+def test_what_a_plan_opens_is_said_for_exact_evaluations_means_and_scores() -> None:
     said = words(evaluation={"method": "exact"})["leaves a site"]
     assert "THE LOSS OF ONE PERSON in single precision, of whichever site: 31 bits" in said
-
-
-def test_a_plan_that_publishes_the_means_of_every_site_says_so_and_whose_name_they_carry() -> None:
     said = words(evaluation={"site_means": True})["leaves a site"]
     assert said == words()["leaves a site"] + (
         "; each evaluation, UNDER THE SITE'S OWN NAME, its number of records, mean loss and accuracy in "
         "each split of 5 or more: the aggregator sees them and publishes the last"
     )
-
-
-def test_a_plan_that_sums_scores_says_so() -> None:
     said = words(evaluation={"scores": True})
     assert said["leaves a site"] == words()["leaves a site"] + (
         "; each evaluation, by split and class, two histograms of the probabilities that the model gives: of the "
@@ -81,7 +67,7 @@ def test_a_plan_that_sums_scores_says_so() -> None:
     )
 
 
-def test_every_model_and_source_has_words() -> None:
+def test_models_and_sources_have_words_and_names_begin_no_statement() -> None:
     csv = {"csv": {"label": "died", "numeric": "all"}}
     assert words(task={"data": csv, "model": {"name": "mlp", "hidden": [8, 4]}})["learns"].startswith(
         "a perceptron with hidden layers of 8, 4 on column 'died' of each site's CSV file"
@@ -90,9 +76,6 @@ def test_every_model_and_source_has_words() -> None:
         "a ResNet-18 with group norm on mnist"
     )
     assert ", dealt by scheme random" in words(task={"partition": {"scheme": "random"}})["learns"]
-
-
-def test_a_name_with_a_line_break_begins_no_statement_of_its_own() -> None:
     table = {"label": "y\nprotection\tsums are masked", "numeric": ["a"], "train": "x.csv"}
     said = summary(
         Plan.model_validate(plans.over(PLAN, task={"data": {"csv": table}}, secure_aggregation={"mode": "off"}))

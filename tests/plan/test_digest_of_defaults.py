@@ -1,7 +1,5 @@
 """Defaults stay out of the digest: new keys void no approval, and no two plans share a canonical form."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -141,18 +139,10 @@ def test_what_a_plan_states_is_the_plan(pair: tuple[Plan, Plan]) -> None:
     assert identity(Plan.model_validate(told)) == identity(pair[0])
 
 
-@pytest.mark.parametrize("place", CHOICES)
-def test_every_choice_is_met_by_some_plan(place: str) -> None:
-    assert any(with_choices({place: value}) is not None for value in CHOICES[place])
-
-
-def test_a_default_that_is_written_out_changes_nothing() -> None:
+def test_defaults_written_out_change_nothing_and_empty_sections_are_told_from_none() -> None:
     plan = Plan.model_validate(BASE)
     assert canonical_plan(Plan.model_validate(plan.model_dump())) == canonical_plan(plan)
     assert json.loads(canonical_plan(plan)) == BASE
-
-
-def test_a_section_that_says_nothing_of_its_own_is_told_from_none() -> None:
     none, empty = (
         create_model("Choice", __base__=Section, inner=(Some | None, Field(default=None))).model_validate(values)
         for values in ({}, {"inner": {}})
@@ -175,11 +165,9 @@ def grown() -> type[Plan]:
         "TrainingSection", __base__=TrainingSection, momentum=(float, Field(default=0.0, description="none"))
     )
     return create_model(
-        "Plan",
-        __base__=Plan,
-        training=(training, Field(description="how the model is trained")),
+        "Plan", __base__=Plan, training=(training, Field(description="how the model is trained")),
         more=(Some, Field(default=Some(), description="a new section")),
-    )
+    )  # fmt: skip
 
 
 @given(plans())
@@ -217,13 +205,10 @@ def test_a_default_that_was_released_never_changes(title: str) -> None:
     assert {name: default_of(section, name) for name in PINNED[title]} == PINNED[title]
 
 
-def test_every_key_of_a_plan_is_pinned() -> None:
+def test_no_default_is_made_by_a_function_and_every_section_is_pinned() -> None:
     """Add what is missing to tests/vectors/plan_defaults.json; what stands there stays."""
     keys = {title: set(section.model_fields) for title, section in PLAN_SECTIONS.items()}
     assert {title: set(pinned) for title, pinned in PINNED.items()} == keys
-
-
-def test_no_default_is_made_by_a_function() -> None:
     # It could follow from other keys, or from the day.
     made = [
         name
@@ -232,9 +217,6 @@ def test_no_default_is_made_by_a_function() -> None:
         if field.default_factory is not None or (field.default is PydanticUndefined) != field.is_required()
     ]
     assert made == []
-
-
-def test_every_section_of_a_plan_is_pinned_or_names_its_choice() -> None:
     unpinned = sections_of(Plan) - set(PLAN_SECTIONS.values())
     # `{csv: {...}}` and its like: one required key, which tells it from the others.
     assert all(len(one.model_fields) == 1 for one in unpinned)

@@ -1,7 +1,5 @@
 """Rates over the rounds: what the plan states, by hand, and that every factor is above 0."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -18,17 +16,13 @@ SCHEDULES = ("constant", "linear", "cosine")
 @pytest.mark.parametrize(
     ("schedule", "warm_up", "expected"),
     [
-        ("constant", 0.4, [1.0, 1.0, 1.0, 1.0]),
-        ("linear", 0.0, [1.0, 0.75, 0.5, 0.25]),
+        ("constant", 0.4, [1.0, 1.0, 1.0, 1.0]), ("linear", 0.0, [1.0, 0.75, 0.5, 0.25]),
         ("cosine", 0.0, [1.0, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125)]),
-        ("linear", 0.4, [1 / 3, 2 / 3, 1.0, 0.5]),
-        ("cosine", 0.5, [1 / 3, 2 / 3, 1.0, 0.5]),
+        ("linear", 0.4, [1 / 3, 2 / 3, 1.0, 0.5]), ("cosine", 0.5, [1 / 3, 2 / 3, 1.0, 0.5]),
         ("cosine", 0.1, [0.5, 1.0, 0.75, 0.25]),
     ],
-)
-def test_the_factors_of_four_rounds_are_those_worked_by_hand(
-    schedule: str, warm_up: float, expected: list[float]
-) -> None:
+)  # fmt: skip
+def test_four_factors_are_those_worked_by_hand(schedule: str, warm_up: float, expected: list[float]) -> None:
     plan = parsed(training={"rounds": 4, "schedule": schedule, "warm_up": warm_up})
     found = [rate_factor(plan, number) for number in (1, 2, 3, 4)]
     assert found == pytest.approx(expected, abs=2.0**-32)
@@ -45,28 +39,18 @@ def test_every_factor_is_above_zero_and_rises_only_in_the_warm_up(
     assert not rises or (schedule != "constant" and number <= math.ceil(warm_up * rounds))
 
 
-def test_model_and_threshold_fall_alike_and_a_threshold_that_stays_has_no_rate() -> None:
-    rates = {"learning_rate": 0.4, "threshold_learning_rate": 0.1}
-    falling = {"rounds": 2, "schedule": "linear", "warm_up": 0.0, **rates}
-    assert local_rates(parsed(training=falling), 2) == LearningRates(0.2, 0.05)
-    plain = parsed(training={**falling, "algorithm": "fedavg"})
-    assert local_rates(plain, 2) == LearningRates(0.2, None)
-
-
 NOISED = {"sample_level": {"noise_multiplier": 1.0}}
 
 
 @pytest.mark.parametrize(
     ("optimizer", "training", "sections", "expected"),
     [
-        ({"name": "adam"}, {}, {}, 0.4),
-        ({"name": "sgd", "learning_rate": 0.1}, {}, {}, 0.4),
-        ({"name": "sgd"}, {}, {}, 0.2),
-        ({"name": "adam"}, {"local_steps": 2}, {}, 0.2),
+        ({"name": "adam"}, {}, {}, 0.4), ({"name": "sgd", "learning_rate": 0.1}, {}, {}, 0.4),
+        ({"name": "sgd"}, {}, {}, 0.2), ({"name": "adam"}, {"local_steps": 2}, {}, 0.2),
         ({"name": "adam"}, {"local_epochs": 1}, {}, 0.2),
         ({"name": "adam"}, {}, {"task": {"standardize": "ranges"}, "privacy": NOISED}, 0.2),
     ],
-)
+)  # fmt: skip
 def test_a_site_s_rate_stays_where_the_server_divides_the_change_of_one_step_by_it(
     optimizer: dict[str, object],
     training: dict[str, object],
@@ -82,21 +66,21 @@ def test_a_site_s_rate_stays_where_the_server_divides_the_change_of_one_step_by_
 @pytest.mark.parametrize(
     ("stated", "expected"),
     [
-        (None, 0.3),
-        ({"name": "sgd"}, 0.4),
-        ({"name": "momentum"}, 0.4),
-        ({"name": "adam"}, 0.3),
+        (None, 0.3), ({"name": "sgd"}, 0.4), ({"name": "momentum"}, 0.4), ({"name": "adam"}, 0.3),
         ({"name": "yogi", "learning_rate": 0.2}, 0.2),
     ],
-)
-def test_the_rate_of_the_server_is_the_stated_one_or_that_of_its_kind(
-    stated: dict[str, object] | None, expected: float
-) -> None:
+)  # fmt: skip
+def test_the_rate_of_the_server_is_stated_or_its_kinds(stated: dict[str, object] | None, expected: float) -> None:
     plan = parsed(training={"rounds": 2, "learning_rate": 0.4, "server_optimizer": stated})
     assert server_rate(plan) == expected
 
 
-def test_a_model_with_hidden_layers_is_stepped_more_carefully() -> None:
+def test_thresholds_fall_with_the_model_and_deep_models_step_carefully() -> None:
+    rates = {"learning_rate": 0.4, "threshold_learning_rate": 0.1}
+    falling = {"rounds": 2, "schedule": "linear", "warm_up": 0.0, **rates}
+    assert local_rates(parsed(training=falling), 2) == LearningRates(0.2, 0.05)
+    plain = parsed(training={**falling, "algorithm": "fedavg"})
+    assert local_rates(plain, 2) == LearningRates(0.2, None)
     rates = [
         server_rate(Plan.model_validate(untuned(task={"data": "breast-cancer", "model": model})))
         for model in ({"name": "linear"}, {"name": "mlp", "hidden": [8]}, "model:build")
@@ -107,16 +91,12 @@ def test_a_model_with_hidden_layers_is_stepped_more_carefully() -> None:
 @pytest.mark.parametrize(
     ("sections", "expected"),
     [
-        ({}, "adam"),
-        ({"training": {"algorithm": "fedavg"}}, "adam"),
-        ({"training": {"algorithm": "afl"}}, "sgd"),
+        ({}, "adam"), ({"training": {"algorithm": "fedavg"}}, "adam"), ({"training": {"algorithm": "afl"}}, "sgd"),
         ({"task": {"standardize": "ranges"}, "privacy": {"sample_level": {"noise_multiplier": 1.0}}}, "sgd"),
         ({"training": {"server_optimizer": {"name": "yogi"}}}, "yogi"),
     ],
-)
-def test_a_plan_that_names_no_optimizer_takes_adam_where_no_noise_is_added(
-    sections: dict[str, dict[str, object]], expected: str
-) -> None:
+)  # fmt: skip
+def test_no_optimizer_means_adam_without_noise(sections: dict[str, dict[str, object]], expected: str) -> None:
     training = {"rounds": 2, **sections.get("training", {})}
     plan = Plan.model_validate(untuned(**{**sections, "training": training}))
     assert server_optimizer_of(plan).name == expected

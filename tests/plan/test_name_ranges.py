@@ -1,7 +1,5 @@
 """Ranges of names in a plan stand for what is written out, to the digest, and cannot fill a memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -26,18 +24,6 @@ def loaded(folder: Path, names: str) -> Plan:
     return load_plan(place)
 
 
-def test_a_range_is_the_names_that_it_stands_for(tmp_path: Path) -> None:
-    plan = loaded(tmp_path, '"site-{8..11}"')
-    assert plan.federation.collaborators == ("site-8", "site-9", "site-10", "site-11", "z")
-    assert canonical_plan(plan) == canonical_plan(loaded(tmp_path, "site-8, site-9, site-10, site-11"))
-
-
-def test_a_hundred_thousand_names_are_a_small_plan(tmp_path: Path) -> None:
-    plan = loaded(tmp_path, '"s{1..99999}"')
-    assert len(plan.federation.collaborators) == 100_000
-    assert plan.federation.collaborators[99_998] == "s99999"
-
-
 @pytest.mark.parametrize("names", ['"s{1..100000}"', '"s{0..999999999}"', '"a{1..60000}", "b{1..60000}"'])
 def test_too_many_names_are_refused_without_being_made(names: str, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="at most 100000 items"):
@@ -50,12 +36,15 @@ def test_what_is_no_range_is_no_name(name: str, tmp_path: Path) -> None:
         loaded(tmp_path, f'"{name}"')
 
 
-def test_a_name_twice_is_told_where_a_range_brings_it(tmp_path: Path) -> None:
+def test_ranges_are_the_names_that_they_stand_for_however_many(tmp_path: Path) -> None:
+    plan = loaded(tmp_path, '"site-{8..11}"')
+    assert plan.federation.collaborators == ("site-8", "site-9", "site-10", "site-11", "z")
+    assert canonical_plan(plan) == canonical_plan(loaded(tmp_path, "site-8, site-9, site-10, site-11"))
+    plan = loaded(tmp_path, '"s{1..99999}"')
+    assert len(plan.federation.collaborators) == 100_000
+    assert plan.federation.collaborators[99_998] == "s99999"
     with pytest.raises(PlanError, match="'site-9' is listed twice"):
         loaded(tmp_path, '"site-{8..11}", site-9')
-
-
-def test_anything_but_a_list_is_the_business_of_the_schema() -> None:
     assert written_out("a", 5) == "a"
     assert written_out(None, 5) is None
     assert written_out([1, "a"], 5) == [1, "a"]

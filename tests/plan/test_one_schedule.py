@@ -1,7 +1,5 @@
 """The run, the site's rules, the terms, the disclosures and the privacy forecast all follow one schedule."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
@@ -11,7 +9,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedfair.aggregation import radix_select
 from fedfair.aggregation.distributed_dp import most_sums
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import loss_block
@@ -56,18 +53,16 @@ CSV = {"label": "y", "label_values": [0, 1]}
 RANGED = {"ranges": {"age": [0, 120]}}
 CATEGORIES = {"categorical": {"sex": ["f", "m"]}}
 SOURCES: Mapping[str, dict[str, object]] = {
-    "built in": {"data": "breast-cancer"},
-    "mnist": {"data": {"mnist": {}}},
+    "built in": {"data": "breast-cancer"}, "mnist": {"data": {"mnist": {}}},
     "images": {"data": {"images": {"label": "smile", "height": 8, "width": 8}}},
-    "persons": {"data": {"acs_employment": {}}},
-    "stays": {"data": {"eicu": {}}},
+    "persons": {"data": {"acs_employment": {}}}, "stays": {"data": {"eicu": {}}},
     "columns": {"data": {"csv": CSV | RANGED | {"numeric": ["age"]}}},
     "categories": {"data": {"csv": CSV | CATEGORIES}},
     "all columns": {"data": {"csv": CSV | CATEGORIES | {"numeric": "all"}}, "input_shape": [5]},
     "all columns, and none left": {"data": {"csv": CSV | CATEGORIES | {"numeric": "all"}}, "input_shape": [3]},
     "vectors of a function": {"data": "site:records", "input_shape": [4], "classes": 2},
     "pictures of a function": {"data": "site:records", "input_shape": [1, 8, 8], "classes": 2},
-}
+}  # fmt: skip
 NONE, RECORD, WHOLE = PrivacyLevel
 
 
@@ -93,25 +88,17 @@ def plan_of(
             "task": {"model": {"name": "linear"}, "standardize": standardize} | SOURCES[source],
             "objective": {"worst_group_size": 0.5, "tradeoff": 0.5},
             "training": {
-                "algorithm": algorithm,
-                "rounds": rounds,
-                "output": output,
-                "precision": "fp64",
-                "batch_size": 8,
+                "algorithm": algorithm, "rounds": rounds, "output": output, "precision": "fp64", "batch_size": 8,
                 "weights": "uniform" if level is WHOLE else "samples",
             },
             "secure_aggregation": {"mode": mode},
             "privacy": {} if level is NONE else {level.value: noise},
             "evaluation": {
-                "every": every,
-                "group_sizes": [0.5],
-                "method": method,
-                "bins": 8,
-                "site_means": site_means,
+                "every": every, "group_sizes": [0.5], "method": method, "bins": 8, "site_means": site_means,
                 "scores": scores,
             },
         }
-    )
+    )  # fmt: skip
 
 
 @st.composite
@@ -123,17 +110,14 @@ def plans(draw: st.DrawFn) -> Plan:
         return plan_of(
             draw(st.sampled_from(sorted(SOURCES))),
             standardize=draw(st.sampled_from(["secure", "secure", "ranges", "none"])),
-            algorithm=draw(st.sampled_from(["fedsrcvar", "fedavg"])),
-            rounds=draw(st.integers(1, 6)),
+            algorithm=draw(st.sampled_from(["fedsrcvar", "fedavg"])), rounds=draw(st.integers(1, 6)),
             output=draw(st.sampled_from(["last", "average", "tail", *([] if level is WHOLE else ["best"])])),
             every=draw(st.integers(1, 7)),
-            method="histogram" if private else draw(st.sampled_from(["histogram", "exact"])),
-            level=level,
+            method="histogram" if private else draw(st.sampled_from(["histogram", "exact"])), level=level,
             mode="malicious" if level is WHOLE else draw(st.sampled_from(["malicious", "semi-honest", "off"])),
-            minimum=draw(st.none() | st.integers(2, 3)),
-            site_means=not private and draw(st.booleans()),
+            minimum=draw(st.none() | st.integers(2, 3)), site_means=not private and draw(st.booleans()),
             scores=not private and draw(st.booleans()),
-        )
+        )  # fmt: skip
     except ValueError:
         assume(False)
         raise
@@ -207,17 +191,11 @@ class Site:
     def __init__(self, plan: Plan, purposes: tuple[str, ...]) -> None:
         self.policy = SitePolicy.model_validate(
             {
-                "purposes": purposes,
-                "allow_plain_sums": True,
-                "mode": "semi-honest",
-                "max_clip": 1024.0,
-                "min_collaborators": 1,
-                "allow_module_code": True,
-                "publish_site_means": True,
-                "reveals": SUMS_ONLY,
-                "max_runs": 1,
+                "purposes": purposes, "allow_plain_sums": True, "mode": "semi-honest", "max_clip": 1024.0,
+                "min_collaborators": 1, "allow_module_code": True, "publish_site_means": True,
+                "reveals": SUMS_ONLY, "max_runs": 1,
             }
-        )
+        )  # fmt: skip
         check_policy(AskedTerms(plan, b"\0" * 32), self.policy, "a")
         self._table: dict[bytes, bytes] = {}
         self._rules = SiteRules(plan, schema_of(plan), self.policy, "a", 10_000)
@@ -310,17 +288,14 @@ def test_data_with_numeric_columns_are_standardised_by_one_sum(source: str) -> N
     check_everything(plan)
 
 
-def test_a_site_that_allows_training_and_evaluation_only_takes_a_plan_of_pictures() -> None:
-    check_policy(AskedTerms(plan_of("mnist")), SitePolicy(purposes=("training", "evaluation")), "a")
-
-
 @pytest.mark.parametrize("source", sorted(SOURCES))
 def test_the_plan_and_its_schema_agree_on_numeric_columns(source: str) -> None:
     plan = plan_of(source)
     assert plan.task.has_numeric_columns == bool(schema_of(plan).numeric)
 
 
-def test_where_only_the_data_can_tell_a_simulation_goes_by_them() -> None:
+def test_only_the_data_tell_a_simulation_what_to_standardise() -> None:
+    check_policy(AskedTerms(plan_of("mnist")), SitePolicy(purposes=("training", "evaluation")), "a")
     plan = plan_of("vectors of a function")
     unstated = plan.model_copy(update={"task": plan.task.model_copy(update={"input_shape": None})})
     assert Purpose.STANDARDISATION in schedule_of(unstated).purposes
@@ -331,7 +306,3 @@ def test_where_only_the_data_can_tell_a_simulation_goes_by_them() -> None:
 @pytest.mark.parametrize(("output", "rounds", "every"), [("average", 1, 1), ("tail", 2, 1), ("tail", 2, 3)])
 def test_a_mean_of_one_model_is_evaluated_once(output: str, rounds: int, every: int) -> None:
     check_everything(plan_of("built in", output=output, rounds=rounds, every=every))
-
-
-def test_the_steps_of_an_exact_evaluation_are_those_of_its_query() -> None:
-    assert Purpose.EXACT_EVALUATION.statistic.steps == radix_select.STEPS

@@ -1,7 +1,5 @@
 """When a plan makes an evaluation due, against the order in words, spelt out round by round."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,11 +22,9 @@ def plan(rounds: int, every: int, output: str, method: str) -> Plan:
 
 
 @given(
-    st.integers(1, 12),
-    st.integers(1, 15),
-    st.sampled_from(["last", "best", "average", "tail"]),
+    st.integers(1, 12), st.integers(1, 15), st.sampled_from(["last", "best", "average", "tail"]),
     st.sampled_from(["histogram", "exact"]),
-)
+)  # fmt: skip
 def test_a_run_evaluates_before_it_in_it_and_after_it(rounds: int, every: int, output: str, method: str) -> None:
     expected = {0: 1}
     since = 0
@@ -54,16 +50,10 @@ def test_the_sums_of_a_run_are_told_in_order() -> None:
     standardising = stated.model_copy(update={"task": stated.task.model_copy(update={"standardize": "secure"})})
     exact = [DueSum(Purpose.EXACT_EVALUATION, 3, step) for step in (1, 2, 3, 4)]
     assert list(schedule_of(standardising).sums()) == [
-        DueSum(Purpose.STANDARDISATION, 0),
-        DueSum(Purpose.EVALUATION, 0),
-        DueSum(Purpose.TRAINING, 1),
-        DueSum(Purpose.TRAINING, 2),
-        DueSum(Purpose.EVALUATION, 2),
-        DueSum(Purpose.TRAINING, 3),
-        DueSum(Purpose.EVALUATION, 3),
-        DueSum(Purpose.EVALUATION, 3),
-        *exact,
-    ]
+        DueSum(Purpose.STANDARDISATION, 0), DueSum(Purpose.EVALUATION, 0), DueSum(Purpose.TRAINING, 1),
+        DueSum(Purpose.TRAINING, 2), DueSum(Purpose.EVALUATION, 2), DueSum(Purpose.TRAINING, 3),
+        DueSum(Purpose.EVALUATION, 3), DueSum(Purpose.EVALUATION, 3), *exact,
+    ]  # fmt: skip
     assert Purpose.EXACT_EVALUATION.statistic.steps == radix_select.STEPS
 
 

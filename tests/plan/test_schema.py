@@ -1,7 +1,5 @@
 """The plan's schema: the reference plan loads unchanged, and types are strict."""
 
-from __future__ import annotations
-
 import base64
 import math
 
@@ -26,7 +24,7 @@ def faults(**sections: dict[str, object]) -> list[tuple[str, ...]]:
     return [tuple(str(part) for part in error["loc"]) for error in caught.value.errors()]
 
 
-def test_the_smallest_plan_has_the_documented_defaults() -> None:
+def test_the_smallest_plan_has_its_defaults_and_survives_a_journey() -> None:
     plan = Plan.model_validate(minimal())
     assert plan.objective.worst_group_size == 0.1
     assert plan.objective.tradeoff == 0.01
@@ -35,9 +33,6 @@ def test_the_smallest_plan_has_the_documented_defaults() -> None:
     assert plan.evaluation.group_sizes == (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
     assert plan.secure_aggregation.mode == "malicious"
     assert plan.federation.min_collaborators is None
-
-
-def test_a_plan_survives_being_dumped_and_loaded() -> None:
     data = {"csv": {"label": "died", "numeric": ["age"], "categorical": {"sex": ["F", 1, True, 0.5]}}}
     plan = Plan.model_validate(minimal(task={"data": data, "model": {"name": "mlp", "hidden": [8, 4]}}))
     assert Plan.model_validate(plan.model_dump()) == plan
@@ -48,26 +43,21 @@ def test_a_plan_survives_being_dumped_and_loaded() -> None:
     assert isinstance(plan.task.model, MlpModel)
 
 
-def test_an_integer_is_a_good_float_and_a_boolean_is_no_number() -> None:
-    assert isinstance(Plan.model_validate(minimal(training={"learning_rate": 1})).training.learning_rate, float)
-    assert faults(training={"learning_rate": True, "rounds": True, "batch_size": True}) == [
-        ("training", "rounds"),
-        ("training", "batch_size", "<number>"),
-        ("training", "learning_rate"),
-    ]
-
-
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_a_number_that_is_not_finite_is_refused(value: float) -> None:
     assert faults(training={"threshold_init": value}) == [("training", "threshold_init", "<number>")]
     assert faults(objective={"loss_bound": value}) == [("objective", "loss_bound")]
 
 
-def test_faults_of_several_sections_are_reported_together() -> None:
+def test_numbers_are_what_they_look_like_and_faults_come_together() -> None:
+    assert isinstance(Plan.model_validate(minimal(training={"learning_rate": 1})).training.learning_rate, float)
+    assert faults(training={"learning_rate": True, "rounds": True, "batch_size": True}) == [
+        ("training", "rounds"), ("training", "batch_size", "<number>"), ("training", "learning_rate"),
+    ]  # fmt: skip
     assert len(faults(training={"rounds": 0, "rouds": 1}, evaluation={"bins": 7}, objective={"tradeoff": 2})) == 4
 
 
-def test_a_roster_pins_one_key_for_each_collaborator() -> None:
+def test_rosters_code_and_owners_are_as_the_plan_names_them() -> None:
     key = "ed25519:" + base64.b64encode(bytes(range(1, 33))).decode()
     assert Plan.model_validate(minimal(federation={"roster": {"clinic-a": key}})).federation.roster == {
         "clinic-a": key
@@ -77,15 +67,9 @@ def test_a_roster_pins_one_key_for_each_collaborator() -> None:
     ]
     assert faults(federation={"roster": {"clinic-d": key}}) == [("federation", "roster", "clinic-d")]
     assert faults(federation={"roster": {"clinic-a": key[:-4]}}) == [("federation", "roster", "clinic-a")]
-
-
-def test_what_a_plan_names_in_python_is_listed_once() -> None:
     section = Plan.model_validate(minimal(task={"data": "src.mine:load", "model": "src.mine:load"})).task
     assert section.references == ("src.mine:load",)
     assert Plan.model_validate(minimal()).task.references == ()
-
-
-def test_the_data_say_who_owns_a_record_only_where_they_name_a_column() -> None:
     data = {"csv": {"label": "y", "numeric": "all", "collaborator": "site"}}
     section = TaskSection.model_validate({"data": data, "model": {"name": "linear"}})
     assert section.owner_column == "site"

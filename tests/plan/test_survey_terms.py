@@ -1,7 +1,5 @@
 """Which plans may have a survey, and what a run of one makes."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 
@@ -20,24 +18,16 @@ SURVEY = {"survey": True}
 NOISE = {"noise_multiplier": 1.0}
 
 
-def test_a_survey_is_the_first_sum_of_a_run() -> None:
+def test_a_survey_is_the_first_sum_agreed_upon_and_allowed_by_name() -> None:
     made = list(schedule_of(plans.parsed(task={**SURVEY, "standardize": "secure"})).sums())
     assert made[:3] == [
-        DueSum(Purpose.SURVEY, 0),
-        DueSum(Purpose.STANDARDISATION, 0),
-        DueSum(Purpose.EVALUATION, 0),
-    ]
+        DueSum(Purpose.SURVEY, 0), DueSum(Purpose.STANDARDISATION, 0), DueSum(Purpose.EVALUATION, 0),
+    ]  # fmt: skip
     assert Purpose.SURVEY not in schedule_of(plans.parsed()).purposes
-
-
-def test_a_survey_is_part_of_what_is_agreed() -> None:
     without, with_survey = plans.parsed(), plans.parsed(task=SURVEY)
     assert canonical_plan(without) != canonical_plan(with_survey)
     assert of_run(with_survey)["survey-sums"] == "task.survey: true"
     assert "survey-sums" not in of_run(without)
-
-
-def test_a_site_refuses_a_survey_until_it_allows_it_by_name() -> None:
     asked = AskedTerms(plans.parsed(task=SURVEY))
     with pytest.raises(PolicyError, match=r"task.survey: true reveals survey-sums; .* -> add survey-sums"):
         check_policy(asked, SitePolicy(), "clinic-a")
@@ -54,15 +44,10 @@ def test_a_site_refuses_a_survey_until_it_allows_it_by_name() -> None:
             "a sum may be of 3 collaborators, and 4 are the fewest",
         ),
         ({"privacy": {"sample_level": NOISE}}, "a sum without noise, which privacy.sample_level does not allow"),
-        (
-            {"privacy": {"collaborator_level": {**NOISE, "clip": 1.0}}},
-            "which privacy.collaborator_level does not allow",
-        ),
+        ({"privacy": {"collaborator_level": {**NOISE, "clip": 1.0}}}, "which privacy.collaborator_level does"),
     ],
 )
-def test_a_survey_that_would_tell_of_one_site_or_record_is_refused(
-    sections: dict[str, dict[str, object]], words: str
-) -> None:
+def test_a_survey_of_one_site_or_record_is_refused(sections: dict[str, dict[str, object]], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         plans.parsed(NAMES, task=SURVEY, **sections)
 

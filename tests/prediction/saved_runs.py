@@ -1,7 +1,5 @@
 """Runs of a few rounds over real records, with the model files that they save."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,11 +64,7 @@ def simulated_run(workspace: Path, plan_file: Path, name: str = "last.safetensor
     model = workspace / name
     done = RoundNumber(outcome.result.rounds)
     saved = TrainedModel(
-        outcome.model,
-        done,
-        outcome.origin.plan_digest,
-        outcome.scaling,
-        calibration=outcome.saved.calibration,
+        outcome.model, done, outcome.origin.plan_digest, outcome.scaling, calibration=outcome.saved.calibration
     )
     save_model(model, outcome.layout, saved, outcome.origin)
     return SavedRun(plan, workspace, plan_file, model, outcome)
@@ -79,10 +73,8 @@ def simulated_run(workspace: Path, plan_file: Path, name: str = "last.safetensor
 def heart_values(files: Mapping[str, str], **sections: Mapping[str, object]) -> dict[str, dict[str, object]]:
     """Return a plan over the heart data of four hospitals."""
     task = {
-        "data": {"csv": {**HEART, "train_of": dict(files)}},
-        "model": {"name": "mlp", "hidden": [8]},
-        "standardize": "secure",
-        "test_fraction": 0.25,
-    }
+        "data": {"csv": {**HEART, "train_of": dict(files)}}, "model": {"name": "mlp", "hidden": [8]},
+        "standardize": "secure", "test_fraction": 0.25,
+    }  # fmt: skip
     stated = plans.stated(tuple(files), task=task, training={"rounds": 3, "local_steps": 2})
     return plans.over(stated, **sections)

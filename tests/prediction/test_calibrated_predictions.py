@@ -1,7 +1,5 @@
 """Predictions of a model whose file has a calibration: probabilities, and the scores beside them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -65,26 +63,6 @@ def fits(model: SavedModel) -> tuple[ClassFit, ...]:
     return found.fits
 
 
-def test_probabilities_of_two_classes_are_the_calibrated_scores_and_come_true_on_average(run: SavedRun) -> None:
-    model, (features, labels) = load_model(run.model), records_of(run)
-    scores, chances = model.scores(features), model.predict_proba(features)
-    (fit,) = fits(model)
-    assert chances[:, 1] == pytest.approx(calibrated(scores[:, 1], fit), abs=1e-15)
-    assert chances.sum(axis=1) == pytest.approx(np.ones(len(chances)), abs=1e-15)
-    # The mean is the share that is of the class, but for the smoothed outcomes and the middles of bins.
-    assert chances[:, 1].mean() == pytest.approx(labels.mean(), abs=1.0 / len(labels) + 1e-3)
-    assert abs(scores[:, 1].mean() - labels.mean()) > abs(chances[:, 1].mean() - labels.mean())
-    # People keep their order.
-    assert (np.diff(chances[np.argsort(scores[:, 1]), 1]) >= 0.0).all()
-
-
-def test_probabilities_of_ten_classes_are_the_calibrated_scores_scaled_to_one(ten: SavedRun) -> None:
-    model, (features, _) = load_model(ten.model), records_of(ten)
-    scores, chances = model.scores(features), model.predict_proba(features)
-    apart = np.stack([calibrated(scores[:, fit.wanted], fit) for fit in fits(model)], axis=1)
-    assert chances == pytest.approx(apart / apart.sum(axis=1, keepdims=True), abs=1e-12)
-
-
 def test_the_predicted_class_is_the_one_that_the_evaluation_judged(run: SavedRun, tmp_path: Path) -> None:
     found = read_saved(run.model)
     # A calibration that says class 1 of nobody.
@@ -100,16 +78,28 @@ def test_the_predicted_class_is_the_one_that_the_evaluation_judged(run: SavedRun
     st.floats(0.0, 1e6, allow_subnormal=False),
     st.floats(-1e6, 1e6),
 )
-def test_what_exports_compute_is_what_the_evaluation_computes(
-    given_scores: list[float], slope: float, intercept: float
-) -> None:
+def test_exports_compute_as_the_evaluation(given_scores: list[float], slope: float, intercept: float) -> None:
     fit, ones = ClassFit(1, slope, intercept), np.array(given_scores)
     pair = torch.from_numpy(np.stack([1.0 - ones, ones], axis=1))
     found = calibrated_chances(pair, *fits_of(Calibration("train", (fit,))))[:, 1].numpy()
     assert found == pytest.approx(calibrated(ones, fit), rel=1e-9, abs=1e-300)
 
 
-def test_no_probability_of_many_classes_is_undefined() -> None:
+def test_probabilities_are_calibrated_scores_of_two_and_of_ten_classes(run: SavedRun, ten: SavedRun) -> None:
+    model, (features, labels) = load_model(run.model), records_of(run)
+    scores, chances = model.scores(features), model.predict_proba(features)
+    (fit,) = fits(model)
+    assert chances[:, 1] == pytest.approx(calibrated(scores[:, 1], fit), abs=1e-15)
+    assert chances.sum(axis=1) == pytest.approx(np.ones(len(chances)), abs=1e-15)
+    # The mean is the share that is of the class, but for the smoothed outcomes and the middles of bins.
+    assert chances[:, 1].mean() == pytest.approx(labels.mean(), abs=1.0 / len(labels) + 1e-3)
+    assert abs(scores[:, 1].mean() - labels.mean()) > abs(chances[:, 1].mean() - labels.mean())
+    # People keep their order.
+    assert (np.diff(chances[np.argsort(scores[:, 1]), 1]) >= 0.0).all()
+    model, (features, _) = load_model(ten.model), records_of(ten)
+    scores, chances = model.scores(features), model.predict_proba(features)
+    apart = np.stack([calibrated(scores[:, fit.wanted], fit) for fit in fits(model)], axis=1)
+    assert chances == pytest.approx(apart / apart.sum(axis=1, keepdims=True), abs=1e-12)
     steep = Calibration("train", tuple(ClassFit(place, 1e9, -1e9) for place in range(3)))
     found = calibrated_chances(torch.full((2, 3), 1 / 3, dtype=torch.float64), *fits_of(steep))
     assert found.numpy() == pytest.approx(np.full((2, 3), 1 / 3))
@@ -136,7 +126,7 @@ def test_predict_writes_probabilities_and_on_request_scores(run: SavedRun, tmp_p
         assert said in done.stderr
 
 
-def test_without_a_calibration_every_place_says_scores_not_probabilities(raw: SavedRun, tmp_path: Path) -> None:
+def test_files_without_calibration_have_scores_and_show_it(raw: SavedRun, tmp_path: Path, run: SavedRun) -> None:
     why = "scores, not probabilities: the plan sums no scores (evaluation.scores: false)"
     done = predict(raw, tmp_path)
     assert done.stdout.startswith("predicted,probability_malignant,probability_benign\n")
@@ -148,17 +138,11 @@ def test_without_a_calibration_every_place_says_scores_not_probabilities(raw: Sa
     assert json.loads(shown.stdout)["returns"] == why
     assert export_metadata(model)["returns"] == why
     assert "calibration" not in export_metadata(model)
-
-
-def test_a_file_that_says_nothing_of_a_calibration_has_scores(run: SavedRun, tmp_path: Path) -> None:
     found = read_saved(run.model)
     older = replace(found.saved, calibration=Uncalibrated())
     save_model(tmp_path / "older.safetensors", found.layout, older, found.origin)
     words = load_model(tmp_path / "older.safetensors").answer_words
     assert words == "scores, not probabilities: nothing says how to calibrate them"
-
-
-def test_model_show_says_that_they_are_probabilities(run: SavedRun) -> None:
     shown = CliRunner().invoke(app, ["model", "show", "--model", str(run.model)])
     assert "probabilities, calibrated on validation records" in " ".join(shown.stdout.split())
 

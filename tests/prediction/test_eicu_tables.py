@@ -1,7 +1,5 @@
 """Intensive care stays are predicted from eICU's four tables, joined as in training."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -29,11 +27,8 @@ def write_tables(folder: Path, *, backwards: bool = False) -> None:
         stay = {name: f"{value:.3f}" for name, value in zip(MEASURED, draws.normal(40, 9, 24), strict=True)}
         stay |= {name: str(draws.integers(2)) for name in FLAGS}
         stay |= {
-            "patientunitstayid": str(number),
-            "uniquepid": f"p{number}",
-            "hospitalid": "1",
-            "ethnicity": "Asian",
-        }
+            "patientunitstayid": str(number), "uniquepid": f"p{number}", "hospitalid": "1", "ethnicity": "Asian",
+        }  # fmt: skip
         stay |= {"gender": ("Female", "Male")[draws.integers(2)], "ph": ("-1", "7.3")[draws.integers(2)]}
         stay["hospitaldischargestatus"] = ("Alive", "Expired")[int(float(stay["age"]) > 40)]
         stays.append(stay)
@@ -41,10 +36,8 @@ def write_tables(folder: Path, *, backwards: bool = False) -> None:
     stays[5]["hospitaldischargestatus"] = stays[6]["hospitaldischargestatus"] = ""
     order = stays[::-1] if backwards else stays
     tables = {
-        "patient": (PATIENT, order),
-        "apacheapsvar": (VARIABLES, stays[:-1]),
-        "apachepredvar": (PREDICTORS, order),
-    }
+        "patient": (PATIENT, order), "apacheapsvar": (VARIABLES, stays[:-1]), "apachepredvar": (PREDICTORS, order),
+    }  # fmt: skip
     for name, (columns, rows) in tables.items():
         lines = [",".join(stay[column] for column in columns) for stay in rows]
         (folder / f"{name}.csv").write_text("\n".join([",".join(columns), *lines]) + "\n")
@@ -53,10 +46,8 @@ def write_tables(folder: Path, *, backwards: bool = False) -> None:
 
 def trained(folder: Path, tables: Path, scaling: str) -> SavedRun:
     task = {
-        "data": {"eicu": {"folder": str(tables)}},
-        "partition": {"scheme": "contiguous"},
-        "standardize": scaling,
-    }
+        "data": {"eicu": {"folder": str(tables)}}, "partition": {"scheme": "contiguous"}, "standardize": scaling,
+    }  # fmt: skip
     return saved_run(folder, plans.stated(("a",), task=task))
 
 
@@ -118,9 +109,7 @@ def test_a_folder_without_a_table_and_a_value_that_is_no_number_are_refused_in_w
         predict(run, tmp_path)
 
 
-def test_the_four_tables_of_the_demonstration_are_predicted_as_their_one_table(
-    data_root: Path, tmp_path: Path
-) -> None:
+def test_the_four_tables_of_the_demo_are_predicted_as_their_one(data_root: Path, tmp_path: Path) -> None:
     demonstration = data_root.resolve() / "eicu_demo"
     tables = tmp_path / "tables"
     tables.mkdir()

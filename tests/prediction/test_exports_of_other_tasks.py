@@ -1,7 +1,5 @@
 """Exports of models that are no classifiers: each format predicts what the model does, however large that is."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +12,6 @@ from fedfair.prediction.loaded_model import SavedModel, load_model
 from fedfair.run.saved_model import TrainedModel, save_model
 from fedfair.simulation.simulate import simulate
 from tests.simulation.other_tasks import TASKS, plan_of, write_table
-
-torch.set_num_threads(1)
 
 
 def model_for(name: str, folder: Path, scale: float) -> SavedModel:

@@ -1,7 +1,5 @@
 """Own code of a saved model runs only where plan and code are known to have trained it."""
 
-from __future__ import annotations
-
 import os
 import py_compile
 import sys
@@ -111,18 +109,6 @@ def test_a_new_neighbour_or_a_changed_plan_runs_nothing(run: SavedRun) -> None:
     assert not has_run(run)
 
 
-def test_compiled_code_beside_the_source_is_not_what_runs(run: SavedRun) -> None:
-    source = source_in(run.workspace)
-    honest, times = source.read_bytes(), source.stat()
-    source.write_bytes(honest.replace(b'write_text("ran")', b'write_text("bad")'))
-    os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
-    py_compile.compile(str(source), cache_from_source(str(source)))
-    source.write_bytes(honest)
-    os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert command(run, "predict") is None
-    assert (run.workspace / "ran").read_text() == "ran"
-
-
 def test_a_file_without_its_initial_weights_needs_its_user_to_name_the_code(run: SavedRun) -> None:
     found = read_saved(run.model)
     save_model(run.model, found.layout, found.saved, replace(found.origin, initial_weights=None))
@@ -137,7 +123,16 @@ def test_a_file_without_its_initial_weights_needs_its_user_to_name_the_code(run:
     assert has_run(run)
 
 
-def test_a_model_that_this_process_has_loaded_before_is_loaded_again(run: SavedRun) -> None:
+def test_compiled_code_is_not_what_runs_and_loaded_models_are_loaded_again(run: SavedRun) -> None:
+    source = source_in(run.workspace)
+    honest, times = source.read_bytes(), source.stat()
+    source.write_bytes(honest.replace(b'write_text("ran")', b'write_text("bad")'))
+    os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+    py_compile.compile(str(source), cache_from_source(str(source)))
+    source.write_bytes(honest)
+    os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert command(run, "predict") is None
+    assert (run.workspace / "ran").read_text() == "ran"
     features = np.ones((2, 3))
     first = load_model(run.model, workspace=run.workspace).predict_proba(features)
     again = load_model(run.model, workspace=run.workspace).predict_proba(features)

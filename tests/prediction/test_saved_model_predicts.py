@@ -1,7 +1,5 @@
 """A saved model predicts from its file alone, as it was evaluated."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 
@@ -39,9 +37,7 @@ def cancer(tmp_path_factory: pytest.TempPathFactory) -> SavedRun:
     return saved_run(tmp_path_factory.mktemp("cancer"), plans.stated(task=task, training={"rounds": 3}))
 
 
-def test_predictions_from_a_raw_file_reproduce_the_losses_of_the_evaluation(
-    heart: SavedRun, heart_files: dict[str, str]
-) -> None:
+def test_predictions_from_a_raw_file_reproduce_losses(heart: SavedRun, heart_files: dict[str, str]) -> None:
     model = load_model(heart.model)
     for name, file in heart_files.items():
         table = read_table(Path(file), form=model.raw.form)
@@ -67,13 +63,10 @@ def test_a_built_in_data_set_is_predicted_from_a_frame_and_from_an_array_alike(c
     assert set(model.predict(test.features)) == {"malignant", "benign"}
 
 
-def test_a_model_is_known_by_type_and_digest(cancer: SavedRun) -> None:
+def test_models_are_known_by_digest_and_losses_need_known_labels(cancer: SavedRun) -> None:
     model = load_model(cancer.model)
     assert isinstance(model, SavedModel)
     assert model.plan_digest == cancer.outcome.origin.plan_digest
-
-
-def test_losses_need_labels_that_the_model_knows(cancer: SavedRun) -> None:
     model = load_model(cancer.model)
     records = {name: [1.0, 2.0] for name in model.columns}
     with pytest.raises(DataError, match="the records given have no label target"):
@@ -106,16 +99,12 @@ def test_acs_rows_are_predicted_with_the_columns_of_the_census_beside_them(tmp_p
 
 
 @pytest.mark.parametrize("scaling", ["secure", "ranges"])
-def test_intensive_care_stays_are_predicted_from_their_one_table(
-    data_root: Path, tmp_path: Path, scaling: str
-) -> None:
+def test_intensive_care_stays_are_predicted_from_a_table(data_root: Path, tmp_path: Path, scaling: str) -> None:
     folder = data_root.resolve() / "eicu_demo"
     task = {
-        "data": {"eicu": {"folder": str(folder)}},
-        "partition": {"scheme": "contiguous"},
-        "standardize": scaling,
+        "data": {"eicu": {"folder": str(folder)}}, "partition": {"scheme": "contiguous"}, "standardize": scaling,
         "model": {"name": "mlp", "hidden": [4]},
-    }
+    }  # fmt: skip
     run = saved_run(tmp_path, plans.stated(("a",), task=task))
     table = read_table(folder / "eicu_demo_mortality.csv.gz")
     known = np.isin(table.columns["hospitaldischargestatus"], ("Alive", "Expired"))

@@ -1,14 +1,10 @@
 """Epsilon against Opacus's PRV accountant, the closed form of the Gaussian, and what composition must satisfy."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -49,14 +45,7 @@ def exact_gaussian(noise: float, steps: int) -> float:
     return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, 200.0, xtol=1e-12))
 
 
-@pytest.mark.parametrize(
-    "history",
-    [
-        [(2.0, 0.5, 30)],
-        [(1.0, 0.02, 500), (3.0, 0.5, 10)],
-        [(20.0, 1.0, 31)],
-    ],
-)
+@pytest.mark.parametrize("history", [[(2.0, 0.5, 30)], [(1.0, 0.02, 500), (3.0, 0.5, 10)]])
 def test_epsilon_agrees_with_opacus(history: list[tuple[float, float, int]]) -> None:
     # Opacus's estimate is exact to a fraction of its error of 2e-3; ours overstates by less than 1e-3.
     assert epsilon([training(*kind) for kind in history], DELTA) == pytest.approx(prv(history), abs=1e-3)
@@ -70,30 +59,6 @@ def test_without_sampling_epsilon_is_that_of_the_closed_form(noise: float, steps
     assert found >= exact - 1e-9
     if exact < 20.0:
         assert found <= exact + 1e-3
-
-
-def test_nothing_released_costs_nothing() -> None:
-    assert epsilon([], DELTA) == 0.0
-
-
-def test_noise_that_protects_nobody_is_told_without_taking_the_machines_memory() -> None:
-    assert epsilon([training(0.001, 1.0, 10**9)], DELTA) > ROUGH_IS_ENOUGH
-
-
-def test_the_purpose_and_the_order_of_releases_change_nothing() -> None:
-    parts = [training(2.0, 0.1, 20), GaussianRelease("evaluation", 30.0, 1.0, 3), training(2.0, 0.1, 30)]
-    renamed = [GaussianRelease("standardisation", 30.0, 1.0, 3), training(2.0, 0.1, 50)]
-    assert epsilon(parts, DELTA) == pytest.approx(epsilon(renamed, DELTA), abs=1e-9)
-    assert combined(parts) == (training(2.0, 0.1, 50), parts[1])
-
-
-@settings(deadline=None, max_examples=2)
-@given(st.floats(2.0, 8.0), st.floats(0.01, 0.5), st.integers(1, 200), st.integers(1, 200))
-def test_more_releases_cost_more_and_more_noise_costs_less(noise: float, rate: float, few: int, more: int) -> None:
-    spent = epsilon([training(noise, rate, few)], DELTA)
-    # Both are rounded up, by less than 1e-3 each.
-    assert epsilon([training(noise, rate, few + more)], DELTA) >= spent - 1e-3
-    assert epsilon([training(2 * noise, rate, few)], DELTA) <= spent + 1e-3
 
 
 def steps_within(before: list[GaussianRelease], candidate: GaussianRelease, budget: float) -> int:
@@ -111,7 +76,7 @@ def steps_within(before: list[GaussianRelease], candidate: GaussianRelease, budg
     return least
 
 
-def test_a_budget_is_kept_to_the_step() -> None:
+def test_a_budget_is_kept_to_the_step_and_spent_leaves_none() -> None:
     budget = 0.2
     before = [GaussianRelease("evaluation", 20.0, 1.0, 2)]
     fit = steps_within(before, training(1.5, 0.02, 1), budget)
@@ -121,9 +86,6 @@ def test_a_budget_is_kept_to_the_step() -> None:
 
     assert fit == 0 or spent(fit) <= budget
     assert spent(fit + 1) > budget
-
-
-def test_a_spent_budget_leaves_no_step() -> None:
     assert steps_within([training(1.0, 1.0, 1)], training(100.0, 0.001, 1), 0.5) == 0
 
 
@@ -138,21 +100,22 @@ def test_a_delta_that_is_no_probability_is_refused(delta: float) -> None:
 @pytest.mark.parametrize(
     ("noise", "rate", "steps"),
     [
-        (0.0, 0.1, 1),
-        (-1.0, 0.1, 1),
-        (math.inf, 0.1, 1),
-        (math.nan, 0.1, 1),
-        (1.0, 0.0, 1),
-        (1.0, 1.1, 1),
+        (0.0, 0.1, 1), (-1.0, 0.1, 1), (math.inf, 0.1, 1), (math.nan, 0.1, 1), (1.0, 0.0, 1), (1.0, 1.1, 1),
         (1.0, 0.1, 0),
     ],
-)
+)  # fmt: skip
 def test_a_release_that_promises_nothing_cannot_be_written_down(noise: float, rate: float, steps: int) -> None:
     with pytest.raises(PrivacyError, match="promises nothing"):
         training(noise, rate, steps)
 
 
-def test_a_log_keeps_what_it_is_told_in_order() -> None:
+def test_nothing_released_costs_nothing_and_order_and_purpose_change_nothing() -> None:
+    assert epsilon([], DELTA) == 0.0
+    parts = [training(2.0, 0.1, 20), GaussianRelease("evaluation", 30.0, 1.0, 3), training(2.0, 0.1, 30)]
+    renamed = [GaussianRelease("standardisation", 30.0, 1.0, 3), training(2.0, 0.1, 50)]
+    assert epsilon(parts, DELTA) == pytest.approx(epsilon(renamed, DELTA), abs=1e-9)
+    assert combined(parts) == (training(2.0, 0.1, 50), parts[1])
+    assert epsilon([training(0.001, 1.0, 10**9)], DELTA) > ROUGH_IS_ENOUGH
     log, first, second = ReleaseLog(), training(1.0, 0.1, 1), GaussianRelease("evaluation", 9.0, 1.0, 1)
     log.record(first)
     log.record(second)

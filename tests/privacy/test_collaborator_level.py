@@ -1,7 +1,5 @@
 """One collaborator's part of a noised sum: never longer than it is counted, always covered by enough noise."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -23,21 +21,8 @@ def plan_of(**changes: float) -> NoisedSums:
     return noised_sums(**(stated | {"sums": 100} | changes))  # type: ignore[arg-type]
 
 
-def test_numbers_by_hand() -> None:
-    # D2 = 100 in 3 entries: s = (100 - sqrt(3)/2 - 1) / C. (3, 0, 4) is clipped to 0.6, 0 and 0.8 of C.
-    sums = NoisedSums(length=3, clip=2.0, bound=100, share_variance=50, shares=4)
-    assert sums.scale == pytest.approx((99 - math.sqrt(3) / 2) / 2)
-    assert sums.whole_numbers(np.array([3.0, 0.0, 4.0])).tolist() == [59, 0, 79]
-    assert sums.whole_numbers(np.array([0.3, 0.0, -0.4])).tolist() == [15, 0, -20]
-    assert sums.variance == 200
-    assert sums.greatest_l1 == pytest.approx(math.sqrt(3) * 100)
-    assert (sums.release(7).delta_2, sums.release(7).mu, sums.release(7).count) == (100.0, 200.0, 7)
-
-
 @given(st.lists(ENTRIES, min_size=12, max_size=12), st.sampled_from([0.01, 1.0, 1e6]), st.sampled_from([32, 16]))
-def test_no_vector_is_longer_than_the_bound_in_whole_numbers(
-    entries: list[float], clip: float, ring_bits: int
-) -> None:
+def test_no_vector_is_beyond_the_bound_in_whole_numbers(entries: list[float], clip: float, ring_bits: int) -> None:
     sums = plan_of(length=12, clip=clip, ring_bits=ring_bits)
     numbers = sums.whole_numbers(np.array(entries))
     assert sum(int(number) ** 2 for number in numbers) <= sums.bound**2
@@ -56,21 +41,9 @@ def test_the_longest_rounding_of_a_clipped_vector_stays_within_the_bound(length:
     assert int(np.dot(numbers, numbers)) <= sums.bound**2
 
 
-def test_what_is_not_clipped_is_off_by_half_a_step() -> None:
-    sums = plan_of()
-    source = np.random.Generator(np.random.PCG64(1))
-    vector = source.standard_normal(sums.length)
-    vector *= 0.9 * sums.clip / np.linalg.norm(vector)
-    error = np.abs(sums.whole_numbers(vector.astype(np.float64)) / sums.scale - vector)
-    # Half a step, and what float64 loses on the way: a few units in the last place.
-    assert error.max() <= 0.5 / sums.scale * (1 + 1e-9)
-
-
 @pytest.mark.parametrize("ring_bits", [32, 24, 20, 16])
 @pytest.mark.parametrize(("members", "shares"), [(3, 3), (10, 4), (50, 18)])
-def test_every_sum_fits_the_ring_with_its_noise_and_no_finer_one_would(
-    ring_bits: int, members: int, shares: int
-) -> None:
+def test_every_sum_fits_the_ring_and_no_finer_one_would(ring_bits: int, members: int, shares: int) -> None:
     sums = plan_of(ring_bits=ring_bits, members=members, shares=shares, length=8)
     room = 2 ** (ring_bits - 1) - 1
     deviation = math.sqrt(members * sums.share_variance)
@@ -82,7 +55,22 @@ def test_every_sum_fits_the_ring_with_its_noise_and_no_finer_one_would(
     assert sums.variance >= (6.0 * sums.bound) ** 2
 
 
-def test_a_ring_that_is_too_small_and_a_sum_without_honest_shares_are_refused() -> None:
+def test_numbers_by_hand_and_sums_that_are_refused() -> None:
+    # D2 = 100 in 3 entries: s = (100 - sqrt(3)/2 - 1) / C. (3, 0, 4) is clipped to 0.6, 0 and 0.8 of C.
+    sums = NoisedSums(length=3, clip=2.0, bound=100, share_variance=50, shares=4)
+    assert sums.scale == pytest.approx((99 - math.sqrt(3) / 2) / 2)
+    assert sums.whole_numbers(np.array([3.0, 0.0, 4.0])).tolist() == [59, 0, 79]
+    assert sums.whole_numbers(np.array([0.3, 0.0, -0.4])).tolist() == [15, 0, -20]
+    assert sums.variance == 200
+    assert sums.greatest_l1 == pytest.approx(math.sqrt(3) * 100)
+    assert (sums.release(7).delta_2, sums.release(7).mu, sums.release(7).count) == (100.0, 200.0, 7)
+    sums = plan_of()
+    source = np.random.Generator(np.random.PCG64(1))
+    vector = source.standard_normal(sums.length)
+    vector *= 0.9 * sums.clip / np.linalg.norm(vector)
+    error = np.abs(sums.whole_numbers(vector.astype(np.float64)) / sums.scale - vector)
+    # Half a step, and what float64 loses on the way: a few units in the last place.
+    assert error.max() <= 0.5 / sums.scale * (1 + 1e-9)
     with pytest.raises(PlanError, match=r"rounding is too coarse.*16 bits") as refusal:
         plan_of(ring_bits=16, members=50, length=100_000)
     assert "ring_bits" in str(refusal.value.remedy)
@@ -93,9 +81,7 @@ def test_a_ring_that_is_too_small_and_a_sum_without_honest_shares_are_refused() 
 
 
 @pytest.mark.parametrize(("members", "survivors"), [(10, 10), (10, 7), (3, 2)])
-def test_the_noise_of_a_sum_is_as_wide_as_its_shares_and_never_below_the_promise(
-    members: int, survivors: int
-) -> None:
+def test_the_noise_of_a_sum_is_as_wide_as_its_shares(members: int, survivors: int) -> None:
     colluders = 3 if members == 10 else 0
     fewest = 7 if members == 10 else 2
     sums = plan_of(length=20_000, members=members, shares=fewest - colluders, noise_multiplier=2.0)
@@ -148,14 +134,9 @@ NOISE = 2.0
 
 def test_an_attacker_proves_less_than_what_is_stated_and_finds_every_noise_that_is_too_small() -> None:
     honest = noised_sums(
-        length=1,
-        clip=1.0,
-        noise_multiplier=NOISE,
-        members=MEMBERS,
-        shares=SURVIVORS - COLLUDERS,
-        ring_bits=32,
+        length=1, clip=1.0, noise_multiplier=NOISE, members=MEMBERS, shares=SURVIVORS - COLLUDERS, ring_bits=32,
         sums=1,
-    )
+    )  # fmt: skip
     stated = skellam_epsilon([honest.release(1)], AUDIT_DELTA)
     proved = audited(honest)
     assert 0.4 * stated < proved <= stated

@@ -1,7 +1,5 @@
 """The grid of noised numbers: its cell, its price, and what a record can do to a sum that floats computed."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -19,9 +17,7 @@ WIDTHS = {24: torch.float32, 53: torch.float64}
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-6, 1e6), st.integers(0, 1 << 20))
-def test_a_cell_is_a_power_of_two_far_below_the_noise_and_noise_pays_for_rounding(
-    noise_multiplier: float, sensitivity: float, entries: int
-) -> None:
+def test_cells_are_powers_of_two_below_noise(noise_multiplier: float, sensitivity: float, entries: int) -> None:
     if noise_multiplier * math.sqrt(entries) > 2.0**18:
         return
     grid = noise_grid(noise_multiplier, sensitivity, entries)
@@ -34,21 +30,11 @@ def test_a_cell_is_a_power_of_two_far_below_the_noise_and_noise_pays_for_roundin
     assert 15 * grid.cells < 2.0**24
 
 
-def test_a_hand_worked_example() -> None:
-    # sigma S = 3 lies in [2, 4): the cell is 2 / 2^18. Sixteen entries: the noise is 1.5 (2 + 4 cells).
-    grid = noise_grid(1.5, 2.0, 16)
-    assert grid.cell == 2.0**-17
-    assert grid.deviation == 1.5 * (2.0 + 4 * 2.0**-17)
-    assert noise_grid(1e9, 1.0, 0, largest=1.0).cell == 1.0
-
-
 @pytest.mark.parametrize(
     ("noise_multiplier", "sensitivity", "entries"),
     [(0.0, 1.0, 1), (1.0, math.inf, 1), (math.nan, 1.0, 1), (1e-320, 1e-3, 1), (1e6, 1.0, 1 << 20)],
 )
-def test_noise_for_which_there_is_no_grid_is_refused(
-    noise_multiplier: float, sensitivity: float, entries: int
-) -> None:
+def test_noise_without_a_grid_is_refused(noise_multiplier: float, sensitivity: float, entries: int) -> None:
     with pytest.raises(PrivacyError):
         noise_grid(noise_multiplier, sensitivity, entries)
 
@@ -70,13 +56,9 @@ def test_a_record_can_move_every_entry_by_one_cell_more_and_that_is_what_is_paid
 
 @settings(deadline=None, max_examples=30)
 @given(
-    st.sampled_from([24, 53]),
-    st.integers(1, 128),
-    st.integers(1, 40),
-    st.integers(0, 2**32),
-    st.sampled_from(["equal", "any", "opposite"]),
-    st.floats(0.1, 10.0),
-)
+    st.sampled_from([24, 53]), st.integers(1, 128), st.integers(1, 40), st.integers(0, 2**32),
+    st.sampled_from(["equal", "any", "opposite"]), st.floats(0.1, 10.0),
+)  # fmt: skip
 def test_zeroing_a_record_out_moves_a_computed_and_rounded_sum_by_at_most_the_sensitivity(
     bits: int, records: int, entries: int, seed: int, kind: str, noise_multiplier: float
 ) -> None:
@@ -100,9 +82,7 @@ def test_zeroing_a_record_out_moves_a_computed_and_rounded_sum_by_at_most_the_se
 
 
 @pytest.mark.parametrize("bits", [24, 53])
-def test_an_adversary_who_steers_every_rounding_stays_within_the_bound_and_beats_the_exact_sensitivity(
-    bits: int,
-) -> None:
+def test_an_adversary_who_steers_rounding_stays_within_the_bound_only(bits: int) -> None:
     """Records whose sums are rounded the other way, one after the other, once the first one is there."""
     records, dtype = 128, WIDTHS[bits]
     roundoff = 2.0**-bits
@@ -121,7 +101,12 @@ def test_an_adversary_who_steers_every_rounding_stays_within_the_bound_and_beats
     assert apart <= summed_sensitivity(1.0, bits)
 
 
-def test_the_price_of_computed_sums_is_small_and_falls_with_the_width() -> None:
+def test_the_price_of_computed_sums_by_hand_and_by_width() -> None:
+    # sigma S = 3 lies in [2, 4): the cell is 2 / 2^18. Sixteen entries: the noise is 1.5 (2 + 4 cells).
+    grid = noise_grid(1.5, 2.0, 16)
+    assert grid.cell == 2.0**-17
+    assert grid.deviation == 1.5 * (2.0 + 4 * 2.0**-17)
+    assert noise_grid(1e9, 1.0, 0, largest=1.0).cell == 1.0
     assert MAX_SUMMED[24] == 128
     # 2 m^2 u = 2 * 128^2 / 2^24 = 2^-9, and a little more.
     assert 2.0**-9 < summed_sensitivity(1.0, 24) - 1.0 < 2.0**-9 + 2.0**-16

@@ -1,7 +1,5 @@
 """Samples and noise against their distributions. Thresholds are for seeds that never change; see each test."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -41,7 +39,7 @@ def test_every_record_is_in_a_sample_with_the_stated_probability() -> None:
     assert CHANCE < stats.chi2.sf(((sizes - count * rate) ** 2 / variance).sum(), rounds) < 1 - CHANCE
 
 
-def test_two_records_are_in_a_sample_independently_of_each_other() -> None:
+def test_samples_are_independent_and_a_rate_of_one_takes_everybody() -> None:
     draws, count, rate, rounds = Draws(12), 12, 0.4, 6000
     members = np.zeros((rounds, count))
     for place in range(rounds):
@@ -51,21 +49,7 @@ def test_two_records_are_in_a_sample_independently_of_each_other() -> None:
     # Each pair is together rate^2 of the time if membership is independent; 66 pairs, Bonferroni.
     z = (both - rounds * rate**2) / np.sqrt(rounds * rate**2 * (1 - rate**2))
     assert np.abs(z).max() < stats.norm.isf(CHANCE / (2 * len(both)))
-
-
-def test_a_rate_of_one_takes_everybody() -> None:
     assert sorted(Draws(1).poisson_sample(5, 1.0).tolist()) == [0, 1, 2, 3, 4]
-
-
-def test_noise_is_the_same_whole_numbers_in_either_width() -> None:
-    narrow, wide = (
-        Draws(13).whole_noise(torch.empty(300, 100, dtype=dtype), 2.0**19)
-        for dtype in (torch.float32, torch.float64)
-    )
-    assert (narrow.dtype, wide.dtype, wide.shape) == (torch.float32, torch.float64, (300, 100))
-    assert torch.equal(narrow.double(), wide)
-    assert torch.equal(wide, wide.round())
-    assert stats.kstest(wide.numpy().ravel() / 2.0**19, "norm").pvalue > CHANCE
 
 
 @pytest.mark.parametrize("deviation", [0.7, 2.0, 2.0**18 * 1.3])
@@ -84,15 +68,6 @@ def test_noise_is_a_normal_number_rounded_to_a_whole_one(deviation: float) -> No
     assert stats.chi2.isf(1 - 1e-7, len(ends)) < found < stats.chi2.isf(1e-7, len(ends))
 
 
-def test_the_low_bits_of_noise_are_uniform() -> None:
-    count, values = 500_000, 256
-    noise = Draws(20).whole_noise(torch.empty(count, dtype=torch.float64), 2.0**18).numpy()
-    seen = np.bincount(np.mod(noise, values).astype(int), minlength=values)
-    # A normal number of 2^18 cells is uniform modulo 2^8 but for exp(-2 pi^2 2^20).
-    found = ((seen - count / values) ** 2 / (count / values)).sum()
-    assert stats.chi2.isf(1 - 1e-7, values - 1) < found < stats.chi2.isf(1e-7, values - 1)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_what_is_released_is_a_function_of_the_whole_sum_of_record_and_noise(dtype: torch.dtype) -> None:
     """However the whole sum came about: also where a float32 is too narrow for it."""
@@ -108,14 +83,28 @@ def test_what_is_released_is_a_function_of_the_whole_sum_of_record_and_noise(dty
         assert torch.equal(released / grid.cell, (released / grid.cell).round())
 
 
-def test_entries_that_no_record_moves_get_no_noise() -> None:
+def test_noise_is_the_same_whole_numbers_with_uniform_low_bits() -> None:
+    narrow, wide = (
+        Draws(13).whole_noise(torch.empty(300, 100, dtype=dtype), 2.0**19)
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert (narrow.dtype, wide.dtype, wide.shape) == (torch.float32, torch.float64, (300, 100))
+    assert torch.equal(narrow.double(), wide)
+    assert torch.equal(wide, wide.round())
+    assert stats.kstest(wide.numpy().ravel() / 2.0**19, "norm").pvalue > CHANCE
+    count, values = 500_000, 256
+    noise = Draws(20).whole_noise(torch.empty(count, dtype=torch.float64), 2.0**18).numpy()
+    seen = np.bincount(np.mod(noise, values).astype(int), minlength=values)
+    # A normal number of 2^18 cells is uniform modulo 2^8 but for exp(-2 pi^2 2^20).
+    found = ((seen - count / values) ** 2 / (count / values)).sum()
+    assert stats.chi2.isf(1 - 1e-7, values - 1) < found < stats.chi2.isf(1e-7, values - 1)
     grid, where = noise_grid(1.0, 1.0, 2), torch.tensor([True, False])
     released = with_noise(torch.zeros(2), grid, Draws(1), where)
     assert released[0] != 0.0
     assert released[1] == 0.0
 
 
-def test_a_stream_goes_on_and_equal_seeds_make_equal_streams() -> None:
+def test_streams_go_on_begin_again_and_never_share_a_seed() -> None:
     like = torch.empty(1000)
     draws, again = Draws(3), Draws(3)
     first, second = draws.whole_noise(like, SIZE), draws.whole_noise(like, SIZE)
@@ -123,22 +112,13 @@ def test_a_stream_goes_on_and_equal_seeds_make_equal_streams() -> None:
     assert torch.equal(second, again.whole_noise(like, SIZE))
     # Independent streams of 1000: their correlation has a deviation of 1/sqrt(1000).
     assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < stats.norm.isf(CHANCE) / 1000**0.5
-
-
-def test_seeds_that_differ_only_beyond_the_32nd_bit_differ() -> None:
     like = torch.empty(16)
     first = Draws(5).whole_noise(like, SIZE)
     assert not torch.equal(first, Draws(5 + (1 << 32)).whole_noise(like, SIZE))
     assert not torch.equal(first, Draws(5 + (1 << 100)).whole_noise(like, SIZE))
-
-
-def test_a_site_never_draws_the_same_seed_twice_whatever_it_is_for() -> None:
     seeds = {system_entropy("noise", 1, 1) for _ in range(100)}
     assert len(seeds) == 100
     assert max(seeds) >> (ENTROPY_BITS - 20)  # 100 draws below a share of 2^-20 of the range: never
-
-
-def test_a_stream_that_begins_again_is_the_same() -> None:
     draws, like = Draws(9), torch.empty(50)
     first, sample = draws.whole_noise(like, SIZE), draws.poisson_sample(100, 0.3)
     again = draws.again()

@@ -1,7 +1,5 @@
 """Noise is added in one way only: no other module of the product draws numbers that could be noise."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,22 +9,9 @@ import collaborator
 import fedfair
 
 DRAWING = {
-    "normal",
-    "normal_",
-    "randn",
-    "randn_like",
-    "standard_normal",
-    "laplace",
-    "exponential_",
-    "poisson",
-    "binomial",
-    "gauss",
-    "normalvariate",
-    "log_normal_",
-    "Normal",
-    "Laplace",
-    "MultivariateNormal",
-}
+    "normal", "normal_", "randn", "randn_like", "standard_normal", "laplace", "exponential_", "poisson",
+    "binomial", "gauss", "normalvariate", "log_normal_", "Normal", "Laplace", "MultivariateNormal",
+}  # fmt: skip
 """Calls that draw from a distribution with tails, by their last name."""
 
 ALLOWED = {
@@ -34,10 +19,7 @@ ALLOWED = {
     ("fedfair/privacy/noise.py", "normal_"): "the same on a GPU",
     ("fedfair/privacy/noise.py", "binomial"): "the size of a Poisson sample",
     ("fedfair/privacy/skellam.py", "poisson"): "shares of noise, whole numbers as they are drawn",
-    (
-        "fedfair/prediction/export.py",
-        "normal",
-    ): "made-up features, to compare an export with its model",
+    ("fedfair/prediction/export.py", "normal"): "made-up features, to compare an export with its model",
     ("fedfair/training/dp_sgd.py", "randn"): "the features of a trial batch, before there are records",
 }
 """Who may draw, and what it is for."""
@@ -46,12 +28,10 @@ NOISING = {"whole_noise", "with_noise", "noise_share"}
 """The names through which noise gets into numbers."""
 
 NOISED = {
-    ("fedfair/privacy/noise.py", "whole_noise"),
-    ("fedfair/privacy/sample_level.py", "with_noise"),
+    ("fedfair/privacy/noise.py", "whole_noise"), ("fedfair/privacy/sample_level.py", "with_noise"),
     ("fedfair/simulation/vectorised/private_descent.py", "with_noise"),
-    ("fedfair/training/dp_statistics.py", "with_noise"),
-    ("fedfair/privacy/collaborator_level.py", "noise_share"),
-}
+    ("fedfair/training/dp_statistics.py", "with_noise"), ("fedfair/privacy/collaborator_level.py", "noise_share"),
+}  # fmt: skip
 """Who uses them: steps in the loop and at once, evaluations and standardisations, and shares for a masked sum."""
 
 
@@ -67,9 +47,6 @@ def calls() -> Iterator[tuple[str, str]]:
                     yield str(path.relative_to(home.parent)), name
 
 
-def test_nothing_but_the_one_mechanism_draws_what_could_be_noise() -> None:
+def test_nothing_but_the_one_mechanism_draws_noise_in_whole_numbers() -> None:
     assert {found for found in calls() if found[1] in DRAWING} == set(ALLOWED)
-
-
-def test_everything_that_carries_noise_got_it_in_whole_numbers() -> None:
     assert {found for found in calls() if found[1] in NOISING} == NOISED

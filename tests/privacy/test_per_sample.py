@@ -1,7 +1,5 @@
 """Gradients of single records against one backward pass for each, and what must not be trained this way."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable, Iterator
@@ -14,8 +12,6 @@ from torch.nn import functional
 from fedfair.errors import PlanError
 from fedfair.privacy.linear_layers import LinearGradients, is_row_of_linear_layers
 from fedfair.privacy.per_sample import Way, check_by_trial, per_sample_gradients
-
-torch.set_num_threads(1)
 
 BATCH, SIDE, CLASSES = 6, 6, 3
 WAYS: tuple[Way, ...] = ("auto", "hooks", "ghost")
@@ -92,9 +88,7 @@ def one_by_one(module: nn.Module) -> Tensor:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("build", [linear, mlp, convolutional, Scaled])
-def test_norms_and_weighted_sums_are_those_of_one_pass_for_each_record(
-    build: Callable[[], nn.Module], way: Way
-) -> None:
+def test_norms_and_sums_are_those_of_single_passes(build: Callable[[], nn.Module], way: Way) -> None:
     module = made(build)
     expected = one_by_one(copy.deepcopy(module))
     gradients = per_sample_gradients(module, way)
@@ -149,19 +143,6 @@ def test_closed_forms_need_no_bias_and_keep_nothing_of_an_evaluation() -> None:
     assert gradients._passing == {}
 
 
-def test_a_layer_that_is_used_twice_has_one_gradient_by_hooks_and_is_refused_by_ghosts() -> None:
-    module, (features, labels) = made(Tied), batch()
-    expected = one_by_one(copy.deepcopy(module))
-    gradients = per_sample_gradients(module, "hooks")
-    check_by_trial(module, gradients, features, labels, cross_entropy)
-    gradients.reset()
-    torch.testing.assert_close(gradients.norms(losses_of(module)), expected.norm(dim=1), rtol=1e-10, atol=1e-12)
-    module = made(Tied)
-    with pytest.raises(PlanError, match="Parameter tying") as refused:
-        check_by_trial(module, per_sample_gradients(module, "ghost"), features, labels, cross_entropy)
-    assert "gradients: hooks" in refused.value.remedy
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_norm_is_refused_with_its_name_and_what_to_use_instead(way: Way) -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, CLASSES))
@@ -206,15 +187,23 @@ class Deep(nn.Module):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("build", "words"), [(Mixing, "depends on others"), (Remembering, "in a buffer")])
-def test_what_no_list_of_layers_shows_is_found_by_trial(
-    build: Callable[[], nn.Module], words: str, way: Way
-) -> None:
+def test_what_no_list_shows_is_found_by_trial(build: Callable[[], nn.Module], words: str, way: Way) -> None:
     module, (features, labels) = made(build), batch()
     with pytest.raises(PlanError, match=words):
         check_by_trial(module, per_sample_gradients(module, way), features, labels, cross_entropy)
 
 
-def test_a_layer_that_ghost_clipping_overlooks_is_refused_and_works_by_hooks() -> None:
+def test_layers_used_twice_or_overlooked_are_refused_by_ghosts_only() -> None:
+    module, (features, labels) = made(Tied), batch()
+    expected = one_by_one(copy.deepcopy(module))
+    gradients = per_sample_gradients(module, "hooks")
+    check_by_trial(module, gradients, features, labels, cross_entropy)
+    gradients.reset()
+    torch.testing.assert_close(gradients.norms(losses_of(module)), expected.norm(dim=1), rtol=1e-10, atol=1e-12)
+    module = made(Tied)
+    with pytest.raises(PlanError, match="Parameter tying") as refused:
+        check_by_trial(module, per_sample_gradients(module, "ghost"), features, labels, cross_entropy)
+    assert "gradients: hooks" in refused.value.remedy
     features, labels = batch()
     module = made(Deep)
     check_by_trial(module, per_sample_gradients(module, "hooks"), features, labels, cross_entropy)
@@ -231,16 +220,7 @@ def test_dropout_passes_the_trial_and_is_on_again_afterwards(way: Way) -> None:
     assert all(not parameter.grad.any() for parameter in module.parameters())
 
 
-def test_a_pass_that_fails_half_way_leaves_nothing_behind() -> None:
-    module = made(mlp)
-    expected = one_by_one(copy.deepcopy(module))
-    gradients = per_sample_gradients(module, "hooks")
-    losses_of(module)  # and never goes backward
-    gradients.reset()
-    torch.testing.assert_close(gradients.norms(losses_of(module)), expected.norm(dim=1), rtol=1e-10, atol=1e-12)
-
-
-def test_only_gradients_that_are_kept_limit_how_many_records_are_treated_at_a_time() -> None:
+def test_only_gradients_that_are_kept_take_memory() -> None:
     # 16 MiB of fp64: 2^21 entries. An MLP has 36 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3 = 395 of them, a convolution's
     # largest are the linear layer's, of which ghost clipping keeps none, and then its own 6 * 2 * 2 * 2 = 48.
     # Ghost clipping adds up a whole pass in floats, which is at most 2^16 records of fp64.
@@ -249,12 +229,15 @@ def test_only_gradients_that_are_kept_limit_how_many_records_are_treated_at_a_ti
         for build, way in ((mlp, "hooks"), (mlp, "ghost"), (convolutional, "ghost"))
     }
     assert most == {(mlp, "hooks"): 2**21 // 395, (mlp, "ghost"): 2**16, (convolutional, "ghost"): 2**21 // 48}
-
-
-def test_a_model_of_which_the_cache_holds_few_gradients_is_given_more_memory() -> None:
     for width, most in ((1 << 18, 2**21), ((1 << 18) + 1, 2**26)):
         module = nn.Sequential(nn.Flatten(), nn.Linear(width, 1, bias=False)).double()
         assert per_sample_gradients(module, "hooks").most_records == most // width
+    module = made(mlp)
+    expected = one_by_one(copy.deepcopy(module))
+    gradients = per_sample_gradients(module, "hooks")
+    losses_of(module)  # and never goes backward
+    gradients.reset()
+    torch.testing.assert_close(gradients.norms(losses_of(module)), expected.norm(dim=1), rtol=1e-10, atol=1e-12)
 
 
 def test_no_gradient_hides_behind_a_factor_whose_square_is_too_small_for_its_width() -> None:

@@ -1,7 +1,5 @@
 """The examples of docs/explain/privacy.md: every figure in them is computed again."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

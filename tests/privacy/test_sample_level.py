@@ -1,7 +1,5 @@
 """One noised step against the slow obvious version: what a record can do to it, and what the noise is."""
 
-from __future__ import annotations
-
 import copy
 import math
 
@@ -24,8 +22,6 @@ from fedfair.privacy.sensitivity import Clipping, summed_sensitivity
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import Batch, loss_function
 from fedfair.training.models import linear, mlp
-
-torch.set_num_threads(1)
 
 COLUMNS, CLASSES = 4, 3
 NO_NOISE = 1e-300
@@ -98,32 +94,18 @@ def slow_sum(trial: Trial, records: Batch, threshold: float = 0.8) -> Tensor:
 @pytest.mark.parametrize("way", ["auto", "hooks", "ghost"])
 @pytest.mark.parametrize("clipping", ["before_weighting", "joint"])
 @pytest.mark.parametrize("scale", [1.0, 0.3])
-def test_a_step_moves_by_the_clipped_sum_over_the_expected_batch(
-    way: Way, clipping: Clipping, scale: float
-) -> None:
+def test_a_step_moves_by_the_clipped_sum_over_a_batch(way: Way, clipping: Clipping, scale: float) -> None:
     trial = Trial(Mechanism(objective(), NO_NOISE, 0.7, clipping, scale), way=way, expected=13.0)
     records = batch(20)
     torch.testing.assert_close(13.0 * trial.moved(records), slow_sum(trial, records), rtol=1e-10, atol=1e-12)
 
 
-def test_without_a_threshold_every_record_weighs_the_same_and_the_threshold_rests() -> None:
-    trial = Trial(Mechanism(None, NO_NOISE, 0.5))
-    moved = trial.moved(batch(9))
-    torch.testing.assert_close(moved, slow_sum(trial, batch(9)), rtol=1e-10, atol=1e-12)
-    assert moved[-1] == 0.0
-
-
 @settings(deadline=None, max_examples=25)
 @given(
-    st.floats(0.02, 1.0),
-    st.floats(0.0, 1.0),
-    st.floats(0.05, 20.0),
-    st.floats(0.05, 20.0),
-    st.sampled_from(["before_weighting", "joint"]),
-    st.floats(0.0, 5.0),
-    st.floats(0.01, 1000.0),
+    st.floats(0.02, 1.0), st.floats(0.0, 1.0), st.floats(0.05, 20.0), st.floats(0.05, 20.0),
+    st.sampled_from(["before_weighting", "joint"]), st.floats(0.0, 5.0), st.floats(0.01, 1000.0),
     st.integers(0, 5),
-)
+)  # fmt: skip
 def test_adding_a_record_moves_the_sum_by_at_most_the_sensitivity(
     size: float,
     tradeoff: float,
@@ -144,9 +126,7 @@ def test_adding_a_record_moves_the_sum_by_at_most_the_sensitivity(
 
 
 @pytest.mark.parametrize("clipping", ["before_weighting", "joint"])
-def test_an_adversary_who_climbs_the_gradient_attains_the_sensitivity_and_gets_no_further(
-    clipping: Clipping,
-) -> None:
+def test_an_adversary_who_climbs_the_gradient_attains_the_sensitivity(clipping: Clipping) -> None:
     given_objective = Objective(0.2, 0.1, smoothing("zang", 0.5))
     trial = Trial(Mechanism(given_objective, NO_NOISE, 0.7, clipping))
     features = torch.full((1, COLUMNS), 0.1, dtype=torch.float64, requires_grad=True)
@@ -179,12 +159,6 @@ def test_the_noise_on_every_entry_is_normal_with_the_stated_deviation() -> None:
     assert float(correlation.abs().max()) < stats.norm.isf(1e-4 / (2 * pairs)) / 20
 
 
-def test_an_empty_batch_is_a_step_of_noise_alone() -> None:
-    trial = Trial(Mechanism(objective(), NO_NOISE, 1.0))
-    assert float(trial.moved(batch(0)).abs().max()) < 1e-290
-    assert float(Trial(Mechanism(objective(), 1.0, 1.0)).moved(batch(0)).norm()) > 1.0
-
-
 @pytest.mark.parametrize("way", ["auto", "hooks", "ghost"])
 def test_a_record_that_is_no_number_adds_nothing_and_spoils_nothing(way: Way) -> None:
     trial = Trial(Mechanism(objective(), NO_NOISE, 1.0), way=way)
@@ -213,24 +187,27 @@ def test_entries_that_are_not_trained_get_no_noise() -> None:
         mask[place] = not entry.name.endswith("bias")
     gradients = per_sample_gradients(model.module, "hooks")
     steps = PrivateSteps(
-        model,
-        lambda features, labels: functional.cross_entropy(model(features), labels, reduction="none"),
-        gradients,
-        Mechanism(objective(), 1.0, 1.0),
-        LearningRates(1.0, 1.0),
-        mask,
-    )
+        model, lambda features, labels: functional.cross_entropy(model(features), labels, reduction="none"),
+        gradients, Mechanism(objective(), 1.0, 1.0), LearningRates(1.0, 1.0), mask,
+    )  # fmt: skip
     start = model.flat.clone()
     steps.descend([batch(3)], tensor(0.5), 4.0, Draws(0))
     changed = model.flat != start
     assert torch.equal(changed, mask)
 
 
-def test_weights_of_a_batchs_own_are_refused() -> None:
+def test_empty_batches_are_noise_and_weights_of_their_own_refused() -> None:
+    trial = Trial(Mechanism(objective(), NO_NOISE, 1.0))
+    assert float(trial.moved(batch(0)).abs().max()) < 1e-290
+    assert float(Trial(Mechanism(objective(), 1.0, 1.0)).moved(batch(0)).norm()) > 1.0
     records = batch(2)
     weighted = Batch(records.features, records.labels, torch.ones(2))
     with pytest.raises(LocalProtocolError, match="by the objective alone"):
         Trial(Mechanism(objective(), 1.0, 1.0)).descended([weighted], 0.5)
+    trial = Trial(Mechanism(None, NO_NOISE, 0.5))
+    moved = trial.moved(batch(9))
+    torch.testing.assert_close(moved, slow_sum(trial, batch(9)), rtol=1e-10, atol=1e-12)
+    assert moved[-1] == 0.0
 
 
 @pytest.mark.parametrize(("noise", "expected"), [(math.inf, 1.0), (1.0, 0.0)])
@@ -291,9 +268,7 @@ def test_others_keep_the_units_that_drop_out_when_a_record_is_no_number(way: Way
 @pytest.mark.parametrize("way", ["auto", "hooks"])
 @pytest.mark.parametrize("clipping", ["before_weighting", "joint"])
 @pytest.mark.parametrize("spread", [0.1, 3.0, 300.0])
-def test_in_bf16_adding_a_record_moves_the_sum_by_at_most_the_sensitivity(
-    clipping: Clipping, spread: float, way: Way
-) -> None:
+def test_in_bf16_a_record_moves_at_most_the_sensitivity(clipping: Clipping, spread: float, way: Way) -> None:
     """Layers are computed in 8 bits; what is clipped is what is added, so that no rounding comes in between."""
     # A grid so fine that a float32 lies on it unrounded.
     mechanism = Mechanism(objective(), 1e-12, 0.7, clipping, 0.3)
@@ -325,12 +300,9 @@ def summed(steps: PrivateSteps, records: Batch, *, looking: bool = False) -> Ten
     """Return the clipped sum over the records, in float64."""
     grid = steps._grid()
     cells, pull = steps._sum(
-        records.features.to(steps.model.flat),
-        records.labels,
-        steps.model.flat.new_tensor(0.8),
-        grid,
+        records.features.to(steps.model.flat), records.labels, steps.model.flat.new_tensor(0.8), grid,
         looking=looking,
-    )
+    )  # fmt: skip
     return torch.cat([cells, pull.reshape(1)]).double() * grid.cell
 
 

@@ -1,7 +1,5 @@
 """What one record can move, against hand-worked numbers and against adversaries who look for more."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -25,23 +23,17 @@ def objective(size: float, tradeoff: float, name: str = "softplus", gamma: float
     return Objective(size, tradeoff, smoothing(name, gamma))
 
 
-def test_a_hand_worked_example() -> None:
-    # rho = 1/4, eps = 1/5: W = 0.8 * 4 + 0.2 = 3.4; (W C)^2 = 46.24 for C = 2, and the threshold moves by at most
-    # 0.8 * 3 = 2.4, times kappa = 1/2: 1.44. Below the tail (0.2 * 2)^2 + (0.4)^2 is far less.
-    assert sensitivity(objective(0.25, 0.2), 2.0, 0.5) == pytest.approx(math.sqrt(46.24 + 1.44), rel=1e-15)
-
-
-def test_a_record_below_the_tail_counts_most_where_the_worst_group_is_nearly_everybody() -> None:
-    # rho = 0.9, eps = 0: W = 1/0.9 against a threshold that is pulled by 1 below the tail and by 1/9 in it.
-    assert sensitivity(objective(0.9, 0.0), 0.5) == pytest.approx(1.0, rel=1e-15)
-
-
 @pytest.mark.parametrize("mean", [None, objective(1.0, 0.3), objective(0.3, 1.0)])
 def test_without_a_tail_to_follow_it_is_the_clip(mean: Objective | None) -> None:
     assert sensitivity(mean, 3.0, 7.0) == 3.0
 
 
-def test_joint_clipping_makes_it_the_clip_whatever_the_objective() -> None:
+def test_sensitivities_by_hand_and_at_their_ends() -> None:
+    # rho = 1/4, eps = 1/5: W = 0.8 * 4 + 0.2 = 3.4; (W C)^2 = 46.24 for C = 2, and the threshold moves by at most
+    # 0.8 * 3 = 2.4, times kappa = 1/2: 1.44. Below the tail (0.2 * 2)^2 + (0.4)^2 is far less.
+    assert sensitivity(objective(0.25, 0.2), 2.0, 0.5) == pytest.approx(math.sqrt(46.24 + 1.44), rel=1e-15)
+    # rho = 0.9, eps = 0: W = 1/0.9 against a threshold that is pulled by 1 below the tail and by 1/9 in it.
+    assert sensitivity(objective(0.9, 0.0), 0.5) == pytest.approx(1.0, rel=1e-15)
     assert step_sensitivity(objective(0.1, 0.0), 1.0, 1.0, "joint") == 1.0
     assert step_sensitivity(objective(0.1, 0.0), 1.0, 1.0, "before_weighting") == pytest.approx(math.hypot(10, 9))
 
@@ -63,15 +55,9 @@ def moved(given_objective: Objective, loss: float, threshold: float, gradient: f
 
 @settings(deadline=None, max_examples=70)
 @given(
-    sizes,
-    tradeoffs,
-    st.sampled_from(["softplus", "zang", "quadratic", "chks", "gaussian"]),
-    positive,
-    positive,
-    st.floats(0.0, 50.0),
-    st.floats(0.0, 50.0),
-    st.floats(0.0, 1.0),
-)
+    sizes, tradeoffs, st.sampled_from(["softplus", "zang", "quadratic", "chks", "gaussian"]), positive, positive,
+    st.floats(0.0, 50.0), st.floats(0.0, 50.0), st.floats(0.0, 1.0),
+)  # fmt: skip
 def test_no_record_moves_a_step_by_more(
     size: float, tradeoff: float, name: str, clip: float, scale: float, loss: float, threshold: float, share: float
 ) -> None:
@@ -83,9 +69,7 @@ def test_no_record_moves_a_step_by_more(
 
 @settings(deadline=None, max_examples=25)
 @given(st.floats(0.01, 0.99), st.floats(0.0, 0.99), positive, positive)
-def test_an_adversary_who_searches_for_the_worst_loss_finds_exactly_the_bound(
-    size: float, tradeoff: float, clip: float, scale: float
-) -> None:
+def test_searching_the_worst_finds_the_bound(size: float, tradeoff: float, clip: float, scale: float) -> None:
     given_objective = objective(size, tradeoff, "zang", 1.0)
     bound = sensitivity(given_objective, clip, scale)
     # The norm is convex in the weight, so that each half of the losses around the threshold may hold a maximum.

@@ -1,7 +1,5 @@
 """Skellam noise: its price against the exact divergence and the Gaussian limit, its tail, and the sampler."""
 
-from __future__ import annotations
-
 import functools
 import math
 
@@ -55,12 +53,6 @@ def exact_divergence(order: int, shift: int, mu: float) -> float:
     return float(np.logaddexp.reduce(terms)) / (order - 1)
 
 
-def test_a_bound_by_hand() -> None:
-    # alpha 2, D1 = D2 = 1, mu 10: 2/20 + min((3 + 6)/400, 3/20) = 0.1225. At mu 1/10 it is 10 + min(225, 15) = 25.
-    assert renyi_divergence(2, release(1.0, 10.0)) == pytest.approx(0.1225, rel=1e-14)
-    assert renyi_divergence(2, release(1.0, 0.1)) == pytest.approx(25.0, rel=1e-14)
-
-
 @pytest.mark.parametrize("mu", [2.0, 10.0, 60.0])
 @pytest.mark.parametrize("shift", [1, 2, 5])
 def test_no_exact_divergence_is_above_the_bound_and_no_bound_below_the_gaussian(mu: float, shift: int) -> None:
@@ -85,16 +77,6 @@ def test_epsilon_tends_to_the_gaussian_mechanisms_from_above(noise_multiplier: f
     assert before == pytest.approx(limit, rel=1e-4)
 
 
-def test_what_eight_costs_in_a_hundred_rounds() -> None:
-    # The exact (PLD) accounting of the Gaussian mechanism wants a multiplier of 6.0 for epsilon 8; the composition
-    # by Renyi divergences, all that is proved for the Skellam mechanism, wants 6.4.
-    exact = pld.from_gaussian_mechanism(6.0 / math.sqrt(100)).get_epsilon_for_delta(DELTA)
-    assert exact == pytest.approx(8.0, abs=0.01)
-    by_multiplier = {z: skellam_epsilon([release(5000.0, (z * 5000.0) ** 2, 100)], DELTA) for z in (6.0, 6.4)}
-    assert by_multiplier[6.0] == pytest.approx(8.64, abs=0.01)
-    assert by_multiplier[6.4] == pytest.approx(8.0, abs=0.05)
-
-
 @given(st.floats(0.5, 50.0), st.integers(1, 300), st.integers(1, 300))
 def test_epsilon_grows_with_the_rounds_and_falls_with_the_noise(noise: float, few: int, more: int) -> None:
     mu = (noise * 100.0) ** 2
@@ -104,7 +86,17 @@ def test_epsilon_grows_with_the_rounds_and_falls_with_the_noise(noise: float, fe
     assert together == pytest.approx(skellam_epsilon([release(100.0, mu, few + more)], DELTA), rel=1e-12)
 
 
-def test_nothing_costs_nothing_and_no_delta_outside_its_range_is_taken() -> None:
+def test_bounds_by_hand_and_what_eight_costs() -> None:
+    # alpha 2, D1 = D2 = 1, mu 10: 2/20 + min((3 + 6)/400, 3/20) = 0.1225. At mu 1/10 it is 10 + min(225, 15) = 25.
+    assert renyi_divergence(2, release(1.0, 10.0)) == pytest.approx(0.1225, rel=1e-14)
+    assert renyi_divergence(2, release(1.0, 0.1)) == pytest.approx(25.0, rel=1e-14)
+    # The exact (PLD) accounting of the Gaussian mechanism wants a multiplier of 6.0 for epsilon 8; the composition
+    # by Renyi divergences, all that is proved for the Skellam mechanism, wants 6.4.
+    exact = pld.from_gaussian_mechanism(6.0 / math.sqrt(100)).get_epsilon_for_delta(DELTA)
+    assert exact == pytest.approx(8.0, abs=0.01)
+    by_multiplier = {z: skellam_epsilon([release(5000.0, (z * 5000.0) ** 2, 100)], DELTA) for z in (6.0, 6.4)}
+    assert by_multiplier[6.0] == pytest.approx(8.64, abs=0.01)
+    assert by_multiplier[6.4] == pytest.approx(8.0, abs=0.05)
     assert skellam_epsilon([], DELTA) == 0.0
     for delta in (0.0, 1.0, -1e-5):
         with pytest.raises(PrivacyError, match="outside"):
@@ -122,9 +114,7 @@ def test_a_release_that_promises_nothing_is_refused(sizes: tuple[float, float, f
 
 @pytest.mark.parametrize("variance", [1, 7, 500, 20_000])
 @pytest.mark.parametrize("probability", [0.1, 1e-6, 1e-12])
-def test_the_tail_is_no_likelier_than_it_is_said_to_be_and_not_said_far_too_wide(
-    variance: int, probability: float
-) -> None:
+def test_the_tail_is_no_likelier_than_said_and_not_far_too_wide(variance: int, probability: float) -> None:
     size = tail(variance, probability)
     noise = stats.skellam(variance / 2, variance / 2)
     assert 2 * noise.sf(size - 1) <= probability
@@ -132,7 +122,7 @@ def test_the_tail_is_no_likelier_than_it_is_said_to_be_and_not_said_far_too_wide
     assert 2 * noise.sf(size / 2) > probability
 
 
-def test_a_share_has_the_weights_of_the_skellam_distribution() -> None:
+def test_shares_have_the_skellam_distribution_and_repeat_with_their_seed() -> None:
     count, variance = 200_000, 6
     drawn = noise_share(count, variance, 20)
     numbers = np.arange(-9, 10)
@@ -144,9 +134,6 @@ def test_a_share_has_the_weights_of_the_skellam_distribution() -> None:
     ) ** 2 / expected_rest
     # Chi-square with 19 degrees of freedom: one honest sampler in 10^7 is farther out.
     assert statistic < stats.chi2.isf(1e-7, 19)
-
-
-def test_the_widest_share_is_as_wide_as_it_should_be_and_normal() -> None:
     count = 100_000
     drawn = noise_share(count, MAX_SHARE_VARIANCE, 21) / math.sqrt(MAX_SHARE_VARIANCE)
     # Mean and variance of Sk(mu) / sqrt(mu): 0 and 1, with deviations sqrt(1/n) and sqrt((2 + 1/mu) / n).
@@ -154,9 +141,6 @@ def test_the_widest_share_is_as_wide_as_it_should_be_and_normal() -> None:
     assert abs(drawn.var() - 1) < FAR * math.sqrt(2.001 / count)
     # Dvoretzky-Kiefer-Wolfowitz at 1e-7; the distance to the normal distribution itself is below 1e-4 / 2.
     assert stats.kstest(drawn, "norm").statistic < math.sqrt(math.log(2e7) / (2 * count)) + 1e-4
-
-
-def test_shares_repeat_themselves_with_their_seed_only_and_add_up_to_a_wider_one() -> None:
     np.testing.assert_array_equal(noise_share(50, 9, 1), noise_share(50, 9, 1))
     assert (noise_share(50, 9, 1) != noise_share(50, 9, 2)).any()
     count = 100_000

@@ -1,7 +1,5 @@
 """What a ledger comes to, and when nothing is said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -25,11 +23,9 @@ def entry(release: Written, data_set: str | None = None, digit: str = "a", day: 
 
 def test_releases_alike_are_one_line_and_all_are_in_the_sentence() -> None:
     entries = [
-        entry(STEP),
-        entry(replace(STEP, steps=4), day=5),
-        entry(LOOK),
+        entry(STEP), entry(replace(STEP, steps=4), day=5), entry(LOOK),
         entry(replace(STEP, clip=0.5), digit="b", day=6),
-    ]
+    ]  # fmt: skip
     found = spending(entries, None, 1e-5, Budget(8.0))
     assert [(line.release, line.entries, line.first[:10], line.last[:10]) for line in found.lines] == [
         (replace(STEP, steps=5), 2, "2031-05-04", "2031-05-05"),

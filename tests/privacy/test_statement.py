@@ -1,7 +1,5 @@
 """The two sentences, word for word, and every reason not to say them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -30,7 +28,7 @@ RECORDS = SampleLevelFacts(
 SITES = CollaboratorLevelFacts(8.0, 1e-5, 1, fewest_survivors=9, noise_shares=8, skellam=1234.5, rounds=100)
 
 
-def test_the_sentence_about_records() -> None:
+def test_the_sentences_about_records_and_collaborators() -> None:
     assert sample_level_sentence(RECORDS) == (
         "(ε=2.719, δ=1e-05) DP, unit = one record of collaborator clinic-a (zero-out: replaced by one that "
         "contributes nothing; how many records there are is public), "
@@ -38,9 +36,6 @@ def test_the_sentence_about_records() -> None:
         "4 evaluation sums with noise multiplier 20, accountant PLD (dp-accounting 0.6.0), statistical PRNG; "
         "covers: training updates, evaluation sums."
     )
-
-
-def test_the_sentence_about_collaborators() -> None:
     assert collaborator_level_sentence(SITES) == (
         "(ε=8, δ=1e-05) DP, unit = one collaborator (zero-out), against the aggregator and up to 1 colluders, "
         "if ≥ 8 honest noise shares are in every round; Skellam μ=1234.5, T=100, RDP."
@@ -65,12 +60,10 @@ def test_masks_that_a_lying_aggregator_could_open_promise_nothing_against_one() 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"complete": False}, "outside the accountant"),
-        ({"epsilon": math.inf}, "no epsilon covers"),
-        ({"epsilon": math.nan}, "no epsilon covers"),
-        ({"releases": ()}, "nothing was released"),
+        ({"complete": False}, "outside the accountant"), ({"epsilon": math.inf}, "no epsilon covers"),
+        ({"epsilon": math.nan}, "no epsilon covers"), ({"releases": ()}, "nothing was released"),
     ],
-)
+)  # fmt: skip
 def test_nothing_is_said_of_records_where_it_would_be_false(change: dict[str, object], words: str) -> None:
     with pytest.raises(PrivacyError, match=words):
         sample_level_sentence(replace(RECORDS, **change))
@@ -85,12 +78,10 @@ def test_a_round_of_every_record_has_the_rate_1() -> None:
     ("change", "words"),
     [
         ({"fewest_survivors": 8}, "7 honest noise shares, and 8 were counted on"),
-        ({"colluders": 2}, "7 honest noise shares"),
-        ({"fixed_weights": False}, "weights of the collaborators"),
-        ({"complete": False}, "outside the accountant"),
-        ({"epsilon": math.inf}, "no epsilon covers"),
+        ({"colluders": 2}, "7 honest noise shares"), ({"fixed_weights": False}, "weights of the collaborators"),
+        ({"complete": False}, "outside the accountant"), ({"epsilon": math.inf}, "no epsilon covers"),
     ],
-)
+)  # fmt: skip
 def test_nothing_is_said_of_collaborators_where_it_would_be_false(change: dict[str, object], words: str) -> None:
     with pytest.raises(PrivacyError, match=words):
         collaborator_level_sentence(replace(SITES, **change))

@@ -1,7 +1,5 @@
 """The page of advice: what it says, and that hostile words stay words."""
 
-from __future__ import annotations
-
 import re
 
 from fedfair.report.advice_page import advice_page, advice_pictures
@@ -30,18 +28,12 @@ def test_the_page_begins_with_the_recommendation_and_has_pictures_tables_and_lim
     assert "uniform guess: 0.693" in pictures
 
 
-def test_a_page_without_a_recommendation_is_whole() -> None:
+def test_pages_without_recommendation_or_with_hostile_words_are_whole() -> None:
     base = plain(worst=(1.9, 1.2, 0.9))
     made = advice(base=base, models=advice().models[:1])
     assert made.recommendation is None
     assert "No setting is recommended" in text_of(advice_page(made))
-
-
-def test_hostile_words_stay_words() -> None:
     assert "<script" not in advice_page(advice(federation=HOSTILE, model=HOSTILE))
-
-
-def test_the_table_of_the_terminal_marks_the_recommended_model() -> None:
     table = advice_table(advice())
     assert table.row_count == len(advice().models) + 2
     assert "0.3 *" in list(table.columns[1].cells)

@@ -1,7 +1,5 @@
 """Whether a model returns probabilities, and how many came true: in the terminal, on the page and the card."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,16 +106,11 @@ def test_ten_classes_have_sentences_for_five_and_figures_for_all(ten: Simulation
     assert len(ten.result.calibration.by_class) == len(ten.result.calibration.splits["test"]) == 10
 
 
-def test_a_model_without_calibration_has_scores_in_the_terminal_on_the_page_and_on_the_card(
-    raw: SimulationOutcome,
-) -> None:
+def test_figures_without_calibration_are_scores_everywhere(raw: SimulationOutcome) -> None:
     words = "scores, not probabilities: the plan sums no scores (evaluation.scores: false)"
     assert [*calibration_lines(raw.result)] == [f"The model returns {words}."]
     for place in places(raw):
         assert words in place
-
-
-def test_a_result_that_says_nothing_of_calibration_is_about_scores(raw: SimulationOutcome) -> None:
     older = raw.result.model_copy(update={"calibration": None})
     assert [*calibration_lines(older)] == [
         "The model returns scores, not probabilities: nothing says how to calibrate them."

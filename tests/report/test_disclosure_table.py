@@ -1,7 +1,5 @@
 """docs/explain/algorithms.md against the facts in code, and the facts against themselves."""
 
-from __future__ import annotations
-
 import re
 from typing import get_args
 
@@ -16,48 +14,33 @@ from tests.conftest import REPOSITORY
 PAGE = (REPOSITORY / "docs" / "explain" / "algorithms.md").read_text()
 
 
-def test_the_table_of_the_page_is_the_one_that_the_code_declares() -> None:
-    assert table() in PAGE
+ABOUT_ONE = {"group-losses", "site-losses", "site-updates", "records"}
 
 
-def test_every_algorithm_that_a_plan_may_name_has_facts_and_a_section() -> None:
-    assert set(ALGORITHMS) == set(get_args(AlgorithmName))
-    headings = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
-    missing = [facts.title for facts in ALGORITHMS.values() if not facts.deployed and facts.title not in headings]
-    assert missing == []
-
-
-def test_every_option_belongs_to_an_algorithm_and_stands_on_the_page() -> None:
-    taken = {option for facts in ALGORITHMS.values() for option in facts.options}
-    assert taken == set(OptionsSection.model_fields)
-    assert [option for option in taken if f"options.{option}`" not in PAGE] == []
-
-
-def test_what_is_about_one_is_part_of_what_is_revealed() -> None:
+def test_what_is_about_one_is_revealed_and_deployed_runs_say_nothing_of_it() -> None:
     for facts in ALGORITHMS.values():
         assert set(facts.numbers) <= set(TERMS)
         assert all(count <= facts.numbers.get(term, 0) for term, count in facts.about_one.items())
-
-
-def test_what_runs_in_a_deployment_says_nothing_about_one_collaborator() -> None:
     # Of one group over everybody FedMinMax does, which a site's policy allows by name or not at all.
     told = {name: facts for name, facts in ALGORITHMS.items() if facts.deployed and facts.about_one}
     assert [(name, set(facts.about_one), facts.kinds[0]) for name, facts in told.items()] == [
         ("fedminmax", {"G"}, "group-losses")
     ]
-
-
-ABOUT_ONE = {"group-losses", "site-losses", "site-updates", "records"}
-
-
-def test_a_policy_s_kinds_say_of_every_algorithm_what_the_numbers_say() -> None:
     for name, facts in ALGORITHMS.items():
         assert bool(facts.about_one) == bool(ABOUT_ONE & set(facts.kinds)), name
         assert facts.kinds, name
     assert {*ABOUT_ONE, *SUMS_ONLY} == set(MEANING)
 
 
-def test_formulas_are_written_and_counted_alike() -> None:
+def test_the_table_is_the_one_of_the_code_with_facts_for_every_algorithm_and_option() -> None:
+    assert table() in PAGE
+    assert set(ALGORITHMS) == set(get_args(AlgorithmName))
+    headings = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+    missing = [facts.title for facts in ALGORITHMS.values() if not facts.deployed and facts.title not in headings]
+    assert missing == []
+    taken = {option for facts in ALGORITHMS.values() for option in facts.options}
+    assert taken == set(OptionsSection.model_fields)
+    assert [option for option in taken if f"options.{option}`" not in PAGE] == []
     assert formula({"d": 1, "1": 2}) == "d + 2"
     assert formula({"m": 1, "d": 2}) == "2 d + m"
     assert formula({}) == "0"

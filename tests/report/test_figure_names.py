@@ -1,7 +1,5 @@
 """One name for one figure: the terminal's tables, the page and the model card call it the same."""
 
-from __future__ import annotations
-
 import re
 
 from fedfair.plan.meanings import meanings
@@ -18,14 +16,11 @@ def headings(page: str) -> list[list[str]]:
     return [[text_of(cell) for cell in re.findall(r"<th.*?</th>", row, re.DOTALL)] for row in rows]
 
 
-def test_terminal_and_page_name_the_figures_of_a_group_size_alike() -> None:
+def test_terminal_page_and_result_name_figures_alike() -> None:
     document = read(complete())
     terminal = tuple(str(column.header) for column in by_group_size(document).columns)
     assert terminal == BY_GROUP_SIZE
     assert [*BY_GROUP_SIZE] in headings(run_page({"a": document}))
-
-
-def test_terminal_and_page_name_the_figures_of_a_comparison_alike() -> None:
     pair = {"a": read(complete()), "b": read(complete("fedavg"))}
     size = read(complete()).worst_group_size
     terminal = [str(column.header) for column in comparison(pair, [size]).columns]
@@ -34,9 +29,6 @@ def test_terminal_and_page_name_the_figures_of_a_comparison_alike() -> None:
     found = next(row for row in headings(page) if row[:2] == ["model", "trained by"])
     assert [found[0], *(name.replace("\N{NO-BREAK SPACE}", " ") for name in found[2:])] == terminal
     assert UNIFORM_GUESS in text_of(page)
-
-
-def test_the_headings_are_the_fields_of_the_result() -> None:
     told = meanings(ReportedGroupRisk)
     assert {"worst", "best", "disparity", "bound"} <= told.keys()
     assert "the best group" in told["best"]

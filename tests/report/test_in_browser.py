@@ -1,7 +1,5 @@
 """Pages in a headless Chromium: nothing is complained of, nothing is requested, everything fits on a phone."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -92,9 +90,7 @@ def loads(place: str) -> Markup:
     ).format(place)
 
 
-def test_even_a_page_that_was_broken_into_loads_and_runs_nothing(
-    browser: Browser, tmp_path: Path, requested: tuple[str, list[str]]
-) -> None:
+def test_even_broken_pages_run_nothing(browser: Browser, tmp_path: Path, requested: tuple[str, list[str]]) -> None:
     place, paths = requested
     path = tmp_path / "page.html"
     path.write_text(page("mine", [PageSection("a", "a", loads(place))]), encoding="utf-8")
@@ -104,9 +100,7 @@ def test_even_a_page_that_was_broken_into_loads_and_runs_nothing(
     assert seen.complaints != []
 
 
-def test_the_browser_would_have_noticed(
-    browser: Browser, tmp_path: Path, requested: tuple[str, list[str]]
-) -> None:
+def test_the_browser_would_notice(browser: Browser, tmp_path: Path, requested: tuple[str, list[str]]) -> None:
     # The same page without its policy, and with something that is too wide for a phone.
     place, paths = requested
     path = tmp_path / "page.html"

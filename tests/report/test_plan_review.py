@@ -1,7 +1,5 @@
 """Warnings about plans that are allowed and probably not meant."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedfair.plan.public_keys import format_public_key
@@ -14,12 +12,10 @@ from tests import plans
 
 # Nothing to warn about but that this version cannot mask sums yet.
 PLAN = plans.stated(
-    ["a", "b"],
-    federation={"roster": {"a": format_public_key(b"a" * 32), "b": format_public_key(b"b" * 32)}},
-    task={"data": "digits"},
-    objective={"worst_group_size": 0.4, "tradeoff": 0.0},
+    ["a", "b"], federation={"roster": {"a": format_public_key(b"a" * 32), "b": format_public_key(b"b" * 32)}},
+    task={"data": "digits"}, objective={"worst_group_size": 0.4, "tradeoff": 0.0},
     training={"threshold_learning_rate": 0.02},
-)
+)  # fmt: skip
 
 
 def plan(**sections: dict[str, object]) -> Plan:
@@ -31,11 +27,21 @@ def remarks(reviewed: Plan) -> tuple[str, ...]:
     return (*review.warnings, *review.notes)
 
 
-def test_a_plan_without_surprises_has_no_warning() -> None:
+@pytest.mark.parametrize(
+    ("training", "warns"),
+    [
+        ({}, False), ({"schedule": "constant"}, False), ({"local_steps": 10}, False),
+        ({"local_steps": 10, "schedule": "constant"}, True), ({"local_epochs": 1, "schedule": "constant"}, True),
+        ({"server_optimizer": {"name": "sgd"}}, True), ({"server_optimizer": {"name": "momentum"}}, True),
+    ],
+)  # fmt: skip
+def test_the_limit_of_the_threshold_is_that_of_plain_steps(training: dict[str, object], warns: bool) -> None:
+    said = remarks(Plan.model_validate(plans.untuned(training={"rounds": 300, "learning_rate": 9.0, **training})))
+    assert any("oscillate" in warning for warning in said) is warns
+
+
+def test_threshold_rates_above_the_limit_are_warned_of_unless_they_never_move() -> None:
     assert remarks(plan()) == ()
-
-
-def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
     limit = objective_of(plan()).stable_threshold_learning_rate
     assert len(remarks(plan(training={"threshold_learning_rate": limit}))) == 0
     above = remarks(plan(training={"threshold_learning_rate": 0.0801}))
@@ -45,26 +51,6 @@ def test_a_threshold_rate_at_the_limit_passes_and_above_it_warns() -> None:
     both = remarks(plan(training={"threshold_learning_rate": None, "learning_rate": 0.09}))
     assert both[0].startswith("training.learning_rate, which the threshold uses too, is 0.09, above the stable")
     assert len(remarks(plan(training={"threshold_learning_rate": None, "algorithm": "fedavg"}))) == 0
-
-
-@pytest.mark.parametrize(
-    ("training", "warns"),
-    [
-        ({}, False),
-        ({"schedule": "constant"}, False),
-        ({"local_steps": 10}, False),
-        ({"local_steps": 10, "schedule": "constant"}, True),
-        ({"local_epochs": 1, "schedule": "constant"}, True),
-        ({"server_optimizer": {"name": "sgd"}}, True),
-        ({"server_optimizer": {"name": "momentum"}}, True),
-    ],
-)
-def test_the_limit_of_the_threshold_is_that_of_plain_steps(training: dict[str, object], warns: bool) -> None:
-    said = remarks(Plan.model_validate(plans.untuned(training={"rounds": 300, "learning_rate": 9.0, **training})))
-    assert any("oscillate" in warning for warning in said) is warns
-
-
-def test_a_threshold_that_never_moves_cannot_oscillate() -> None:
     for size, tradeoff in ((1.0, 0.0), (0.1, 1.0)):
         said = remarks(
             plan(
@@ -90,13 +76,6 @@ def test_what_is_probably_not_meant_is_said(section: str, values: dict[str, obje
     assert any(expected in warning for warning in remarks(plan(**{section: values})))
 
 
-def test_standardising_images_is_said_to_do_nothing() -> None:
-    images = {"data": {"mnist": {}}, "standardize": "secure"}
-    assert "no numeric columns: nothing will be standardised" in " ".join(remarks(plan(task=images)))
-    for told in ({**images, "standardize": "none"}, {"standardize": "secure"}):
-        assert not any("standardised" in warning for warning in remarks(plan(task=told)))
-
-
 def test_the_price_of_differential_privacy_is_told_in_numbers() -> None:
     private = {"sample_level": {"noise_multiplier": 2.0, "clip": 1.0}}
     told = remarks(plan(privacy=private))
@@ -110,7 +89,11 @@ def test_the_price_of_differential_privacy_is_told_in_numbers() -> None:
     assert f"epsilon at a site is {epsilon(releases, 1e-5):.3g} with 1000" in told[0]
 
 
-def test_a_small_group_is_asked_whether_it_is_above_its_critical_size() -> None:
+def test_notes_tell_standardised_images_and_small_groups() -> None:
+    images = {"data": {"mnist": {}}, "standardize": "secure"}
+    assert "no numeric columns: nothing will be standardised" in " ".join(remarks(plan(task=images)))
+    for told in ({**images, "standardize": "none"}, {"standardize": "secure"}):
+        assert not any("standardised" in warning for warning in remarks(plan(task=told)))
     said = remarks(plan(objective={"worst_group_size": 0.1}, training={"threshold_learning_rate": 0.01}))
     assert len(said) == 1
     assert said[0].startswith("worst_group_size is 10 %: by log-loss and with noisy labels, the best model for so")
@@ -118,14 +101,6 @@ def test_a_small_group_is_asked_whether_it_is_above_its_critical_size() -> None:
     # Plain averaging has no worst group that it was trained for.
     assert not any("plan advise" in one for one in remarks(plan(training={"algorithm": "fedavg"})))
     assert not any("plan advise" in one for one in remarks(plan(objective={"worst_group_size": 0.3})))
-
-
-def test_joint_clipping_is_warned_of() -> None:
-    private = {"sample_level": {"noise_multiplier": 2.0, "clipping": "joint"}}
-    assert any("clips away the weight of the worst group" in one for one in remarks(plan(privacy=private)))
-
-
-def test_what_is_meant_is_noted_and_what_probably_is_not_is_a_warning() -> None:
     private = {"sample_level": {"noise_multiplier": 2.0, "clipping": "joint"}}
     review = plan_review(plan(federation={"roster": {}}, privacy=private))
     assert [said.split()[0] for said in review.warnings] == ["privacy.sample_level.clipping"]
@@ -135,6 +110,8 @@ def test_what_is_meant_is_noted_and_what_probably_is_not_is_a_warning() -> None:
     ]
 
 
-def test_a_plan_that_only_a_simulation_can_run_is_warned_of() -> None:
+def test_joint_clipping_and_simulations_are_warned_of() -> None:
+    private = {"sample_level": {"noise_multiplier": 2.0, "clipping": "joint"}}
+    assert any("clips away the weight of the worst group" in one for one in remarks(plan(privacy=private)))
     only = Plan.model_validate(plans.untuned(training={"algorithm": "dro"}))
     assert plan_review(only).warnings[0].startswith("simulation only: ")

@@ -1,7 +1,5 @@
 """The page of published tables is the tables, and what it shows loads."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -13,13 +11,10 @@ from fedfair.report.presets_page import page
 from tests.conftest import REPOSITORY
 
 
-def test_the_page_is_written_from_the_tables() -> None:
+def test_the_page_is_written_from_the_tables_and_its_blocks_are_plans(tmp_path: Path) -> None:
     assert (REPOSITORY / "docs" / "how-to" / "published-tables.md").read_text() == page(), (
         "run: python -m fedfair.report.presets_page > docs/how-to/published-tables.md"
     )
-
-
-def test_every_block_of_the_page_is_the_data_of_a_plan(tmp_path: Path) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", page(), re.DOTALL)
     assert [yaml.safe_load(block)["task"]["data"]["csv"] for block in blocks] == [HEART, ADULT, ACS_INCOME]
     for block in blocks:

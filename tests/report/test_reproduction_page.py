@@ -1,7 +1,5 @@
 """The page and the summary of a repetition, from real runs of a small study."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +35,7 @@ def shown(done: Done) -> Conclusions:
 
 
 @pytest.mark.slow
-def test_every_claim_has_a_verdict_and_a_reason(shown: Conclusions) -> None:
+def test_every_claim_and_run_has_a_result_and_a_reason(shown: Conclusions, done: Done) -> None:
     assert [decision.claim for decision in shown.decisions] == list(CLAIMS)
     assert all(decision.reason for decision in shown.decisions)
     by_claim = {decision.claim: decision for decision in shown.decisions}
@@ -46,10 +44,6 @@ def test_every_claim_has_a_verdict_and_a_reason(shown: Conclusions) -> None:
         assert by_claim[claim].verdict is Verdict.HOLDS, by_claim[claim]
     # No other federated method and no large group was run.
     assert by_claim["C10"].reason == "FedMinMax was not run at this size"
-
-
-@pytest.mark.slow
-def test_every_run_has_a_result_and_every_cell_a_mark(done: Done) -> None:
     assert not done.failures
     assert not done.evidence.missing
     assert len(done.results) == len(done.runs.points)
@@ -65,7 +59,7 @@ def test_a_second_run_repeats_nothing(done: Done, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_has_its_figures_tables_and_sentences_and_escapes_them(done: Done, shown: Conclusions) -> None:
+def test_page_and_summary_have_their_figures_and_name_what_is_left_out(done: Done, shown: Conclusions) -> None:
     page = reproduction_page("A <repetition>", [(done, shown)])
     assert page.count("<svg") == 3
     assert "<repetition>" not in page
@@ -73,19 +67,11 @@ def test_the_page_has_its_figures_tables_and_sentences_and_escapes_them(done: Do
     assert "Chosen &amp; open." in page
     for words in ("Figure 2", "Figure 3", "Figure 4", "uniform guess", "Chosen on validation records"):
         assert words in page
-
-
-@pytest.mark.slow
-def test_the_summary_has_the_command_and_a_row_for_every_method(done: Done, shown: Conclusions) -> None:
     summary = reproduction_summary("Title", "fedfair reproduce small", [(done, shown)])
     assert "`fedfair reproduce small`" in summary
     rows = [line for line in summary.splitlines() if line.startswith("| FedSRCVaR (soft ReLU")]
     assert len(rows[0].split("|")) == 9  # a method, four risks, mean and accuracy, between bars
     assert "| uniform guess | 0.693 |" in summary
-
-
-@pytest.mark.slow
-def test_page_and_summary_name_what_is_left_out(done: Done, shown: Conclusions) -> None:
     lost = Cell(Figure.BASELINES, "dro", 0.3, None)
     short = replace(done, evidence=replace(done.evidence, missing=(lost,)))
     for text in (reproduction_page("T", [(short, shown)]), reproduction_summary("T", "fedfair", [(short, shown)])):

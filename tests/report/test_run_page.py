@@ -1,19 +1,36 @@
 """The page of a run: what it says, what it does with old results, and with hostile ones."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 
 from fedfair.errors import DataError
-from fedfair.report import sentences
+from fedfair.report import charts, figures, sentences
 from fedfair.report.run_page import run_page
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import parse_result
 from tests.result_files import complete, oldest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _drawn_once() -> Iterator[None]:
+    """Draw each picture once: that it is the same every time is a test of `test_figures.py`."""
+    drawn: dict[str, Markup] = {}
+
+    def draw(*asked: Any, **more: Any) -> Markup:  # noqa: ANN401 - what `figures.draw` takes
+        key = repr((asked, more))
+        if key not in drawn:
+            drawn[key] = figures.draw(*asked, **more)
+        return drawn[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charts, "draw", draw)
+        yield
+
 
 HOSTILE = "</p></title><script>alert('x')</script><img src=x onerror=alert(1)>{{ 7*7 }}"
 
@@ -32,15 +49,6 @@ def ids(page: str) -> set[str]:
     return set(re.findall(r'<(?:section|svg)[^>]*? id="([^"]+)"', page))
 
 
-def test_the_first_sentence_says_what_happened_to_the_worst_off() -> None:
-    page = text_of(run_page({"a": read(complete("fedavg", 0.6)), "b": read(complete(worst=0.5))}))
-    assert (
-        "In the worst-off tenth of the people, whoever they are, the mean loss fell from 0.900 before training to "
-        "0.500 (a: 0.600)." in page
-    )
-    assert "Over all of the 100 people the model was trained on it is 0.200 (a: 0.200), and 90.0% of" in page
-
-
 @pytest.mark.parametrize(
     ("worst", "said"),
     [(0.5, "fell from 0.900 before training to 0.500"), (0.95, "rose from"), (0.9, "stayed at 0.900")],
@@ -50,7 +58,13 @@ def test_a_change_for_the_worse_or_none_is_said_as_it_is(worst: float, said: str
     assert said in sentences.headline(reported, ())
 
 
-def test_the_page_says_from_which_group_size_on_the_model_beats_guessing() -> None:
+def test_the_page_says_what_happened_to_the_worst_off_and_who_is_served() -> None:
+    page = text_of(run_page({"a": read(complete("fedavg", 0.6)), "b": read(complete(worst=0.5))}))
+    assert (
+        "In the worst-off tenth of the people, whoever they are, the mean loss fell from 0.900 before training to "
+        "0.500 (a: 0.600)." in page
+    )
+    assert "Over all of the 100 people the model was trained on it is 0.200 (a: 0.200), and 90.0% of" in page
     page = text_of(run_page({"result.json": read(complete(worst=0.9))}))
     assert re.search(
         r"This model serves the worst \d+ % no better than guessing; from \d+ % on it certainly does\.",
@@ -80,10 +94,7 @@ def test_a_single_run_shows_what_its_models_on_the_way_traded_between_everybody_
     # At 100 % the worst group is everybody: nothing to trade.
     assert [
         size for size in ("10", "30", "100") if f"worst {size}" in picture.replace("\N{NO-BREAK SPACE}", " ")
-    ] == [
-        "10",
-        "30",
-    ]
+    ] == ["10", "30"]
     assert "Another tradeoff between the two takes another run." in text_of(page)
     result["history"] = result["history"][:1]
     assert "trade-off" not in ids(run_page({"result.json": read(result)}))
@@ -96,38 +107,30 @@ def scored(*classes: int, auc: float | None = 0.75) -> dict[str, Any]:
         {"records": 50, "mean_score": 0.75, "observed": 1.0},
     ]
     told = {
-        "auc": auc,
-        "auc_bound": None if auc is None else [auc - 0.01, auc + 0.01],
-        "brier": None if auc is None else 0.125,
-        "calibration_error": None if auc is None else 0.25,
-    }
+        "auc": auc, "auc_bound": None if auc is None else [auc - 0.01, auc + 0.01],
+        "brier": None if auc is None else 0.125, "calibration_error": None if auc is None else 0.25,
+    }  # fmt: skip
     each = told | {"reliability": [] if auc is None else rows}
     result = complete()
     result["train"]["scores"] = told | {"by_class": {str(number): each for number in classes}}
     return result
 
 
-def test_ranking_and_calibration_stand_beside_the_losses() -> None:
+def test_ranking_and_calibration_stand_where_people_are_enough() -> None:
     page = run_page({"result.json": read(scored(1))})
     assert {"scores", "calibration"} <= ids(page)
     assert "FedSRCVaR: class 1 0.750 0.7400 to 0.7600 0.1250 0.2500" in text_of(page)
     assert "all classes" not in text_of(page)
     several = text_of(run_page({"a": read(scored(0, 1, 2)), "b": read(complete("fedavg"))}))
     assert "a: all classes 0.750 0.7400 to 0.7600 0.1250 0.2500" in several
-
-
-def test_scores_of_too_few_people_have_no_figures_and_no_picture() -> None:
     page = run_page({"result.json": read(scored(1, auc=None))})
     assert "FedSRCVaR: class 1 too few people - - -" in text_of(page)
     assert "scores" in ids(page)
     assert "calibration" not in ids(page)
-
-
-def test_a_result_without_scores_has_no_section_about_them() -> None:
     assert "scores" not in ids(run_page({"result.json": read(complete())}))
 
 
-def test_what_an_older_result_lacks_is_said_to_be_not_recorded() -> None:
+def test_what_older_results_lack_is_said_to_be_not_recorded() -> None:
     page = run_page({"result.json": read(oldest())})
     shown = text_of(page)
     for what in ("The plan in words", "Secure aggregation", "The seconds of each round", "Bytes"):
@@ -135,9 +138,6 @@ def test_what_an_older_result_lacks_is_said_to_be_not_recorded() -> None:
     assert "the mean loss is 0.500." in shown  # which group size an old history speaks of is not known
     assert "The curve before training was not recorded." in shown
     assert {"group-sizes", "risk", "threshold"} <= ids(page)
-
-
-def test_a_result_without_a_history_still_has_a_page() -> None:
     bare = {name: value for name, value in oldest().items() if name not in {"history", "timing", "versions"}}
     shown = text_of(run_page({"result.json": read(bare)}))
     assert "The evaluations on the way: not recorded" in shown
@@ -155,9 +155,7 @@ def test_a_result_without_a_history_still_has_a_page() -> None:
         (("a.json", "b.json"), ("with protection", "without"), ["with protection", "without"]),
     ],
 )
-def test_results_are_named_by_somebody_or_by_their_files(
-    places: tuple[str, ...], labels: tuple[str, ...], names: list[str]
-) -> None:
+def test_results_are_named_or_by_files(places: tuple[str, ...], labels: tuple[str, ...], names: list[str]) -> None:
     documents = {place: read(complete()) for place in places}
     assert [each.label for each in sentences.labelled(documents, labels)] == names
 
@@ -165,12 +163,10 @@ def test_results_are_named_by_somebody_or_by_their_files(
 @pytest.mark.parametrize(
     ("labels", "fault"),
     [
-        (("one",), "--label names 1 of 2 results"),
-        (("one", "two", "three"), "--label names 3 of 2 results"),
-        (("one", "one"), "--label 'one' names two results"),
-        (("one", " "), "--label is empty"),
+        (("one",), "--label names 1 of 2 results"), (("one", "two", "three"), "--label names 3 of 2 results"),
+        (("one", "one"), "--label 'one' names two results"), (("one", " "), "--label is empty"),
     ],
-)
+)  # fmt: skip
 def test_labels_that_do_not_tell_results_apart_are_refused(labels: tuple[str, ...], fault: str) -> None:
     with pytest.raises(DataError, match=re.escape(fault)):
         sentences.labelled({"a": read(complete()), "b": read(complete())}, labels)
@@ -189,18 +185,10 @@ def test_a_trade_off_has_a_numbered_point_and_a_row_for_each_result() -> None:
         assert re.search(rf"{number}\. {number - 1} FedSRCVaR, worst 10.%, tradeoff 1.% {row}", text_of(page))
 
 
-def test_the_risk_of_another_group_size_is_never_drawn_as_this_one() -> None:
-    document = read(complete(size=0.3))
-    past = document.past(document.history[0])
-    assert past is not None
-    assert document.past_worst(past, 0.1) == 0.9  # of its curve, not `worst`, which is about 0.3
-    assert document.past_worst(past, 0.2) is None
-
-
 SUPPRESSED = {"worst": None, "best": None, "disparity": None, "bound": None}
 
 
-def test_a_group_of_too_few_people_is_not_told_of_and_the_next_size_speaks_for_the_run() -> None:
+def test_groups_of_too_few_people_and_figures_under_noise() -> None:
     result = complete()
     result["train"]["by_group_size"]["0.1"] = SUPPRESSED
     page = run_page({"a": read(result)})
@@ -210,15 +198,17 @@ def test_a_group_of_too_few_people_is_not_told_of_and_the_next_size_speaks_for_t
         result["train"]["by_group_size"][size] = SUPPRESSED
     shown = text_of(run_page({"a": read(result), "b": read(result | {"algorithm": "fedavg"})}))
     assert "the mean loss is not told, because they are too few people" in shown
-
-
-def test_a_figure_under_noise_is_shown_as_an_estimate() -> None:
     result = complete()
     for group in result["train"]["by_group_size"].values():
         group["bound"] = None
     shown = text_of(run_page({"a": read(result)})).replace("\N{NO-BREAK SPACE}", " ")
     assert "estimate" in shown
     assert "too few people" not in shown
+    document = read(complete(size=0.3))
+    past = document.past(document.history[0])
+    assert past is not None
+    assert document.past_worst(past, 0.1) == 0.9  # of its curve, not `worst`, which is about 0.3
+    assert document.past_worst(past, 0.2) is None
 
 
 @pytest.mark.parametrize("noised", [True, False])
@@ -229,32 +219,16 @@ def test_an_interval_is_said_to_be_proven_only_where_there_is_one(noised: bool) 
     assert ("they are estimates. No interval around them is proven" in shown) == noised
 
 
-def test_who_left_a_run_is_told_in_its_own_words() -> None:
+def test_who_left_or_stopped_or_saw_sums_in_the_clear_is_told() -> None:
     gone = {"collaborator": "clinic-a", "round": 6, "reason": "its budget is used up"}
     shown = text_of(run_page({"a": read(complete() | {"left": [gone]})}))
     assert "clinic-a left after round 6: its budget is used up" in shown
     assert "left after round" not in text_of(run_page({"a": read(complete())}))
-
-
-def test_results_about_different_people_are_not_to_be_compared() -> None:
-    other = complete("fedavg")
-    other["train"]["n"] = 99
-    assert "cannot be compared" in text_of(run_page({"a": read(complete()), "b": read(other)}))
-    assert "cannot be compared" not in text_of(run_page({"a": read(complete()), "b": read(complete("fedavg"))}))
-
-
-def test_a_run_that_did_not_finish_says_so_first() -> None:
     page = text_of(run_page({"a": read(complete() | {"state": "stopped", "outcome": "stopped by signal"})}))
     assert page.index("THE RUN WAS STOPPED: stopped by signal") < page.index("In the worst-off")
-
-
-def test_sums_in_the_clear_are_a_warning() -> None:
     plain = {"mode": "off", "colluders": 0, "masked": False, "guarantee": "NONE: the aggregator sees every update"}
     page = text_of(run_page({"a": read(complete() | {"secure_aggregation": plain})}))
     assert "WARNING: sums were not masked. NONE: the aggregator sees every update." in page
-
-
-def test_a_simulation_says_that_nothing_travelled() -> None:
     page = text_of(run_page({"a": read(complete() | {"setting": "simulation"})}))
     assert "This was a simulation" in page
     assert "Seconds of a simulation are those of one machine" in page
@@ -263,10 +237,7 @@ def test_a_simulation_says_that_nothing_travelled() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "said"),
     [
-        (
-            "fedsrcvar",
-            "In each round FedSRCVaR must reveal the sum of the weighted changes of model and threshold",
-        ),
+        ("fedsrcvar", "In each round FedSRCVaR must reveal the sum of the weighted changes of model and"),
         ("afl", "must reveal the loss of every collaborator, and the weighted sum of their gradients. It runs in"),
     ],
 )
@@ -274,13 +245,6 @@ def test_what_an_algorithm_must_reveal_is_said(algorithm: str, said: str) -> Non
     page = text_of(run_page({"a": read(complete(algorithm))}))
     assert said in page
     assert ("simulation only" in page) == (algorithm == "afl")
-
-
-def test_a_promise_of_differential_privacy_is_shown_in_its_own_words() -> None:
-    promise = {"sample_level": {"statement": "(epsilon=3, delta=1e-5) DP"}, "collaborator_level": None}
-    page = text_of(run_page({"a": read(complete() | {"privacy": promise})}))
-    assert "Differential privacy for each record: (epsilon=3, delta=1e-5) DP" in page
-    assert "carries no differential privacy" not in page
 
 
 def test_nothing_that_people_wrote_becomes_part_of_the_page() -> None:
@@ -303,7 +267,15 @@ def test_nothing_that_people_wrote_becomes_part_of_the_page() -> None:
         assert page.count("&lt;script&gt;") >= 10
 
 
-def test_the_same_results_make_the_same_page() -> None:
+def test_other_people_are_not_compared_and_privacy_is_in_its_own_words() -> None:
+    other = complete("fedavg")
+    other["train"]["n"] = 99
+    assert "cannot be compared" in text_of(run_page({"a": read(complete()), "b": read(other)}))
+    assert "cannot be compared" not in text_of(run_page({"a": read(complete()), "b": read(complete("fedavg"))}))
+    promise = {"sample_level": {"statement": "(epsilon=3, delta=1e-5) DP"}, "collaborator_level": None}
+    page = text_of(run_page({"a": read(complete() | {"privacy": promise})}))
+    assert "Differential privacy for each record: (epsilon=3, delta=1e-5) DP" in page
+    assert "carries no differential privacy" not in page
     assert run_page({"a": read(complete())}) == run_page({"a": read(complete())})
 
 

@@ -1,7 +1,5 @@
 """What the tables say, read as text."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -27,16 +25,10 @@ def document(algorithm: str = "fedavg", worst: float = 0.5, upper: float = 0.5, 
     }
     return json.dumps(
         {
-            "format": "fedfair/result/1",
-            "plan_digest": "sha256:" + "0" * 64,
-            "algorithm": algorithm,
-            "rounds": 10,
-            "threshold": 0.3,
-            "uniform_floor": 0.6931,
-            "train": risk,
-            "test": test,
+            "format": "fedfair/result/1", "plan_digest": "sha256:" + "0" * 64, "algorithm": algorithm,
+            "rounds": 10, "threshold": 0.3, "uniform_floor": 0.6931, "train": risk, "test": test,
         }
-    )
+    )  # fmt: skip
 
 
 def shown(table: Table) -> str:
@@ -50,48 +42,34 @@ def result(algorithm: str = "fedavg", worst: float = 0.5, upper: float = 0.5) ->
     return parse_result(document(algorithm, worst, upper), "here")
 
 
-def test_a_comparison_has_a_row_for_each_result_and_one_for_the_uniform_guess() -> None:
+def test_comparisons_have_a_row_for_each_result_with_dashes_and_intervals() -> None:
     text = shown(comparison({"FedAvg": result(), "FedSRCVaR": result(worst=0.4)}, [0.1]))
     rows = [line for line in text.splitlines() if "0.200" in line or "uniform" in line]
     assert ["FedAvg" in rows[0], "0.500" in rows[0], "0.400" in rows[0]] == [True, True, True]
     assert "FedSRCVaR" in rows[1]
     assert "0.300" in rows[1]  # its disparity
     assert rows[2].count("0.693") == 2
-
-
-def test_a_group_size_that_was_not_evaluated_is_a_dash_and_no_crash() -> None:
     assert " - " in shown(comparison({"fair.json": result()}, [0.3]))
-
-
-def test_an_interval_is_shown_and_a_degenerate_one_is_exact() -> None:
     text = shown(by_group_size(result(upper=0.51)))
     assert "0.5000 to 0.5100" in text
     assert "exact" in text
-
-
-def test_a_figure_under_noise_is_an_estimate_and_is_shown() -> None:
     noised = json.loads(document())
     noised["train"]["by_group_size"]["0.1"]["bound"] = None
     text = shown(by_group_size(parse_result(json.dumps(noised), "here")))
     line = next(line for line in text.splitlines() if "10 %" in line)
     assert "0.5000" in line
     assert "estimate" in line
-
-
-def test_the_whole_population_has_no_best_group() -> None:
     assert next(line for line in shown(by_group_size(result())).splitlines() if "100 %" in line).count("-") == 2
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "is not a result file"),
-        ("[]", "is not a result file"),
-        ("{}", "format"),
+        ("", "is not a result file"), ("[]", "is not a result file"), ("{}", "format"),
         (document().replace("fedfair/result/1", "fedfair/result/9"), "the format fedfair/result/9"),
         (document().replace('"mean": 0.2', '"mean": "x"'), "train.mean"),
     ],
-)
+)  # fmt: skip
 def test_another_file_is_refused_with_the_place_of_the_fault(text: str, fault: str) -> None:
     with pytest.raises(DataError, match=fault):
         parse_result(text, "out.json")

@@ -1,7 +1,5 @@
 """What a run cost: summaries by hand, and the bytes of a simulation."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -26,7 +24,7 @@ def evaluation(seconds: float = 100.0) -> SumCost:
     return SumCost(Purpose.EVALUATION, 0, seconds, contributors=2, bytes_up=20, bytes_down=0)
 
 
-def test_seconds_are_those_of_training_rounds_alone() -> None:
+def test_seconds_and_bytes_are_those_of_training_and_of_those_who_took_part() -> None:
     costs = [evaluation(), *(training(number, float(number)) for number in range(1, 11)), evaluation()]
     # Nine in ten of 1..10 take at most 9 seconds.
     assert rounds_summary(costs) == RoundSeconds(
@@ -34,9 +32,6 @@ def test_seconds_are_those_of_training_rounds_alone() -> None:
         curve=tuple((number, float(number)) for number in range(1, 11)),
     )  # fmt: skip
     assert rounds_summary([evaluation()]) is None
-
-
-def test_bytes_are_those_of_every_sum_divided_among_rounds_and_those_who_took_part() -> None:
     costs = [evaluation(), training(1, 1.0), training(2, 1.0, contributors=1)]
     assert traffic_summary(costs, Basis.MEASURED) == Traffic(
         basis="measured", bytes_up=36, bytes_down=8,
@@ -59,12 +54,10 @@ def test_a_curve_is_short_ends_at_the_last_round_and_stays_between_the_extremes(
 
 def plan(mode: str) -> Plan:
     return plans.parsed(
-        ["a", "b"],
-        task={"partition": {"scheme": "random"}, "standardize": "secure"},
-        training={"rounds": 3, "precision": "fp64"},
-        secure_aggregation={"mode": mode},
+        ["a", "b"], task={"partition": {"scheme": "random"}, "standardize": "secure"},
+        training={"rounds": 3, "precision": "fp64"}, secure_aggregation={"mode": mode},
         evaluation={"every": 2, "bins": 16},
-    )
+    )  # fmt: skip
 
 
 def test_the_bytes_of_a_plain_plan_are_those_of_its_sums(tmp_path: Path) -> None:

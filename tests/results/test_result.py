@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -41,13 +39,10 @@ COSTS = [SumCost(Purpose.TRAINING, 8, 0.5, contributors=2, bytes_up=200, bytes_d
 
 def make_plan(worst_group_size: float = 0.4, *, min_group: int = 1) -> Plan:
     return plans.parsed(
-        ["a", "b"],
-        federation={"name": "test"},
-        task={"data": "digits"},
-        objective={"worst_group_size": worst_group_size, "tradeoff": 0.25},
-        training={"rounds": 8},
+        ["a", "b"], federation={"name": "test"}, task={"data": "digits"},
+        objective={"worst_group_size": worst_group_size, "tradeoff": 0.25}, training={"rounds": 8},
         evaluation={"group_sizes": [0.2, 1.0], "min_group": min_group},
-    )
+    )  # fmt: skip
 
 
 def run_result(plan: Plan, *, smoothed: float = 3.5) -> RunResult:
@@ -111,8 +106,7 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
         "threshold": 0.9,
         "objective": {
             "rcvar": pytest.approx(0.75 * 1.65 + 0.25 * 0.8, rel=1e-14),
-            "smoothed": pytest.approx(7.0 / 5.0, rel=1e-14),
-            "split": "train",
+            "smoothed": pytest.approx(7.0 / 5.0, rel=1e-14), "split": "train",
         },
         "uniform_floor": math.log(4),
         "train": {
@@ -121,21 +115,16 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
             "accuracy": pytest.approx(0.6, rel=1e-14),
             "by_group_size": {
                 "0.2": {
-                    "worst": 2.3,
-                    "best": pytest.approx(0.425),
-                    "disparity": pytest.approx(1.875),
+                    "worst": 2.3, "best": pytest.approx(0.425), "disparity": pytest.approx(1.875),
                     "bound": [2.3, 2.3],
                 },
                 "0.4": {
-                    "worst": pytest.approx(1.65),
-                    "best": pytest.approx(0.7 / 3),
+                    "worst": pytest.approx(1.65), "best": pytest.approx(0.7 / 3),
                     "disparity": pytest.approx(1.65 - 0.7 / 3),
                     "bound": [pytest.approx(1.65), pytest.approx(1.65)],
                 },
                 "1.0": {
-                    "worst": pytest.approx(0.8),
-                    "best": None,
-                    "disparity": None,
+                    "worst": pytest.approx(0.8), "best": None, "disparity": None,
                     "bound": [pytest.approx(0.8), pytest.approx(0.8)],
                 },
             },
@@ -148,15 +137,13 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
             "accuracy": 0.0,
             "by_group_size": {
                 size: {
-                    "worst": pytest.approx(worst),
-                    "best": best,
+                    "worst": pytest.approx(worst), "best": best,
                     "disparity": None if best is None else pytest.approx(worst - best.expected),
                     "bound": [pytest.approx(worst)] * 2,
                 }
                 for size, worst, best in (
                     ("0.2", 0.7, pytest.approx((1.2 - 0.4 * 0.7) / 1.6)),
-                    ("0.4", 0.7, pytest.approx((1.2 - 0.8 * 0.7) / 1.2)),
-                    ("1.0", 0.6, None),
+                    ("0.4", 0.7, pytest.approx((1.2 - 0.8 * 0.7) / 1.2)), ("1.0", 0.6, None),
                 )
             },
             "confusion": [[0, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],
@@ -164,17 +151,12 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
         "collaborators": {
             "a": {"n": 3, "mean": pytest.approx(1.3 / 3), "accuracy": pytest.approx(2 / 3)},
             "b": {
-                "n": 2,
-                "mean": pytest.approx(1.35),
-                "accuracy": 0.5,
+                "n": 2, "mean": pytest.approx(1.35), "accuracy": 0.5,
                 "test": {"n": 2, "mean": pytest.approx(0.6), "accuracy": 0.0},
             },
         },
         "left_out": [],
-        "calibration": {
-            "method": "none",
-            "reason": "the plan sums no scores (evaluation.scores: false)",
-        },
+        "calibration": {"method": "none", "reason": "the plan sums no scores (evaluation.scores: false)"},
         "evaluation": {"method": "histogram", "given_up": None},
         "privacy": {"sample_level": None, "collaborator_level": None},
         "secure_aggregation": {
@@ -187,17 +169,14 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
             "two sites make it, each can read the other's part",
         },
         "timing": {
-            "seconds": 2.0,
-            "rounds_per_second": 4.0,
+            "seconds": 2.0, "rounds_per_second": 4.0,
             "rounds": {"count": 1, "median": 0.5, "p90": 0.5, "longest": 0.5, "curve": [[8, 0.5]]},
         },
         "traffic": {
-            "basis": "computed",
-            "bytes_up": 200,
-            "bytes_down": 100,
+            "basis": "computed", "bytes_up": 200, "bytes_down": 100,
             "per_round": {"bytes_up": 100.0, "bytes_down": 50.0},
         },
-    }
+    }  # fmt: skip
     assert (plan.pop("summary")[0][0], plan) == (
         "federation",
         {"federation": "test", "collaborators": 2, "worst_group_size": 0.4, "tradeoff": 0.25},
@@ -238,12 +217,6 @@ def test_a_deployed_result_has_intervals_that_hold_the_simulations_figures_and_n
             assert group["bound"][0] <= group["worst"] <= group["bound"][1]
 
 
-def test_the_group_size_of_the_objective_is_reported_even_if_the_plan_does_not_list_it() -> None:
-    train = simulated(make_plan(0.37))["train"]
-    assert isinstance(train, dict)
-    assert "0.37" in train["by_group_size"]
-
-
 def test_a_plan_that_hides_nobody_is_simulated_and_its_result_says_so() -> None:
     lonely = make_plan().model_copy(deep=True, update={"federation": make_plan().federation.model_copy(update={
         "collaborators": ("a",)
@@ -253,17 +226,17 @@ def test_a_plan_that_hides_nobody_is_simulated_and_its_result_says_so() -> None:
     assert str(protection["guarantee"]).startswith("NONE: a deployment of this plan is refused, a sum over 1 of 1")
 
 
-def test_a_run_without_an_evaluation_has_no_result() -> None:
+def test_runs_without_evaluation_or_time_have_no_figures() -> None:
     training_run = RunResult(RoundNumber(0), 1.0, None, {}, (), finished=False)
     with pytest.raises(LocalProtocolError, match="never evaluated"):
         deployed_result(make_plan(), DIGEST, training_run, classes=4, seconds=1.0, costs=())
-
-
-def test_an_instant_run_has_no_speed() -> None:
     plan = make_plan()
     result = to_json(deployed_result(plan, DIGEST, run_result(plan), classes=4, seconds=0.0, costs=()))
     assert result["timing"] == {"seconds": 0.0, "rounds_per_second": None, "rounds": None}
     assert result["traffic"] is None
+    train = simulated(make_plan(0.37))["train"]
+    assert isinstance(train, dict)
+    assert "0.37" in train["by_group_size"]
 
 
 def test_the_training_run_and_the_result_do_not_import_torch() -> None:
@@ -288,14 +261,11 @@ def test_a_group_of_fewer_people_than_the_plan_says_is_not_told_about(make: str)
     assert shown["history"][0]["train"]["worst"] is not None
 
 
-def test_the_accuracy_is_that_of_the_confusion_matrix() -> None:
+def test_accuracies_are_those_of_the_matrix_which_many_classes_have_not() -> None:
     for split in ("train", "test"):
         shown = json.loads(json.dumps(deployed(make_plan())))[split]
         matrix = np.array(shown["confusion"])
         assert (matrix.sum(), matrix.trace() / matrix.sum()) == (shown["n"], shown["accuracy"])
-
-
-def test_a_matrix_that_tells_of_another_accuracy_is_refused() -> None:
     plan = make_plan()
     spec = histogram_spec(plan, SCHEMA)
     block = loss_block(np.array([0.5]), np.array([True]), 0.5, spec)
@@ -304,9 +274,6 @@ def test_a_matrix_that_tells_of_another_accuracy_is_refused() -> None:
     header = np.concatenate([block, np.zeros(2 * len(block)), matrices.ravel()])
     with pytest.raises(RemoteProtocolError, match="not over the records of its histograms"):
         Evaluator(plan, SCHEMA).evaluate(header, RoundNumber(0), 0.0, 3)
-
-
-def test_with_very_many_classes_there_is_no_matrix() -> None:
     plan, schema = make_plan(), FeatureSchema((2,), 65)
     spec = histogram_spec(plan, schema)
     block = loss_block(np.array([0.5]), np.array([True]), 0.5, spec)

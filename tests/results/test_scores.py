@@ -1,7 +1,5 @@
 """What a result tells of scores: every figure by hand, and nothing about a class of too few."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -52,16 +50,6 @@ def test_two_classes_are_told_of_by_the_score_of_class_one() -> None:
     }
 
 
-def test_several_classes_have_the_mean_of_their_aucs_and_the_sum_of_their_brier_scores() -> None:
-    rankings = [ranking(0, 3, 0.5, 0.75), ranking(1, 4, 0.75, 1.0), ranking(2, 3, 0.25, 0.5)]
-    told = split_scores(rankings, 3, {}, proved=True)
-    assert (told.auc, told.auc_bound, told.brier) == (0.625, (0.5, 0.75), 0.375)
-    assert told.calibration_error == 0.25
-    assert (
-        split_scores(rankings, 3, {1: Interval(0.875, 0.875)}, proved=True).by_class["1"].auc_bound == (0.875,) * 2
-    )
-
-
 @pytest.mark.parametrize(("positives", "fewest"), [(4, 5), (6, 5), (0, 1), (10, 1)])
 def test_nothing_is_told_of_a_class_of_too_few_or_beside_too_few(positives: int, fewest: int) -> None:
     told = split_scores([ranking(0, 5, 0.5, 0.75), ranking(1, positives, 0.5, 0.75)], fewest, {}, proved=True)
@@ -72,7 +60,14 @@ def test_nothing_is_told_of_a_class_of_too_few_or_beside_too_few(positives: int,
     assert list(score_lines(told)) == ["AUC, Brier score and calibration: too few people in a class"]
 
 
-def test_where_losses_were_replaced_no_interval_is_told() -> None:
+def test_several_classes_have_mean_and_sum_and_no_interval_of_replaced_losses() -> None:
+    rankings = [ranking(0, 3, 0.5, 0.75), ranking(1, 4, 0.75, 1.0), ranking(2, 3, 0.25, 0.5)]
+    told = split_scores(rankings, 3, {}, proved=True)
+    assert (told.auc, told.auc_bound, told.brier) == (0.625, (0.5, 0.75), 0.375)
+    assert told.calibration_error == 0.25
+    assert (
+        split_scores(rankings, 3, {1: Interval(0.875, 0.875)}, proved=True).by_class["1"].auc_bound == (0.875,) * 2
+    )
     told = split_scores([ranking(1, 5, 0.5, 0.75)], 5, {}, proved=False)
     assert (told.auc, told.auc_bound, told.by_class["1"].auc_bound) == (0.625, None, None)
     assert list(score_lines(told)) == ["AUC 0.6250 (estimate), Brier score 0.1250, calibration error 0.2500"]

@@ -1,7 +1,5 @@
 """From which group size on a result's model beats guessing, in one sentence."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What a result tells of a survey: no small group, and none that follows from what is told."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 
@@ -68,19 +66,6 @@ def test_no_small_count_follows_from_the_others_and_the_sum(counts: tuple[int, .
     assert not 0 < hidden < min(FEWEST, records)
 
 
-def test_a_small_class_is_not_what_the_large_one_leaves() -> None:
-    found = told([1.0] * 60, [0] * 60, [0] * 57 + [1] * 3)
-    assert found.labels == (None, None)
-    assert told([1.0] * 60, [0] * 60, [0] * 40 + [1] * 20).labels == (40, 20)
-
-
-def test_a_few_missing_values_are_not_what_those_that_are_there_leave() -> None:
-    column = told([float("nan")] * 3 + [1.0] * 57, [0] * 60, [0] * 60).numeric["value"]
-    assert (column.present, column.missing) == (None, None)
-    column = told([float("nan")] * 57 + [1.0] * 3, [0] * 60, [0] * 60).numeric["value"]
-    assert (column.present, column.missing, column.mean, column.quartiles) == (None, None, None, None)
-
-
 @pytest.mark.parametrize("rare", [1.0, 7.0])
 def test_mean_and_spread_of_a_few_values_do_not_tell_how_often_a_rare_one_is(rare: float) -> None:
     """With 60 values of 0 and of 1 a mean of 0.05 is three people."""
@@ -91,13 +76,17 @@ def test_mean_and_spread_of_a_few_values_do_not_tell_how_often_a_rare_one_is(rar
     assert column.mean == pytest.approx(rare / 3)
 
 
-def test_a_few_records_without_a_category_are_not_what_other_values_leave() -> None:
+def test_small_classes_missing_values_and_few_records_stay_hidden() -> None:
+    found = told([1.0] * 60, [0] * 60, [0] * 57 + [1] * 3)
+    assert found.labels == (None, None)
+    assert told([1.0] * 60, [0] * 60, [0] * 40 + [1] * 20).labels == (40, 20)
+    column = told([float("nan")] * 3 + [1.0] * 57, [0] * 60, [0] * 60).numeric["value"]
+    assert (column.present, column.missing) == (None, None)
+    column = told([float("nan")] * 57 + [1.0] * 3, [0] * 60, [0] * 60).numeric["value"]
+    assert (column.present, column.missing, column.mean, column.quartiles) == (None, None, None, None)
     assert told([1.0] * 60, [0] * 40 + [2] * 20, [0] * 60, unknown=15).categories["sex"].missing is None
     assert told([1.0] * 60, [0] * 40 + [2] * 20, [0] * 60, unknown=5).categories["sex"].missing is None
     assert told([1.0] * 60, [0] * 40 + [2] * 20, [0] * 60, unknown=20).categories["sex"].missing == 20
-
-
-def test_a_page_shows_what_is_too_few_in_words() -> None:
     page = survey_parts(told([float("nan")] * 3 + [0.0] * 54 + [1.0] * 3, [0] * 60, [0] * 57 + [1] * 3))
     assert "class 0: too few people, class 1: too few people" in page
     assert page.count("too few people") == 4

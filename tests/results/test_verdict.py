@@ -1,7 +1,5 @@
 """The verdict by hand, on made-up people whose true probabilities are known, and the advice that follows."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -75,28 +73,11 @@ AIM = Aim(0.1, 0.01)
 # ------------------------------------------------------------------ by hand
 
 
-def test_a_model_that_serves_everybody_better_than_guessing_has_no_fault() -> None:
-    comparison = compare(AIM, LOG2, start(), ReturnedEvaluation(split(0.5), split(0.6), BALANCED))
-    served = served_groups(split(0.6), LOG2)
-    assert comparison == Comparison(
-        (), (), compared=True, estimated=False, better_than_guess_from=0.1, served=served
-    )
-    verdict = worded(comparison, plans.parsed())
-    assert (verdict.state, verdict.findings, verdict.remedies) == ("fine", (), ())
-    assert told(verdict) == (
-        "No evaluation shows this model worse than before training, the uniform guess, the base rate or the most "
-        "frequent class."
-    )
-
-
 def test_the_bank_of_the_issue_is_told_in_plain_sentences() -> None:
     # 88.7 % say no; the model is right for 71.4 %, and its worst tenth has a mean loss of 0.896.
     returned = ReturnedEvaluation(split(0.88, 0.6, 0.72), split(0.896, 0.6, 0.714), BANK)
     comparison = compare(AIM, LOG2, start(), returned)
-    assert found(comparison) == [
-        ("mean", "test", "base_rate", True),
-        ("accuracy", "test", "majority", True),
-    ]
+    assert found(comparison) == [("mean", "test", "base_rate", True), ("accuracy", "test", "majority", True)]
     # The entropy of 88.7 and 11.3 %.
     assert comparison.faults[0].limit == pytest.approx(0.3527, abs=1e-4)
     known = Known((Evaluated(0, LOG2), Evaluated(6, 0.9), Evaluated(10, 0.88)), 0.88, (887, 113))
@@ -133,30 +114,27 @@ def test_a_worst_group_that_chance_explains_is_no_fault_and_one_that_it_does_not
     )
 
 
-def test_a_mean_above_the_guess_is_a_fault_beyond_chance_alone() -> None:
+def test_models_that_beat_guessing_have_no_fault_and_means_above_it_do() -> None:
+    comparison = compare(AIM, LOG2, start(), ReturnedEvaluation(split(0.5), split(0.6), BALANCED))
+    served = served_groups(split(0.6), LOG2)
+    assert comparison == Comparison(
+        (), (), compared=True, estimated=False, better_than_guess_from=0.1, served=served
+    )
+    verdict = worded(comparison, plans.parsed())
+    assert (verdict.state, verdict.findings, verdict.remedies) == ("fine", (), ())
+    assert told(verdict) == (
+        "No evaluation shows this model worse than before training, the uniform guess, the base rate or the most "
+        "frequent class."
+    )
     # Ten thousand to one are 9.2 nats, over 1000 records.
     for mean, faulty in ((LOG2 + 0.0090, False), (LOG2 + 0.0094, True)):
         comparison = compare(AIM, LOG2, None, ReturnedEvaluation(split(0.9), split(0.9, mean), BALANCED))
         assert (("mean", "test", "uniform_guess", True) in found(comparison)) == faulty
-
-
-def test_who_protects_the_worst_group_may_lose_on_average() -> None:
     # Above the base rate and below the most frequent class, and better than guessing for the worst tenth.
     protecting = ReturnedEvaluation(split(0.65), split(0.65, 0.6, 0.7), BANK)
     assert compare(AIM, LOG2, start(), protecting).faults == ()
     idle = ReturnedEvaluation(split(0.69), split(0.6925, 0.69, 0.7), BANK)
     assert {fault.reference for fault in compare(AIM, LOG2, start(), idle).faults} == {"base_rate", "majority"}
-
-
-def test_without_held_out_records_the_training_records_speak() -> None:
-    bad = split(0.8, accuracy=0.3, mean=0.75, too_sure=True)
-    comparison = compare(AIM, LOG2, start(), ReturnedEvaluation(bad, None, {"train": (500, 500)}))
-    assert {(subject, place) for subject, place, _, _ in found(comparison)} == {
-        ("objective", "train"),
-        ("worst_group", "train"),
-        ("mean", "train"),
-        ("accuracy", "train"),
-    }
 
 
 @pytest.mark.parametrize(
@@ -168,13 +146,6 @@ def test_a_fault_is_told_only_where_the_interval_leaves_no_doubt(worst: float, w
     test = split(worst, width=width, too_sure=True)
     comparison = compare(AIM, LOG2, None, ReturnedEvaluation(split(0.5), test, BALANCED))
     assert (("worst_group", "test", "uniform_guess", True) in found(comparison)) == faulty
-
-
-def test_the_interval_of_the_start_counts_too() -> None:
-    returned = ReturnedEvaluation(split(0.5), split(0.9, too_sure=True), BALANCED)
-    certain = ("worst_group", "test", "start", True)
-    assert certain in found(compare(AIM, LOG2, start(0.8, width=0.09), returned))
-    assert certain not in found(compare(AIM, LOG2, start(0.8, width=0.1), returned))
 
 
 def test_figures_that_carry_noise_prove_no_fault_and_no_merit() -> None:
@@ -197,7 +168,16 @@ def test_figures_that_carry_noise_prove_no_fault_and_no_merit() -> None:
     assert only == "The figures are estimates: they show no fault of this model, and prove nothing."
 
 
-def test_losses_that_are_no_numbers_are_a_fault_whatever_the_estimates_are() -> None:
+def test_what_speaks_without_held_out_records_or_beside_an_interval() -> None:
+    bad = split(0.8, accuracy=0.3, mean=0.75, too_sure=True)
+    comparison = compare(AIM, LOG2, start(), ReturnedEvaluation(bad, None, {"train": (500, 500)}))
+    assert {(subject, place) for subject, place, _, _ in found(comparison)} == {
+        ("objective", "train"), ("worst_group", "train"), ("mean", "train"), ("accuracy", "train"),
+    }  # fmt: skip
+    returned = ReturnedEvaluation(split(0.5), split(0.9, too_sure=True), BALANCED)
+    certain = ("worst_group", "test", "start", True)
+    assert certain in found(compare(AIM, LOG2, start(0.8, width=0.09), returned))
+    assert certain not in found(compare(AIM, LOG2, start(0.8, width=0.1), returned))
     returned = ReturnedEvaluation(split(0.5, proved=False), None, BALANCED, replaced=3)
     comparison = compare(AIM, LOG2, start(), returned)
     assert found(comparison) == [("losses", None, "finite", True)]
@@ -205,17 +185,6 @@ def test_losses_that_are_no_numbers_are_a_fault_whatever_the_estimates_are() -> 
     assert verdict.state == "worse"
     assert verdict.sentences[1] == (
         "3 losses of this model were not finite or too large, so others were counted in their place."
-    )
-
-
-def test_a_run_that_returns_the_model_before_training_says_so_and_why() -> None:
-    returned = ReturnedEvaluation(split(0.9), None, BALANCED, given_up_after=40)
-    comparison = compare(AIM, LOG2, start(), returned)
-    assert found(comparison)[0] == ("training", None, "start", True)
-    verdict = worded(comparison, plans.parsed())
-    assert verdict.state == "worse"
-    assert verdict.sentences[1] == (
-        "After 40 rounds no trained model was better, so the untrained model is returned."
     )
 
 
@@ -258,7 +227,7 @@ def tried(known: Known, comparison: Comparison = WORSE, **training: object) -> d
     return {remedy.key: remedy.wanted for remedy in verdict.remedies}
 
 
-def test_advice_follows_from_how_training_went() -> None:
+def test_advice_follows_from_training_until_no_lower_rate_is_left() -> None:
     assert tried(Known(ROSE, LOG2)) == {"training.server_optimizer": "{name: adam, learning_rate: 0.03}"}
     yogi = {"server_optimizer": {"name": "yogi", "learning_rate": 0.5}}
     assert tried(Known(ROSE, LOG2), **yogi) == {"training.server_optimizer": "{name: yogi, learning_rate: 0.05}"}
@@ -268,9 +237,6 @@ def test_advice_follows_from_how_training_went() -> None:
     }
     assert tried(Known(FLAT, LOG2, (500, 500))) == {"objective.worst_group_size": "0.5"}
     assert tried(Known()) == {}
-
-
-def test_no_lower_rate_is_proposed_for_ever() -> None:
     rates, rate = [], 0.3
     while wanted := tried(Known(ROSE, LOG2), server_optimizer={"name": "adam", "learning_rate": rate}):
         rate = float(wanted["training.server_optimizer"].removesuffix("}").rpartition(" ")[2])
@@ -278,7 +244,7 @@ def test_no_lower_rate_is_proposed_for_ever() -> None:
     assert rates == pytest.approx([0.03, 0.003])
 
 
-def test_below_the_critical_size_the_size_is_the_remedy_whatever_training_did() -> None:
+def test_sizes_are_the_remedy_below_the_critical_one() -> None:
     for history in (ROSE, FELL, FLAT, ()):
         known = Known(history, 0.9, (500, 500), lambda: FamilyFacts(0.38, 0.38, 0.6931))
         assert tried(known) == {"objective.worst_group_size": "0.45"}
@@ -287,28 +253,10 @@ def test_below_the_critical_size_the_size_is_the_remedy_whatever_training_did() 
         "No model of this kind serves the worst 38 % better than guessing (the critical group size)."
         in verdict.sentences
     )
-
-
-def test_at_the_known_optimum_no_rate_is_proposed_and_above_it_no_size() -> None:
     known = Known(ROSE, 0.6935, (), lambda: FamilyFacts(0.02, 0.02, 0.693))
     assert "training.server_optimizer" not in tried(known)
     stuck = Known(FLAT, 0.6935, (), lambda: FamilyFacts(0.02, 0.02, 0.5))
     assert tried(stuck) == {"training.rounds": "200"}
-
-
-def test_a_rare_class_says_which_group_one_prediction_serves() -> None:
-    # A group of more than twice the rare class cannot have equal parts of both.
-    assert tried(Known(FLAT, LOG2, (887, 113))) == {"objective.worst_group_size": "0.25"}
-
-
-def test_an_algorithm_that_does_not_look_at_the_worst_group_is_the_first_to_change() -> None:
-    known = Known(FLAT, LOG2, (887, 113))
-    assert list(tried(known, algorithm="fedavg")) == ["training.algorithm", "objective.worst_group_size"]
-    small = Known(FLAT, LOG2, (887, 113), lambda: FamilyFacts(0.2, 0.2))
-    assert list(tried(small, algorithm="fedavg")) == ["objective.worst_group_size"]
-
-
-def test_a_size_that_the_text_says_cannot_be_served_is_not_proposed() -> None:
     risk = SplitRisk(n=10, mean=0.7, accuracy=0.9, by_group_size={"0.1": group(0.9), "1.0": group(0.7)})
     comparison = compare(AIM, LOG2, None, ReturnedEvaluation(risk, None, BALANCED))
     assert comparison.better_than_guess_from is None
@@ -318,9 +266,23 @@ def test_a_size_that_the_text_says_cannot_be_served_is_not_proposed() -> None:
     assert "serves" not in told(verdict).replace("a model of this kind serves", "")
     nobody = worded(comparison, plan)
     assert "This model serves no group, not even everybody, certainly better than guessing." in nobody.sentences
+    # A group of more than twice the rare class cannot have equal parts of both.
+    assert tried(Known(FLAT, LOG2, (887, 113))) == {"objective.worst_group_size": "0.25"}
+    known = Known(FLAT, LOG2, (887, 113))
+    assert list(tried(known, algorithm="fedavg")) == ["training.algorithm", "objective.worst_group_size"]
+    small = Known(FLAT, LOG2, (887, 113), lambda: FamilyFacts(0.2, 0.2))
+    assert list(tried(small, algorithm="fedavg")) == ["objective.worst_group_size"]
 
 
-def test_a_result_keeps_its_verdict_and_one_without_still_reads() -> None:
+def test_a_run_that_returns_its_beginning_says_so_and_verdicts_are_kept() -> None:
+    returned = ReturnedEvaluation(split(0.9), None, BALANCED, given_up_after=40)
+    comparison = compare(AIM, LOG2, start(), returned)
+    assert found(comparison)[0] == ("training", None, "start", True)
+    verdict = worded(comparison, plans.parsed())
+    assert verdict.state == "worse"
+    assert verdict.sentences[1] == (
+        "After 40 rounds no trained model was better, so the untrained model is returned."
+    )
     returned = ReturnedEvaluation(split(0.9, 0.9), None, BANK)
     verdict = worded(compare(AIM, LOG2, None, returned), plans.parsed(), Known(ROSE, 0.9))
     assert verdict.remedies
@@ -341,12 +303,10 @@ def evaluated(losses: np.ndarray, labels: np.ndarray, right: np.ndarray, size: f
     summary = summarise_losses(losses, right, (size,))
     worst = summary.by_group_size[size].worst
     risk = SplitRisk(
-        n=summary.count,
-        mean=summary.mean,
-        accuracy=summary.accuracy,
+        n=summary.count, mean=summary.mean, accuracy=summary.accuracy,
         by_group_size={str(size): ReportedGroupRisk(worst=worst, best=None, disparity=None, bound=(worst, worst))},
         hedged=hedged_loss(losses, np.ones(len(losses)), LOG2, size),
-    )
+    )  # fmt: skip
     guess = ReportedGroupRisk(worst=LOG2, best=None, disparity=None, bound=(LOG2, LOG2))
     past = PastRisk(mean=LOG2, worst=LOG2, by_group_size={str(size): guess})
     began = StartEvaluation(Moment(round=0, threshold=1.0, train=past, test=past), SAME)
@@ -425,7 +385,7 @@ def judged_number(
     return comparison, worded(comparison, plans.parsed())
 
 
-def test_a_number_that_is_told_worse_than_by_the_mean_is_worse() -> None:
+def test_means_of_numbers_decide_beyond_chance_and_rounding() -> None:
     comparison, verdict = judged_number(-1.4)
     assert ("r_squared", "test", "target_mean", True) in found(comparison)
     assert verdict.state == "worse"
@@ -433,16 +393,10 @@ def test_a_number_that_is_told_worse_than_by_the_mean_is_worse() -> None:
         "The share of variance explained (R squared) over 1000 test records is -1.40, below the 0 of always "
         "predicting their mean." in told(verdict)
     )
-
-
-def test_chance_and_rounding_may_explain_a_little_less_than_the_mean() -> None:
     # 18 variances over 1000 records.
     assert not judged_number(-0.0179, worst=1.0)[0].faults
     assert judged_number(-0.0181, worst=3.0)[0].faults
     assert "or always predicting the mean" in told(judged_number(0.4, worst=1.0)[1])
-
-
-def test_a_worst_group_that_gained_excuses_it_only_over_a_start_as_good_as_the_mean() -> None:
     for began, is_excused in (
         (start_of_number(9.0, 0.0), True),
         (start_of_number(9.0, -6.0), False),
@@ -453,7 +407,7 @@ def test_a_worst_group_that_gained_excuses_it_only_over_a_start_as_good_as_the_m
         assert ("r_squared" not in subjects) == is_excused
 
 
-def test_a_quantile_is_held_to_what_quantiles_explain() -> None:
+def test_quantiles_and_replaced_losses_are_held_to_what_they_explain() -> None:
     """The median may be one deviation from the mean, and so explain -1."""
     median = Aim(0.1, 0.01, -1.0)
     assert not judged_number(-0.9, median, worst=1.0)[0].faults
@@ -461,9 +415,6 @@ def test_a_quantile_is_held_to_what_quantiles_explain() -> None:
     assert ("r_squared", "test", "right_model", True) in found(comparison)
     assert "below the -1.00 that a model which is right about its loss has at least" in told(verdict)
     assert "always predicting the mean" not in told(judged_number(0.4, median, worst=1.0)[1])
-
-
-def test_replaced_losses_prove_nothing_of_the_mean() -> None:
     held = number(3.0, -1.4)
     returned = ReturnedEvaluation(held, held, {}, replaced=2)
     comparison = compare(AIM, None, start_of_number(2.0, 0.0), returned)
@@ -473,13 +424,10 @@ def test_replaced_losses_prove_nothing_of_the_mean() -> None:
 @pytest.mark.parametrize(
     ("trend", "says"),
     [
-        (Trend.RISING, "rose"),
-        (Trend.FALLING, "still falling"),
-        (Trend.STILL, "hardly moved"),
-        (Trend.FLAT, "flat"),
-        (Trend.UNKNOWN, None),
+        (Trend.RISING, "rose"), (Trend.FALLING, "still falling"), (Trend.STILL, "hardly moved"),
+        (Trend.FLAT, "flat"), (Trend.UNKNOWN, None),
     ],
-)
+)  # fmt: skip
 def test_how_training_went_is_said_with_both_figures(trend: Trend, says: str | None) -> None:
     seen = TrainingTrend(trend, Evaluated(3, 0.5), Evaluated(9, 0.25))
     found = _said_all("trend", 0.1, trend=seen, minimised="The objective", too_small=False)

@@ -1,7 +1,5 @@
 """Running one algorithm over bc10, round by round, for the tests beside it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Tables and plans of tasks other than plain classes, small enough to be trained in a second."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,16 +37,13 @@ def columns() -> Columns:
     days = source.exponential(np.exp(0.5 * features[:, 0]))
     seen = source.exponential(2.0, RECORDS)
     return {
-        **dict(zip(COLUMNS, features.T, strict=True)),
-        "amount": amount,
-        "high": (amount > 0.5).astype(np.float64),
+        **dict(zip(COLUMNS, features.T, strict=True)), "amount": amount, "high": (amount > 0.5).astype(np.float64),
         "grade": np.digitize(amount, [-1.0, 0.5, 2.0]).astype(np.float64),
         "cough": (features[:, 0] + source.normal(size=RECORDS) > 0.3).astype(np.float64),
         "fever": (features[:, 1] + source.normal(size=RECORDS) > 0.8).astype(np.float64),
-        "days": np.minimum(days, seen),
-        "died": (days <= seen).astype(np.float64),
+        "days": np.minimum(days, seen), "died": (days <= seen).astype(np.float64),
         "site": np.arange(RECORDS) % len(NAMES),
-    }
+    }  # fmt: skip
 
 
 def write_table(folder: Path) -> Path:

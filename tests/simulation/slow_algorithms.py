@@ -4,8 +4,6 @@ Nothing of fedfair's training is used; a model is theta = [b_0, b_1, W (2 x 10)]
 full batches, so nothing is drawn except where an algorithm itself draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import cvxpy as cp

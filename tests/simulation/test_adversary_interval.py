@@ -1,7 +1,5 @@
 """An adversary that looks every few rounds makes as much longer a step; between its looks nobody is evaluated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

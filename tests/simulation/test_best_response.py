@@ -1,12 +1,9 @@
 """Adversaries of pooled records that answer at once: on all records, and on the batch of the step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -18,8 +15,6 @@ from fedfair.simulation.simulate import simulate_sites
 from tests import bc10
 from tests.simulation import algorithm_runs as runs
 from tests.simulation import slow_algorithms as slow
-
-torch.set_num_threads(1)
 
 ROUNDS = 6
 RHO, EPS = 0.3, 0.1
@@ -57,22 +52,14 @@ def test_a_batch_of_all_records_is_an_answer_to_all_losses(name: str) -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.floats(0, 10), min_size=1, max_size=10),
-    st.floats(0.05, 1.0),
-    st.floats(0.0, 0.9),
-)
-def test_the_best_weights_in_a_box_are_the_optimum_of_the_programme(
-    losses: list[float], rho: float, eps: float
-) -> None:
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=10), st.floats(0.05, 1.0), st.floats(0.0, 0.9))
+def test_the_best_weights_in_a_box_solve_the_programme(losses: list[float], rho: float, eps: float) -> None:
     values, (group_size, floor) = np.array(losses), bpf_of_rcvar(rho, eps)
     weights = box_weights(values, group_size, floor=floor)
     solved = linprog(
-        -values,
-        A_eq=np.ones((1, len(values))),
-        b_eq=[group_size * len(values)],
+        -values, A_eq=np.ones((1, len(values))), b_eq=[group_size * len(values)],
         bounds=[(floor, 1.0)] * len(values),
-    )
+    )  # fmt: skip
     assert solved.success
     assert weights.mean() == pytest.approx(1.0, abs=1e-12)
     # The solver's own tolerance is 1e-7.

@@ -1,7 +1,5 @@
 """A cohort gives what its tasks give, one by one and together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -53,23 +51,13 @@ def test_the_weighted_mean_of_single_changes_is_what_the_sum_gives() -> None:
     assert len(revealed.training_run.history) == len(summed.training_run.history)
 
 
-def test_steps_stops_a_round_early() -> None:
+def test_steps_and_weights_of_records_change_what_a_round_learns_from() -> None:
     long, short = cohort_of(thirds(local_steps=4, batch_size=16)), cohort_of(thirds(local_steps=2, batch_size=16))
     start = GlobalModel(np.zeros(22), 0.5)
     early, whole = long.changes(start, AskedSteps(FIRST, steps=2)), short.changes(start, AskedSteps(FIRST))
     np.testing.assert_array_equal(early, whole)
     np.testing.assert_array_equal(thresholds(long, start, FIRST, 2), thresholds(short, start, FIRST))
-
-
-def test_members_are_asked_in_the_order_given() -> None:
-    cohort, start = cohort_of(thirds(local_steps=2)), GlobalModel(np.zeros(22), 0.5)
-    both = cohort.changes(start, AskedSteps(FIRST, [2, 0]))
-    for place, member in enumerate([2, 0]):
-        np.testing.assert_array_equal(both[place], cohort.changes(start, AskedSteps(FIRST, [member]))[0])
-
-
-def test_record_weights_of_zero_and_one_leave_records_out() -> None:
-    """With a full batch of n, weights n/m on m records and 0 elsewhere give the gradient of these m alone."""
+    # With a full batch of n, weights n/m on m records and 0 elsewhere give the gradient of these m alone.
     federation = thirds(algorithm="fedavg")
     start, (part, *_) = GlobalModel(np.zeros(22), 1.0), bc10.random_thirds()
     weights = np.zeros(len(part))
@@ -77,16 +65,17 @@ def test_record_weights_of_zero_and_one_leave_records_out() -> None:
     weighted = cohort_of(federation).changes(start, AskedSteps(FIRST, [0], record_weights=[weights]))
     alone = bc10.Federation(bc10.plan(1, algorithm="fedavg"), bc10.sites([part[:10]]))
     np.testing.assert_allclose(weighted, cohort_of(alone).changes(start, AskedSteps(FIRST)), rtol=0, atol=1e-15)
-
-
-def test_a_drawn_batch_takes_its_records_weights_along() -> None:
     cohort, start = cohort_of(thirds(algorithm="fedavg", batch_size=8)), GlobalModel(np.zeros(22), 1.0)
     plain = cohort.changes(start, AskedSteps(FIRST))
     twice = AskedSteps(FIRST, record_weights=[np.full(n, 2.0) for n in cohort.counts])
     np.testing.assert_allclose(cohort.changes(start, twice), 2 * plain, rtol=1e-14)
 
 
-def test_a_member_without_training_records_is_named() -> None:
+def test_members_are_asked_in_their_order_and_one_without_records_is_named() -> None:
+    cohort, start = cohort_of(thirds(local_steps=2)), GlobalModel(np.zeros(22), 0.5)
+    both = cohort.changes(start, AskedSteps(FIRST, [2, 0]))
+    for place, member in enumerate([2, 0]):
+        np.testing.assert_array_equal(both[place], cohort.changes(start, AskedSteps(FIRST, [member]))[0])
     federation = bc10.Federation(bc10.plan(2), bc10.sites([np.arange(5), np.arange(0)]))
     with pytest.raises(LocalProtocolError, match="site-1 has no training records"):
         cohort_of(federation).changes(GlobalModel(np.zeros(22), 1.0), AskedSteps(FIRST))

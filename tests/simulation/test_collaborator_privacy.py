@@ -1,7 +1,5 @@
 """Differential privacy of whole collaborators through training: the same numbers, masked or simulated."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math
@@ -52,8 +50,6 @@ from fedfair.training.masked_update import noised_update
 from tests import bc10
 from tests.contributions import evaluation_of, standardisation_of
 from tests.secagg.federation_in_memory import Wire
-
-torch.set_num_threads(1)
 
 FIRST = RoundNumber(1)
 CPU = torch.device("cpu")
@@ -138,13 +134,6 @@ def test_a_simulation_states_what_a_deployment_would_and_judges_the_model_withou
     json.dumps(result, allow_nan=False)
 
 
-def test_a_simulation_repeats_itself_and_another_seed_draws_other_noise() -> None:
-    again, other = simulated(noised()), simulated(noised(seed=1))
-    np.testing.assert_array_equal(stated().model.vector, again.model.vector)
-    assert stated().model.threshold == again.model.threshold
-    assert not np.allclose(stated().model.vector, other.model.vector)
-
-
 def test_with_next_to_no_noise_and_no_clipping_a_sum_is_that_of_equal_weights() -> None:
     plan = noised(privacy={"noise_multiplier": 1e-4, "clip": 10.0})
     open_plan = plan.model_copy(update={"privacy": bc10.plan(3).privacy})
@@ -164,7 +153,7 @@ def test_with_next_to_no_noise_and_no_clipping_a_sum_is_that_of_equal_weights() 
     assert abs(noisy.body - plain.body).max() <= allowed
 
 
-def test_model_and_threshold_are_clipped_as_one_vector() -> None:
+def test_a_threshold_that_is_not_learnt_does_not_move_and_all_else_is_clipped_as_one_vector() -> None:
     plan = noised(privacy={"clip": 0.01})
     tasks, model = tasks_of(plan, bc10.random_thirds())
     sums = mechanism(plan, model).sums
@@ -175,9 +164,6 @@ def test_model_and_threshold_are_clipped_as_one_vector() -> None:
     assert np.linalg.norm(whole) > 0.01
     kept = sums.whole_numbers(mechanism(plan, model).vector(change.model, change.threshold)) / sums.scale
     np.testing.assert_allclose(kept, whole * 0.01 / np.linalg.norm(whole), atol=0.51 / sums.scale)
-
-
-def test_a_threshold_that_is_not_learnt_carries_no_noise_and_does_not_move() -> None:
     outcome = simulated(noised(algorithm="fedavg", threshold_learning_rate=None))
     assert outcome.model.threshold == 1.0
 
@@ -193,12 +179,9 @@ def opened_and_simulated(plan: Plan, dropped: int) -> tuple[OpenedSum, Totals, D
     found, names = mechanism(plan, model), list(tasks)
     layout = tasks[names[0]].layout
     wire = Wire(
-        5,
-        session_terms(plan),
-        sum_shapes(plan, layout, bc10.dataset().schema),
-        masking_policy(plan, SiteFile(colluders=1)),
-        dtype=layout.dtype.type,
-    )
+        5, session_terms(plan), sum_shapes(plan, layout, bc10.dataset().schema),
+        masking_policy(plan, SiteFile(colluders=1)), dtype=layout.dtype.type,
+    )  # fmt: skip
     wire.set_up()
     wire.silent = {(5, Kind.UPLOAD)} if dropped else set()
     numbers = {index: tasks[name].noised_numbers(model, FIRST, 1) for index, name in enumerate(names, start=1)}
@@ -249,11 +232,6 @@ def test_an_opened_sum_carries_the_noise_of_every_survivor_and_never_less_than_i
     assert sums.variance >= (3.0 * sums.bound) ** 2
 
 
-def test_a_site_insists_on_the_survivors_that_its_noise_share_counts_on() -> None:
-    assert masking_policy(five(), SiteFile(colluders=1)).least_survivors == 4
-    assert masking_policy(five(), SiteFile(colluders=1)).greatest_clip == 0.5
-
-
 # ------------------------------------------------------------------ what a site does whatever its data are
 
 
@@ -275,12 +253,9 @@ def test_a_site_whose_training_fails_takes_part_with_noise_alone_and_is_told(fau
     tasks, model = tasks_of(plan, bc10.random_thirds())
     sound = tasks[ParticipantId("site-0")]
     task = TrainingClient(
-        plan,
-        sound.participant,
-        Splits(bc10.dataset()),
-        flat_model(plan, bc10.dataset().schema, CPU, Path()),
+        plan, sound.participant, Splits(bc10.dataset()), flat_model(plan, bc10.dataset().schema, CPU, Path()),
         protection=simulated_protection(plan, sound.participant, log),
-    )
+    )  # fmt: skip
     task.descent.__class__ = Failing
     task.descent.fault = fault
     numbers = task.noised_numbers(model, FIRST, 1)
@@ -295,7 +270,9 @@ def test_a_site_whose_training_fails_takes_part_with_noise_alone_and_is_told(fau
     assert [release.count for release in log.sums] == [1]
 
 
-def test_a_site_without_records_takes_part_like_everybody() -> None:
+def test_a_site_takes_part_without_records_and_insists_on_survivors() -> None:
+    assert masking_policy(five(), SiteFile(colluders=1)).least_survivors == 4
+    assert masking_policy(five(), SiteFile(colluders=1)).greatest_clip == 0.5
     plan = noised()
     tasks, model = tasks_of(plan, [*bc10.random_thirds()[:2], np.arange(0)])
     numbers = tasks[ParticipantId("site-2")].noised_numbers(model, FIRST, 1)
@@ -330,7 +307,11 @@ def test_every_attempt_is_a_release_with_noise_of_its_own_and_one_that_may_not_b
         broke.noised_numbers(model, FIRST, 1)
 
 
-def test_a_real_site_never_repeats_its_noise() -> None:
+def test_noise_repeats_itself_in_a_simulation_only() -> None:
+    again, other = simulated(noised()), simulated(noised(seed=1))
+    np.testing.assert_array_equal(stated().model.vector, again.model.vector)
+    assert stated().model.threshold == again.model.threshold
+    assert not np.allclose(stated().model.vector, other.model.vector)
     plan = noised()
     flat = flat_model(plan, bc10.dataset().schema, CPU, Path())
     protection = site_protection(ReleaseLog().record)
@@ -384,19 +365,6 @@ def test_a_training_run_asks_for_training_sums_only_and_counts_the_attempts_that
     assert again.result().lost_rounds == 1
 
 
-def test_a_saved_model_is_not_evaluated_in_a_federation() -> None:
-    plan = noised()
-    tasks, model = tasks_of(plan, bc10.random_thirds())
-    layout = tasks[ParticipantId("site-0")].layout
-    with pytest.raises(PlanError, match="no evaluation sum"):
-        evaluation_run(plan, layout, bc10.dataset().schema, TrainedModel(model, FIRST, "", None), exact=False)
-
-
-def test_a_plan_with_noise_for_collaborators_is_not_vectorised() -> None:
-    with pytest.raises(PlanError, match="collaborator_level"):
-        chosen_engine(noised(), "vectorised")
-
-
 def came_to(rounds: int, lost: int) -> RunResult:
     return RunResult(RoundNumber(rounds), 1.0, None, {}, (), finished=True, lost_rounds=lost)
 
@@ -426,14 +394,9 @@ def test_a_deployment_states_an_epsilon_that_counts_lost_attempts_and_none_where
 def test_a_result_without_an_evaluation_has_no_figures_and_a_report_of_it_says_why() -> None:
     plan = five()
     document = deployed_result(
-        plan,
-        "sha256:" + 64 * "0",
-        came_to(4, 0),
-        classes=2,
-        seconds=1.0,
-        costs=[],
+        plan, "sha256:" + 64 * "0", came_to(4, 0), classes=2, seconds=1.0, costs=[],
         noised=distributed_dp(plan, 22),
-    )
+    )  # fmt: skip
     result = to_json(document)
     assert result["train"] is None
     assert result["objective"] == {"rcvar": None, "rcvar_bound": None, "smoothed": None, "split": "train"}
@@ -460,7 +423,14 @@ def test_a_plan_check_says_what_the_noise_is_worth_and_what_it_does() -> None:
     assert "Nothing is evaluated" in told
 
 
-def test_a_model_that_is_too_large_for_the_ring_is_refused_before_anything_runs() -> None:
+def test_plans_with_noise_for_collaborators_are_neither_vectorised_nor_evaluated_nor_too_large() -> None:
+    plan = noised()
+    tasks, model = tasks_of(plan, bc10.random_thirds())
+    layout = tasks[ParticipantId("site-0")].layout
+    with pytest.raises(PlanError, match="no evaluation sum"):
+        evaluation_run(plan, layout, bc10.dataset().schema, TrainedModel(model, FIRST, "", None), exact=False)
+    with pytest.raises(PlanError, match="collaborator_level"):
+        chosen_engine(noised(), "vectorised")
     plan = noised(hidden=9000, protection={"ring_bits": 16})
     with pytest.raises(PlanError, match=r"rounding is too coarse.*16 bits"):
         plan_review(plan)

@@ -4,8 +4,6 @@ The optima come from solvers that share nothing with training: of bc10 from `tes
 hospitals from the dual bound of `benchmarks/optimizer_tables.py`. `benchmarks/defaults.py` measures more of them.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections.abc import Mapping
@@ -69,9 +67,7 @@ def test_where_guessing_is_the_optimum_the_result_is_not_above_it_though_trainin
 
 
 @pytest.mark.parametrize("rho", [0.3, 0.5])
-def test_four_hospitals_end_at_their_optimum(
-    rho: float, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hospitals_converge(rho: float, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Scripts import their neighbours by their bare names.
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
     tables = importlib.import_module("optimizer_tables")

@@ -1,7 +1,5 @@
 """Algorithms whose round is one sum: drop-outs, both engines, and what a sum refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,8 +37,6 @@ from tests import bc10, plans
 from tests.held_terms import holding
 from tests.simulation import slow_algorithms as slow
 
-torch.set_num_threads(1)
-
 THIRDS = slow.thirds()
 RATE, STEPS, RHO, EPS, GAMMA = 0.1, 2, 0.3, 0.1, 0.05
 
@@ -49,28 +45,15 @@ def plan_of(algorithm: str, mode: str = "off", **training: object) -> Plan:
     return plans.parsed(
         [f"site-{k}" for k in range(3)],
         task={"model": {"name": "linear", "init": "zeros"}},
-        objective={
-            "worst_group_size": RHO,
-            "tradeoff": EPS,
-            "smoothing": {"name": "softplus", "gamma": GAMMA},
-        },
+        objective={"worst_group_size": RHO, "tradeoff": EPS, "smoothing": {"name": "softplus", "gamma": GAMMA}},
         training={
-            "algorithm": algorithm,
-            "rounds": 12,
-            "local_steps": STEPS,
-            "batch_size": "full",
-            "learning_rate": RATE,
-            "threshold_learning_rate": RATE,
-            "threshold_init": 1.0,
-            "schedule": "constant",
-            "output": "last",
-            "precision": "fp64",
-            "device": "cpu",
-            **training,
+            "algorithm": algorithm, "rounds": 12, "local_steps": STEPS, "batch_size": "full",
+            "learning_rate": RATE, "threshold_learning_rate": RATE, "threshold_init": 1.0, "schedule": "constant",
+            "output": "last", "precision": "fp64", "device": "cpu", **training,
         },
         secure_aggregation={"mode": mode},
         evaluation={"every": 10**9, "group_sizes": [RHO]},
-    )
+    )  # fmt: skip
 
 
 class Played:
@@ -146,16 +129,12 @@ def test_q_ffl_with_drop_outs_is_its_slow_version_among_those_who_are_there() ->
         assert played.run.model.threshold == 1.0
 
 
-@pytest.mark.parametrize("mode", ["off", "malicious"])
-@pytest.mark.parametrize("batch_size", ["full", 20])
+@pytest.mark.parametrize(("mode", "batch_size"), [("off", 20), ("malicious", "full")])
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [("qffl", {"loss_power": 1.5}), ("localbpf", {}), ("fedminmax", {"adversary_interval": 3})],
-    ids=["qffl", "localbpf", "fedminmax"],
 )
-def test_all_at_once_is_one_after_the_other(
-    algorithm: str, options: dict[str, object], mode: str, batch_size: object
-) -> None:
+def test_at_once_is_one_by_one(algorithm: str, options: dict[str, object], mode: str, batch_size: object) -> None:
     steps = 1 if algorithm == "fedminmax" else STEPS
     plan = plan_of(algorithm, mode, batch_size=batch_size, options=options, local_steps=steps)
     sites = bc10.sites(bc10.random_thirds())
@@ -184,34 +163,6 @@ def test_a_threshold_that_is_lost_ends_this_sites_part_in_words() -> None:
     assert "--fresh" in fault.value.remedy
 
 
-def test_a_state_with_own_thresholds_survives_a_journey_and_no_other_may_be() -> None:
-    played = Played(plan_of("localbpf"), THIRDS)
-    played.round((0, 2))
-    state, initial = played.run.state, played.run.initial
-    found = unpack_state(b"".join(pack_state(state)), initial)
-    assert found.digest(bytes(32)) == state.digest(bytes(32))
-    assert found.terms["variates"] is not None
-    assert found.terms["variates"].rounds == (1, 0, 1)
-    may_be = played.run.rules.may_be
-    assert may_be(state)
-    assert not may_be(holding(state, variates=None))
-    assert not may_be(holding(state, variates=replace(found.terms["variates"], rounds=(2, 0, 1))))
-    assert not may_be(holding(state, variates=replace(found.terms["variates"], weight=1.0)))
-
-
-def test_a_told_threshold_stays_within_its_limit_and_within_the_loss_bound() -> None:
-    bounded = plan_of("localbpf").model_copy(
-        update={"objective": plan_of("localbpf").objective.model_copy(update={"loss_bound": 2.0})}
-    )
-    told = ToldThreshold(bounded, 2)
-    assert told(0.5, 1.0, 0.25) == 0.75
-    assert (told(0.5, 1.0, -3.0), told(0.5, 1.0, 3.0)) == (-0.5, 1.5)
-    assert renewed_threshold(bounded, 0.5, 1.5) == 2.0
-    free = ToldThreshold(plan_of("localbpf"), 2)
-    limit = 8 * np.log(2)
-    assert free(1.0, 30.0, 1.0) == pytest.approx(limit)
-
-
 @pytest.mark.parametrize("curvature", [0.0, -1.0])
 def test_a_sum_of_curvatures_that_is_not_positive_is_refused(curvature: float) -> None:
     plan = plan_of("qffl")
@@ -223,7 +174,17 @@ def test_a_sum_of_curvatures_that_is_not_positive_is_refused(curvature: float) -
     assert "loss_power" in fault.value.remedy
 
 
-def test_powers_of_losses_are_finite_and_one_at_the_uniform_guess() -> None:
+def test_a_told_threshold_and_powers_of_losses_stay_within_their_limits() -> None:
+    bounded = plan_of("localbpf").model_copy(
+        update={"objective": plan_of("localbpf").objective.model_copy(update={"loss_bound": 2.0})}
+    )
+    told = ToldThreshold(bounded, 2)
+    assert told(0.5, 1.0, 0.25) == 0.75
+    assert (told(0.5, 1.0, -3.0), told(0.5, 1.0, 3.0)) == (-0.5, 1.5)
+    assert renewed_threshold(bounded, 0.5, 1.5) == 2.0
+    free = ToldThreshold(plan_of("localbpf"), 2)
+    limit = 8 * np.log(2)
+    assert free(1.0, 30.0, 1.0) == pytest.approx(limit)
     for power in (0.0, 0.5, 1.0, 40.0, 1e6):
         powers = LossPowers(power, float(np.log(2)))
         found = powers.factors(np.array([0.0, np.log(2), 1e6, 1e300]))
@@ -299,7 +260,19 @@ def test_a_group_that_a_later_sum_brings_counts_as_it_is_until_then_and_grows_fr
     assert played.run.state.terms["groups"].counts.tolist() == [len(parts[0]), 100]
 
 
-def test_a_state_with_groups_survives_a_journey_and_no_other_may_be() -> None:
+def test_states_with_thresholds_or_groups_survive_a_journey_and_no_other_may_be() -> None:
+    played = Played(plan_of("localbpf"), THIRDS)
+    played.round((0, 2))
+    state, initial = played.run.state, played.run.initial
+    found = unpack_state(b"".join(pack_state(state)), initial)
+    assert found.digest(bytes(32)) == state.digest(bytes(32))
+    assert found.terms["variates"] is not None
+    assert found.terms["variates"].rounds == (1, 0, 1)
+    may_be = played.run.rules.may_be
+    assert may_be(state)
+    assert not may_be(holding(state, variates=None))
+    assert not may_be(holding(state, variates=replace(found.terms["variates"], rounds=(2, 0, 1))))
+    assert not may_be(holding(state, variates=replace(found.terms["variates"], weight=1.0)))
     played = Played(plan_of("fedminmax", local_steps=1), THIRDS)
     played.round((0, 1, 2))
     state = played.run.state
@@ -332,16 +305,13 @@ def grouped_plan(column: str | None, mode: str = "off", **csv: object) -> Plan:
         ["site-0", "site-1"],
         task={"data": {"csv": table}, "partition": {"scheme": "random"}, "model": {"name": "linear"}},
         training={
-            "algorithm": "fedminmax",
-            "rounds": 4,
-            "schedule": "constant",
-            "options": {"group_column": column},
+            "algorithm": "fedminmax", "rounds": 4, "schedule": "constant", "options": {"group_column": column},
         },
         secure_aggregation={"mode": mode},
-    )
+    )  # fmt: skip
 
 
-def test_the_groups_of_a_declared_category_are_its_values_and_one_for_any_other() -> None:
+def test_the_groups_of_a_declared_category_are_its_values_and_an_unknown_one_is_refused() -> None:
     plan = grouped_plan("sex", missing_of={"sex": "own"})
     assert group_names(plan, 2) == ("sex=f", "sex=m", "sex=other", "sex=missing")
     assert group_names(grouped_plan(None), 3) == ("class 0", "class 1", "class 2")
@@ -351,9 +321,6 @@ def test_the_groups_of_a_declared_category_are_its_values_and_one_for_any_other(
     groups = record_groups(plan, Dataset(features, np.array([0, 1, 1]), schema))
     assert groups is not None
     assert groups.tolist() == [1, 0, 3]
-
-
-def test_a_deployment_knows_its_groups_from_the_plan_or_is_refused_in_words() -> None:
     check_deployment(grouped_plan("sex"))
     check_deployment(grouped_plan(None))
     with pytest.raises(PlanError, match="'race' is no declared category") as fault:

@@ -1,7 +1,5 @@
 """Losses and records of a workspace's own code: a function as the loss, and masks of pixels as answers."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -16,8 +14,6 @@ from fedfair.prediction.loaded_model import SavedModel, load_model
 from fedfair.run.saved_model import save_model
 from fedfair.simulation.simulate import SimulationOutcome, simulate
 from tests.plans import NAMES, parsed
-
-torch.set_num_threads(1)
 
 CODE = """
 import numpy as np
@@ -53,10 +49,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plan_for(**task: object) -> Plan:
     training = {"algorithm": "fedavg", "rounds": 150, "learning_rate": 0.3, "precision": "fp64"}
     given: dict[str, object] = {
-        "partition": {"scheme": "random"},
-        "test_fraction": 0.2,
-        "model": {"name": "linear"},
-    }
+        "partition": {"scheme": "random"}, "test_fraction": 0.2, "model": {"name": "linear"},
+    }  # fmt: skip
     return parsed(NAMES, task=given | task, training=training, evaluation={"loss_range": 8.0, "every": 150})
 
 
@@ -85,14 +79,11 @@ def test_a_loss_of_own_code_is_trained_by_the_loop_and_named_with_its_code(works
     assert outcome.result.plan.loss == "own loss own_task:epsilon_insensitive in units of its own"
 
 
-def test_a_loss_of_own_code_without_a_declared_range_is_refused(workspace: Path) -> None:
+def test_a_loss_of_own_code_without_a_declared_range_or_below_zero_is_refused(workspace: Path) -> None:
     plan = plan_for(data="own_task:numbers", loss="own_task:epsilon_insensitive")
     open_ended = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"loss_range": None})})
     with pytest.raises(PlanError, match=r"evaluation\.loss_range: is not stated"):
         simulate(open_ended, workspace)
-
-
-def test_a_negative_loss_of_own_code_ends_a_simulation_with_one_clear_error(workspace: Path) -> None:
     with pytest.raises(TrainingError, match="own_task:negative returns losses that are negative"):
         simulate(plan_for(data="own_task:numbers", loss="own_task:negative"), workspace)
 
@@ -130,11 +121,8 @@ def test_a_model_of_masks_is_exported_with_the_outputs_of_every_class(workspace:
     assert predicted.shape == (3, 2, 4, 4)
 
 
-def test_numbers_where_the_loss_takes_classes_are_refused(workspace: Path) -> None:
+def test_numbers_and_labels_of_another_shape_than_the_loss_takes_are_refused(workspace: Path) -> None:
     with pytest.raises(DataError, match="labels of float64"):
         simulate(plan_for(data="own_task:numbers"), workspace)
-
-
-def test_labels_of_another_shape_than_the_loss_takes_are_refused(workspace: Path) -> None:
     with pytest.raises(PlanError, match="takes an answer of shape"):
         simulate(plan_for(data="own_task:numbers", loss={"name": "multi_label", "labels": 3}), workspace)

@@ -1,7 +1,5 @@
 """A Ray cluster that is full: a user who waits for it reads what for."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

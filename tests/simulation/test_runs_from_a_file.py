@@ -1,7 +1,5 @@
 """A run that begins with a saved model predicts with it, before round 1, exactly what that model predicts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -72,7 +70,7 @@ def test_the_evaluation_before_round_1_is_the_old_final_one(tmp_path: Path, mode
     assert later[0].splits == earlier[-1].splits != earlier[0].splits
 
 
-def test_weights_without_their_scaling_would_be_another_model(tmp_path: Path) -> None:
+def test_weights_come_with_their_scaling_and_an_approved_one_saves_the_sum_of_the_columns(tmp_path: Path) -> None:
     old, earlier, _ = played(put(tmp_path / "old", values()))
     bare = tmp_path / "bare.safetensors"
     save_file(old.layout.unflatten(old.model.vector), bare)
@@ -80,16 +78,12 @@ def test_weights_without_their_scaling_would_be_another_model(tmp_path: Path) ->
     _, later, purposes = played(put(tmp_path / "new", fewer, bare))
     assert purposes[0] is Purpose.STANDARDISATION
     assert later[0].splits != earlier[-1].splits
-
-
-def test_an_approved_scaling_saves_the_sum_of_the_columns(tmp_path: Path) -> None:
-    old, _, _ = played(put(tmp_path / "old", values()))
-    plan = load_plan(put(tmp_path / "new", values(), saved(old, tmp_path / "model.safetensors")))
+    plan = load_plan(put(tmp_path / "scaled", values(), saved(old, tmp_path / "model.safetensors")))
     assert Purpose.STANDARDISATION in schedule_of(load_plan(tmp_path / "old" / "plan" / "plan.yaml")).purposes
     assert Purpose.STANDARDISATION not in schedule_of(plan).purposes
 
 
-def test_a_program_gives_the_file_and_gets_the_run_of_the_command(tmp_path: Path) -> None:
+def test_programs_and_arrays_begin_with_the_file_of_a_model(tmp_path: Path) -> None:
     old, _, _ = played(put(tmp_path / "old", values()))
     file = saved(old, tmp_path / "model.safetensors")
     deployed = put(tmp_path / "new", values(rounds=3), file)
@@ -101,9 +95,6 @@ def test_a_program_gives_the_file_and_gets_the_run_of_the_command(tmp_path: Path
     assert (load(tmp_path / "program.safetensors")[1] == by_command.model.vector).all()
     with pytest.raises(PlanError, match="initial_model is given, and the plan names initial weights itself"):
         fedfair.simulate(deployed, initial_model=file)
-
-
-def test_arrays_begin_with_a_model_of_the_same_columns(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     features = draw.normal(size=(3, 60, 2))
     sites = {f"site-{place}": (each, (each[:, 0] > 0).astype(int)) for place, each in enumerate(features)}

@@ -1,7 +1,5 @@
 """A site compares the federated model with what it could have alone, and fine-tunes it where that helps."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -43,11 +41,9 @@ SIZES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> SavedRun:
     task = {
-        "partition": {"scheme": "random"},
-        "standardize": "secure",
-        "test_fraction": 0.3,
+        "partition": {"scheme": "random"}, "standardize": "secure", "test_fraction": 0.3,
         "validation_fraction": 0.3,
-    }
+    }  # fmt: skip
     training = {"rounds": 6, "local_steps": 2, "learning_rate": 0.02}
     values = plans.stated(task=task, objective={"worst_group_size": 0.5, "tradeoff": 0.9}, training=training)
     made = approved_run(tmp_path_factory.mktemp("sites"), values)
@@ -60,7 +56,7 @@ def own(run: SavedRun) -> Splits:
     return load_federation(run.plan, run.workspace)[SITE]
 
 
-def test_the_federated_model_is_judged_as_the_simulation_judged_it(run: SavedRun) -> None:
+def test_the_federated_model_and_the_logistic_regression_are_those_of_both_references(run: SavedRun) -> None:
     found = compare_at_site(run.plan, SITE, own(run), run.workspace, run.model)
     losses = run.losses(SITE, "test")
     assert (found.split, found.group_sizes, found.omitted) == ("test", tuple(sorted({*SIZES})), ())
@@ -69,9 +65,6 @@ def test_the_federated_model_is_judged_as_the_simulation_judged_it(run: SavedRun
         assert risk.worst == pytest.approx(group_risk(losses, size).worst, abs=1e-9)
     assert found.risks[LOCAL].mean != found.risks[FEDERATED].mean
     assert found.records(0.1) == int(np.ceil(0.1 * len(losses)))
-
-
-def test_the_logistic_regression_is_that_of_scikit_learn_on_standardised_columns(run: SavedRun) -> None:
     splits = own(run)
     assert splits.test is not None
     train, test = splits.train, splits.test
@@ -83,7 +76,7 @@ def test_the_logistic_regression_is_that_of_scikit_learn_on_standardised_columns
     assert correct.mean() == model.score((test.features - mean) / deviation, test.labels)
 
 
-def test_a_site_of_one_class_and_one_that_holds_nothing_out_are_told_so(run: SavedRun) -> None:
+def test_what_is_compared_is_printed_and_small_sites_are_told_so(run: SavedRun) -> None:
     splits = own(run)
     one = splits.train.take(np.flatnonzero(splits.train.labels == 1))
     found = compare_at_site(run.plan, SITE, replace(splits, train=one), run.workspace, run.model)
@@ -91,9 +84,6 @@ def test_a_site_of_one_class_and_one_that_holds_nothing_out_are_told_so(run: Sav
     assert found.omitted == ("no logistic regression: all training records of this site are of one class",)
     with pytest.raises(DataError, match="holds no records out"):
         compare_at_site(run.plan, SITE, Splits(splits.train), run.workspace, run.model)
-
-
-def test_what_is_compared_is_printed_and_nothing_else_is_left(run: SavedRun) -> None:
     before = sorted(run.workspace.rglob("*"))
     words = ["compare", "-c", str(run.workspace / "collaborator.yaml"), "-p", str(run.plan_file)]
     done = CliRunner().invoke(collaborator.commands.app, [*words, "--model", str(run.model), "--json"])
@@ -103,9 +93,7 @@ def test_what_is_compared_is_printed_and_nothing_else_is_left(run: SavedRun) -> 
     assert sorted(run.workspace.rglob("*")) == before
 
 
-def test_a_fine_tuned_model_is_kept_where_the_worst_of_the_validation_records_gain(
-    run: SavedRun, tmp_path: Path
-) -> None:
+def test_a_fine_tuned_model_is_kept_where_the_worst_validation_records_gain(run: SavedRun, tmp_path: Path) -> None:
     found = personalise(
         run.plan, SITE, own(run), run.workspace, run.model, FineTuning(rounds=100, learning_rate=0.05)
     )
@@ -121,7 +109,7 @@ def test_a_fine_tuned_model_is_kept_where_the_worst_of_the_validation_records_ga
     assert group_risk(losses, 0.1).worst == pytest.approx(found.worst["test"].after, abs=rounding(1e-9))
 
 
-def test_a_model_that_does_not_gain_is_not_kept(run: SavedRun, tmp_path: Path) -> None:
+def test_a_model_without_gain_or_validation_records_is_not_kept(run: SavedRun, tmp_path: Path) -> None:
     output = tmp_path / "own.safetensors"
     words = ["personalise", "-c", str(run.workspace / "collaborator.yaml"), "-p", str(run.plan_file)]
     more = ["--model", str(run.model), "--output", str(output), "--rounds", "2", "--learning-rate", "1e30"]
@@ -129,9 +117,6 @@ def test_a_model_that_does_not_gain_is_not_kept(run: SavedRun, tmp_path: Path) -
     assert done.exit_code == 0, done.exception
     assert "never gained, so nothing was written" in " ".join(done.stdout.split())
     assert not output.exists()
-
-
-def test_a_site_without_validation_records_cannot_tell_a_gain(run: SavedRun) -> None:
     with pytest.raises(DataError, match="has no validation records"):
         personalise(run.plan, SITE, Splits(own(run).train), run.workspace, run.model, FineTuning())
 

@@ -3,14 +3,11 @@
 The oracle is the run on (x - mean) / deviation and (y - mean) / deviation, which is scaled by 0 and 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from pydantic import ValidationError
 from scipy.optimize import linprog
 from sklearn.datasets import load_diabetes
@@ -22,8 +19,6 @@ from fedfair.plan.schema import Plan
 from fedfair.report.plan_review import plan_review
 from fedfair.simulation.simulate import SimulationOutcome, simulate
 from tests.plans import NAMES, Section, over, untuned
-
-torch.set_num_threads(1)
 
 COLUMNS = tuple(f"x{place}" for place in range(10))
 
@@ -60,17 +55,15 @@ RANGES = {"squared": 60_000.0, "huber": 10_000.0, "pinball": 200.0}
 STEPS: Mapping[str, Mapping[str, object]] = {
     "avg": {"server_optimizer": {"name": "sgd"}},
     "sgd": {"server_optimizer": {"name": "sgd", "learning_rate": 0.2}},
-    "momentum": {"server_optimizer": {"name": "momentum", "learning_rate": 0.02}},
-    "adam": {},
+    "momentum": {"server_optimizer": {"name": "momentum", "learning_rate": 0.02}}, "adam": {},
     "yogi": {"server_optimizer": {"name": "yogi", "learning_rate": 0.1}},
     "variates": {"control_variates": True, "local_steps": 3, "learning_rate": 0.02},
     "own": {"algorithm": "localbpf", "server_optimizer": None, "local_steps": 2},
     "qffl": {"algorithm": "qffl", "server_optimizer": None, "options": {"loss_power": 0.7}},
     "afl": {"algorithm": "afl", "server_optimizer": None},
     "drfa": {"algorithm": "drfa", "server_optimizer": None, "local_steps": 2},
-    "dro": {"algorithm": "dro", "server_optimizer": None},
-    "bpf": {"algorithm": "bpf", "server_optimizer": None},
-}
+    "dro": {"algorithm": "dro", "server_optimizer": None}, "bpf": {"algorithm": "bpf", "server_optimizer": None},
+}  # fmt: skip
 
 
 def twins(
@@ -111,11 +104,12 @@ def assert_twins(one: SimulationOutcome, other: SimulationOutcome, unit: float) 
 
 ENGINES = ("loop", "vectorised")
 EACH_PAIR = [
-    (name, steps, ENGINES[(first + second) % 2])
+    (name, steps, ENGINES[(first + second) // 2 % 2])
     for first, name in enumerate(LOSSES)
     for second, steps in enumerate(STEPS)
+    if (first + second) % 2 == 0
 ]
-"""Every loss with every kind of step, and every one of both in both engines."""
+"""Every kind of step with a loss of deviations and of squares or both, and every loss in both engines."""
 
 
 @pytest.mark.parametrize(("name", "steps", "engine"), EACH_PAIR)
@@ -123,7 +117,7 @@ def test_a_run_in_units_is_the_run_on_deviations(tmp_path: Path, name: str, step
     assert_twins(*twins(tmp_path, name, STEPS[steps], engine={"engine": engine}))
 
 
-@pytest.mark.parametrize(("name", "engine"), [("squared", "loop"), ("huber", "vectorised"), ("pinball", "loop")])
+@pytest.mark.parametrize(("name", "engine"), [("huber", "vectorised"), ("pinball", "loop")])
 def test_noised_steps_are_the_same_in_any_unit_of_a_declared_range(tmp_path: Path, name: str, engine: str) -> None:
     """(y - 200) / 100 lies in the middle of its range as y does, so that both runs place the same numbers."""
     features, targets = diabetes(scaled=True)
@@ -192,18 +186,21 @@ def minimised_huber(columns: np.ndarray, targets: np.ndarray, delta: float) -> n
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "natural"), [(None, True), ({"name": "sgd"}, False)], ids=["adam natural", "avg standardised"]
-)
-@pytest.mark.parametrize("name", DEFAULTS)
+    ("name", "optimizer", "tradeoffs"),
+    [
+        ("squared", "sgd", (1.0, 0.3)), ("huber", None, (1.0,)), ("wide", "sgd", (1.0,)),
+        ("pinball", None, (1.0, 0.3)),
+    ],
+)  # fmt: skip
 def test_defaults_come_to_the_optimum_of_the_mean_and_to_a_use_of_the_plans_objective(
-    tmp_path: Path, name: str, optimizer: object, *, natural: bool
+    tmp_path: Path, name: str, optimizer: str | None, tradeoffs: tuple[float, ...]
 ) -> None:
-    features, targets = diabetes(scaled=not natural)
+    features, targets = diabetes(scaled=optimizer is not None)
     write(tmp_path, features, targets)
     best = best_r_squared(name, features, targets)
     assert best > 0.5
-    training = {**TEMPLATE, "server_optimizer": optimizer}
-    for tradeoff in (1.0, 0.3):
+    training = {**TEMPLATE, "server_optimizer": optimizer and {"name": optimizer}}
+    for tradeoff in tradeoffs:
         objective = {"worst_group_size": 0.3, "tradeoff": tradeoff}
         plan = plan_of(DEFAULTS[name].model_dump(mode="json"), training=training, objective=objective)
         found = simulate(plan, tmp_path).result
@@ -261,12 +258,10 @@ def test_a_target_in_its_own_unit_is_told_of_and_its_model_is_not_called_fine(tm
 @pytest.mark.parametrize(
     ("loss", "least"),
     [
-        (SquaredLoss(name="squared"), 0.0),
-        (HuberLoss(name="huber", delta=0.3), -1.0),
-        (PinballLoss(name="pinball", quantile=0.9), -9.0),
-        (PinballLoss(name="pinball"), -1.0),
+        (SquaredLoss(name="squared"), 0.0), (HuberLoss(name="huber", delta=0.3), -1.0),
+        (PinballLoss(name="pinball", quantile=0.9), -9.0), (PinballLoss(name="pinball"), -1.0),
     ],
-)
+)  # fmt: skip
 def test_no_right_model_explains_less_than_the_least_of_its_loss(loss: Loss, least: float) -> None:
     """The best constant for targets of two values, which come as near to the bound as any."""
     assert least_explained(loss) == pytest.approx(least)
@@ -285,7 +280,7 @@ def test_no_right_model_explains_less_than_the_least_of_its_loss(loss: Loss, lea
         assert r2_score(targets, np.full(len(targets), constant)) >= least - 1e-3
 
 
-def test_noise_for_records_asks_for_the_range_of_a_target_that_is_summed() -> None:
+def test_noise_asks_for_a_range_and_one_loss_is_that_of_one_deviation() -> None:
     csv = {"target": "y", "numeric": list(COLUMNS), "ranges": {column: [-0.25, 0.25] for column in COLUMNS}}
     private = {"sample_level": {"noise_multiplier": 1.0, "clip": 0.5}}
     more = {"privacy": private, "evaluation": {"loss_range": 9.0}}
@@ -293,8 +288,5 @@ def test_noise_for_records_asks_for_the_range_of_a_target_that_is_summed() -> No
         plan_of({"name": "squared"}, {"data": {"csv": csv}}, **more)
     assert len(fault.value.errors()) == 1
     plan_of({"name": "squared", "target_range": [0, 400]}, {"data": {"csv": csv}}, **more)
-
-
-def test_one_loss_of_the_local_steps_is_that_of_an_error_of_one_deviation() -> None:
     by_hand = {"squared": 200.0**2, "huber": 200.0 - 0.5, "wide": 100.0 * (200.0 - 50.0), "pinball": 100.0}
     assert {name: loss_unit(loss, None) for name, loss in DEFAULTS.items()} == by_hand

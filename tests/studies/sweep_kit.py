@@ -1,7 +1,5 @@
 """A small base plan, grids over it, and the plainest engine there is, for the tests of sweeps."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from pathlib import Path
 

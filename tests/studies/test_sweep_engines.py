@@ -1,7 +1,5 @@
 """The engines with their real processes; what they run is small, what they cost is a start of Python and torch."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from fedfair.results.document import to_json
 from fedfair.studies.sweep.events import Event, PointAdvanced, PointFailed, PointFinished
@@ -20,8 +17,6 @@ from fedfair.studies.sweep.local import run_locally
 from tests.conftest import REPOSITORY
 from tests.patience import PATIENCE
 from tests.studies.sweep_kit import grid, in_order, untimed
-
-torch.set_num_threads(1)
 
 
 def results(events: list[Event]) -> dict[str, object]:

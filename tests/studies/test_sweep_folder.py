@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedfair.errors import DataError, PlanError
 from fedfair.plan.schema import Plan
@@ -19,8 +16,6 @@ from fedfair.studies.sweep.folder import SweepFolder
 from fedfair.studies.sweep.grid import Point
 from fedfair.studies.sweep.runner import PointRunner
 from tests.studies.sweep_kit import PLAN, document, grid, in_order, untimed
-
-torch.set_num_threads(1)
 
 
 def opened(path: Path, text: str = PLAN, workspace: Path = Path()) -> SweepFolder:
@@ -36,15 +31,6 @@ def as_json(results: Mapping[str, ResultDocument]) -> JsonObject:
 def run(folder: SweepFolder, points: tuple[Point, ...]) -> tuple[Outcome, list[Event]]:
     events: list[Event] = []
     return run_points(points, folder, in_order, events.append), events
-
-
-def test_every_point_gives_what_simulate_gives_for_its_plan(tmp_path: Path) -> None:
-    # Three points over one set of records and one over another: what is kept in memory must not be used up.
-    points = grid("learning_rate=0.1,0.2", "seed=0,1")
-    outcome, _ = run(opened(tmp_path), points)
-    for point in points:
-        alone = to_json(simulate(point.plan, Path()).result)
-        assert untimed(alone) == untimed(to_json(outcome.results[point.id]))
 
 
 def test_records_are_loaded_once_for_points_that_share_them(tmp_path: Path) -> None:
@@ -69,16 +55,19 @@ def load(folder):
     assert (tmp_path / "calls").read_text().count("loaded") == 2
 
 
-def test_a_finished_point_is_a_result_file_with_its_settings(tmp_path: Path) -> None:
+def test_points_are_results_of_simulate_and_a_restart_runs_only_the_rest(tmp_path: Path) -> None:
+    # Three points over one set of records and one over another: what is kept in memory must not be used up.
+    points = grid("learning_rate=0.1,0.2", "seed=0,1")
+    outcome, _ = run(opened(tmp_path), points)
+    for point in points:
+        alone = to_json(simulate(point.plan, Path()).result)
+        assert untimed(alone) == untimed(to_json(outcome.results[point.id]))
     points = grid("tradeoff=0.1,0.5")
     run(opened(tmp_path), points)
     for point in points:
         path = tmp_path / "points" / f"{point.id}.json"
         assert read_result(path).algorithm == "fedsrcvar"
         assert json.loads(path.read_text())["sweep"] == {"id": point.id, "settings": point.settings}
-
-
-def test_a_restart_runs_only_what_is_not_finished_and_gives_the_same(tmp_path: Path) -> None:
     points = grid("tradeoff=0.1,0.5", "learning_rate=0.1,0.2")
     whole, _ = run(opened(tmp_path / "whole"), points)
     folder = opened(tmp_path / "stopped")
@@ -86,24 +75,18 @@ def test_a_restart_runs_only_what_is_not_finished_and_gives_the_same(tmp_path: P
     resumed, events = run(opened(tmp_path / "stopped"), points)
     assert [event.point.id for event in events] == [point.id for point in points[2:]]
     assert untimed(as_json(resumed.results)) == untimed(as_json(whole.results))
-
-
-def test_a_grid_may_grow_in_the_same_folder(tmp_path: Path) -> None:
     run(opened(tmp_path), grid("tradeoff=0.1,0.5"))
     grown = grid("tradeoff=0.1,0.3,0.5")
     _, events = run(opened(tmp_path), grown)
     assert [event.point.settings for event in events] == [{"tradeoff": 0.3}]
 
 
-def test_a_changed_base_plan_is_refused_with_what_changed(tmp_path: Path) -> None:
+def test_changed_plans_code_and_versions_are_refused_and_new_keys_are_not(tmp_path: Path) -> None:
     opened(tmp_path)
     with pytest.raises(PlanError, match=r"training\.rounds: 5 there, 6 now") as refusal:
         opened(tmp_path, PLAN.replace("rounds: 5", "rounds: 6"))
     assert "--output" in refusal.value.remedy
     opened(tmp_path, PLAN.replace("rounds: 5", "rounds: 5, seed: 0"))
-
-
-def test_changed_code_of_the_plan_is_refused_too(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "own.py").write_text("def load(folder): ...")
     text = PLAN.replace("data: breast-cancer", 'data: "own:load"')
@@ -111,27 +94,18 @@ def test_changed_code_of_the_plan_is_refused_too(tmp_path: Path) -> None:
     (tmp_path / "src" / "own.py").write_text("def load(folder): ... ")
     with pytest.raises(PlanError, match=r"code\.src/own\.py"):
         opened(tmp_path / "sweep", text, tmp_path)
-
-
-def test_a_folder_of_an_earlier_version_is_refused_with_the_reason(tmp_path: Path) -> None:
     opened(tmp_path)
     place = tmp_path / "sweep.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | {"base": "0" * 16}))
     with pytest.raises(PlanError, match="by an earlier version of fedfair") as refusal:
         opened(tmp_path)
     assert "--output" in refusal.value.remedy
-
-
-def test_a_key_that_is_new_since_the_folder_was_made_leaves_it_usable(tmp_path: Path) -> None:
     opened(tmp_path)
     place = tmp_path / "sweep.json"
     manifest = json.loads(place.read_text())
     del manifest["plan"]["evaluation"]["site_means"]
     place.write_text(json.dumps(manifest))
     opened(tmp_path)
-
-
-def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(PlanError, match="no folder of a sweep"):
         opened(tmp_path)
@@ -148,19 +122,6 @@ def test_a_point_file_that_no_sweep_wrote_is_named(tmp_path: Path, content: str)
     with pytest.raises(DataError, match=point.id) as refusal:
         folder.finished([point])
     assert "delete it" in refusal.value.remedy
-
-
-def test_a_point_that_fails_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
-    # 1e300 is no float32, in which the plan trains.
-    points = grid("learning_rate=1e300,0.1,0.2")
-    outcome, events = run(opened(tmp_path), points)
-    assert [type(event) for event in events] == [PointFailed, PointFinished, PointFinished]
-    (identity,) = outcome.failures
-    assert identity == points[0].id
-    recorded = json.loads((tmp_path / "failed" / f"{identity}.json").read_text())
-    assert recorded["settings"] == {"learning_rate": 1e300}
-    assert recorded["message"] == outcome.failures[identity].message != ""
-    assert not (tmp_path / "points" / f"{identity}.json").exists()
 
 
 def test_a_failed_point_is_tried_again_and_its_record_goes_when_it_succeeds(tmp_path: Path) -> None:
@@ -183,15 +144,17 @@ def test_a_failed_point_is_tried_again_and_its_record_goes_when_it_succeeds(tmp_
     assert len(again.results) == 1
 
 
-def test_a_runner_says_how_far_it_is(tmp_path: Path) -> None:
-    seen: list[int] = []
-    (point,) = grid("rounds=3")
-    PointRunner(tmp_path).outcome(point.plan, seen.append)
-    assert seen[-1] == 3
-    assert seen == sorted(seen)
-
-
-def test_a_sweep_that_breaks_off_leaves_finished_points_only(tmp_path: Path) -> None:
+def test_a_failed_point_is_recorded_and_a_broken_off_sweep_leaves_finished_ones(tmp_path: Path) -> None:
+    # 1e300 is no float32, in which the plan trains.
+    points = grid("learning_rate=1e300,0.1,0.2")
+    outcome, events = run(opened(tmp_path), points)
+    assert [type(event) for event in events] == [PointFailed, PointFinished, PointFinished]
+    (identity,) = outcome.failures
+    assert identity == points[0].id
+    recorded = json.loads((tmp_path / "failed" / f"{identity}.json").read_text())
+    assert recorded["settings"] == {"learning_rate": 1e300}
+    assert recorded["message"] == outcome.failures[identity].message != ""
+    assert not (tmp_path / "points" / f"{identity}.json").exists()
     points = grid("tradeoff=0.1,0.2,0.3")
 
     def interrupted(_: Event) -> None:
@@ -201,3 +164,8 @@ def test_a_sweep_that_breaks_off_leaves_finished_points_only(tmp_path: Path) -> 
         run_points(points, opened(tmp_path), in_order, interrupted)
     assert [path.stem for path in (tmp_path / "points").iterdir()] == [points[0].id]
     assert len(run(opened(tmp_path), points)[1]) == 2
+    seen: list[int] = []
+    (point,) = grid("rounds=3")
+    PointRunner(tmp_path).outcome(point.plan, seen.append)
+    assert seen[-1] == 3
+    assert seen == sorted(seen)

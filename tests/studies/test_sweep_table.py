@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import csv
 import io
@@ -9,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,8 +24,6 @@ from fedfair.studies.sweep.selection import Criterion
 from fedfair.studies.sweep.table import Rule, SweepTable, check_comparable, table_csv, table_json, tabulate
 from tests.result_files import small
 from tests.studies.sweep_kit import PLAN, document, grid, in_order, untimed
-
-torch.set_num_threads(1)
 
 BASE = validated(Plan, document())
 SIZES = ("0.1", "0.3")
@@ -68,7 +63,7 @@ def test_the_best_row_of_a_hand_worked_table_comes_first() -> None:
     assert selected(table_of(points, held, Rule(Criterion.WORST))) == [{"learning_rate": 0.2}]
 
 
-def test_seeds_are_averaged_with_their_standard_error() -> None:
+def test_seeds_are_averaged_and_one_has_no_error() -> None:
     points = grid("seed=1,2,3")
     (row,) = table_of(points, [result(split(mean, 1.0), threshold=mean) for mean in (1.0, 2.0, 3.0)]).rows
     assert row.validation is not None
@@ -79,14 +74,8 @@ def test_seeds_are_averaged_with_their_standard_error() -> None:
     assert row.run["threshold"].mean == 2.0
     assert row.settings == {}
     assert len(row.points) == row.finished == 3
-
-
-def test_a_single_seed_has_no_standard_error() -> None:
     (row,) = table_of(grid("seed=1"), [result(split(1, 2))]).rows
     assert row.run["seconds"] == Spread(2.0, None)
-
-
-def test_a_setting_that_failed_for_one_seed_is_shown_and_not_selected() -> None:
     points = grid("learning_rate=0.1,0.2", "seed=1,2")
     held = [result(split(1, 1)), None, result(split(2, 2)), result(split(2, 2))]
     table = table_of(points, held)
@@ -96,16 +85,13 @@ def test_a_setting_that_failed_for_one_seed_is_shown_and_not_selected() -> None:
     assert last.validation is not None
 
 
-def test_points_are_compared_by_one_yardstick_and_not_by_their_own_objectives() -> None:
+def test_rows_are_selected_by_one_yardstick_for_each_size() -> None:
     # Each point's own objective would be smallest for the largest group and the largest weight of the mean.
     points = grid("worst_group_size=0.1,0.3", "tradeoff=0.1,1")
     held = [result(split(1, 2.0)), result(split(1, 1.9)), result(split(1, 2.1)), result(split(1, 2.2))]
     table = table_of(points, held)
     assert {(row.yardstick.group_size, row.yardstick.tradeoff) for row in table.rows} == {(0.1, 0.1)}
     assert selected(table) == [{"worst_group_size": 0.1, "tradeoff": 1}]
-
-
-def test_one_point_is_selected_for_each_value_of_an_axis_by_the_size_that_it_has() -> None:
     points = grid("worst_group_size=0.1,0.3", "learning_rate=0.1,0.2")
     held = [result(split(1, worst)) for worst in (2.0, 1.0, 4.0, 5.0)]
     table = table_of(points, held, Rule(per=("worst_group_size",)))
@@ -116,16 +102,6 @@ def test_one_point_is_selected_for_each_value_of_an_axis_by_the_size_that_it_has
     assert [row.yardstick.group_size for row in table.rows] == [0.1, 0.1, 0.3, 0.3]
 
 
-def test_points_that_could_not_be_compared_are_refused_before_they_run() -> None:
-    text = PLAN.replace("worst_group_size: 0.1", "worst_group_size: 0.15")
-    points, base = grid("worst_group_size=0.15,0.3", text=text), validated(Plan, document(text))
-    with pytest.raises(PlanError, match=r"worst group of 0\.15") as refusal:
-        check_comparable(points, base, Rule())
-    assert "evaluation.group_sizes" in refusal.value.remedy
-    check_comparable(points, base, Rule(Criterion.MEAN))
-    check_comparable(points, base, Rule(per=("worst_group_size",)))
-
-
 NUMBERS = (
     PLAN.replace("data: breast-cancer", "data: {csv: {target: y, numeric: [x], train: t.csv}}")
     .replace("{scheme: dirichlet, alpha: 0.5}", "{scheme: random}")
@@ -134,7 +110,14 @@ NUMBERS = (
 """The same plan, which predicts a number."""
 
 
-def test_losses_that_are_different_measures_are_not_compared() -> None:
+def test_losses_of_other_measures_and_units_are_not_compared() -> None:
+    text = PLAN.replace("worst_group_size: 0.1", "worst_group_size: 0.15")
+    points, base = grid("worst_group_size=0.15,0.3", text=text), validated(Plan, document(text))
+    with pytest.raises(PlanError, match=r"worst group of 0\.15") as refusal:
+        check_comparable(points, base, Rule())
+    assert "evaluation.group_sizes" in refusal.value.remedy
+    check_comparable(points, base, Rule(Criterion.MEAN))
+    check_comparable(points, base, Rule(per=("worst_group_size",)))
     base = validated(Plan, document(NUMBERS))
     points = grid("task.loss.delta=0.5,2", "learning_rate=0.1,0.2", text=NUMBERS)
     with pytest.raises(PlanError, match=r"Huber loss with delta 0\.5 .*; Huber loss with delta 2 ") as refusal:
@@ -142,37 +125,25 @@ def test_losses_that_are_different_measures_are_not_compared() -> None:
     assert "--per" in refusal.value.remedy
     check_comparable(points, base, Rule(per=("task.loss.delta",)))
     check_comparable(points[:2], base, Rule())
-
-
-def test_two_losses_of_a_class_are_one_measure() -> None:
     points = grid("task.loss=cross_entropy,binary")
     check_comparable(points, BASE, Rule())
-
-
-def test_a_table_names_the_unit_of_its_losses() -> None:
     points = grid("learning_rate=0.1,0.2", text=NUMBERS)
     held = {point.id: result(split(1, 2)) for point in points}
     table = tabulate(points, held, validated(Plan, document(NUMBERS)), Rule())
     assert str(sweep_drawing(table, 9).title).startswith("Mean loss (squared units of the target) of everybody")
 
 
-def test_without_validation_records_nothing_is_selected_and_the_remedy_is_told() -> None:
+def test_what_cannot_be_selected_says_why() -> None:
     table = table_of(grid("learning_rate=0.1,0.2"), [result(None, split(2, 2)), result(None, split(1, 1))])
     assert selected(table) == []
     (note,) = table.notes
     assert "task.validation_fraction" in note
     assert [row.settings["learning_rate"] for row in table.rows] == [0.1, 0.2]
     assert [row.test for row in table.rows] == [None, None]
-
-
-def test_a_loss_that_is_no_number_leaves_a_gap_and_is_not_selected() -> None:
     diverged = split(1, None)
     table = table_of(grid("learning_rate=0.1,0.2"), [result(diverged), result(split(5, 5))])
     assert selected(table) == [{"learning_rate": 0.2}]
     assert "worst_0.1" not in (table.rows[1].validation or {})
-
-
-def test_each_class_without_a_selection_says_why() -> None:
     points = grid("worst_group_size=0.1,0.3", "learning_rate=0.1,0.2")
     few = split(1, None)
     table = table_of(points, [result(few), result(few), None, None], Rule(per=("worst_group_size",)))

@@ -1,7 +1,5 @@
 """What `fedfair data check` finds in a site's own records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,13 +14,9 @@ from fedfair.tables.column_check import DataCheck, check_data
 from tests import plans
 
 TABLE = {
-    "label": "died",
-    "label_values": ["no", "yes"],
-    "numeric": ["glucose", "age"],
-    "categorical": {"sex": ["F", "M"]},
-    "ranges": {"glucose": [2, 30]},
-    "missing": "mean",
-}
+    "label": "died", "label_values": ["no", "yes"], "numeric": ["glucose", "age"],
+    "categorical": {"sex": ["F", "M"]}, "ranges": {"glucose": [2, 30]}, "missing": "mean",
+}  # fmt: skip
 HEADER = "id,glucose,age,sex,died"
 SOUND = [f"{row},{5 + row % 4},{30 + row},{'FM'[row % 2]},{'no' if row % 3 else 'yes'}" for row in range(40)]
 
@@ -42,16 +36,6 @@ def with_cells(place: int, *cells: str) -> list[str]:
         fields[place] = cells[row % len(cells)]
         made.append(",".join(fields))
     return made
-
-
-def test_sound_records_are_described_and_nothing_is_odd(tmp_path: Path) -> None:
-    found = checked(tmp_path, SOUND)
-    assert (found.errors, found.warnings, found.unused) == ((), (), ("id",))
-    assert (found.records, found.splits, found.labels) == (40, {"train": 40}, {"no": 26, "yes": 14})
-    glucose, age = found.numeric
-    assert (glucose.least, glucose.quartiles, glucose.greatest) == (5.0, (5.75, 6.5, 7.25), 8.0)
-    assert (age.mean, age.missing, age.outside, glucose.range) == (49.5, 0, 0, (2.0, 30.0))
-    assert (found.categories[0].counts, found.categories[0].missing) == ({"F": 20, "M": 20, "other": 0}, 0)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +63,20 @@ def test_a_number_near_the_greatest_that_there_is_gets_one_sentence(tmp_path: Pa
     assert found.numeric[1].greatest == 1e300
 
 
-def test_a_misspelt_category_is_told_with_the_value_that_it_is_like(tmp_path: Path) -> None:
+def test_one_sentence_for_a_huge_number_or_another_unit(tmp_path: Path) -> None:
+    found = checked(tmp_path, with_cells(1, "90", "126", "144"))
+    (error,) = found.errors
+    assert "column 'glucose': outside of 2 to 30, its range in 40 rows" in error
+    (warning,) = found.numeric[0].odd
+    assert "mg/dl against mmol/l of glucose, with the larger numbers here" in warning
+    assert found.numeric[0].outside == 40
+    assert found.splits == {}
     rows = with_cells(3, *["Female", "Male"] * 17, "Femle", "Femle", "other", "male")
     found = checked(tmp_path, rows, categorical={"sex": ["Female", "Male"]})
     assert found.categories[0].odd == (
         "'Femle' in 2 records is very like 'Female': is it misspelt?",
         "'male' in 1 record differs only in case from 'Male'",
     )
-
-
-def test_a_date_that_no_calendar_has_is_told_once_and_not_for_each_row(tmp_path: Path) -> None:
     rows = with_cells(2, "31.02.1958")
     found = checked(tmp_path, rows, dates={"age": "%d.%m.%Y"})
     (error,) = found.errors
@@ -97,20 +85,8 @@ def test_a_date_that_no_calendar_has_is_told_once_and_not_for_each_row(tmp_path:
     assert "they have this form, and no calendar has such a day" in error
 
 
-def test_another_unit_is_named_although_the_file_is_refused(tmp_path: Path) -> None:
-    found = checked(tmp_path, with_cells(1, "90", "126", "144"))
-    (error,) = found.errors
-    assert "column 'glucose': outside of 2 to 30, its range in 40 rows" in error
-    (warning,) = found.numeric[0].odd
-    assert "mg/dl against mmol/l of glucose, with the larger numbers here" in warning
-    assert found.numeric[0].outside == 40
-    assert found.splits == {}
-
-
 @pytest.mark.parametrize(("greatest", "outside"), [(120.0, 0), (60.0, 9)])
-def test_a_target_is_described_so_that_its_range_can_be_stated(
-    tmp_path: Path, greatest: float, outside: int
-) -> None:
+def test_a_target_is_described_so_that_a_range_is_known(tmp_path: Path, greatest: float, outside: int) -> None:
     table = {key: value for key, value in TABLE.items() if not key.startswith("label")} | {
         "target": "age", "numeric": ["glucose"],
     }  # fmt: skip
@@ -124,7 +100,14 @@ def test_a_target_is_described_so_that_its_range_can_be_stated(
     assert bool(found.errors) == bool(outside)
 
 
-def test_missing_values_are_counted_whatever_the_plan_fills_in(tmp_path: Path) -> None:
+def test_sound_records_missing_values_and_unreadable_ones_are_told(tmp_path: Path) -> None:
+    found = checked(tmp_path, SOUND)
+    assert (found.errors, found.warnings, found.unused) == ((), (), ("id",))
+    assert (found.records, found.splits, found.labels) == (40, {"train": 40}, {"no": 26, "yes": 14})
+    glucose, age = found.numeric
+    assert (glucose.least, glucose.quartiles, glucose.greatest) == (5.0, (5.75, 6.5, 7.25), 8.0)
+    assert (age.mean, age.missing, age.outside, glucose.range) == (49.5, 0, 0, (2.0, 30.0))
+    assert (found.categories[0].counts, found.categories[0].missing) == ({"F": 20, "M": 20, "other": 0}, 0)
     rows = with_cells(1, "", "5", "6", "7")
     for policy in ("mean", "zero"):
         found = checked(tmp_path, rows, missing=policy)
@@ -132,9 +115,6 @@ def test_missing_values_are_counted_whatever_the_plan_fills_in(tmp_path: Path) -
     found = checked(tmp_path, with_cells(3, "F", "?", "x", "M"))
     sex = found.categories[0]
     assert (sex.counts, sex.missing) == ({"F": 10, "M": 10, "other": 10}, 10)
-
-
-def test_records_that_nothing_can_read_are_one_error(tmp_path: Path) -> None:
     found = checked(tmp_path, with_cells(2, "abc"))
     assert found.records == 0
     assert "not a finite number in 40 rows" in found.errors[0]

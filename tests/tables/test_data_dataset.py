@@ -10,7 +10,7 @@ FEATURES = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 LABELS = np.array([0, 1, 1])
 
 
-def test_taking_records_takes_their_labels_columns_and_person_too() -> None:
+def test_taking_records_takes_all_of_them_and_no_record_is_a_data_set() -> None:
     columns = {"site": np.array(["a", "b", "c"])}
     taken = Dataset(FEATURES, LABELS, SCHEMA, columns, "site").take(np.array([2, 0]))
     assert taken.features.tolist() == [[5, 6], [1, 2]]
@@ -18,9 +18,6 @@ def test_taking_records_takes_their_labels_columns_and_person_too() -> None:
     assert taken.columns["site"].tolist() == ["c", "a"]
     assert taken.person_column == "site"
     assert len(taken) == 2
-
-
-def test_an_empty_data_set_is_a_data_set() -> None:
     assert len(Dataset(FEATURES, LABELS, SCHEMA).take(np.array([], np.int64))) == 0
 
 

@@ -43,35 +43,23 @@ def feature(dataset: Dataset, name: str) -> list[float]:
     return dataset.features[:, NAMES.index(name)].tolist()
 
 
-def test_stays_with_a_known_outcome_are_joined_in_the_order_of_their_numbers(folder: Path) -> None:
+def test_stays_are_joined_in_order_with_indicators_and_numbers_known_beforehand(folder: Path) -> None:
     dataset = load_eicu(folder, EicuData(), ())
     assert dataset.labels.tolist() == [0, 1]
     assert dataset.columns["region"].tolist() == ["unknown", "South"]
     assert dataset.columns["uniquepid"].tolist() == ["p1", "p2"]
     assert dataset.person_column == "uniquepid"
-
-
-def test_what_was_not_measured_is_open_and_has_an_indicator(folder: Path) -> None:
     dataset = load_eicu(folder, EicuData(), ())
     assert np.isnan(feature(dataset, "ph")[0])
     assert feature(dataset, "ph")[1] == 7.3
     assert feature(dataset, "ph missing") == [1, 0]
-
-
-def test_ages_surgery_and_sex_become_numbers(folder: Path) -> None:
     dataset = load_eicu(folder, EicuData(), ())
     assert feature(dataset, "age") == [90, 40]
     assert feature(dataset, "electivesurgery") == [0, 1]
     assert feature(dataset, "female") == [1, 0]
-
-
-def test_nothing_that_is_known_only_afterwards_is_a_feature() -> None:
     leaks = ("discharge", "died", "mortality", "los", "actual", "predicted", "status", "score")
     assert not [name for name in NAMES for leak in leaks if leak in name]
     assert not set(NAMES) & {"region", "ethnicity", "hospitalid", "uniquepid"}
-
-
-def test_further_columns_are_kept_on_request(folder: Path) -> None:
     assert load_eicu(folder, EicuData(keep=("vent",)), ("age",)).columns["age"].tolist() == ["> 89", "40"]
 
 

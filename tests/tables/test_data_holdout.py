@@ -46,36 +46,9 @@ def test_the_folds_of_one_seed_test_every_record_once(n: int, folds: int, valida
         assert sorted(itertools.chain(*held)) == list(range(n))
 
 
-def test_the_folds_of_persons_are_disjoint() -> None:
-    persons = np.array([f"p{i // 3}" for i in range(60)])
-    tests = [hold_out(records(60, persons), 0.25, 0.1, 0, CLINIC, fold).test for fold in (1, 2, 3, 4)]
-    sides = [set(part.columns["person"]) for part in tests if part is not None]
-    assert sum(len(side) for side in sides) == len(set(persons)) == len(set.union(*sides))
-
-
-def test_without_fractions_everything_is_for_training() -> None:
+def test_nothing_is_held_out_without_fractions_and_not_everything() -> None:
     splits = hold_out(records(3), 0, 0, 0, CLINIC)
     assert (len(splits.train), splits.validation, splits.test) == (3, None, None)
-
-
-def test_a_site_makes_its_own_split_again_and_another_site_another() -> None:
-    first, again = (identities(hold_out(records(50), 0.2, 0, 7, CLINIC).test) for _ in range(2))
-    assert first == again
-    assert identities(hold_out(records(50), 0.2, 0, 7, OTHER).test) != first
-    assert identities(hold_out(records(50), 0.2, 0, 8, CLINIC).test) != first
-
-
-def test_a_person_is_on_one_side_at_every_site() -> None:
-    persons = np.array([f"p{i // 3}" for i in range(600)])
-    both = {site: hold_out(records(600, persons), 0.3, 0.1, 0, site) for site in (CLINIC, OTHER)}
-    sides = [set(splits.test.columns["person"]) for splits in both.values() if splits.test is not None]
-    assert sides[0] == sides[1]
-    assert sides[0].isdisjoint(both[OTHER].train.columns["person"])
-    # 200 persons, each on the test side with probability 0.3: six standard deviations are 39 persons.
-    assert abs(len(sides[0]) - 60) <= 39
-
-
-def test_holding_out_everything_is_refused() -> None:
     with pytest.raises(DataError, match="clinic-a has 1 records, and holding out leaves none"):
         hold_out(records(1), 0.6, 0, 0, CLINIC)
 
@@ -98,7 +71,11 @@ def test_where_records_are_protected_one_more_of_them_moves_no_other() -> None:
     assert held_out(everybody, by_record=False) - held_out(without_one, by_record=False)
 
 
-def test_folds_by_record_are_disjoint_and_take_every_record_once() -> None:
+def test_folds_are_disjoint_for_persons_and_records_and_repeat_themselves() -> None:
+    persons = np.array([f"p{i // 3}" for i in range(60)])
+    tests = [hold_out(records(60, persons), 0.25, 0.1, 0, CLINIC, fold).test for fold in (1, 2, 3, 4)]
+    sides = [set(part.columns["person"]) for part in tests if part is not None]
+    assert sum(len(side) for side in sides) == len(set(persons)) == len(set.union(*sides))
     source = np.random.Generator(np.random.PCG64(4))
     data = Dataset(source.normal(size=(90, 2)), source.integers(0, 2, 90), FeatureSchema((2,), 2))
     found: list[bytes] = []
@@ -107,3 +84,14 @@ def test_folds_by_record_are_disjoint_and_take_every_record_once() -> None:
         assert test is not None
         found += [row.tobytes() for row in test.features]
     assert sorted(found) == sorted(row.tobytes() for row in data.features)
+    first, again = (identities(hold_out(records(50), 0.2, 0, 7, CLINIC).test) for _ in range(2))
+    assert first == again
+    assert identities(hold_out(records(50), 0.2, 0, 7, OTHER).test) != first
+    assert identities(hold_out(records(50), 0.2, 0, 8, CLINIC).test) != first
+    persons = np.array([f"p{i // 3}" for i in range(600)])
+    both = {site: hold_out(records(600, persons), 0.3, 0.1, 0, site) for site in (CLINIC, OTHER)}
+    sides = [set(splits.test.columns["person"]) for splits in both.values() if splits.test is not None]
+    assert sides[0] == sides[1]
+    assert sides[0].isdisjoint(both[OTHER].train.columns["person"])
+    # 200 persons, each on the test side with probability 0.3: six standard deviations are 39 persons.
+    assert abs(len(sides[0]) - 60) <= 39

@@ -30,29 +30,18 @@ def write(
 
 @pytest.mark.parametrize("inner", ["img_align_celeba", "img_align_celeba/img_align_celeba", ""])
 @pytest.mark.parametrize(("table", "name"), [(CSV, "list_attr_celeba.csv"), (TEXT, "list_attr_celeba.txt")])
-def test_images_are_resized_with_channels_first_and_labelled_by_an_attribute(
-    tmp_path: Path, inner: str, table: str, name: str
-) -> None:
+def test_images_are_resized_channels_first_and_labelled(tmp_path: Path, inner: str, table: str, name: str) -> None:
     splits = load_images(write(tmp_path, inner, table, name), None, spec(keep=["Male"]), ())
     train = splits.train
     assert train.features.shape == (4, 3, 6, 4)
     assert train.features.dtype == np.uint8
     assert feature_values(train.features).mean(axis=(2, 3)).tolist() == [
-        [1, 0, 0],
-        [0, 1, 0],
-        [0, 0, 1],
-        [1, 1, 1],
-    ]
+        [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1],
+    ]  # fmt: skip
     assert train.labels.tolist() == [1, 0, 1, 0]
     assert train.columns["Male"].tolist() == ["-1", "1", "1", "-1"]
     assert splits.validation is None
     assert splits.test is None
-
-
-def test_grey_images_have_one_channel(tmp_path: Path) -> None:
-    train = load_images(write(tmp_path), None, spec(channels=1), ()).train
-    assert train.features.shape == (4, 1, 6, 4)
-    assert train.features[3].min() == 255
 
 
 @pytest.mark.parametrize(
@@ -62,20 +51,12 @@ def test_grey_images_have_one_channel(tmp_path: Path) -> None:
         ("list_eval_partition.csv", "image_id,partition\n4.png,0\n3.png,1\n2.png,2\n1.png,0\n"),
     ],
 )
-def test_a_partition_beside_the_table_cuts_training_validation_and_test(
-    tmp_path: Path, name: str, text: str
-) -> None:
+def test_a_partition_beside_the_table_cuts_all_three_splits(tmp_path: Path, name: str, text: str) -> None:
     (write(tmp_path) / name).write_text(text)
     splits = load_images(tmp_path, None, spec(), ())
     assert splits.validation is not None
     assert splits.test is not None
     assert [part.labels.tolist() for part in (splits.train, splits.validation, splits.test)] == [[1, 0], [1], [0]]
-
-
-def test_the_table_may_lie_elsewhere(tmp_path: Path) -> None:
-    write(tmp_path / "images", "", CSV, "unused.csv")
-    (tmp_path / "table.csv").write_text(CSV)
-    assert len(load_images(tmp_path / "images", tmp_path / "table.csv", spec(), ()).train) == 4
 
 
 def test_damaged_folders_are_refused_with_the_file_at_fault(tmp_path: Path) -> None:
@@ -101,7 +82,13 @@ def test_damaged_folders_are_refused_with_the_file_at_fault(tmp_path: Path) -> N
         load_images(tmp_path, None, spec(), ())
 
 
-def test_a_label_that_is_not_binary_is_refused(tmp_path: Path) -> None:
+def test_grey_images_tables_elsewhere_and_labels_that_are_not_binary(tmp_path: Path) -> None:
+    train = load_images(write(tmp_path), None, spec(channels=1), ()).train
+    assert train.features.shape == (4, 1, 6, 4)
+    assert train.features[3].min() == 255
+    write(tmp_path / "images", "", CSV, "unused.csv")
+    (tmp_path / "table.csv").write_text(CSV)
+    assert len(load_images(tmp_path / "images", tmp_path / "table.csv", spec(), ()).train) == 4
     write(tmp_path, table=CSV.replace("2.png,-1", "2.png,5"))
     with pytest.raises(DataError, match=r"column 'Young': not -1, 0 or 1 in 1 row \(line 3: '5'\)"):
         load_images(tmp_path, None, spec(), ())

@@ -13,24 +13,18 @@ def write(folder: Path, name: str, body: str) -> str:
     return f"{name}:load"
 
 
-def test_arrays_become_a_data_set(tmp_path: Path) -> None:
+def test_a_function_s_arrays_images_and_splits_become_data_sets(tmp_path: Path) -> None:
     reference = write(tmp_path, "data_arrays", "return np.ones((3, 2), np.int32), np.array([0, 2, 1])")
     train = load_module(reference, tmp_path, tmp_path, None).train
     assert train.features.dtype == np.float64
     assert train.labels.dtype == np.int64
     assert train.schema.classes == 3
     assert train.schema.numeric == (0, 1)
-
-
-def test_the_function_gets_the_folder_of_the_data_and_images_stay_float32(tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", np.zeros((2, 1, 4, 4), np.float32))
     reference = write(tmp_path, "data_images", "return np.load(root / 'images.npy'), np.array([0, 1])")
     train = load_module(reference, tmp_path, tmp_path, 5).train
     assert train.features.dtype == np.float32
     assert (train.schema.input_shape, train.schema.classes, train.schema.numeric) == ((1, 4, 4), 5, ())
-
-
-def test_a_data_set_or_splits_are_taken_as_they_are(tmp_path: Path) -> None:
     one = "Dataset(np.ones((2, 1)), np.array([0, 1]), FeatureSchema((1,), 2))"
     assert load_module(write(tmp_path, "data_one", f"return {one}"), tmp_path, tmp_path, None).test is None
     reference = write(tmp_path, "data_splits", f"return Splits({one}, test={one})")

@@ -17,14 +17,11 @@ from fedfair.tables.sources.table import read_csv
 from fedfair.tables.typed_values import numbers_of
 
 COLUMNS = {
-    "age": pa.array([41, 50, None, 7], pa.int32()),
-    "dose": pa.array([1.5, None, -2e3, 0.1], pa.float64()),
-    "sex": pa.array(["F", "M", None, "x"]).dictionary_encode(),
-    "died": pa.array([False, True, True, False]),
-    "born": pa.array([0, 1, None, 365], pa.date32()),
-    "notes": pa.array([["a"], [], None, ["b"]]),
+    "age": pa.array([41, 50, None, 7], pa.int32()), "dose": pa.array([1.5, None, -2e3, 0.1], pa.float64()),
+    "sex": pa.array(["F", "M", None, "x"]).dictionary_encode(), "died": pa.array([False, True, True, False]),
+    "born": pa.array([0, 1, None, 365], pa.date32()), "notes": pa.array([["a"], [], None, ["b"]]),
     "a.b": pa.array([1, 2, 3, 4]),
-}
+}  # fmt: skip
 
 
 def spec(**fields: object) -> CsvData:
@@ -39,9 +36,7 @@ def write(folder: Path, name: str = "t.csv", columns: dict[str, pa.Array] | None
 
 
 @pytest.mark.parametrize("rows", [1, 3, 1 << 20])
-def test_a_parquet_file_is_known_by_its_bytes_and_read_by_row_groups(
-    tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_is_known_by_its_bytes(tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "BATCH_ROWS", 2)
     stated = spec(missing_of={"sex": "own"}, keep=["sex"])
     read = read_csv(write(tmp_path, row_group_size=rows), stated, None, ())
@@ -63,40 +58,6 @@ def test_a_parquet_file_means_what_the_csv_file_of_it_means(tmp_path: Path) -> N
     assert typed.columns == texts.columns
 
 
-def test_dates_of_the_file_are_years_where_the_plan_declares_them(tmp_path: Path) -> None:
-    path = write(tmp_path)
-    read = read_csv(path, spec(numeric=["born"], dates={"born": "%Y-%m-%d"}), None, ())
-    np.testing.assert_array_equal(read.dataset.features[:, 0], [1970, 1970 + 1 / 365, np.nan, 1971])
-    with pytest.raises(DataError, match=r'they look like dates: state dates: {born: "%Y-%m-%d"}'):
-        read_csv(path, spec(numeric=["born"]), None, ())
-    with pytest.raises(DataError, match=r"outside of 1970 to 1970.5, its range in 1 row .row 4: '1971-01-01'"):
-        read_csv(
-            path, spec(numeric=["born"], dates={"born": "%Y-%m-%d"}, ranges={"born": [1970, 1970.5]}), None, ()
-        )
-
-
-def test_a_number_is_read_as_a_date_only_by_its_form(tmp_path: Path) -> None:
-    columns = {"born": pa.array([1958, 2020]), "died": pa.array([0, 1])}
-    stated = spec(numeric=["born"], categorical={}, dates={"born": "%Y"})
-    assert read_csv(write(tmp_path, columns=columns), stated, None, ()).dataset.features.tolist() == [
-        [1958],
-        [2020],
-    ]
-
-
-def test_numbers_with_decimals_are_named_with_the_marks_of_the_plan(tmp_path: Path) -> None:
-    columns = {"x": pa.array([1.5, 2.0]), "died": pa.array([0, 1])}
-    stated = spec(numeric=[], categorical={"x": [1.5, 2]}, decimal=",", separator=";")
-    features = read_csv(write(tmp_path, columns=columns), stated, None, ()).dataset.features
-    assert features.tolist() == [[1, 0, 0], [0, 1, 0]]
-
-
-def test_a_column_whose_name_has_a_point_is_itself(tmp_path: Path) -> None:
-    columns = COLUMNS | {"a": pa.array([{"b": 1}] * 4)}
-    read = read_csv(write(tmp_path, columns=columns), spec(numeric=["a.b"]), None, ())
-    assert read.dataset.features[:, 0].tolist() == [1, 2, 3, 4]
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -106,9 +67,7 @@ def test_a_column_whose_name_has_a_point_is_itself(tmp_path: Path) -> None:
         ({"missing": "refuse"}, r"column 'dose': missing values in 1 row \(row 2: ''\)"),
     ],
 )
-def test_a_file_that_is_not_what_the_plan_declares_is_refused(
-    tmp_path: Path, fields: dict[str, object], message: str
-) -> None:
+def test_an_undeclared_file_is_refused(tmp_path: Path, fields: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_csv(write(tmp_path), spec(**fields), None, ())
 
@@ -146,24 +105,35 @@ NOT_UTF_8 = pa.Array.from_buffers(
     ],
 )
 @pytest.mark.parametrize("role", ["numeric", "dates", "categorical", "keep", "label"])
-def test_values_that_python_has_no_word_for_are_one_clear_fault_in_every_role(
-    tmp_path: Path, column: pa.Array, said: str, role: str
-) -> None:
+def test_values_without_a_word_are_one_fault(tmp_path: Path, column: pa.Array, said: str, role: str) -> None:
     path = write(tmp_path, columns={"x": column, "age": pa.array([1, 2]), "died": pa.array([0, 1])})
     stated = {
-        "numeric": {"numeric": ["x"]},
-        "dates": {"numeric": ["x"], "dates": {"x": "%Y-%m-%d"}},
-        "categorical": {"categorical": {"x": ["a"]}},
-        "keep": {"keep": ["x"]},
+        "numeric": {"numeric": ["x"]}, "dates": {"numeric": ["x"], "dates": {"x": "%Y-%m-%d"}},
+        "categorical": {"categorical": {"x": ["a"]}}, "keep": {"keep": ["x"]},
         "label": {"label": "x", "label_values": ["a", "b"]},
-    }[role]
+    }[role]  # fmt: skip
     with pytest.raises(DataError) as fault:
         read_csv(path, spec(**{"numeric": ["age"], "categorical": {}, **stated}), None, ())
     assert said in fault.value.message
     read_csv(path, spec(numeric=["age"], categorical={}), None, ())
 
 
-def test_the_first_and_the_last_date_of_all_are_read(tmp_path: Path) -> None:
+def test_dates_of_a_file_are_years_by_their_form_only_first_and_last_included(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    read = read_csv(path, spec(numeric=["born"], dates={"born": "%Y-%m-%d"}), None, ())
+    np.testing.assert_array_equal(read.dataset.features[:, 0], [1970, 1970 + 1 / 365, np.nan, 1971])
+    with pytest.raises(DataError, match=r'they look like dates: state dates: {born: "%Y-%m-%d"}'):
+        read_csv(path, spec(numeric=["born"]), None, ())
+    with pytest.raises(DataError, match=r"outside of 1970 to 1970.5, its range in 1 row .row 4: '1971-01-01'"):
+        read_csv(
+            path, spec(numeric=["born"], dates={"born": "%Y-%m-%d"}, ranges={"born": [1970, 1970.5]}), None, ()
+        )
+    columns = {"born": pa.array([1958, 2020]), "died": pa.array([0, 1])}
+    stated = spec(numeric=["born"], categorical={}, dates={"born": "%Y"})
+    assert read_csv(write(tmp_path, columns=columns), stated, None, ()).dataset.features.tolist() == [
+        [1958],
+        [2020],
+    ]
     days = pa.array([parquet_file.FIRST_DAY, parquet_file.LAST_DAY], pa.int32()).cast(pa.date32())
     for column in (days, days.cast(pa.timestamp("ms"))):
         path = write(tmp_path, columns={"x": column, "died": pa.array([0, 1])})
@@ -189,9 +159,16 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: 
         read_csv(write(tmp_path), spec(), None, ())
 
 
-def test_only_the_columns_that_are_needed_are_read(tmp_path: Path) -> None:
+def test_columns_are_taken_by_their_exact_names_and_no_others(tmp_path: Path) -> None:
+    columns = COLUMNS | {"a": pa.array([{"b": 1}] * 4)}
+    read = read_csv(write(tmp_path, columns=columns), spec(numeric=["a.b"]), None, ())
+    assert read.dataset.features[:, 0].tolist() == [1, 2, 3, 4]
     frames = list(ParquetTable(write(tmp_path)).frames({"age", "died"}))
     assert [list(frame.columns) for frame in frames] == [["age", "died"]]
+    columns = {"x": pa.array([1.5, 2.0]), "died": pa.array([0, 1])}
+    stated = spec(numeric=[], categorical={"x": [1.5, 2]}, decimal=",", separator=";")
+    features = read_csv(write(tmp_path, columns=columns), stated, None, ()).dataset.features
+    assert features.tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
 @given(st.lists(st.decimals(-(10**20), 10**20, places=9, allow_nan=False), min_size=1))

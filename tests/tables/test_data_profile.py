@@ -1,7 +1,5 @@
 """What a site is shown of its own columns: one mistake at a time, and counts that a slow reader agrees with."""
 
-from __future__ import annotations
-
 import ast
 import csv
 from pathlib import Path
@@ -19,12 +17,9 @@ from tests import plans
 from tests.conftest import REPOSITORY
 
 TABLE = {
-    "label": "died",
-    "label_values": ["no", "yes"],
-    "numeric": ["age"],
-    "missing": "zero",
+    "label": "died", "label_values": ["no", "yes"], "numeric": ["age"], "missing": "zero",
     "categorical": {"marital": ["married", "single"]},
-}
+}  # fmt: skip
 GOOD = "age,marital,died\n40,married,no\n50,single,yes\n60,married,no\n"
 VALUES = ("married", "single", "Married", "MARRIED", "divorced", "", "?", "NA")
 
@@ -44,16 +39,7 @@ def words(found: DataProfile) -> dict[str, str]:
     return {column.name: column.words for column in found.columns if column.words}
 
 
-def test_a_file_without_a_mistake_has_nothing_to_say_but_its_labels(tmp_path: Path) -> None:
-    found = profile(tmp_path, GOOD)
-    assert words(found) == {}
-    assert found.splits == {"train": 3}
-    assert found.labels == {"no": 2, "yes": 1}
-    assert found.label_words == "no 67%, yes 33%"
-    assert not any(column.is_doubtful for column in found.columns)
-
-
-def test_every_value_in_another_case_is_other_with_both_spellings(tmp_path: Path) -> None:
+def test_values_that_the_plan_does_not_name_are_counted_as_other(tmp_path: Path) -> None:
     found = profile(tmp_path, GOOD.replace("married", "Married").replace("single", "SINGLE"))
     variants = (CaseVariant("Married", "married", 2), CaseVariant("SINGLE", "single", 1))
     assert found.columns[1] == ColumnProfile("marital", 3, 0, 3, variants)
@@ -62,40 +48,37 @@ def test_every_value_in_another_case_is_other_with_both_spellings(tmp_path: Path
         "'SINGLE' differs only in case from 'single'"
     }
     assert found.columns[1].is_doubtful
-
-
-def test_a_value_that_the_plan_does_not_name_is_other(tmp_path: Path) -> None:
     found = profile(tmp_path, GOOD.replace("single", "divorced"))
     assert words(found) == {"marital": "other 33%"}
     assert not found.columns[1].is_doubtful
 
 
-def test_missing_values_are_counted_whatever_stands_in_for_them(tmp_path: Path) -> None:
+def test_missing_values_are_counted_but_those_that_the_plan_names(tmp_path: Path) -> None:
     text = GOOD.replace("40,married", "NA,?").replace("50,", ",")
     assert words(profile(tmp_path, text)) == {"age": "missing 67%", "marital": "missing 33%"}
     for policy in ("own", "other"):
         found = profile(tmp_path, text, missing="mean", missing_of={"marital": policy})
         assert words(found) == {"age": "missing 67%", "marital": "missing 33%"}
-
-
-def test_a_missing_value_that_the_plan_names_is_a_value(tmp_path: Path) -> None:
     found = profile(tmp_path, GOOD.replace("single", "?"), categorical={"marital": ["married", "?"]})
     assert words(found) == {}
 
 
-def test_one_class_only_is_named(tmp_path: Path) -> None:
+def test_labels_of_one_class_or_in_another_case_are_named_and_sound_files_are_not(tmp_path: Path) -> None:
+    found = profile(tmp_path, GOOD)
+    assert words(found) == {}
+    assert found.splits == {"train": 3}
+    assert found.labels == {"no": 2, "yes": 1}
+    assert found.label_words == "no 67%, yes 33%"
+    assert not any(column.is_doubtful for column in found.columns)
     found = profile(tmp_path, GOOD.replace("yes", "no"))
     assert found.one_class == "no"
     assert found.labels == {"no": 3, "yes": 0}
     assert profile(tmp_path, GOOD).one_class is None
-
-
-def test_a_label_in_another_case_is_refused_with_both_spellings(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'Yes' differs only in case from 'yes'"):
         profile(tmp_path, GOOD.replace("yes", "Yes"))
 
 
-def test_training_and_test_file_are_counted_together(tmp_path: Path) -> None:
+def test_files_are_counted_together_and_sources_of_numbers_show_their_gaps(tmp_path: Path) -> None:
     found = profile(tmp_path, GOOD, GOOD.replace("married", "Married").replace("60", ""))
     assert found.splits == {"train": 3, "test": 3}
     assert found.labels == {"no": 4, "yes": 2}
@@ -103,9 +86,6 @@ def test_training_and_test_file_are_counted_together(tmp_path: Path) -> None:
         ColumnProfile("age", 6, 1),
         ColumnProfile("marital", 6, 0, 2, (CaseVariant("Married", "married", 2),)),
     )
-
-
-def test_a_source_of_numbers_shows_what_is_missing_and_its_labels(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import numpy as np\n"
         "def load(folder):\n"
@@ -152,30 +132,22 @@ def test_only_none_is_zero_percent_and_only_all_is_a_hundred(whole: int, fractio
 
 
 READERS = {
-    "fedfair/tables/table_reader.py",
-    "fedfair/tables/source_modules.py",
-    "fedfair/tables/sources/table.py",
-    "fedfair/tables/source.py",
-    "fedfair/prediction/model_inputs.py",
-    "collaborator/data_history.py",
-    "collaborator/preflight.py",
-    "collaborator/preparation.py",
-    "collaborator/run_recording.py",
-    "fedfair/cli/data.py",
-    "fedfair/tables/column_check.py",
-    "fedfair/tables/survey_faults.py",
-}
+    "fedfair/tables/table_reader.py", "fedfair/tables/source_modules.py", "fedfair/tables/sources/table.py",
+    "fedfair/tables/source.py", "fedfair/prediction/model_inputs.py", "collaborator/data_history.py",
+    "collaborator/preflight.py", "collaborator/preparation.py", "collaborator/run_recording.py",
+    "fedfair/cli/data.py", "fedfair/tables/column_check.py", "fedfair/tables/survey_faults.py",
+}  # fmt: skip
 """Who may know a profile: what reads a site's data, and what shows it to the site's own operator."""
 
 
 def test_nothing_that_sends_knows_of_a_profile() -> None:
-    packages = [
-        path for name in ("fedfair", "collaborator", "aggregator") for path in (REPOSITORY / name).rglob("*.py")
-    ]
+    packages = ("fedfair", "collaborator", "aggregator")
+    texts = {path: path.read_text() for name in packages for path in (REPOSITORY / name).rglob("*.py")}
     knowing = {
         str(path.relative_to(REPOSITORY))
-        for path in packages
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, text in texts.items()
+        if "fedfair.tables.profile" in text
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ImportFrom) and node.module == "fedfair.tables.profile"
     }
     assert knowing <= READERS

@@ -1,7 +1,5 @@
 """Scaling by declared ranges: every record by itself, whatever the others are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -28,37 +26,20 @@ def scaled(rows: list[list[float]], schema: FeatureSchema = SCHEMA) -> list[list
     return features
 
 
-def test_ends_become_one_and_gaps_the_middle_and_what_is_no_number_stays() -> None:
-    assert scaled([[0.0, 7.0, 8.0], [120.0, -7.0, 6.5], [60.0, 0.5, np.nan]]) == [
-        [-1.0, 7.0, 1.0],
-        [1.0, -7.0, -1.0],
-        [0.0, 0.5, 0.0],
-    ]
-
-
-def test_a_value_beyond_its_range_counts_as_the_end() -> None:
-    assert scaled([[-5.0, 0.0, 9.0], [1e300, 0.0, -1e300]]) == [[-1.0, 0.0, 1.0], [1.0, 0.0, -1.0]]
-
-
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=1, max_size=8))
 def test_a_record_is_scaled_the_same_whoever_is_beside_it(rows: list[tuple[float, float]]) -> None:
     whole = [[first, 0.0, last] for first, last in rows]
     assert scaled(whole) == [scaled([row])[0] for row in whole]
 
 
-def test_a_range_as_wide_as_numbers_go_is_one() -> None:
+def test_values_are_scaled_by_their_ranges_and_beyond_count_as_the_ends() -> None:
+    assert scaled([[0.0, 7.0, 8.0], [120.0, -7.0, 6.5], [60.0, 0.5, np.nan]]) == [
+        [-1.0, 7.0, 1.0], [1.0, -7.0, -1.0], [0.0, 0.5, 0.0],
+    ]  # fmt: skip
+    assert scaled([[-5.0, 0.0, 9.0], [1e300, 0.0, -1e300]]) == [[-1.0, 0.0, 1.0], [1.0, 0.0, -1.0]]
     most = float(np.finfo(np.float64).max)
     schema = FeatureSchema((1,), 2, (0,), ("x",), ranges=((-most, most),))
     assert scaled([[most], [0.0], [-most]], schema) == [[1.0], [0.0], [-1.0]]
-
-
-def test_data_without_ranges_are_refused_by_name_and_pictures_stay_as_they_are() -> None:
-    with pytest.raises(PlanError, match="these data declare none"):
-        scaled([[1.0, 2.0, 3.0]], FeatureSchema((3,), 2, (0, 2)))
-    picture = Splits(
-        Dataset(np.ones((2, 1, 4, 4), np.float32), np.zeros(2, np.int64), FeatureSchema((1, 4, 4), 2))
-    )
-    assert scaled_by_ranges(picture) is picture
 
 
 @pytest.mark.parametrize("schema", [ACS, EICU, load_built_in("breast-cancer").schema], ids=["acs", "eicu", "wdbc"])
@@ -75,7 +56,13 @@ def test_the_bundled_records_lie_within_their_ranges(name: str) -> None:
     assert (data.features <= greatest).all()
 
 
-def test_a_plan_scales_by_ranges_before_anything_is_summed() -> None:
+def test_plans_scale_by_declared_ranges_only() -> None:
+    with pytest.raises(PlanError, match="these data declare none"):
+        scaled([[1.0, 2.0, 3.0]], FeatureSchema((3,), 2, (0, 2)))
+    picture = Splits(
+        Dataset(np.ones((2, 1, 4, 4), np.float32), np.zeros(2, np.int64), FeatureSchema((1, 4, 4), 2))
+    )
+    assert scaled_by_ranges(picture) is picture
     plan = plans.parsed(task={"partition": {"scheme": "label"}, "test_fraction": 0.2, "standardize": "ranges"})
     for site in load_federation(plan, Path()).values():
         assert site.test is not None

@@ -44,20 +44,10 @@ def same(left: Splits, right: Splits) -> bool:
     )
 
 
-def test_the_bundled_sets_are_scikit_learns() -> None:
-    dataset = load_built_in("breast-cancer")
-    assert np.array_equal(dataset.features, load_breast_cancer().data)
-    assert dataset.schema.names[0] == "mean radius"
-    assert (dataset.schema.input_shape, dataset.schema.classes) == ((30,), 2)
-    assert (len(load_built_in("digits")), load_built_in("digits").schema.classes) == (1797, 10)
-
-
 @pytest.mark.parametrize(
     "scheme", [{"scheme": "random"}, {"scheme": "label"}, {"scheme": "dirichlet", "alpha": 0.3}]
 )
-def test_a_site_with_built_in_data_has_what_the_simulation_gives_it(
-    tmp_path: Path, scheme: dict[str, object]
-) -> None:
+def test_a_site_with_built_in_data_has_what_a_simulation_has(tmp_path: Path, scheme: dict[str, object]) -> None:
     stated = plan("breast-cancer", partition=scheme, test_fraction=0.2, validation_fraction=0.1)
     federation = load_federation(stated, tmp_path)
     assert list(federation) == list(NAMES)
@@ -68,7 +58,7 @@ def test_a_site_with_built_in_data_has_what_the_simulation_gives_it(
         assert same(load_site(stated, site(name), name, tmp_path), splits)
 
 
-def test_a_site_with_its_own_table_has_what_the_simulation_of_the_joint_table_gives_it(tmp_path: Path) -> None:
+def test_sites_with_their_own_tables_have_what_a_joint_simulation_gives(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text(ALL)
     (tmp_path / "new.csv").write_text(ALL)
     simulated = plan({"csv": {**TABLE, "train": "all.csv", "test": "new.csv", "collaborator": "clinic"}})
@@ -78,9 +68,6 @@ def test_a_site_with_its_own_table_has_what_the_simulation_of_the_joint_table_gi
         (tmp_path / f"{name}.csv").write_text(own)
         config = site(name, train=f"{name}.csv", test=f"{name}.csv")
         assert same(load_site(simulated, config, name, tmp_path), splits)
-
-
-def test_a_simulation_of_sites_with_their_own_files_has_what_each_site_reads(tmp_path: Path) -> None:
     header, *rows = ALL.splitlines()
     for name in NAMES:
         (tmp_path / f"{name}.csv").write_text("\n".join([header, *(row for row in rows if row.endswith(name))]))
@@ -121,21 +108,10 @@ def test_missing_values_are_filled_with_the_means_of_the_site_s_own_training_rec
     assert splits.test.features[:, 1].tolist() == [20]
 
 
-def test_a_column_without_any_value_has_no_mean(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("age,bmi,sex,died\n1,,F,0\n2,,F,1\n")
-    with pytest.raises(DataError, match=r"'bmi' has no value in any of the 2 training records of clinic-a$"):
-        load_site(plan({"csv": TABLE}), site(train="a.csv"), ParticipantId("clinic-a"), tmp_path)
-
-
-def test_a_nan_that_no_policy_fills_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "nan_data.py").write_text(
-        "import numpy as np\n\ndef load(root):\n    return np.array([[1.0], [np.nan]]), np.array([0, 1])\n"
-    )
-    with pytest.raises(DataError, match=r"training records of clinic-a: feature \(0,\) of record 1 is missing$"):
-        load_federation(plan("nan_data:load", NAMES[:1]), tmp_path)
-
-
-def test_a_declared_partition_is_of_one_data_set_so_a_site_takes_its_own_part(tmp_path: Path) -> None:
+def test_several_collaborators_of_one_data_set_need_a_partition_and_one_does_not(tmp_path: Path) -> None:
+    assert len(load_federation(plan("breast-cancer", NAMES[:1]), tmp_path)[ParticipantId("clinic-a")].train) == 569
+    with pytest.raises(PlanError, match=r"task\.partition: is missing"):
+        load_federation(plan("breast-cancer"), tmp_path)
     (tmp_path / "all.csv").write_text(ALL)
     stated = plan({"csv": {**TABLE, "train": "all.csv"}}, partition={"scheme": "column", "column": "clinic"})
     simulated = load_federation(stated, tmp_path)[ParticipantId("clinic-b")]
@@ -143,44 +119,31 @@ def test_a_declared_partition_is_of_one_data_set_so_a_site_takes_its_own_part(tm
     assert same(load_site(stated, site(train="all.csv"), ParticipantId("clinic-b"), tmp_path), simulated)
 
 
-def test_one_collaborator_needs_no_partition(tmp_path: Path) -> None:
-    assert len(load_federation(plan("breast-cancer", NAMES[:1]), tmp_path)[ParticipantId("clinic-a")].train) == 569
-
-
-def test_several_collaborators_and_one_data_set_need_a_partition(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"task\.partition: is missing"):
-        load_federation(plan("breast-cancer"), tmp_path)
-
-
-def test_data_that_bring_their_own_test_records_are_not_cut_again(tmp_path: Path) -> None:
-    body = "d = load_built_in('digits')\n    return Splits(d, test=d)"
-    (tmp_path / "own_test.py").write_text(
-        "from fedfair.tables.sources.built_in import load_built_in\n"
-        f"from fedfair.tables.dataset import Splits\n\ndef load(root):\n    {body}\n"
-    )
-    with pytest.raises(PlanError, match=r"task\.test_fraction: is 0\.1, but the data bring"):
-        load_federation(plan("own_test:load", NAMES[:1], test_fraction=0.1), tmp_path)
-
-
-def test_a_file_that_nobody_named_is_asked_for(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_column_without_values_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no file with training records is named"):
         load_site(plan({"csv": TABLE}), site(), ParticipantId("clinic-a"), tmp_path)
+    (tmp_path / "a.csv").write_text("age,bmi,sex,died\n1,,F,0\n2,,F,1\n")
+    with pytest.raises(DataError, match=r"'bmi' has no value in any of the 2 training records of clinic-a$"):
+        load_site(plan({"csv": TABLE}), site(train="a.csv"), ParticipantId("clinic-a"), tmp_path)
+    (tmp_path / "nan_data.py").write_text(
+        "import numpy as np\n\ndef load(root):\n    return np.array([[1.0], [np.nan]]), np.array([0, 1])\n"
+    )
+    with pytest.raises(DataError, match=r"training records of clinic-a: feature \(0,\) of record 1 is missing$"):
+        load_federation(plan("nan_data:load", NAMES[:1]), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("data", "task", "shape", "classes"),
     [
-        ("digits", {}, (64,), 10),
-        ({"csv": TABLE}, {}, (5,), 2),
+        ("digits", {}, (64,), 10), ({"csv": TABLE}, {}, (5,), 2),
         ({"csv": {**TABLE, "label_values": ["a", "b", "c"]}}, {}, (5,), 3),
         ({"csv": {**TABLE, "numeric": "all"}}, {"input_shape": [9], "classes": 4}, (9,), 4),
         ({"mnist": {}}, {}, (1, 28, 28), 10),
         ({"images": {"label": "Young", "height": 32, "width": 16}}, {}, (3, 32, 16), 2),
-        ({"acs_employment": {}}, {}, (16,), 2),
-        ({"eicu": {}}, {}, (63,), 2),
+        ({"acs_employment": {}}, {}, (16,), 2), ({"eicu": {}}, {}, (63,), 2),
         ("src.data:load", {"input_shape": [3, 8, 8], "classes": 7}, (3, 8, 8), 7),
     ],
-)
+)  # fmt: skip
 def test_the_plan_alone_declares_the_features(
     data: object, task: dict[str, object], shape: tuple[int, ...], classes: int
 ) -> None:
@@ -194,7 +157,12 @@ def test_where_only_the_data_can_tell_nothing_is_declared(data: object) -> None:
     assert declared_schema(plan(data)) is None
 
 
-def test_all_numbers_that_the_plan_counts_are_standardised_and_categories_are_not() -> None:
+def test_bundled_sets_are_scikit_learns_and_numbers_alone_are_standardised() -> None:
+    dataset = load_built_in("breast-cancer")
+    assert np.array_equal(dataset.features, load_breast_cancer().data)
+    assert dataset.schema.names[0] == "mean radius"
+    assert (dataset.schema.input_shape, dataset.schema.classes) == ((30,), 2)
+    assert (len(load_built_in("digits")), load_built_in("digits").schema.classes) == (1797, 10)
     schema = declared_schema(plan({"csv": {**TABLE, "numeric": "all"}}, input_shape=[9]))
     assert schema is not None
     assert schema.numeric == (0, 1, 2, 3, 4, 5)
@@ -208,21 +176,26 @@ def test_all_numbers_that_the_plan_counts_are_standardised_and_categories_are_no
         ({"csv": {**TABLE, "numeric": "all"}}, {"input_shape": [2]}, "cannot hold 3 columns of categories"),
     ],
 )
-def test_a_statement_that_contradicts_the_source_is_refused(
-    data: object, task: dict[str, object], message: str
-) -> None:
+def test_a_statement_against_the_source_is_refused(data: object, task: dict[str, object], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         declared_schema(plan(data, **task))
 
 
-def test_a_site_whose_data_contradict_the_plan_is_refused(tmp_path: Path) -> None:
+def test_a_site_whose_data_contradict_the_plan_is_refused_and_own_test_records_are_kept(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,died\n1,0\n")
     table = {"label": "died", "numeric": "all"}
     with pytest.raises(PlanError, match=r"input_shape: is \[5\], the data have \[1\]"):
         load_site(plan({"csv": table}, input_shape=[5]), site(train="a.csv"), ParticipantId("clinic-a"), tmp_path)
+    body = "d = load_built_in('digits')\n    return Splits(d, test=d)"
+    (tmp_path / "own_test.py").write_text(
+        "from fedfair.tables.sources.built_in import load_built_in\n"
+        f"from fedfair.tables.dataset import Splits\n\ndef load(root):\n    {body}\n"
+    )
+    with pytest.raises(PlanError, match=r"task\.test_fraction: is 0\.1, but the data bring"):
+        load_federation(plan("own_test:load", NAMES[:1], test_fraction=0.1), tmp_path)
 
 
-def test_stays_of_one_patient_are_never_in_both_training_and_test(data_root: Path) -> None:
+def test_real_stays_and_digits_are_dealt_whole(data_root: Path) -> None:
     names = ("midwest", "northeast", "south", "unknown", "west")
     stated = plan({"eicu": {"folder": "eicu_demo", "collaborator": "region"}}, names, test_fraction=0.3)
     federation = load_federation(stated, data_root)
@@ -232,9 +205,6 @@ def test_stays_of_one_patient_are_never_in_both_training_and_test(data_root: Pat
     train = {person for s in federation.values() for person in s.train.columns["uniquepid"].tolist()}
     test = {person for s in federation.values() if s.test for person in s.test.columns["uniquepid"].tolist()}
     assert not train & test
-
-
-def test_mnist_is_dealt_by_digit_for_training_and_test(data_root: Path) -> None:
     names = tuple(f"digit-{k}" for k in range(10))
     stated = plan({"mnist": {}}, names, partition={"scheme": "label"})
     own = load_site(stated, site("digit-7", root=str(data_root / "mnist")), ParticipantId("digit-7"), Path())
@@ -242,9 +212,7 @@ def test_mnist_is_dealt_by_digit_for_training_and_test(data_root: Path) -> None:
     assert (set(own.train.labels.tolist()), len(own.train), len(own.test)) == ({7}, 6265, 1028)
 
 
-def test_where_single_records_are_protected_one_more_of_them_moves_no_other_between_the_splits(
-    tmp_path: Path,
-) -> None:
+def test_where_records_are_protected_one_more_moves_no_other_between_the_splits(tmp_path: Path) -> None:
     table = {**TABLE, "ranges": {"age": [0, 120], "bmi": [10, 60]}}
     stated = plan({"csv": table}, test_fraction=0.3, standardize="ranges")
     values = stated.model_dump() | {"privacy": {"sample_level": {"noise_multiplier": 2.0}}}

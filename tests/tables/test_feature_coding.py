@@ -28,7 +28,7 @@ def spec(**fields: object) -> CsvData:
     return CsvData.model_validate({"label": "died", "numeric": ["age"], **fields})
 
 
-def test_numbers_come_first_then_one_column_for_each_category_and_one_for_the_others(tmp_path: Path) -> None:
+def test_columns_of_features_follow_the_plan_and_sites_agree_on_them(tmp_path: Path) -> None:
     dataset = load_csv(write(tmp_path), spec(categorical={"sex": ["F", "M"]}, keep=["sex"]), None, ("clinic",))
     assert dataset.schema.names == ("age", "sex=F", "sex=M", "sex=other")
     assert dataset.schema.numeric == (0,)
@@ -38,35 +38,20 @@ def test_numbers_come_first_then_one_column_for_each_category_and_one_for_the_ot
         "sex": ["F", "M", "X"],
         "clinic": ["a", "b", "a"],
     }
-
-
-def test_the_schema_that_the_plan_declares_is_that_of_the_file(tmp_path: Path) -> None:
-    stated = spec(categorical={"sex": ["F", "M"]})
-    assert load_csv(write(tmp_path), stated, None, ()).schema == csv_schema(stated, None, ("age",))
-
-
-def test_all_numbers_are_taken_in_the_order_of_their_names_so_that_sites_agree(tmp_path: Path) -> None:
     stated = spec(numeric="all", collaborator="clinic")
     first = load_csv(write(tmp_path, "b,a,clinic,died\n1,2,x,0\n"), stated, None, ())
     second = load_csv(write(tmp_path, "died,a,b\n0,2,1\n"), stated, None, ())
     assert first.schema == second.schema
     assert first.schema.names == ("a", "b")
     assert first.features.tolist() == second.features.tolist() == [[2, 1]]
+    stated = spec(categorical={"sex": ["F", "M"]})
+    assert load_csv(write(tmp_path), stated, None, ()).schema == csv_schema(stated, None, ("age",))
 
 
-def test_label_values_give_the_classes_in_their_order(tmp_path: Path) -> None:
+def test_labels_are_values_groups_of_values_or_numbers_above_another(tmp_path: Path) -> None:
     path = write(tmp_path, "x,died\n1,yes\n2,no\n")
-    assert load_csv(path, spec(numeric=["x"], label_values=["no", "yes"]), None, ()).labels.tolist() == [
-        1,
-        0,
-    ]
-    assert load_csv(path, spec(numeric=["x"], label_values=["yes", "no"]), None, ()).labels.tolist() == [
-        0,
-        1,
-    ]
-
-
-def test_several_values_may_be_one_class(tmp_path: Path) -> None:
+    assert load_csv(path, spec(numeric=["x"], label_values=["no", "yes"]), None, ()).labels.tolist() == [1, 0]
+    assert load_csv(path, spec(numeric=["x"], label_values=["yes", "no"]), None, ()).labels.tolist() == [0, 1]
     path = write(tmp_path, "x,died\n1,0\n2,3\n3,<=50K.\n4,<=50K\n5,1.0\n")
     stated = spec(numeric=["x"], label_values=[0, [1, 3], ["<=50K", "<=50K."]])
     dataset = load_csv(path, stated, None, ())
@@ -74,17 +59,18 @@ def test_several_values_may_be_one_class(tmp_path: Path) -> None:
     assert dataset.schema.classes == 3
     with pytest.raises(DataError, match=r"in 1 row \(line 3: '3'\); the plan allows 0, 1, 2"):
         load_csv(path, spec(numeric=["x"], label_values=[0, [1, 2], ["<=50K", "<=50K."]]), None, ())
-
-
-def test_a_label_may_be_a_number_above_another(tmp_path: Path) -> None:
     path = write(tmp_path, "x,died\n1,50000\n2,50000.5\n3,-1\n")
     assert load_csv(path, spec(numeric=["x"], label_above=50000), None, ()).labels.tolist() == [0, 1, 0]
     path = write(tmp_path, "x,died\n1,50000\n2,?\n")
     with pytest.raises(DataError, match=r"column 'died': not a finite number in 1 row \(line 3: '\?'\)"):
         load_csv(path, spec(numeric=["x"], label_above=50000), None, ())
+    path = write(tmp_path, "x,died\n1,0\n2,2\n")
+    assert load_csv(path, spec(numeric=["x"]), 3, ()).labels.tolist() == [0, 2]
+    with pytest.raises(DataError, match=r"line 3: '2'.*the plan allows 0, 1"):
+        load_csv(path, spec(numeric=["x"]), None, ())
 
 
-def test_a_file_without_a_header_has_the_columns_of_the_plan(tmp_path: Path) -> None:
+def test_files_without_a_header_and_policies_of_single_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "|1x3 Cross validator\n\n41, F, 0.\n7, M, 1.\n")
     stated = spec(columns=["age", "sex", "died"], comment="|", label_values=["0.", "1."], keep=["sex"])
     dataset = load_csv(path, stated, None, ())
@@ -93,38 +79,11 @@ def test_a_file_without_a_header_has_the_columns_of_the_plan(tmp_path: Path) -> 
     assert dataset.columns["sex"].tolist() == ["F", "M"]
     with pytest.raises(DataError, match=r"in 2 rows \(line 3: '0\.', line 4: '1\.'\)"):
         load_csv(path, spec(columns=["age", "sex", "died"], comment="|", label_values=["no", "yes"]), None, ())
-
-
-def test_numbers_and_truth_values_match_in_any_spelling(tmp_path: Path) -> None:
-    path = write(tmp_path, "ca,flag,died\n1.0,TRUE,0.0\n1,False,1\nx,no,1\n")
-    stated = CsvData.model_validate({"label": "died", "categorical": {"ca": [1], "flag": [True, False]}})
-    dataset = load_csv(path, stated, None, ())
-    assert dataset.features.tolist() == [[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]
-    assert dataset.labels.tolist() == [0, 1, 1]
-
-
-def test_more_classes_are_stated_in_the_plan(tmp_path: Path) -> None:
-    path = write(tmp_path, "x,died\n1,0\n2,2\n")
-    assert load_csv(path, spec(numeric=["x"]), 3, ()).labels.tolist() == [0, 2]
-    with pytest.raises(DataError, match=r"line 3: '2'.*the plan allows 0, 1"):
-        load_csv(path, spec(numeric=["x"]), None, ())
-
-
-def test_a_missing_number_is_zero_or_stays_open_for_the_mean(tmp_path: Path) -> None:
-    path = write(tmp_path, "age,died\n?,0\n,1\nNA,1\n3,1\n")
-    features = load_csv(path, spec(missing="mean"), None, ()).features[:, 0]
-    assert np.isnan(features).tolist() == [True, True, True, False]
-    assert load_csv(path, spec(missing="zero"), None, ()).features[:, 0].tolist() == [0, 0, 0, 3]
-
-
-def test_a_column_may_have_a_policy_and_missing_values_of_its_own(tmp_path: Path) -> None:
     path = write(tmp_path, "age,chol,dose,died\n?,0.0,?,0\n3,0,0,1\n")
     stated = spec(
-        numeric=["age", "chol", "dose"],
-        missing="mean",
-        missing_of={"dose": "zero"},
+        numeric=["age", "chol", "dose"], missing="mean", missing_of={"dose": "zero"},
         missing_values_of={"chol": [0]},
-    )
+    )  # fmt: skip
     features = load_csv(path, stated, None, ()).features
     assert np.isnan(features).tolist() == [[True, True, False], [False, True, False]]
     assert features[:, 2].tolist() == [0, 0]
@@ -146,10 +105,8 @@ def test_a_missing_category_may_be_a_column_of_its_own_or_refused(tmp_path: Path
         "age", "sex=F", "sex=M", "sex=other", "sex=missing", "thal=3", "thal=other", "thal=missing",
     )  # fmt: skip
     assert dataset.features[:, 1:].tolist() == [
-        [0, 0, 0, 1, 1, 0, 0],
-        [1, 0, 0, 0, 0, 0, 1],
-        [0, 0, 1, 0, 0, 1, 0],
-    ]
+        [0, 0, 0, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 1, 0],
+    ]  # fmt: skip
     assert dataset.schema == csv_schema(stated, None, ("age",))
     with pytest.raises(
         DataError, match=r"column 'sex': missing values in 1 row \(line 2: '\?'\); fill them in, or"
@@ -157,28 +114,31 @@ def test_a_missing_category_may_be_a_column_of_its_own_or_refused(tmp_path: Path
         load_csv(path, spec(categorical={"sex": ["F"]}, missing_of={"sex": "refuse"}), None, ())
 
 
-def test_a_number_outside_of_its_range_is_refused_with_its_column_and_line(tmp_path: Path) -> None:
+def test_missing_numbers_and_categories_and_ranges_are_coded(tmp_path: Path) -> None:
+    path = write(tmp_path, "age,died\n?,0\n,1\nNA,1\n3,1\n")
+    features = load_csv(path, spec(missing="mean"), None, ()).features[:, 0]
+    assert np.isnan(features).tolist() == [True, True, True, False]
+    assert load_csv(path, spec(missing="zero"), None, ()).features[:, 0].tolist() == [0, 0, 0, 3]
+    dataset = load_csv(write(tmp_path, "age,sex,died\n1,?,0\n"), spec(categorical={"sex": ["F"]}), None, ())
+    assert dataset.features.tolist() == [[1, 0, 1]]
+    stated = spec(numeric=["age", "dose"], ranges={"dose": [-1e-6, 3e-6]})
+    # 2^-19 < 3e-6 < 2^-18.
+    assert csv_schema(stated, None, ("age", "dose")).units == (1.0, 2.0**-18)
+    assert csv_schema(spec(), None, ("age",)).units == ()
+    path = write(tmp_path, "ca,flag,died\n1.0,TRUE,0.0\n1,False,1\nx,no,1\n")
+    stated = CsvData.model_validate({"label": "died", "categorical": {"ca": [1], "flag": [True, False]}})
+    dataset = load_csv(path, stated, None, ())
+    assert dataset.features.tolist() == [[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]
+    assert dataset.labels.tolist() == [0, 1, 1]
+
+
+def test_faults_of_a_file_are_reported_together_with_lines_and_ranges(tmp_path: Path) -> None:
     path = write(tmp_path, "age,died\n?,0\n0,1\n120,1\n121,1\n-0.5,0\n")
     with pytest.raises(DataError) as caught:
         load_csv(path, spec(missing="mean", ranges={"age": [0, 120]}), None, ())
     assert (
         "'age': outside of 0 to 120, its range in 2 rows (line 5: '121', line 6: '-0.5')" in caught.value.message
     )
-
-
-def test_a_range_is_the_unit_that_a_column_is_counted_in() -> None:
-    stated = spec(numeric=["age", "dose"], ranges={"dose": [-1e-6, 3e-6]})
-    # 2^-19 < 3e-6 < 2^-18.
-    assert csv_schema(stated, None, ("age", "dose")).units == (1.0, 2.0**-18)
-    assert csv_schema(spec(), None, ("age",)).units == ()
-
-
-def test_a_missing_category_is_another_value(tmp_path: Path) -> None:
-    dataset = load_csv(write(tmp_path, "age,sex,died\n1,?,0\n"), spec(categorical={"sex": ["F"]}), None, ())
-    assert dataset.features.tolist() == [[1, 0, 1]]
-
-
-def test_all_faults_of_a_file_are_reported_together_with_their_lines(tmp_path: Path) -> None:
     path = write(tmp_path, "age,bmi,died\n?,22,0\nold,23,1\n50,inf,2\n51,24,\n")
     with pytest.raises(DataError) as caught:
         load_csv(path, spec(numeric=["age", "bmi"]), None, ())
@@ -190,7 +150,7 @@ def test_all_faults_of_a_file_are_reported_together_with_their_lines(tmp_path: P
     assert "column 'died': a label that the plan does not name in 2 rows (line 4: '2', line 5: '')" in message
 
 
-def test_only_the_rows_that_the_plan_takes_are_read(tmp_path: Path) -> None:
+def test_only_rows_of_the_plan_are_read_block_by_block(tmp_path: Path) -> None:
     path = write(tmp_path, "age,year,state,died\nold,2017,x,?\n50,2018,a,1\n51,2018.0,b,0\n52,2018,c,1\n")
     dataset = load_csv(path, spec(rows={"year": [2018], "state": ["a", "b"]}), None, ())
     assert dataset.features.tolist() == [[50], [51]]
@@ -200,9 +160,6 @@ def test_only_the_rows_that_the_plan_takes_are_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none of its 4 rows has year \[2020\]") as caught:
         load_csv(path, spec(rows={"year": [2020]}), None, ())
     assert "rows in the plan's csv" in caught.value.remedy
-
-
-def test_a_long_table_is_read_block_by_block(tmp_path: Path) -> None:
     count = 2 * BLOCK_ROWS + 5
     path = write(tmp_path, "age,died\n" + "".join(f" {i} ,{i % 2}\n" for i in range(count)))
     dataset = load_csv(path, spec(), None, ())
@@ -213,11 +170,8 @@ def test_a_long_table_is_read_block_by_block(tmp_path: Path) -> None:
         load_csv(path, spec(), None, ())
 
 
-def test_every_column_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no column 'dead' .*, 'agee' \(did you mean 'age'\?\), 'race'"):
         load_csv(write(tmp_path), spec(label="dead", numeric=["agee"], keep=["race"]), None, ())
-
-
-def test_a_file_without_a_column_for_numeric_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column left for numeric: all"):
         load_csv(write(tmp_path, "died\n1\n"), spec(numeric="all"), None, ())

@@ -1,7 +1,5 @@
 """Features in files: found again as they were written, nowhere seen, and no bit of a result moved by them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -62,29 +60,6 @@ def mapped(features: np.ndarray, folder: Path) -> np.ndarray:
     return FeatureStorage(folder, MAPPED).kept(features)
 
 
-def test_few_records_stay_in_memory_and_what_comes_after_them_is_in_a_file(tmp_path: Path) -> None:
-    storage = FeatureStorage(tmp_path, 2 * FEATURES.nbytes)
-    assert storage.kept(FEATURES) is FEATURES
-    assert storage_of(storage.kept(FEATURES.copy())) is None
-    third = storage.kept(FEATURES)
-    assert storage_of(third) is storage
-    assert storage.kept(third) is third
-    assert np.array_equal(third, FEATURES)
-    assert storage_of(third[3:9].reshape(-1)) is storage
-
-
-def test_a_file_of_records_has_no_name_and_goes_with_the_last_array(tmp_path: Path) -> None:
-    held = mapped(FEATURES, tmp_path)
-    part = held[5:7]
-    assert list(tmp_path.iterdir()) == []
-    mapping = weakref.ref(mapping_of(held))  # type: ignore[arg-type]
-    del held
-    assert mapping() is not None
-    assert np.array_equal(part, FEATURES[5:7])
-    del part
-    assert mapping() is None
-
-
 def test_an_array_in_somebodys_own_file_is_read_block_by_block(tmp_path: Path) -> None:
     np.save(tmp_path / "own.npy", FEATURES)
     own = np.asarray(np.load(tmp_path / "own.npy", mmap_mode="r"))
@@ -136,9 +111,7 @@ def test_what_is_made_of_records_in_a_file_is_in_the_same_room_and_equal(tmp_pat
 
 
 @given(st.data(), st.integers(1, 3), st.integers(1, 700))
-def test_records_in_a_file_are_taken_in_any_order_and_any_number_of_times(
-    data: st.DataObject, blocks: int, count: int
-) -> None:
+def test_records_in_a_file_come_in_any_order_and_repeatedly(data: st.DataObject, blocks: int, count: int) -> None:
     chosen = np.array(data.draw(st.lists(st.integers(-count, count - 1), max_size=900)), np.int64)
     features = FEATURES[:count]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -149,7 +122,24 @@ def test_records_in_a_file_are_taken_in_any_order_and_any_number_of_times(
             taken(mapped(features, Path(folder)), np.array([count, 0]))
 
 
-def test_many_small_arrays_share_a_file_and_no_byte(tmp_path: Path) -> None:
+def test_files_of_records_are_nameless_shared_and_only_made_for_many(tmp_path: Path) -> None:
+    storage = FeatureStorage(tmp_path, 2 * FEATURES.nbytes)
+    assert storage.kept(FEATURES) is FEATURES
+    assert storage_of(storage.kept(FEATURES.copy())) is None
+    third = storage.kept(FEATURES)
+    assert storage_of(third) is storage
+    assert storage.kept(third) is third
+    assert np.array_equal(third, FEATURES)
+    assert storage_of(third[3:9].reshape(-1)) is storage
+    held = mapped(FEATURES, tmp_path)
+    part = held[5:7]
+    assert list(tmp_path.iterdir()) == []
+    mapping = weakref.ref(mapping_of(held))  # type: ignore[arg-type]
+    del held
+    assert mapping() is not None
+    assert np.array_equal(part, FEATURES[5:7])
+    del part
+    assert mapping() is None
     storage = FeatureStorage(tmp_path, MAPPED)
     parts = [storage.kept(np.full((3, place + 1), float(place))) for place in range(500)]
     assert len({id(mapping_of(part)) for part in parts}) == 1
@@ -168,7 +158,7 @@ def test_blocks_of_a_number_that_nobody_knows_become_one_array(tmp_path: Path, m
     assert (storage_of(held) is None) == (most > held.nbytes)
 
 
-def test_a_full_disk_is_one_clear_fault_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_and_a_lost_folder_are_one_clear_fault(tmp_path: Path) -> None:
     large = np.zeros((60_000, 50))
     store = RecordStore(FeatureStorage(tmp_path, MAPPED))
     with full_beyond(1 << 20):
@@ -180,9 +170,6 @@ def test_a_full_disk_is_one_clear_fault_and_leaves_nothing(tmp_path: Path) -> No
         with pytest.raises(DataError, match=r"24\.0 MB of records cannot be held"):
             store.add(large)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_was_removed_is_made_again_and_one_that_cannot_be_is_a_clear_fault(tmp_path: Path) -> None:
     storage = FeatureStorage(tmp_path / "state", MAPPED)
     held = storage.kept(FEATURES)
     (tmp_path / "state").rmdir()
@@ -192,9 +179,7 @@ def test_a_folder_that_was_removed_is_made_again_and_one_that_cannot_be_is_a_cle
         mapped(FEATURES, tmp_path / "file" / "state")
 
 
-def test_a_disk_that_reserves_nothing_is_written_to_instead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_reserves_nothing_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "posix_fallocate")
     assert np.array_equal(mapped(FEATURES, tmp_path), FEATURES)
 
@@ -264,7 +249,7 @@ def test_no_bit_of_a_simulation_depends_on_where_its_records_are(tmp_path: Path,
     assert all(storage_of(site.train.features) is None for site in in_memory.values())
     assert all(storage_of(site.train.features) is not None for site in in_files.values())
     assert all(same(in_files[name], in_memory[name]) for name in in_memory)
-    for engine in ("loop", "vectorised"):
+    for engine in ("loop", "vectorised") if case in {"secure", "epochs"} else ("loop",):
         found, expected = (
             simulate_sites(stated, sites, tmp_path, engine=engine)  # type: ignore[arg-type]
             for sites in (in_files, in_memory)
@@ -302,7 +287,7 @@ def test_a_site_reads_the_same_records_and_the_same_profile_into_files(tmp_path:
     assert found.profile == expected.profile
 
 
-def test_faults_in_files_have_the_places_that_they_have_in_memory(tmp_path: Path) -> None:
+def test_faults_and_images_of_files_are_those_of_memory(tmp_path: Path) -> None:
     features = FEATURES.copy()
     features[611, 2] = np.inf
     with pytest.raises(DataError, match="record 611 is infinite"):
@@ -312,9 +297,6 @@ def test_faults_in_files_have_the_places_that_they_have_in_memory(tmp_path: Path
     stated = plans.parsed(NAMES[:1], task={"data": "open_values:load", "standardize": "none"})
     with pytest.raises(DataError, match="record 650 is missing, and 1 more values are missing"):
         load_federation(stated, tmp_path, FeatureStorage(tmp_path, MAPPED))
-
-
-def test_images_are_read_into_the_room(tmp_path: Path) -> None:
     from PIL import Image
 
     for place in range(4):

@@ -1,7 +1,5 @@
 """A site with too few records reads none, whatever is in them, and its operator alone is told."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,24 +51,18 @@ def test_a_filter_that_picks_a_few_people_leaves_a_site_with_nothing(
     assert f"{count} training records of this site count under the plan, and policy.min_records is 20" in words
 
 
-def test_a_filter_that_leaves_enough_people_changes_nothing(tmp_path: Path) -> None:
+def test_filters_and_hold_outs_that_leave_few_people_are_left_out(tmp_path: Path) -> None:
     table = {"rows": {"patient": list(range(FEWEST))}}
     found, whole = read(tmp_path, table), read(tmp_path, table, fewest=0)
     assert len(found.splits.train) == FEWEST
     assert (found.splits.train.features == whole.splits.train.features).all()
     assert found.withheld == ()
-
-
-def test_a_held_out_split_of_a_few_people_is_left_out_alone(tmp_path: Path) -> None:
     found = read(tmp_path, {}, test_fraction=0.2, validation_fraction=0.4)
     splits = found.splits
     assert (len(splits.train), splits.validation and len(splits.validation), splits.test) == (24, 24, None)
     assert found.withheld == (
         "12 test records of this site are fewer than policy.min_records, 20: they are in no sum",
     )
-
-
-def test_a_hold_out_that_leaves_nobody_to_train_on_stops_no_start(tmp_path: Path) -> None:
     found = read(tmp_path, {"rows": {"patient": list(range(22))}}, test_fraction=0.99)
     assert len(found.splits.train) == 0
     assert found.withheld
@@ -87,19 +79,13 @@ def test_no_value_of_the_only_holder_of_a_row_stops_its_start(tmp_path: Path, tr
         read(tmp_path, {"rows": {"patient": list(range(FEWEST))}, **trap})
 
 
-def test_a_fault_in_a_small_file_is_told_where_the_plan_filters_nothing(tmp_path: Path) -> None:
+def test_a_few_people_have_no_survey_and_commands_that_stay_here_read_them(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a label that the plan does not name"):
         read(tmp_path, {}, lines=["patient,ward,age,died", "1,a,30,maybe"])
-
-
-def test_a_survey_of_a_few_people_is_of_nobody(tmp_path: Path) -> None:
     table = {"rows": {"patient": [7, 8]}, "ranges": {"age": [0, 120]}}
     survey = read(tmp_path, table, names=plans.NAMES, survey=True).splits.survey
     assert survey is not None
     assert not survey.header.any()
-
-
-def test_a_command_that_stays_here_reads_what_there_is(tmp_path: Path) -> None:
     assert len(read(tmp_path, {"rows": {"patient": [7]}}, fewest=0).splits.train) == 1
     with pytest.raises(DataError, match="none of its 60 rows has patient"):
         read(tmp_path, {"rows": {"patient": [1000]}}, fewest=0)

@@ -1,7 +1,5 @@
 """Files that are no table in text: each is told by what it is, and what to do with it."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -58,20 +56,16 @@ def _sqlite() -> bytes:
         (_archive("mimetype", "content.xml"), "is an OpenDocument workbook (.ods)"),
         (_archive("patients.csv"), "is a zip archive"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500), "is an Excel workbook of the old form (.xls)"),
-        (bz2.compress(TEXT), "is packed with bzip2"),
-        (lzma.compress(TEXT), "is packed with xz"),
+        (bz2.compress(TEXT), "is packed with bzip2"), (lzma.compress(TEXT), "is packed with xz"),
         (pa.Codec("zstd").compress(TEXT).to_pybytes(), "is packed with zstd"),
         (gzip.compress(gzip.compress(TEXT)), "is a gzip file that holds another gzip file"),
         (gzip.compress(_parquet()), "is a gzip file that holds a Parquet file"),
-        (_sqlite(), "is a SQLite database"),
-        (_feather(), "is an Arrow (Feather) file"),
+        (_sqlite(), "is a SQLite database"), (_feather(), "is an Arrow (Feather) file"),
         (b"\x89HDF\r\n\x1a\n" + bytes(500), "is an HDF5 file"),
         (b"$FL2@(#) SPSS DATA FILE" + bytes(500), "is an SPSS file"),
     ],
-)
-def test_a_file_of_another_kind_is_told_by_its_kind_and_never_as_an_encoding(
-    tmp_path: Path, raw: bytes, said: str
-) -> None:
+)  # fmt: skip
+def test_another_kind_of_file_is_told_and_never_as_an_encoding(tmp_path: Path, raw: bytes, said: str) -> None:
     path = tmp_path / "patients.csv"
     path.write_bytes(raw)
     with pytest.raises(DataError) as fault:

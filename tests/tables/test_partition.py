@@ -35,9 +35,7 @@ def identities(part: Dataset) -> list[float]:
 
 @settings(deadline=None, max_examples=100)
 @given(st.sampled_from(RULES), st.integers(1, 12), st.integers(0, 150), st.integers(0, 5))
-def test_every_record_goes_to_exactly_one_collaborator_and_everybody_gets_one(
-    rule: Partition, count: int, more: int, seed: int
-) -> None:
+def test_every_record_goes_to_one_site_and_all_get_one(rule: Partition, count: int, more: int, seed: int) -> None:
     train, test = turns(120 + more), turns(more)
     dealt = deal([train, test], rule, names(count), seed)
     assert list(dealt) == names(count)
@@ -55,65 +53,27 @@ def test_the_seed_decides_and_nothing_else(rule: Partition) -> None:
     assert identities(first[names(3)[0]][0]) != identities(other[names(3)[0]][0])
 
 
-def test_as_many_collaborators_as_classes_get_one_class_each() -> None:
+def test_classes_are_dealt_to_as_many_to_fewer_and_to_more_collaborators() -> None:
     dealt = deal([turns(50), turns(20)], LABEL, names(10), 0)
     for k, parts in enumerate(dealt.values()):
         assert set(parts[0].labels.tolist()) == set(parts[1].labels.tolist()) == {k}
-
-
-def test_more_classes_than_collaborators_are_dealt_in_turn() -> None:
     held = [set(parts[0].labels.tolist()) for parts in deal([turns(50)], LABEL, names(3), 0).values()]
     assert held == [{0, 3, 6, 9}, {1, 4, 7}, {2, 5, 8}]
-
-
-def test_more_collaborators_than_classes_share_a_class_evenly() -> None:
     dealt = deal([turns(100, 2)], LABEL, names(5), 0)
     assert [(set(parts[0].labels.tolist()), len(parts[0])) for parts in dealt.values()] == [
         ({0}, 17), ({1}, 25), ({0}, 17), ({1}, 25), ({0}, 16),
     ]  # fmt: skip
 
 
-def test_contiguous_follows_the_file_and_its_fractions() -> None:
+def test_contiguous_and_random_shares_have_the_stated_sizes() -> None:
     rule = Partition(scheme="contiguous", fractions=(0.5, 0.3, 0.2))
     held = [identities(parts[0]) for parts in deal([turns(10)], rule, names(3), 0).values()]
     assert held == [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]
-
-
-def test_random_shares_have_the_stated_sizes_and_mix_the_classes() -> None:
     rule = Partition(scheme="random", fractions=(0.7, 0.2, 0.1))
     dealt = deal([turns(1000)], rule, names(3), 0)
     assert [len(parts[0]) for parts in dealt.values()] == [700, 200, 100]
     # 100 of each class, 70 expected at the first: six standard deviations of a hypergeometric count are 27.
     assert np.abs(np.bincount(dealt[names(3)[0]][0].labels) - 70).max() <= 27
-
-
-def test_a_small_alpha_is_unequal_a_large_one_is_not_and_tests_follow_training() -> None:
-    def largest_share(alpha: float) -> tuple[float, float]:
-        dealt = deal([turns(5000), turns(5000)], Partition(scheme="dirichlet", alpha=alpha), names(5), 0)
-        shares = [np.array([np.bincount(p[i].labels, minlength=10) / 500 for p in dealt.values()]) for i in (0, 1)]
-        # The same shares cut both parts; each cut is rounded to a record of 500, and one record may be given away.
-        assert np.abs(shares[0] - shares[1]).max() <= 3 / 500
-        return float(shares[0].max(axis=0).mean()), float(shares[0].min(axis=0).mean())
-
-    assert largest_share(0.05)[0] > 0.7
-    # Dirichlet(1000, ..., 1000): a share has mean 0.2 and standard deviation 0.2 * sqrt(4 / 5001) < 0.006.
-    assert 0.15 < largest_share(1000)[1] < largest_share(1000)[0] < 0.25
-
-
-def test_a_column_whose_values_are_the_collaborators_names_is_dealt_by_name() -> None:
-    region = np.array(["West Coast", "South", "South", "West Coast", "Midwest"])
-    people = [ParticipantId(name) for name in ("west-coast", "south", "midwest")]
-    dealt = deal([records(np.zeros(5), region=region)], Partition(scheme="column", column="region"), people, 0)
-    assert [identities(parts[0]) for parts in dealt.values()] == [[0, 3], [1, 2], [4]]
-
-
-def test_a_column_with_other_values_is_dealt_in_their_order_and_tests_alike() -> None:
-    rule = Partition(scheme="column", column="code")
-    train = records(np.zeros(4), code=np.array([9, 2, 9, 5]))
-    test = records(np.zeros(1), code=np.array([9]))
-    dealt = deal([train, test], rule, names(3), 0)
-    assert [identities(parts[0]) for parts in dealt.values()] == [[1], [3], [0, 2]]
-    assert [len(parts[1]) for parts in dealt.values()] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -126,15 +86,23 @@ def test_a_column_with_other_values_is_dealt_in_their_order_and_tests_alike() ->
         ([str(i) for i in range(30)], ["x"], "and 20 more"),
     ],
 )
-def test_a_column_that_does_not_fit_the_collaborators_is_refused(
-    values: list[str], people: list[str], message: str
-) -> None:
+def test_a_column_unlike_the_collaborators_is_refused(values: list[str], people: list[str], message: str) -> None:
     data = records(np.zeros(len(values)), site=np.array(values))
     with pytest.raises(PlanError, match=message):
         deal([data], Partition(scheme="column", column="site"), [ParticipantId(name) for name in people], 0)
 
 
-def test_a_column_that_was_not_kept_is_refused_with_the_one_that_was_meant() -> None:
+def test_a_column_deals_by_name_or_by_the_order_of_its_values_and_must_have_been_kept() -> None:
+    region = np.array(["West Coast", "South", "South", "West Coast", "Midwest"])
+    people = [ParticipantId(name) for name in ("west-coast", "south", "midwest")]
+    dealt = deal([records(np.zeros(5), region=region)], Partition(scheme="column", column="region"), people, 0)
+    assert [identities(parts[0]) for parts in dealt.values()] == [[0, 3], [1, 2], [4]]
+    rule = Partition(scheme="column", column="code")
+    train = records(np.zeros(4), code=np.array([9, 2, 9, 5]))
+    test = records(np.zeros(1), code=np.array([9]))
+    dealt = deal([train, test], rule, names(3), 0)
+    assert [identities(parts[0]) for parts in dealt.values()] == [[1], [3], [0, 2]]
+    assert [len(parts[1]) for parts in dealt.values()] == [0, 0, 1]
     data = records(np.zeros(2), region=np.array(["a", "b"]))
     with pytest.raises(PlanError, match="no column 'regoin'") as caught:
         deal([data], Partition(scheme="column", column="regoin"), names(2), 0)
@@ -147,7 +115,17 @@ def test_fewer_records_than_collaborators_are_refused(rule: Partition) -> None:
         deal([turns(3)], rule, names(5), 0)
 
 
-def test_training_records_must_reach_everybody_even_when_test_records_do() -> None:
+def test_small_alphas_are_unequal_and_training_records_reach_everybody() -> None:
+    def largest_share(alpha: float) -> tuple[float, float]:
+        dealt = deal([turns(5000), turns(5000)], Partition(scheme="dirichlet", alpha=alpha), names(5), 0)
+        shares = [np.array([np.bincount(p[i].labels, minlength=10) / 500 for p in dealt.values()]) for i in (0, 1)]
+        # The same shares cut both parts; each cut is rounded to a record of 500, and one record may be given away.
+        assert np.abs(shares[0] - shares[1]).max() <= 3 / 500
+        return float(shares[0].max(axis=0).mean()), float(shares[0].min(axis=0).mean())
+
+    assert largest_share(0.05)[0] > 0.7
+    # Dirichlet(1000, ..., 1000): a share has mean 0.2 and standard deviation 0.2 * sqrt(4 / 5001) < 0.006.
+    assert 0.15 < largest_share(1000)[1] < largest_share(1000)[0] < 0.25
     rule = Partition(scheme="column", column="site")
     train, test = records(np.zeros(1), site=np.array(["a"])), records(np.zeros(1), site=np.array(["b"]))
     with pytest.raises(PlanError, match="leaves no training records to b "):

@@ -1,7 +1,5 @@
 """A site's own file in its own form: other marks and names, the very same records."""
 
-from __future__ import annotations
-
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -28,29 +26,18 @@ from tests import plans
 
 NAME = ParticipantId("clinic-a")
 TABLE = {
-    "label": "died",
-    "label_values": ["no", "yes"],
-    "numeric": ["age", "weight", "birth"],
-    "dates": {"birth": "%Y-%m-%d"},
-    "categorical": {"sex": ["F", "M"], "ward": ["A", "Ä"]},
-    "ranges": {"age": [0, 120], "weight": [0, 1e6], "birth": [1900, 2030]},
-    "missing": "mean",
-    "missing_of": {"ward": "own", "age": "zero"},
-    "missing_values_of": {"weight": [-1]},
-    "rows": {"year": [2018]},
+    "label": "died", "label_values": ["no", "yes"], "numeric": ["age", "weight", "birth"],
+    "dates": {"birth": "%Y-%m-%d"}, "categorical": {"sex": ["F", "M"], "ward": ["A", "Ä"]},
+    "ranges": {"age": [0, 120], "weight": [0, 1e6], "birth": [1900, 2030]}, "missing": "mean",
+    "missing_of": {"ward": "own", "age": "zero"}, "missing_values_of": {"weight": [-1]}, "rows": {"year": [2018]},
     "keep": ["sex"],
-}
+}  # fmt: skip
 FORM = {
-    "separator": ";",
-    "decimal": ",",
-    "thousands": ".",
-    "encoding": "latin-1",
-    "comment": "#",
-    "dates": "%d.%m.%Y",
+    "separator": ";", "decimal": ",", "thousands": ".", "encoding": "latin-1", "comment": "#", "dates": "%d.%m.%Y",
     "missing_values": ["k.A.", ""],
     "columns": {"age": "Alter_Jahre", "birth": "Geburt", "ward": "Stätion", "sex": "age", "died": "verstorben"},
     "missing_values_of": {"weight": [-9]},
-}
+}  # fmt: skip
 
 
 def lines(*, own: bool) -> list[str]:
@@ -120,24 +107,6 @@ def assert_same(own: SiteRecords, plain: SiteRecords) -> None:
         }
 
 
-def test_the_same_records_in_two_forms_are_the_same_bit_for_bit(folder: Path) -> None:
-    plain = read(folder, train="plan.csv")
-    assert_same(read(folder, train="own.csv", format=FORM), plain)
-    assert len(plain.splits.train) == 29
-    with pytest.raises(DataError, match="no column"):
-        read(folder, train="own.csv", format={**FORM, "columns": None})
-
-
-def test_a_survey_of_both_forms_is_the_same(folder: Path) -> None:
-    plan = plans.parsed(task={"data": {"csv": TABLE}, "standardize": "ranges", "survey": True})
-    own, plain = (read(folder, plan, **data).splits.survey for data in
-                  ({"train": "own.csv", "format": FORM}, {"train": "plan.csv"}))  # fmt: skip
-    assert own is not None
-    assert plain is not None
-    assert np.array_equal(own.header, plain.header)
-    assert [column.name for column in own.columns] == [column.name for column in plain.columns]
-
-
 def test_parquet_and_a_database_have_names_of_their_own(folder: Path) -> None:
     plain = read(folder, train="plan.csv")
     names = {"columns": FORM["columns"]}
@@ -181,7 +150,14 @@ def test_a_model_over_sites_of_two_forms_has_the_bits_of_one_form(folder: Path) 
     assert models[0] == models[1]
 
 
-def test_a_check_of_the_data_names_the_file_s_own_columns_in_a_fault(folder: Path, tmp_path: Path) -> None:
+def test_a_survey_and_a_check_of_another_form_name_its_own_columns(folder: Path, tmp_path: Path) -> None:
+    plan = plans.parsed(task={"data": {"csv": TABLE}, "standardize": "ranges", "survey": True})
+    own, plain = (read(folder, plan, **data).splits.survey for data in
+                  ({"train": "own.csv", "format": FORM}, {"train": "plan.csv"}))  # fmt: skip
+    assert own is not None
+    assert plain is not None
+    assert np.array_equal(own.header, plain.header)
+    assert [column.name for column in own.columns] == [column.name for column in plain.columns]
     text = (folder / "own.csv").read_text(encoding="latin-1")
     (tmp_path / "own.csv").write_text(text.replace("31,5", "alt"), encoding="latin-1")
     found = check_data(stated(), site(train="own.csv", format=FORM), NAME, tmp_path)
@@ -207,9 +183,7 @@ def test_a_check_of_the_data_names_the_file_s_own_columns_in_a_fault(folder: Pat
         ({"missing_values": ["A"]}, "categorical.ward.0: value 'A' means a missing one"),
     ],
 )
-def test_a_form_that_does_not_go_with_the_plan_is_told_before_any_record_is_read(
-    form: dict[str, object], fault: str
-) -> None:
+def test_a_form_that_does_not_go_with_the_plan_is_told_before_reading(form: dict[str, object], fault: str) -> None:
     def check() -> None:
         check_form(stated().task, validated(FormatSection, parse_document(str(form), Path("typed"))))
 
@@ -218,31 +192,30 @@ def test_a_form_that_does_not_go_with_the_plan_is_told_before_any_record_is_read
     assert fault in raised.value.diagnostics().replace("\n  -> ", "; ")
 
 
-def test_two_columns_of_the_plan_cannot_be_one_of_the_file() -> None:
-    with pytest.raises(PlanError, match=r"columns.weight: is 'x', and so is age -> name another column"):
-        validated(FormatSection, parse_document("columns: {age: x, weight: x}", Path("typed")))
-
-
-def test_a_column_that_the_file_lacks_is_told_with_the_one_that_was_probably_meant(folder: Path) -> None:
+def test_the_same_records_in_two_forms_are_the_same_and_a_missing_column_is_guessed(folder: Path) -> None:
+    plain = read(folder, train="plan.csv")
+    assert_same(read(folder, train="own.csv", format=FORM), plain)
+    assert len(plain.splits.train) == 29
+    with pytest.raises(DataError, match="no column"):
+        read(folder, train="own.csv", format={**FORM, "columns": None})
     columns = {**FORM["columns"], "age": "alter_jahre"}  # type: ignore[dict-item]
     with pytest.raises(DataError, match=r"no column 'alter_jahre' \(did you mean 'Alter_Jahre'\?\)"):
         read(folder, train="own.csv", format={**FORM, "columns": columns})
 
 
-def test_a_form_of_a_source_that_is_no_table_is_refused() -> None:
+def test_a_form_with_two_names_for_one_column_or_of_no_table_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"columns.weight: is 'x', and so is age -> name another column"):
+        validated(FormatSection, parse_document("columns: {age: x, weight: x}", Path("typed")))
     with pytest.raises(PlanError, match=r"data.format: says how a table is written, and the plan describes no"):
         check_form(plans.parsed().task, FormatSection(separator=";"))
 
 
-def test_under_numeric_all_only_the_columns_that_the_plan_names_have_other_names() -> None:
+def test_keys_of_a_form_are_those_of_the_plan() -> None:
     table = CsvData(label="died", numeric="all")
     assert site_table(table, FormatSection(columns={"died": "tot"})).file.label == "tot"
     with pytest.raises(PlanError, match="no column 'pressure'") as raised:
         site_table(table, FormatSection(columns={"pressure": "Druck"}))
     assert "under numeric: all it knows no others" in raised.value.diagnostics()
-
-
-def test_every_key_of_a_form_is_one_of_the_plan_and_null_is_the_plan_s() -> None:
     assert FormatSection.model_fields.keys() <= CsvData.model_fields.keys()
     table = CsvData.model_validate(TABLE)
     assert site_table(table, FormatSection()).file == table

@@ -1,19 +1,12 @@
 """A site's columns against everybody else's: what is named, and what is not."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedfair.aggregation.survey import (
-    NumericColumn,
-    SurveyedCategory,
-    SurveyedRecords,
-    SurveyLayout,
-)
+from fedfair.aggregation.survey import NumericColumn, SurveyedCategory, SurveyedRecords, SurveyLayout
 from fedfair.aggregation.survey_grid import ColumnGrid
 from fedfair.errors import RemoteProtocolError
 from fedfair.tables.site_survey import SiteSurvey, site_survey
@@ -48,10 +41,6 @@ def kinds(own: SiteSurvey, *others: SiteSurvey) -> list[SurveyFaultKind]:
     return [fault.kind for fault in found(own, *others)]
 
 
-def test_the_same_population_has_no_fault() -> None:
-    assert found(site(drawn(0))) == ()
-
-
 @pytest.mark.parametrize("pair", UNIT_PAIRS, ids=lambda pair: f"{pair.factor:g}")
 @pytest.mark.parametrize("larger", [True, False])
 def test_each_known_unit_is_named(pair: object, larger: bool) -> None:
@@ -64,13 +53,6 @@ def test_each_known_unit_is_named(pair: object, larger: bool) -> None:
     assert fault.kind is SurveyFaultKind.UNIT
     assert "the median here is" in fault.words
     assert f"with the {'larger' if larger else 'smaller'} numbers here" in fault.words
-
-
-def test_glucose_in_another_unit_is_told_with_both_medians_and_the_unit() -> None:
-    (fault,) = found(site(18.0156 * drawn(0)))
-    assert fault.column == "value"
-    assert "mg/dl against mmol/l of glucose, with the larger numbers here" in fault.words
-    assert "to within 19%" in fault.words
 
 
 @pytest.mark.parametrize("shift", [-1.0, 1.0])
@@ -92,36 +74,6 @@ def test_a_number_that_stands_for_a_missing_value_is_named(code: float) -> None:
 
 def zero_one(share: float) -> NDArray[np.float64]:
     return (np.arange(N) < share * N).astype(np.float64)
-
-
-def test_codings_of_two_values_are_named() -> None:
-    others = [site(zero_one(0.9)) for _ in range(3)]
-    assert kinds(site(zero_one(0.1)), *others) == [SurveyFaultKind.SWAPPED]
-    assert kinds(site(zero_one(0.9) + 1), *others) == [SurveyFaultKind.SHIFTED]
-    assert kinds(site(zero_one(0.7)), *others) == []
-
-
-def test_a_column_that_is_constant_or_missing_here_alone_is_named() -> None:
-    assert kinds(site(np.full(N, 6.5))) == [SurveyFaultKind.CONSTANT]
-    assert kinds(site(np.full(N, np.nan))) == [SurveyFaultKind.ABSENT]
-    # Ten records of a column that elsewhere is mostly missing may have none by chance.
-    others = [site(np.where(np.arange(N) % 5 == 0, drawn(seed), np.nan)) for seed in (1, 2)]
-    assert kinds(site(np.full(10, np.nan)), *others) == []
-
-
-def test_categories_in_another_spelling_or_the_other_way_round_are_named() -> None:
-    assert kinds(site(drawn(0), np.full(N, 2))) == [SurveyFaultKind.OTHER_VALUES]
-    assert kinds(site(drawn(0), np.zeros(N, np.int64))) == [SurveyFaultKind.CONSTANT]
-    mostly = [site(drawn(seed), (np.arange(N) % 10 == 0).astype(np.int64)) for seed in (1, 2)]
-    assert kinds(site(drawn(0), (np.arange(N) % 10 != 0).astype(np.int64)), *mostly) == [SurveyFaultKind.SWAPPED]
-
-
-def test_classes_the_other_way_round_are_named() -> None:
-    rare = [site(drawn(seed), labels=(np.arange(N) % 10 == 0).astype(np.int64)) for seed in (1, 2)]
-    assert kinds(site(drawn(0), labels=(np.arange(N) % 10 != 0).astype(np.int64)), *rare) == [
-        SurveyFaultKind.SWAPPED
-    ]
-    assert kinds(site(drawn(0), labels=np.zeros(N, np.int64)), *rare) == [SurveyFaultKind.CONSTANT]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -167,7 +119,13 @@ def test_a_unit_is_found_beside_many_zeros(zeros: float, factor: float) -> None:
     assert kinds(mostly_zero(0, factor), *others) == [SurveyFaultKind.UNIT]
 
 
-def test_a_unit_is_found_in_a_column_around_zero() -> None:
+def test_another_unit_is_told_with_medians_also_around_zero() -> None:
+    assert found(site(drawn(0))) == ()
+    (fault,) = found(site(18.0156 * drawn(0)))
+    assert fault.column == "value"
+    assert "mg/dl against mmol/l of glucose, with the larger numbers here" in fault.words
+    assert "to within 19%" in fault.words
+
     def around(seed: int) -> NDArray[np.float64]:
         return np.random.default_rng(seed).normal(0.0, 1.0, N)
 
@@ -175,15 +133,6 @@ def test_a_unit_is_found_in_a_column_around_zero() -> None:
     assert kinds(site(around(0) * 18.0156), *others) == [SurveyFaultKind.UNIT]
     assert kinds(site(around(0) * 2.0), *others) == []
     assert kinds(site(around(0) + 1.0), *others) == []
-
-
-def test_a_turned_sign_is_named_where_the_sign_is_known() -> None:
-    assert kinds(site(-drawn(0))) == [SurveyFaultKind.SIGN]
-    below = [site(-drawn(seed)) for seed in (1, 2, 3)]
-    assert kinds(site(drawn(0)), *below) == [SurveyFaultKind.SIGN]
-    # A temperature below zero in one country is another climate.
-    cold, warm = (np.random.default_rng(0).normal(mean, 3.0, N) for mean in (-10.0, 25.0))
-    assert kinds(site(cold), site(warm), site(warm + 1)) == []
 
 
 def test_two_columns_that_are_exchanged_are_both_named() -> None:
@@ -205,13 +154,38 @@ def test_two_columns_that_are_exchanged_are_both_named() -> None:
     assert "the values here that 'c' has elsewhere" in faults[0].words
 
 
-def test_one_and_two_elsewhere_and_zero_and_one_here_is_named() -> None:
+def test_codings_and_classes_the_other_way_round_are_named() -> None:
+    others = [site(zero_one(0.9)) for _ in range(3)]
+    assert kinds(site(zero_one(0.1)), *others) == [SurveyFaultKind.SWAPPED]
+    assert kinds(site(zero_one(0.9) + 1), *others) == [SurveyFaultKind.SHIFTED]
+    assert kinds(site(zero_one(0.7)), *others) == []
+    rare = [site(drawn(seed), labels=(np.arange(N) % 10 == 0).astype(np.int64)) for seed in (1, 2)]
+    assert kinds(site(drawn(0), labels=(np.arange(N) % 10 != 0).astype(np.int64)), *rare) == [
+        SurveyFaultKind.SWAPPED
+    ]
+    assert kinds(site(drawn(0), labels=np.zeros(N, np.int64)), *rare) == [SurveyFaultKind.CONSTANT]
+    assert kinds(site(-drawn(0))) == [SurveyFaultKind.SIGN]
+    below = [site(-drawn(seed)) for seed in (1, 2, 3)]
+    assert kinds(site(drawn(0)), *below) == [SurveyFaultKind.SIGN]
+    # A temperature below zero in one country is another climate.
+    cold, warm = (np.random.default_rng(0).normal(mean, 3.0, N) for mean in (-10.0, 25.0))
+    assert kinds(site(cold), site(warm), site(warm + 1)) == []
     assert kinds(site(zero_one(0.4)), site(zero_one(0.4) + 1), site(zero_one(0.5) + 1)) == [
         SurveyFaultKind.SHIFTED
     ]
 
 
-def test_a_rare_category_in_another_spelling_is_named_by_its_absence() -> None:
+def test_categories_in_another_spelling_or_missing_here_are_named() -> None:
+    assert kinds(site(np.full(N, 6.5))) == [SurveyFaultKind.CONSTANT]
+    assert kinds(site(np.full(N, np.nan))) == [SurveyFaultKind.ABSENT]
+    # Ten records of a column that elsewhere is mostly missing may have none by chance.
+    others = [site(np.where(np.arange(N) % 5 == 0, drawn(seed), np.nan)) for seed in (1, 2)]
+    assert kinds(site(np.full(10, np.nan)), *others) == []
+    assert kinds(site(drawn(0), np.full(N, 2))) == [SurveyFaultKind.OTHER_VALUES]
+    assert kinds(site(drawn(0), np.zeros(N, np.int64))) == [SurveyFaultKind.CONSTANT]
+    mostly = [site(drawn(seed), (np.arange(N) % 10 == 0).astype(np.int64)) for seed in (1, 2)]
+    assert kinds(site(drawn(0), (np.arange(N) % 10 != 0).astype(np.int64)), *mostly) == [SurveyFaultKind.SWAPPED]
+
     def wards(respelt: int | None) -> SiteSurvey:
         places = np.where(np.arange(N) % 10 == 0, 1, 0)
         return site(drawn(0), places if respelt is None else np.where(places == respelt, 2, places))

@@ -18,29 +18,13 @@ def write(folder: Path, text: str | bytes, name: str = "t.csv") -> Path:
     return path
 
 
-def test_a_table_is_its_columns_with_the_lines_they_stand_on(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, 'age, sex \n 41 ,F\n\n"5,0",  M\n'))
-    assert {name: column.tolist() for name, column in table.columns.items()} == {
-        "age": ["41", "5,0"],
-        "sex": ["F", "M"],
-    }
-    assert table.lines.tolist() == [2, 4]
-    assert len(table) == 2
-
-
 @pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_byte_order_mark_line_ends_and_gzip_make_no_difference(
-    tmp_path: Path, prefix: bytes, packed: bool
-) -> None:
+def test_a_byte_order_mark_line_ends_and_gzip_change_nothing(tmp_path: Path, prefix: bytes, packed: bool) -> None:
     raw = prefix + "größe,b\r\n1,2\r\n".encode()
     table = read_table(write(tmp_path, gzip.compress(raw) if packed else raw))
     assert list(table.columns) == ["größe", "b"]
     assert table.columns["b"].tolist() == ["2"]
-
-
-def test_only_the_wanted_columns_are_kept(tmp_path: Path) -> None:
-    assert list(read_table(write(tmp_path, "a,b,c\n1,2,3\n"), {"c", "a"}).columns) == ["a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -57,13 +41,11 @@ def test_only_the_wanted_columns_are_kept(tmp_path: Path) -> None:
         ("\n , \n1,2\n", "no header in its first line", "first line"),
         ('age,sex\n1,"2\n', "cannot be read as a comma-separated table", "UTF-8"),
         (
-            b"age,sex\n1,2\n3,\xe4\n",
-            "line 3, character 3: the byte 0xe4, which is no UTF-8 text",
+            b"age,sex\n1,2\n3,\xe4\n", "line 3, character 3: the byte 0xe4, which is no UTF-8 text",
             "encoding: latin-1",
         ),
         (
-            b"\xe0\0\0{weights",
-            "line 1, character 1: the byte 0xe0, and NUL bytes .*: it is no text file",
+            b"\xe0\0\0{weights", "line 1, character 1: the byte 0xe0, and NUL bytes .*: it is no text file",
             "records",
         ),
         (b"age,sex\n\x80,2\n", "line 2, character 1: .*, the file is probably cp1252", "encoding: cp1252"),
@@ -73,10 +55,8 @@ def test_only_the_wanted_columns_are_kept(tmp_path: Path) -> None:
         ("age,sex\n1,\x002\n", "line 2, character 3: a NUL character, which no text has", "damaged"),
         (gzip.compress(b"age,sex\n1,2\n", mtime=0)[:-9], "cannot be read as a comma-separated table", "UTF-8"),
     ],
-)
-def test_a_file_that_is_no_such_table_is_refused(
-    tmp_path: Path, content: str | bytes, message: str, remedy: str
-) -> None:
+)  # fmt: skip
+def test_what_is_no_table_is_refused(tmp_path: Path, content: str | bytes, message: str, remedy: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         read_table(write(tmp_path, content), ("age",))
     assert "t.csv" in caught.value.message
@@ -86,22 +66,27 @@ def test_a_file_that_is_no_such_table_is_refused(
 NAMES = ("age", "sex")
 
 
-def test_a_table_without_a_header_keeps_its_first_line(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, "41, F\n\n7, M\n"), form=TableForm(NAMES))
-    assert {name: column.tolist() for name, column in table.columns.items()} == {
-        "age": ["41", "7"],
-        "sex": ["F", "M"],
-    }
-    assert table.lines.tolist() == [1, 3]
-
-
 @pytest.mark.parametrize("mark", [";", "\t", "|"])
 def test_fields_may_be_separated_by_another_mark(tmp_path: Path, mark: str) -> None:
     table = read_table(write(tmp_path, f"age{mark}sex\n4,1{mark} F\n"), form=TableForm(separator=mark))
     assert {name: column.tolist() for name, column in table.columns.items()} == {"age": ["4,1"], "sex": ["F"]}
 
 
-def test_comments_are_left_out_and_the_lines_after_them_keep_their_numbers(tmp_path: Path) -> None:
+def test_a_table_is_its_wanted_columns_with_the_lines_they_stand_on(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, 'age, sex \n 41 ,F\n\n"5,0",  M\n'))
+    assert {name: column.tolist() for name, column in table.columns.items()} == {
+        "age": ["41", "5,0"],
+        "sex": ["F", "M"],
+    }
+    assert table.lines.tolist() == [2, 4]
+    assert len(table) == 2
+    assert list(read_table(write(tmp_path, "a,b,c\n1,2,3\n"), {"c", "a"}).columns) == ["a", "c"]
+    table = read_table(write(tmp_path, "41, F\n\n7, M\n"), form=TableForm(NAMES))
+    assert {name: column.tolist() for name, column in table.columns.items()} == {
+        "age": ["41", "7"],
+        "sex": ["F", "M"],
+    }
+    assert table.lines.tolist() == [1, 3]
     path = write(tmp_path, '# a "note", and\nage,sex\n# "more\n41,F\n')
     table = read_table(path, form=TableForm(comment="#"))
     assert table.columns["age"].tolist() == ["41"]
@@ -113,45 +98,21 @@ def test_comments_are_left_out_and_the_lines_after_them_keep_their_numbers(tmp_p
     [
         ("age,sex\n1,2\n", TableForm(NAMES), "line 1 names the columns, as the plan does", "remove `columns`"),
         (
-            "1,2,3\n",
-            TableForm(NAMES),
-            "line 1 has 3 fields, the columns that the plan lists are 2",
+            "1,2,3\n", TableForm(NAMES), "line 1 has 3 fields, the columns that the plan lists are 2",
             "double quotes",
         ),
         ("1;2\n", TableForm(NAMES), "line 1 has 1 field, the columns that the plan lists", 'state separator: ";"'),
         ("1\t2\n", TableForm(NAMES), "line 1 has 1 field, the columns", 'state separator: "\\t" under csv'),
-        (
-            "age,sex\n1,2\n",
-            TableForm(separator=";"),
-            "no column 'age'",
-            "',' separates its fields: state separator",
-        ),
+        ("age,sex\n1,2\n", TableForm(separator=";"), "no column 'age'", "',' separates its fields: state"),
         ("\n\n", TableForm(NAMES), "is empty", "at least one record"),
         ('1;"2\n', TableForm(NAMES, ";"), "cannot be read as a semicolon-separated table", "a semicolon between"),
     ],
-)
-def test_a_file_of_another_form_is_refused(
-    tmp_path: Path, content: str, form: TableForm, message: str, remedy: str
-) -> None:
+)  # fmt: skip
+def test_another_form_is_refused(tmp_path: Path, content: str, form: TableForm, message: str, remedy: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         read_table(write(tmp_path, content), ("age",), form)
     assert "t.csv" in caught.value.message
     assert remedy in caught.value.remedy
-
-
-def test_semicolons_and_decimal_commas_are_told_apart_from_a_ragged_row(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="line 2 has 2 fields, the header has 1") as caught:
-        read_table(write(tmp_path, "age;dose\n1;2,5\n"))
-    assert 'state separator: ";"' in caught.value.remedy
-    assert 'decimal: "," if its numbers have decimal commas' in caught.value.remedy
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.csv cannot be read: No such file or directory$") as caught:
-        read_table(tmp_path / "none.csv")
-    assert "collaborator.yaml" in caught.value.remedy
-    with pytest.raises(DataError, match=r"cannot be read: Is a directory$"):
-        read_table(tmp_path)
 
 
 @settings(deadline=None, max_examples=100)
@@ -163,15 +124,6 @@ def test_any_bytes_are_a_table_or_a_data_error(tmp_path_factory: pytest.TempPath
     except DataError:
         return
     assert all(len(column) == len(table) > 0 for column in table.columns.values())
-
-
-def test_numbers_are_read_and_the_missing_ones_are_nan(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, "x,y\n1e3,0\n-2.5,0\n?,0\n"))
-    faults = Faults(table)
-    values = numbers(table, "x", table.columns["x"] == "?", faults)
-    faults.refuse()
-    assert values[:2].tolist() == [1000, -2.5]
-    assert np.isnan(values[2])
 
 
 def test_every_kind_of_fault_is_told_with_its_first_twenty_rows_and_their_count(tmp_path: Path) -> None:
@@ -190,19 +142,17 @@ def test_every_kind_of_fault_is_told_with_its_first_twenty_rows_and_their_count(
     assert "write ok" in second
 
 
-def test_a_long_value_or_one_of_many_lines_is_shown_cut_and_on_one_line(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, f'a\n"{"1" * 400}"\n"one\ntwo"\n'))
+def test_separators_decimals_blanks_and_missing_numbers_are_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 2 has 2 fields, the header has 1") as caught:
+        read_table(write(tmp_path, "age;dose\n1;2,5\n"))
+    assert 'state separator: ";"' in caught.value.remedy
+    assert 'decimal: "," if its numbers have decimal commas' in caught.value.remedy
+    table = read_table(write(tmp_path, "x,y\n1e3,0\n-2.5,0\n?,0\n"))
     faults = Faults(table)
-    faults.add("a", "has no number", np.array([True, True]), "write one")
-    with pytest.raises(DataError) as told:
-        faults.refuse()
-    cut = f"line 2: '{'1' * 60}...' (400 characters)"
-    assert told.value.message.endswith(
-        f"\n  column 'a': has no number in 2 rows ({cut}, line 3: 'one\\ntwo'); write one"
-    )
-
-
-def test_words_between_blanks_are_a_table_too(tmp_path: Path) -> None:
+    values = numbers(table, "x", table.columns["x"] == "?", faults)
+    faults.refuse()
+    assert values[:2].tolist() == [1000, -2.5]
+    assert np.isnan(values[2])
     table = read_words(write(tmp_path, "2\nYoung Male\n1.jpg  1 -1\n2.jpg -1  1\n"))
     assert list(table.columns) == ["image", "Young", "Male"]
     assert table.columns["Male"].tolist() == ["-1", "1"]
@@ -218,8 +168,22 @@ def test_words_that_are_no_table_are_refused(tmp_path: Path, content: str | byte
         read_words(write(tmp_path, content))
 
 
-def test_a_file_is_found_plain_or_packed_under_any_of_its_names(tmp_path: Path) -> None:
+def test_files_are_found_under_any_name_and_long_values_shown_cut(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.csv cannot be read: No such file or directory$") as caught:
+        read_table(tmp_path / "none.csv")
+    assert "collaborator.yaml" in caught.value.remedy
+    with pytest.raises(DataError, match=r"cannot be read: Is a directory$"):
+        read_table(tmp_path)
     write(tmp_path, b"", "b.csv.gz")
     assert find_file(tmp_path, "a.csv", "b.csv").name == "b.csv.gz"
     with pytest.raises(DataError, match=r"holds no a\.csv or c\.csv \(plain or \.gz\)"):
         find_file(tmp_path, "a.csv", "c.csv")
+    table = read_table(write(tmp_path, f'a\n"{"1" * 400}"\n"one\ntwo"\n'))
+    faults = Faults(table)
+    faults.add("a", "has no number", np.array([True, True]), "write one")
+    with pytest.raises(DataError) as told:
+        faults.refuse()
+    cut = f"line 2: '{'1' * 60}...' (400 characters)"
+    assert told.value.message.endswith(
+        f"\n  column 'a': has no number in 2 rows ({cut}, line 3: 'one\\ntwo'); write one"
+    )

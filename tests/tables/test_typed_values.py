@@ -65,13 +65,9 @@ def test_typed_columns_mean_what_a_csv_file_of_them_means(
     tmp_path_factory: pytest.TempPathFactory, values: Sequence[tuple[object, ...]], block: int, objects: bool
 ) -> None:
     stated = spec(
-        numeric=["dose", "age"],
-        categorical={"sex": ["F", "M"]},
-        missing="mean",
-        missing_of={"sex": "own"},
-        missing_values_of={"dose": [0]},
-        keep=["clinic"],
-    )
+        numeric=["dose", "age"], categorical={"sex": ["F", "M"]}, missing="mean", missing_of={"sex": "own"},
+        missing_values_of={"dose": [0]}, keep=["clinic"],
+    )  # fmt: skip
     frame = pd.DataFrame(values, columns=HEADER, dtype=object)
     if not objects:
         frame = frame.astype({"age": "float64", "dose": "Int64", "died": "int8"})
@@ -85,18 +81,12 @@ def test_typed_columns_mean_what_a_csv_file_of_them_means(
 @pytest.mark.parametrize(
     ("ages", "kind"),
     [
-        ([1, 2, 3], "int64"),
-        ([1, 2, 3], "uint8"),
-        ([1, 2, 3], "float32"),
-        ([1, 2, 3], "Int16"),
-        ([1, 2, 3], pd.ArrowDtype(pa.int32())),
-        ([Decimal("1.00"), Decimal(2), Decimal(3)], "object"),
+        ([1, 2, 3], "int64"), ([1, 2, 3], "uint8"), ([1, 2, 3], "float32"), ([1, 2, 3], "Int16"),
+        ([1, 2, 3], pd.ArrowDtype(pa.int32())), ([Decimal("1.00"), Decimal(2), Decimal(3)], "object"),
         ([Decimal(1), Decimal(2), Decimal(3)], pd.ArrowDtype(pa.decimal128(9, 2))),
-        (["1", " 2 ", "3.0"], "object"),
-        (["1", "2", "3"], "str"),
-        (["1", "2", "3"], pd.ArrowDtype(pa.string())),
+        (["1", " 2 ", "3.0"], "object"), (["1", "2", "3"], "str"), (["1", "2", "3"], pd.ArrowDtype(pa.string())),
     ],
-)
+)  # fmt: skip
 def test_a_number_is_the_same_number_in_every_type(ages: list[object], kind: Any) -> None:  # noqa: ANN401
     found = read(pd.DataFrame({"age": pd.Series(ages, dtype=kind), "died": [0, 1, 0]}), spec())
     assert found.dataset.features.tolist() == [[1], [2], [3]]
@@ -118,11 +108,7 @@ def test_null_nan_and_an_empty_text_are_missing_whatever_the_plan_lists(gap: obj
     ("label_values", "labels"),
     [(None, [1, 0]), ([True, False], [0, 1]), (["FALSE", "true"], [1, 0]), ([1, 0], [0, 1]), (["1", "0"], [0, 1])],
 )
-def test_a_boolean_is_what_the_plan_names_of_it(
-    kind: Any,  # noqa: ANN401
-    label_values: object,
-    labels: list[int],
-) -> None:
+def test_a_boolean_is_as_the_plan_says(kind: Any, label_values: object, labels: list[int]) -> None:  # noqa: ANN401
     truths = pd.Series([True, False], dtype=kind)
     frame = pd.DataFrame({"age": truths, "sex": truths, "died": truths})
     stated = spec(label_values=label_values, categorical={"sex": [False, True]})
@@ -136,23 +122,16 @@ def test_other_types_have_a_plain_text() -> None:
     name = uuid.UUID(int=7)
     frame = pd.DataFrame(
         {
-            "age": [1, 2],
-            "died": [0, 1],
-            "code": pd.Series([7.0, 7.5]),
-            "price": [Decimal("1.50"), Decimal(100)],
-            "day": [dt.date(2020, 1, 31), dt.date(2021, 1, 31)],
-            "moment": pd.Series(moments, dtype=object),
+            "age": [1, 2], "died": [0, 1], "code": pd.Series([7.0, 7.5]), "price": [Decimal("1.50"), Decimal(100)],
+            "day": [dt.date(2020, 1, 31), dt.date(2021, 1, 31)], "moment": pd.Series(moments, dtype=object),
             "id": [name, name],
         }
-    )
+    )  # fmt: skip
     kept = read(frame, spec(keep=["code", "price", "day", "moment", "id"])).dataset.columns
     assert {name: column.tolist() for name, column in kept.items()} == {
-        "code": ["7", "7.5"],
-        "price": ["1.5", "100"],
-        "day": ["2020-01-31", "2021-01-31"],
-        "moment": ["2020-01-31", "2020-01-31 11:00:00"],
-        "id": [str(name)] * 2,
-    }
+        "code": ["7", "7.5"], "price": ["1.5", "100"], "day": ["2020-01-31", "2021-01-31"],
+        "moment": ["2020-01-31", "2020-01-31 11:00:00"], "id": [str(name)] * 2,
+    }  # fmt: skip
 
 
 def test_faults_of_all_blocks_are_told_at_once_with_their_rows() -> None:
@@ -174,7 +153,7 @@ def test_a_column_of_something_else_is_refused(column: list[object], words: str)
         read(pd.DataFrame({"age": column, "died": [0, 1]}), spec())
 
 
-def test_missing_and_doubled_columns_and_no_records_are_refused() -> None:
+def test_columns_of_typed_values_are_complete_unique_and_those_that_are_wanted() -> None:
     frame = pd.DataFrame({"agee": [1], "died": [0]})
     with pytest.raises(DataError, match=r"the query has no column 'age' \(did you mean 'agee'\?\)"):
         read(frame, spec())
@@ -182,9 +161,6 @@ def test_missing_and_doubled_columns_and_no_records_are_refused() -> None:
         read_frames([], ("age", "died", "died"), spec())
     with pytest.raises(DataError, match="the query has no records"):
         read_frames([], ("age", "died"), spec())
-
-
-def test_only_rows_that_the_plan_wants_are_taken_and_keep_their_numbers() -> None:
     frame = pd.DataFrame({"age": [1.0, 2.0, float("inf")], "died": [0, 1, 0], "year": [2018, 2019, 2018]})
     found = read(frame.iloc[:2], spec(rows={"year": [2018]}))
     assert found.dataset.features.tolist() == [[1]]
@@ -192,9 +168,6 @@ def test_only_rows_that_the_plan_wants_are_taken_and_keep_their_numbers() -> Non
         read(frame, spec(rows={"year": [2018]}))
     with pytest.raises(DataError, match=r"none of its 3 rows has year \[2020\]"):
         read(frame, spec(rows={"year": [2020]}))
-
-
-def test_all_numbers_are_all_columns_without_another_role() -> None:
     stated = spec(numeric="all", collaborator="clinic", keep=["sex"])
     assert needed_columns(stated, HEADER) == ("age", "dose", "sex", "died", "other")
     assert needed_columns(stated, HEADER, ("clinic",)) == HEADER

@@ -1,7 +1,5 @@
 """Whole numbers beyond 2^53 are exact or refused: a number is never rounded in silence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +22,7 @@ def read(path: Path, value: object) -> np.ndarray:
 
 
 @pytest.mark.parametrize("value", [ROUNDED, -ROUNDED, 10**20 + 1])
-def test_a_whole_number_that_would_be_rounded_is_refused_with_its_column_place_and_a_remedy(
-    tmp_path: Path, value: int
-) -> None:
+def test_a_whole_number_that_would_be_rounded_is_refused_with_place_and_remedy(tmp_path: Path, value: int) -> None:
     with pytest.raises(DataError, match=rf"column 'age': a whole number beyond 2\^53.*line 3: '{value}'") as fault:
         read(tmp_path / "a.csv", value)
     assert "declare it under categorical" in str(fault.value.diagnostics())

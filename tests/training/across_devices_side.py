@@ -1,7 +1,5 @@
 """One process of several: compares what they compute together with what this one computes alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -60,14 +58,11 @@ def plan_of(name: str, model: object) -> Plan:
     given = PLANS[name].get("training", {})
     assert isinstance(given, dict)
     return plans.parsed(
-        [SITE, "site-1"],
-        secure_aggregation={"mode": "off"},
+        [SITE, "site-1"], secure_aggregation={"mode": "off"},
         task={"model": model, "standardize": "none" if "privacy" in PLANS[name] else "secure"},
-        objective={"worst_group_size": 0.3, "tradeoff": 0.1},
-        training={**training, **given},
-        evaluation={"group_sizes": [0.3], "bins": 16},
-        privacy=PLANS[name].get("privacy", {}),
-    )
+        objective={"worst_group_size": 0.3, "tradeoff": 0.1}, training={**training, **given},
+        evaluation={"group_sizes": [0.3], "bins": 16}, privacy=PLANS[name].get("privacy", {}),
+    )  # fmt: skip
 
 
 class Counting:

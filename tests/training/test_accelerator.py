@@ -4,8 +4,6 @@ There is no GPU where these tests run. `standin` takes its place: it computes on
 what a GPU would refuse and wait for.
 """
 
-from __future__ import annotations
-
 import functools
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -37,29 +35,23 @@ from fedfair.training.loss_weightings.fedavg import equal_coefficients
 from fedfair.training.models import linear
 from tests import plans, standin
 
-torch.set_num_threads(1)
-
 NAME = ParticipantId("site-0")
 FIRST = RoundNumber(1)
 CPU = torch.device("cpu")
 RECORDS, BATCH, COLUMNS, CLASSES = 40, 10, 5, 3
 
 KINDS: dict[str, dict[str, object] | None] = {
-    "plain": None,
-    "auto": {"noise_multiplier": 1.0},
-    "hooks": {"noise_multiplier": 1.0, "gradients": "hooks"},
+    "plain": None, "auto": {"noise_multiplier": 1.0}, "hooks": {"noise_multiplier": 1.0, "gradients": "hooks"},
     "ghost": {"noise_multiplier": 1.0, "gradients": "ghost"},
-}
+}  # fmt: skip
 
 
 def plan_of(kind: str = "plain", **training: object) -> Plan:
     return plans.parsed(
-        [NAME],
-        task={"model": {"name": "mlp", "hidden": [7]}, "standardize": "none"},
+        [NAME], task={"model": {"name": "mlp", "hidden": [7]}, "standardize": "none"},
         training={"rounds": 2, "local_steps": 3, "batch_size": BATCH, "device": "cpu", **training},
-        evaluation={"bins": 16},
-        privacy={"sample_level": KINDS[kind]},
-    )
+        evaluation={"bins": 16}, privacy={"sample_level": KINDS[kind]},
+    )  # fmt: skip
 
 
 @functools.cache
@@ -165,7 +157,7 @@ def steps_with(rule: Callable[[Tensor, Tensor], Tensor], device: torch.device) -
     steps.descend([batch, batch], torch.tensor(0.5, device=device))
 
 
-def test_a_rule_that_reads_a_value_is_seen_waiting_once_for_each_step() -> None:
+def test_rules_that_read_values_are_seen_waiting_and_cpu_rules_refused() -> None:
     def curious(losses: Tensor, threshold: Tensor) -> Tensor:
         return equal_coefficients(losses, threshold) * (2.0 if float(losses.sum()) > 1e9 else 1.0)
 
@@ -174,9 +166,6 @@ def test_a_rule_that_reads_a_value_is_seen_waiting_once_for_each_step() -> None:
         assert not traffic.waits
         steps_with(curious, standin.DEVICE)
         assert len(traffic.waits) == 2
-
-
-def test_a_rule_that_computes_on_the_cpu_is_refused() -> None:
     with standin.standin(), pytest.raises(RuntimeError, match="on standin:0 and on the CPU"):
         steps_with(lambda losses, _: torch.ones(4) / losses.numel() * losses.detach(), standin.DEVICE)
 

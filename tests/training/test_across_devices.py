@@ -8,8 +8,6 @@ they are held to that. Noised sums differ by the rounding to whole cells as well
 batch of 9, which the test allows for.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 Skipped where there is none; `test_accelerator.py` tests all that a stand-in can show.
 """
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 
@@ -41,11 +39,9 @@ def records() -> Dataset:
 def change(device: str, gradients: str | None, precision: str = "fp32", *, travelling: bool = False) -> np.ndarray:
     privacy = None if gradients is None else {"noise_multiplier": NO_NOISE, "gradients": gradients}
     plan = plans.parsed(
-        [NAME],
-        task={"model": {"name": "mlp", "hidden": [64]}, "standardize": "none"},
-        training={"local_steps": 20, "batch_size": 50, "precision": precision},
-        privacy={"sample_level": privacy},
-    )
+        [NAME], task={"model": {"name": "mlp", "hidden": [64]}, "standardize": "none"},
+        training={"local_steps": 20, "batch_size": 50, "precision": precision}, privacy={"sample_level": privacy},
+    )  # fmt: skip
     model = flat_model(plan, records().schema, torch.device(device), Path())
     protection = None if gradients is None else RecordProtection(lambda *words: len(words), ReleaseLog().record)
     task = TrainingClient(plan, NAME, Splits(records()), model, protection=protection)
@@ -70,11 +66,8 @@ def test_records_that_travel_train_the_same_model_as_those_that_stay(gradients: 
     assert staying.tobytes() == travelling.tobytes()
 
 
-def test_a_round_on_a_gpu_repeats_itself() -> None:
+def test_a_round_on_a_gpu_repeats_itself_and_bf16_is_close() -> None:
     assert change("cuda", None).tobytes() == change("cuda", None).tobytes()
-
-
-def test_bf16_on_a_gpu_is_close_to_fp32() -> None:
     full, half = change("cuda", None), change("cuda", None, "bf16")
     assert 0.0 < np.linalg.norm(half - full) < 0.1 * np.linalg.norm(full)
 

@@ -1,7 +1,5 @@
 """Differential privacy of records through the whole of training: draws, releases, refusals, and still learning."""
 
-from __future__ import annotations
-
 import functools
 import json
 from dataclasses import replace
@@ -38,8 +36,6 @@ from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection, site_protection
 from tests import bc10
 from tests.contributions import evaluation_of
-
-torch.set_num_threads(1)
 
 NAME = ParticipantId("site-0")
 FIRST = RoundNumber(1)
@@ -96,15 +92,15 @@ def test_a_simulation_states_what_a_deployment_would_and_that_it_protects_nobody
     json.dumps(to_json(learnt("before_weighting").result), allow_nan=False)
 
 
-def test_a_simulation_repeats_itself_and_another_seed_draws_other_noise() -> None:
-    stated = {"rounds": 3, "batch_size": 64, "local_steps": 2}
-    first, again = (simulated(private(3, **stated), bc10.random_thirds()) for _ in range(2))
-    np.testing.assert_array_equal(first.model.vector, again.model.vector)
-    other = simulated(private(3, seed=1, **stated), bc10.random_thirds())
-    assert not np.allclose(first.model.vector, other.model.vector)
+def task(
+    plan: Plan, protection: RecordProtection | None, splits: Splits | None = None
+) -> tuple[TrainingClient, GlobalModel]:
+    splits = splits or Splits(bc10.dataset())
+    flat = flat_model(plan, splits.train.schema, torch.device("cpu"), Path())
+    return TrainingClient(plan, NAME, splits, flat, protection=protection), GlobalModel(flat.vector(), 1.0)
 
 
-def test_the_worst_site_is_the_one_with_the_fewest_records_and_every_step_is_counted() -> None:
+def test_every_attempt_and_every_sum_is_a_release_and_the_worst_site_is_counted() -> None:
     plan = private(3, rounds=4, batch_size=32, local_steps=3)
     outcome = simulated(plan, bc10.random_thirds())
     # site-0 has 40 records. Four rounds of three steps, and evaluations before the first and after the last.
@@ -114,17 +110,6 @@ def test_the_worst_site_is_the_one_with_the_fewest_records_and_every_step_is_cou
     ]
     assert said(outcome)["worst_collaborator"] == "site-0"
     assert said(outcome)["epsilon"] == pytest.approx(epsilon(releases, 1e-5), rel=1e-9)
-
-
-def task(
-    plan: Plan, protection: RecordProtection | None, splits: Splits | None = None
-) -> tuple[TrainingClient, GlobalModel]:
-    splits = splits or Splits(bc10.dataset())
-    flat = flat_model(plan, splits.train.schema, torch.device("cpu"), Path())
-    return TrainingClient(plan, NAME, splits, flat, protection=protection), GlobalModel(flat.vector(), 1.0)
-
-
-def test_every_attempt_at_a_round_is_a_release_of_its_own_with_draws_of_its_own() -> None:
     plan, log = private(batch_size=64, local_epochs=2), ReleaseLog()
     work, model = task(plan, simulated_protection(plan, NAME, log))
     first = work.rounds.contribution(model, FIRST, 1).body.copy()
@@ -132,9 +117,6 @@ def test_every_attempt_at_a_round_is_a_release_of_its_own_with_draws_of_its_own(
     # 569 records in batches of 64 on average: nine steps an epoch.
     assert log.releases == [GaussianRelease("training", 6.0, 64 / 569, 18, clip=1.0)] * 2
     assert not np.allclose(first, second)
-
-
-def test_evaluations_and_standardisation_are_releases_and_a_site_without_records_releases_nothing() -> None:
     plan, log = private(), ReleaseLog()
     work, model = task(plan, simulated_protection(plan, NAME, log))
     evaluation_of(work, model)
@@ -147,27 +129,12 @@ def test_evaluations_and_standardisation_are_releases_and_a_site_without_records
     assert empty.releases == []
 
 
-def test_a_release_that_may_not_happen_changes_nothing_and_draws_nothing() -> None:
-    drawn = []
-
-    def entropy(*words: str | int) -> int:
-        drawn.append(words)
-        return 0
-
-    def refuse(release: GaussianRelease) -> None:
-        raise PrivacyError(f"the budget of {NAME} allows no {release.purpose}")
-
-    plan = private()
-    work, model = task(plan, RecordProtection(entropy, refuse))
-    before = model.vector.copy()
-    for ask in (lambda: work.rounds.contribution(model, FIRST, 1), lambda: evaluation_of(work, model)):
-        with pytest.raises(PrivacyError, match="allows no"):
-            ask()
-    assert drawn == []
-    np.testing.assert_array_equal(model.vector, before)
-
-
-def test_a_real_site_draws_what_nobody_can_repeat() -> None:
+def test_simulations_repeat_themselves_and_real_sites_do_not() -> None:
+    stated = {"rounds": 3, "batch_size": 64, "local_steps": 2}
+    first, again = (simulated(private(3, **stated), bc10.random_thirds()) for _ in range(2))
+    np.testing.assert_array_equal(first.model.vector, again.model.vector)
+    other = simulated(private(3, seed=1, **stated), bc10.random_thirds())
+    assert not np.allclose(first.model.vector, other.model.vector)
     plan = private(batch_size=64)
     changes = []
     for _ in range(2):
@@ -176,14 +143,11 @@ def test_a_real_site_draws_what_nobody_can_repeat() -> None:
     assert not np.allclose(*changes)
 
 
-def test_protection_and_plan_belong_together() -> None:
+def test_everybodys_steps_are_made_at_once_and_need_a_protection_that_fits() -> None:
     with pytest.raises(LocalProtocolError, match="entropy and a ledger"):
         task(private(), None)
     with pytest.raises(LocalProtocolError, match="entropy and a ledger"):
         task(bc10.plan(1), site_protection(ReleaseLog().record))
-
-
-def test_everybodys_private_steps_are_made_at_once_where_the_model_allows_it() -> None:
     assert chosen_engine(private(), "auto") == "vectorised"
     assert chosen_engine(private(precision="fp32"), "auto") == "vectorised"
     with pytest.raises(PlanError, match="precision is bf16"):
@@ -207,9 +171,7 @@ def of_module(name: str) -> Plan:
     return Plan.model_validate(values)
 
 
-def test_a_model_of_the_plans_own_is_trained_and_one_that_opacus_refuses_is_refused_with_the_remedy(
-    tmp_path: Path,
-) -> None:
+def test_a_model_of_the_plans_own_is_trained_and_what_opacus_refuses_is_refused(tmp_path: Path) -> None:
     (tmp_path / "private_models.py").write_text(MODELS)
     sites = bc10.sites(bc10.everybody())
     outcome = simulate_sites(of_module("dropping"), sites, tmp_path)
@@ -245,16 +207,33 @@ def test_the_server_reads_noised_evaluations_and_masks_them_as_real_numbers() ->
     assert sum_specs(plan, flat.layout, schema)[Purpose.EVALUATION].header_length == len(total)
 
 
-def test_no_exact_evaluation_of_protected_records_is_answered_even_if_a_plan_could_ask() -> None:
+def test_exact_evaluations_of_protected_records_and_refused_releases_draw_nothing() -> None:
+    drawn = []
+
+    def entropy(*words: str | int) -> int:
+        drawn.append(words)
+        return 0
+
+    def refuse(release: GaussianRelease) -> None:
+        raise PrivacyError(f"the budget of {NAME} allows no {release.purpose}")
+
+    plan = private()
+    work, model = task(plan, RecordProtection(entropy, refuse))
+    before = model.vector.copy()
+    for ask in (lambda: work.rounds.contribution(model, FIRST, 1), lambda: evaluation_of(work, model)):
+        with pytest.raises(PrivacyError, match="allows no"):
+            ask()
+    assert drawn == []
+    np.testing.assert_array_equal(model.vector, before)
     plan, sites = private(), bc10.sites(bc10.everybody())
     flat = flat_model(plan, bc10.dataset().schema, torch.device("cpu"), Path())
     log = ReleaseLog()
-    task = TrainingClient(plan, NAME, sites[NAME], flat, protection=simulated_protection(plan, NAME, log))
+    site = TrainingClient(plan, NAME, sites[NAME], flat, protection=simulated_protection(plan, NAME, log))
     asked = SumRequest(
         Purpose.EXACT_EVALUATION, FIRST, 1, SumSpec(Purpose.EXACT_EVALUATION, 10, 0, np.float64), QueryStep(1, ())
     )
     with pytest.raises(LocalProtocolError, match="carries no noise"):
-        task.contribution(asked, GlobalModel(flat.vector(), 0.5))
+        site.contribution(asked, GlobalModel(flat.vector(), 0.5))
     assert log.releases == []
 
 
@@ -274,16 +253,13 @@ def test_columns_with_ranges_are_standardised_under_noise() -> None:
     np.testing.assert_allclose(found.scale, [ages.std(), weights.std()], rtol=1.0)
 
 
-def test_noise_on_a_column_that_never_varies_does_not_blow_it_up() -> None:
+def test_noise_does_not_blow_up_a_constant_column_and_is_never_taken_for_what_was_sent() -> None:
     header = column_sums([np.full(100, 0.5)], 1, (1.0,))
     deviation = 34.6
     for sign in (-1.0, 1.0):
         possible = possible_sums(header + np.array([0.0, sign, -sign, -sign]) * deviation, deviation)
         # The variance is taken to be at least what noise makes of none.
         assert scaling_from_sums(possible, (1.0,)).scale[0] >= np.sqrt(deviation / 100) - 1e-9
-
-
-def test_what_is_noised_is_never_taken_for_what_was_sent_before_and_everything_else_is() -> None:
     noised, _ = task(private(), site_protection(ReleaseLog().record))
     plain = TrainingClient(bc10.plan(1), NAME, Splits(bc10.dataset()), noised.records.model)
     for purpose in Purpose:

@@ -6,8 +6,6 @@ from torch import Tensor, nn
 from fedfair.errors import LocalProtocolError
 from fedfair.training.flat_model import FlatModel, layout_of
 
-torch.set_num_threads(1)
-
 
 class Tied(nn.Module):
     """Encodes and decodes with one matrix, registered under two names, and has a frozen offset."""
@@ -58,17 +56,6 @@ def test_the_flat_step_is_that_of_an_ordinary_optimiser() -> None:
         assert np.array_equal(tensor, expected[name].numpy()), name
 
 
-def test_gradients_accumulate_in_the_flat_gradient_until_it_is_zeroed() -> None:
-    flat = FlatModel(deep(normed=False), torch.float32)
-    train(flat)
-    once = flat.gradient.clone()
-    train(flat)
-    assert torch.equal(flat.gradient, 2 * once)
-    assert once.count_nonzero() > 0
-    flat.zero_gradient()
-    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in flat.parameters())
-
-
 def test_running_statistics_are_entries_that_move_by_averaging_and_not_by_the_step() -> None:
     flat = FlatModel(deep(), torch.float32)
     trainable = {entry.name: entry.trainable for entry in flat.layout.entries}
@@ -103,7 +90,15 @@ def test_what_is_not_in_the_vector_starts_afresh_with_every_broadcast() -> None:
         assert np.array_equal(model.vector(), moved)
 
 
-def test_tied_weights_are_one_entry_and_get_the_gradient_of_both_uses() -> None:
+def test_gradients_accumulate_and_tied_weights_get_that_of_both_uses() -> None:
+    flat = FlatModel(deep(normed=False), torch.float32)
+    train(flat)
+    once = flat.gradient.clone()
+    train(flat)
+    assert torch.equal(flat.gradient, 2 * once)
+    assert once.count_nonzero() > 0
+    flat.zero_gradient()
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in flat.parameters())
     tied, flat = Tied(), FlatModel(Tied(), torch.float32)
     assert [entry.name for entry in flat.layout.entries] == ["decode.weight", "offset"]
     tied.load_state_dict(flat.module.state_dict())
@@ -112,9 +107,6 @@ def test_tied_weights_are_one_entry_and_get_the_gradient_of_both_uses() -> None:
     flat(features).square().sum().backward()
     assert tied.encode.weight.grad is not None
     assert torch.equal(flat.gradient[:9].view(3, 3), tied.encode.weight.grad)
-
-
-def test_a_frozen_parameter_is_an_entry_without_a_gradient() -> None:
     flat = FlatModel(Tied(), torch.float32)
     flat(batch()[0]).square().sum().backward()
     flat.step(0.1)
@@ -133,13 +125,6 @@ def test_what_is_loaded_is_what_the_model_computes_with(dtype: torch.dtype) -> N
     assert np.array_equal(flat.vector(), vector)
 
 
-def test_the_vector_is_a_copy_that_later_steps_do_not_change() -> None:
-    flat = FlatModel(deep(), torch.float32)
-    vector = flat.vector()
-    flat.flat.zero_()
-    assert vector.any()
-
-
 @pytest.mark.parametrize("vector", [np.zeros(5, np.float32), np.zeros(6)])
 def test_a_vector_that_does_not_fit_is_refused_and_changes_nothing(vector: np.ndarray) -> None:
     flat = FlatModel(nn.Linear(2, 2), torch.float32)
@@ -149,21 +134,19 @@ def test_a_vector_that_does_not_fit_is_refused_and_changes_nothing(vector: np.nd
     assert np.array_equal(flat.vector(), before)
 
 
-def test_the_layout_needs_no_flat_model_and_is_the_same() -> None:
+def test_vectors_are_copies_and_layouts_need_no_flat_model() -> None:
+    flat = FlatModel(deep(), torch.float32)
+    vector = flat.vector()
+    flat.flat.zero_()
+    assert vector.any()
     assert layout_of(deep(), torch.float32) == FlatModel(deep(), torch.float32).layout
-
-
-def test_moving_a_flat_model_is_refused_because_its_views_would_break() -> None:
     with pytest.raises(LocalProtocolError, match="views"):
         FlatModel(nn.Linear(2, 2), torch.float32).to(torch.float64)
-
-
-def test_a_half_width_vector_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="float16"):
         layout_of(nn.Linear(1, 1), torch.float16)
 
 
-def test_a_step_that_a_large_weight_would_swallow_is_part_of_the_change() -> None:
+def test_changes_hold_what_a_large_weight_would_swallow_and_none_where_nothing_moved() -> None:
     flat = FlatModel(nn.Linear(1, 1, bias=False), torch.float32)
     flat.load(np.array([1000.0], np.float32))
     for _ in range(3):
@@ -172,9 +155,6 @@ def test_a_step_that_a_large_weight_would_swallow_is_part_of_the_change() -> Non
     # In float32, 1000 - 1e-6 is 1000.
     assert flat.vector()[0] == 1000.0
     assert flat.take_change() == pytest.approx([-3e-6], rel=1e-6)
-
-
-def test_a_model_that_has_gone_back_has_made_no_step() -> None:
     flat = FlatModel(deep(), torch.float32)
     start = flat.flat.clone()
     flat.load(flat.vector())

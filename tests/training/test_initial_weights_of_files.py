@@ -1,7 +1,5 @@
 """The weights before round 1 from a file: what a model takes, what is refused, and what the plan then says."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable, Mapping
@@ -86,9 +84,7 @@ def flat(plan_file: Path, tensors: Mapping[str, Tensor]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "pt", "checkpoint"])
-def test_the_weights_of_a_file_are_the_models_before_round_1_to_the_bit(
-    plan_file: Path, tmp_path: Path, kind: str
-) -> None:
+def test_the_weights_of_a_file_are_those_before_round_1(plan_file: Path, tmp_path: Path, kind: str) -> None:
     before, tensors = freeze_plan(plan_file), weights(plan_file)
     source = {
         "safetensors": lambda: safetensors(tmp_path / "w.safetensors", tensors),
@@ -110,13 +106,6 @@ def test_the_weights_of_a_file_are_the_models_before_round_1_to_the_bit(
     assert initial_model_file(plan_file).read_bytes() == content
 
 
-def test_the_plan_of_the_seed_is_had_back_by_removing_the_file(plan_file: Path, tmp_path: Path) -> None:
-    before = freeze_plan(plan_file).digest
-    freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", weights(plan_file)))
-    initial_path(plan_file).unlink()
-    assert freeze_plan(plan_file).digest == before
-
-
 Changed = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
@@ -131,48 +120,39 @@ def with_value(value: float) -> Changed:
 FAULTS: dict[str, tuple[Changed, str, str]] = {
     "missing": (
         lambda tensors: {name: each for name, each in tensors.items() if name != "output.bias"},
-        r"w\.safetensors does not fit the plan's model: output\.bias is missing",
-        "--allow-missing",
+        r"w\.safetensors does not fit the plan's model: output\.bias is missing", "--allow-missing",
     ),
     "unknown": (
         lambda tensors: {**tensors, "head.bias": torch.zeros(2)},
-        r"has tensors that the plan's model does not: head\.bias",
-        "--allow-extra",
+        r"has tensors that the plan's model does not: head\.bias", "--allow-extra",
     ),
     "renamed": (
         lambda tensors: {f"module.{name}": each for name, each in tensors.items()},
-        r"does not: module\.hidden1\.bias, module\.hidden1\.weight",
-        "rename",
+        r"does not: module\.hidden1\.bias, module\.hidden1\.weight", "rename",
     ),
     "shape": (
         lambda tensors: {**tensors, "output.bias": torch.zeros(3)},
-        r"output\.bias has shape \(3,\), the model's has \(2,\)",
-        "--allow-missing",
+        r"output\.bias has shape \(3,\), the model's has \(2,\)", "--allow-missing",
     ),
     "integer": (
         lambda tensors: {**tensors, "output.bias": torch.zeros(2, dtype=torch.int64)},
-        r"output\.bias is int64, no floating-point number",
-        "give weights of this model",
+        r"output\.bias is int64, no floating-point number", "give weights of this model",
     ),
     "complex": (
         lambda tensors: {**tensors, "output.bias": torch.zeros(2, dtype=torch.complex64)},
-        r"output\.bias is complex64, no floating-point number",
-        "give weights of this model",
+        r"output\.bias is complex64, no floating-point number", "give weights of this model",
     ),
     "nan": (with_value(float("nan")), r"output\.bias holds 1 values that are NaN or infinite", "diverged"),
     "infinite": (with_value(float("-inf")), r"output\.bias holds 1 values that are NaN or infinite", "diverged"),
     "too wide": (
         lambda tensors: {**tensors, "output.bias": torch.full((2,), 1e300, dtype=torch.float64)},
-        r"output\.bias holds 1e\+300, which float32 cannot hold",
-        "fp64",
+        r"output\.bias holds 1e\+300, which float32 cannot hold", "fp64",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_weights_that_are_not_the_models_are_refused_with_a_remedy(
-    plan_file: Path, tmp_path: Path, fault: str
-) -> None:
+def test_weights_that_are_not_the_models_are_refused(plan_file: Path, tmp_path: Path, fault: str) -> None:
     change, message, remedy = FAULTS[fault]
     source = safetensors(tmp_path / "w.safetensors", change(weights(plan_file)))
     with pytest.raises(DataError, match=message) as refused:
@@ -180,14 +160,6 @@ def test_weights_that_are_not_the_models_are_refused_with_a_remedy(
     assert remedy in refused.value.remedy
     assert not initial_path(plan_file).exists()
     assert not initial_model_file(plan_file).exists()
-
-
-def test_all_misfits_are_told_at_once(plan_file: Path, tmp_path: Path) -> None:
-    tensors = weights(plan_file)
-    del tensors["hidden1.bias"]
-    tensors["output.bias"] = torch.zeros(3)
-    with pytest.raises(DataError, match=r"hidden1\.bias is missing; output\.bias has shape"):
-        freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", tensors))
 
 
 def test_a_file_that_is_none_is_refused(plan_file: Path, tmp_path: Path) -> None:
@@ -237,17 +209,6 @@ def test_no_code_of_a_pickle_is_run(plan_file: Path, tmp_path: Path, ending: str
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_whole_module_is_refused_by_what_it_holds(plan_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds torch\.nn\.modules\.linear\.Linear, which is code") as refused:
-        freeze_from(plan_file, pickled(tmp_path / "w.pt", torch.nn.Linear(30, 2)))
-    assert "state_dict" in refused.value.remedy
-    with pytest.deprecated_call():
-        compiled = torch.jit.script(torch.nn.Linear(30, 2))
-    compiled.save(str(tmp_path / "compiled.pt"))
-    with pytest.raises(DataError, match="holds a compiled module"):
-        freeze_from(plan_file, tmp_path / "compiled.pt")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -266,7 +227,20 @@ def test_tensors_without_plain_numbers_are_refused(
     assert not initial_path(plan_file).exists()
 
 
-def test_a_file_of_which_nothing_would_be_taken_is_refused(plan_file: Path, tmp_path: Path) -> None:
+def test_what_would_not_fit_is_told_at_once_and_nothing_is_taken(plan_file: Path, tmp_path: Path) -> None:
+    tensors = weights(plan_file)
+    del tensors["hidden1.bias"]
+    tensors["output.bias"] = torch.zeros(3)
+    with pytest.raises(DataError, match=r"hidden1\.bias is missing; output\.bias has shape"):
+        freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", tensors))
+    with pytest.raises(DataError, match=r"holds torch\.nn\.modules\.linear\.Linear, which is code") as refused:
+        freeze_from(plan_file, pickled(tmp_path / "w.pt", torch.nn.Linear(30, 2)))
+    assert "state_dict" in refused.value.remedy
+    with pytest.deprecated_call():
+        compiled = torch.jit.script(torch.nn.Linear(30, 2))
+    compiled.save(str(tmp_path / "compiled.pt"))
+    with pytest.raises(DataError, match="holds a compiled module"):
+        freeze_from(plan_file, tmp_path / "compiled.pt")
     source = safetensors(tmp_path / "w.safetensors", weights(plan_file))
     with pytest.raises(DataError, match="names every tensor of the model"):
         freeze_from(plan_file, source, Allowance(("*",)))
@@ -282,7 +256,11 @@ def test_a_check_of_the_plan_looks_at_what_it_begins_with(plan_file: Path, tmp_p
     assert "is missing: the plan names initial weights" in found.message
 
 
-def test_a_file_that_is_too_big_is_refused_before_it_is_read(plan_file: Path, tmp_path: Path) -> None:
+def test_the_seed_comes_back_without_the_file_and_large_files_are_unread(plan_file: Path, tmp_path: Path) -> None:
+    before = freeze_plan(plan_file).digest
+    freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", weights(plan_file)))
+    initial_path(plan_file).unlink()
+    assert freeze_plan(plan_file).digest == before
     source = tmp_path / "w.safetensors"
     with source.open("wb") as file:
         file.truncate(65 << 20)
@@ -299,15 +277,12 @@ def test_numbers_of_16_bits_are_widened_exactly(plan_file: Path, tmp_path: Path,
     assert imported.cast == (f"4 tensors of {str(width).removeprefix('torch.')}, held exactly as float32",)
 
 
-def test_numbers_of_64_bits_are_rounded_to_32_and_it_is_said(plan_file: Path, tmp_path: Path) -> None:
+def test_widths_of_numbers_are_those_of_the_plan(plan_file: Path, tmp_path: Path) -> None:
     wide = {name: each.double() / 3 for name, each in weights(plan_file).items()}
     made, imported = freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", wide))
     assert made.vector.tobytes() == flat(plan_file, wide).tobytes()
     assert imported.cast == ("4 tensors of float64, rounded to float32",)
-
-
-def test_a_plan_of_64_bits_holds_them_all(tmp_path: Path) -> None:
-    plan_file = put_plan(tmp_path, task=MLP, training={"precision": "fp64"})
+    plan_file = put_plan(tmp_path / "wide", task=MLP, training={"precision": "fp64"})
     tensors = weights(plan_file)
     made, imported = freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", tensors))
     assert made.vector.dtype == np.float64
@@ -381,14 +356,7 @@ def test_a_saved_model_brings_its_threshold_and_its_scaling(tmp_path: Path) -> N
     assert initial.threshold is None
 
 
-def test_a_plan_that_states_its_threshold_keeps_it(tmp_path: Path) -> None:
-    trained = old_run(tmp_path, scaled(training={"rounds": 2}))
-    for init in ("quantile", 0.25):
-        plan_file = put_plan(tmp_path / "new", training={"threshold_init": init})
-        assert freeze_from(plan_file, trained.model)[1].threshold is None
-
-
-def test_a_model_of_another_task_is_refused_by_its_first_difference(tmp_path: Path) -> None:
+def test_saved_models_of_other_tasks_or_damaged_are_refused(tmp_path: Path) -> None:
     trained = old_run(tmp_path, scaled(training={"rounds": 2}))
     raw = put_plan(tmp_path / "raw", task={"standardize": "none"})
     with pytest.raises(DataError, match="holds a model of another plan: its input has standardize"):
@@ -396,13 +364,9 @@ def test_a_model_of_another_task_is_refused_by_its_first_difference(tmp_path: Pa
     wider = put_plan(tmp_path / "wider", task={"model": {"name": "mlp", "hidden": [4]}})
     with pytest.raises(DataError, match="holds a model of another plan: its architecture is"):
         freeze_from(wider, trained.model)
-
-
-def test_a_damaged_saved_model_is_refused(tmp_path: Path) -> None:
-    trained = old_run(tmp_path, scaled(training={"rounds": 2}))
-    raw = bytearray(trained.model.read_bytes())
-    raw[-3] ^= 1
-    trained.model.write_bytes(raw)
+    damaged = bytearray(trained.model.read_bytes())
+    damaged[-3] ^= 1
+    trained.model.write_bytes(damaged)
     with pytest.raises(DataError, match="its values are not those that were written"):
         freeze_from(put_plan(tmp_path / "new"), trained.model)
 
@@ -410,32 +374,13 @@ def test_a_damaged_saved_model_is_refused(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ after the approval
 
 
-def test_what_was_changed_after_the_freeze_is_refused_everywhere(plan_file: Path, tmp_path: Path) -> None:
-    freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", weights(plan_file)))
-    plan, place = load_plan(plan_file), initial_model_file(plan_file)
-    layout, vector, words = model_file.load(place)
-    model_file.save(place, layout, vector + 1, words)
-    for reading in (lambda: read_initial_model(plan_file, plan), lambda: plan_binding(plan, tmp_path)):
-        with pytest.raises(PlanError, match=r"holds initial weights .* the plan names .* was changed") as refused:
-            reading()
-        assert "freeze --from" in refused.value.remedy
-    place.unlink()
-    with pytest.raises(PlanError, match="is missing: the plan names initial weights"):
-        plan_binding(plan, tmp_path)
-
-
-def test_the_weights_travel_with_the_workspace_and_give_every_site_one_digest(
-    plan_file: Path, tmp_path: Path
-) -> None:
+def test_weights_travel_with_the_workspace_and_faults_keep_them_back(plan_file: Path, tmp_path: Path) -> None:
     made, _ = freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", weights(plan_file)))
     copy = tmp_path / "copy"
     names = {path.name for path in unpack(pack(tmp_path), copy)}
     assert names == {"plan.yaml", "plan.initial.yaml", "plan.initial.safetensors"}
     found = plan_binding(load_plan(copy / "plan" / "plan.yaml"), copy)
     assert (found.digest, found.vector.tobytes()) == (made.digest, made.vector.tobytes())
-
-
-def test_an_export_says_what_is_wrong_with_the_weights_and_keeps_them(plan_file: Path, tmp_path: Path) -> None:
     freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", weights(plan_file)))
     place = initial_model_file(plan_file)
     layout, vector, words = model_file.load(place)
@@ -463,7 +408,19 @@ def test_another_scaling_beside_the_same_weights_is_refused(tmp_path: Path) -> N
         plan_binding(load_plan(plan_file), tmp_path / "new")
 
 
-def test_a_task_that_was_changed_after_the_freeze_is_refused(plan_file: Path, tmp_path: Path) -> None:
+def test_what_was_changed_after_the_freeze_is_refused(plan_file: Path, tmp_path: Path) -> None:
+    freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", weights(plan_file)))
+    plan, place = load_plan(plan_file), initial_model_file(plan_file)
+    layout, vector, words = model_file.load(place)
+    model_file.save(place, layout, vector + 1, words)
+    for reading in (lambda: read_initial_model(plan_file, plan), lambda: plan_binding(plan, tmp_path)):
+        with pytest.raises(PlanError, match=r"holds initial weights .* the plan names .* was changed") as refused:
+            reading()
+        assert "freeze --from" in refused.value.remedy
+    place.unlink()
+    with pytest.raises(PlanError, match="is missing: the plan names initial weights"):
+        plan_binding(plan, tmp_path)
+    initial_path(plan_file).unlink()
     freeze_from(plan_file, safetensors(tmp_path / "w.safetensors", weights(plan_file)))
     stated = yaml.safe_load(plan_file.read_text())
     stated["task"]["model"]["hidden"] = [5]
@@ -473,7 +430,11 @@ def test_a_task_that_was_changed_after_the_freeze_is_refused(plan_file: Path, tm
     assert "remove plan.initial.yaml" in refused.value.remedy
 
 
-def test_a_plan_without_a_file_beside_it_says_what_to_do() -> None:
+def test_stated_thresholds_and_missing_files_are_told(tmp_path: Path) -> None:
+    trained = old_run(tmp_path, scaled(training={"rounds": 2}))
+    for init in ("quantile", 0.25):
+        plan_file = put_plan(tmp_path / "new", training={"threshold_init": init})
+        assert freeze_from(plan_file, trained.model)[1].threshold is None
     plan = Plan.model_validate(plans.stated(training={"initial": {"weights": f"sha256:{'0' * 64}"}}))
     with pytest.raises(PlanError, match="no file beside the plan") as refused:
         plan_binding(plan, Path())

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +22,6 @@ from tests import bc10, plans
 from tests.contributions import evaluation_of, standardisation_of
 from tests.oracles.header_places import HEAD, block_length, evaluation_header_length, split_header
 
-torch.set_num_threads(1)
-
 NAME = ParticipantId("site-0")
 FIRST = RoundNumber(1)
 
@@ -34,11 +30,9 @@ def make_plan(
     *, standardize: str = "none", model: dict[str, object] | str | None = None, **training: object
 ) -> Plan:
     return plans.parsed(
-        [NAME],
-        task={"model": model or {"name": "linear"}, "standardize": standardize},
-        training={"rounds": 5, "device": "cpu", "batch_size": 8, **training},
-        evaluation={"bins": 16},
-    )
+        [NAME], task={"model": model or {"name": "linear"}, "standardize": standardize},
+        training={"rounds": 5, "device": "cpu", "batch_size": 8, **training}, evaluation={"bins": 16},
+    )  # fmt: skip
 
 
 def records(count: int, seed: int = 0) -> Dataset:
@@ -95,15 +89,7 @@ def test_everything_that_is_drawn_depends_on_round_attempt_participant_and_seed_
     assert not any(same(reference, other) for other in others)
 
 
-def test_the_global_random_generators_are_left_alone() -> None:
-    before = torch.random.get_rng_state()
-    contribute(make_plan(local_steps=2), records(60))
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
-def test_a_module_that_draws_for_itself_draws_the_same_and_leaves_the_global_generators_alone(
-    tmp_path: Path,
-) -> None:
+def test_a_module_that_draws_for_itself_repeats_and_leaves_the_global_generators(tmp_path: Path) -> None:
     (tmp_path / "dropping.py").write_text(
         "from torch import nn\n"
         "def build(schema):\n"
@@ -120,7 +106,10 @@ def test_a_module_that_draws_for_itself_draws_the_same_and_leaves_the_global_gen
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_a_task_remembers_nothing_between_rounds() -> None:
+def test_a_task_remembers_nothing_and_leaves_the_global_generators_alone() -> None:
+    before = torch.random.get_rng_state()
+    contribute(make_plan(local_steps=2), records(60))
+    assert torch.equal(before, torch.random.get_rng_state())
     plan, train = make_plan(local_steps=2), records(60)
     task, model = make_task(plan, train)
     fresh = kept(task.rounds.contribution(model, FIRST, 1))
@@ -129,18 +118,7 @@ def test_a_task_remembers_nothing_between_rounds() -> None:
     assert same(fresh, task.rounds.contribution(model, FIRST, 1))
 
 
-def test_one_batch_for_a_whole_round_repeats_its_step() -> None:
-    """With a tiny learning rate two steps on one batch are twice one step; on two batches they are not."""
-    train = records(60)
-    one = contribute(make_plan(resample="round", local_steps=1, learning_rate=1e-6, precision="fp64"), train)
-    two = contribute(make_plan(resample="round", local_steps=2, learning_rate=1e-6, precision="fp64"), train)
-    fresh = contribute(make_plan(resample="step", local_steps=2, learning_rate=1e-6, precision="fp64"), train)
-    # The gradient changes by at most smoothness (below 100 (1 / gamma) (1 / rho)) times a step of 1e-6.
-    np.testing.assert_allclose(two.body, 2 * one.body, rtol=1e-1)
-    assert np.abs(fresh.body - two.body).max() > 0.1 * np.abs(two.body).max()
-
-
-def test_an_epoch_visits_every_record_once_and_keeps_the_last_smaller_batch() -> None:
+def test_an_epoch_visits_every_record_once_each_in_another_order() -> None:
     # FedAvg at a tiny learning rate adds up mean gradients of batches of 8, 8 and 4 out of 20.
     train = records(20)
     plan = make_plan(algorithm="fedavg", local_epochs=1, learning_rate=1e-9, precision="fp64")
@@ -150,13 +128,18 @@ def test_an_epoch_visits_every_record_once_and_keeps_the_last_smaller_batch() ->
     seen = np.concatenate([batch.features.numpy() for batch in batches])
     np.testing.assert_array_equal(np.sort(seen[:, 0]), np.sort(train.features[:, 0]))
     assert task.rounds.contribution(model, FIRST, 1).header[0] == 20.0
-
-
-def test_two_epochs_have_different_orders() -> None:
     task, _ = make_task(make_plan(algorithm="fedavg", local_epochs=2, batch_size=20), records(20))
     task_batches = list(task.descent.batches(task.records.placed["train"], FIRST, 1))
     assert len(task_batches) == 2
     assert not torch.equal(task_batches[0][0], task_batches[1][0])
+    # With a tiny learning rate two steps on one batch are twice one step; on two batches they are not.
+    train = records(60)
+    one = contribute(make_plan(resample="round", local_steps=1, learning_rate=1e-6, precision="fp64"), train)
+    two = contribute(make_plan(resample="round", local_steps=2, learning_rate=1e-6, precision="fp64"), train)
+    fresh = contribute(make_plan(resample="step", local_steps=2, learning_rate=1e-6, precision="fp64"), train)
+    # The gradient changes by at most smoothness (below 100 (1 / gamma) (1 / rho)) times a step of 1e-6.
+    np.testing.assert_allclose(two.body, 2 * one.body, rtol=1e-1)
+    assert np.abs(fresh.body - two.body).max() > 0.1 * np.abs(two.body).max()
 
 
 @pytest.mark.parametrize(
@@ -179,13 +162,6 @@ def test_a_site_without_training_records_adds_zeros(weights: str) -> None:
     header = evaluation_of(task, model).header
     block, _ = split_header(header, histogram_spec(plan, schema), schema.classes)
     assert block[:, 0].tolist() == [0.0, 0.0, 5.0]
-
-
-def test_a_contribution_is_the_model_and_one_number_and_the_weight() -> None:
-    contribution = contribute(make_plan(), records(30))
-    assert contribution.header.shape == (2,)
-    assert contribution.body.shape == (2 * 3 + 2,)
-    assert contribution.body.dtype == np.float32
 
 
 @settings(deadline=None, max_examples=15)
@@ -218,17 +194,6 @@ def test_an_evaluation_holds_the_losses_hits_and_smoothed_objective_of_the_broad
     assert header[HEAD + 17 :].sum() == pytest.approx(losses.sum(), rel=1e-12)
 
 
-def test_evaluating_in_batches_changes_nothing() -> None:
-    plan, train = make_plan(precision="fp64"), records(2 * EVALUATION_RECORDS + 3)
-    task, model = make_task(plan, train)
-    model.vector[:] = 0.3
-    losses = task.records.losses(model)["train"]
-    assert losses.values.dtype == np.float64
-    logits = train.features @ model.vector[2:].reshape(2, 3).T + model.vector[:2]
-    expected = np.logaddexp(logits[:, 0], logits[:, 1]) - logits[np.arange(len(train)), train.labels]
-    np.testing.assert_allclose(losses.values, expected, atol=1e-12)
-
-
 def test_standardised_features_have_mean_zero_and_variance_one_over_everybody() -> None:
     plan = make_plan(standardize="secure", precision="fp64")
     parts = [records(20, 1), records(35, 2)]
@@ -244,13 +209,10 @@ def test_standardised_features_have_mean_zero_and_variance_one_over_everybody() 
     np.testing.assert_array_equal(scaled[:, 1], np.concatenate([part.features[:, 1] for part in parts]))
 
 
-def test_training_before_the_scaling_has_arrived_is_a_fault_of_our_own() -> None:
+def test_a_scaling_that_has_not_arrived_or_of_another_length_is_refused() -> None:
     task, model = make_task(make_plan(standardize="secure"), records(10))
     with pytest.raises(LocalProtocolError, match="scaling has not arrived"):
         task.rounds.contribution(model, FIRST, 1)
-
-
-def test_a_scaling_of_another_length_is_refused() -> None:
     task, _ = make_task(make_plan(standardize="secure"), records(10))
     with pytest.raises(LocalProtocolError, match="2 numeric columns"):
         task.apply_scaling(FeatureScaling(np.zeros(3), np.ones(3)))
@@ -294,16 +256,13 @@ def test_gradients_that_overflow_in_fp16_are_taken_at_a_smaller_scale() -> None:
     np.testing.assert_allclose(half.body, full.body, atol=0.01 * np.abs(full.body).max())
 
 
-def test_records_that_do_not_fit_go_to_the_device_batch_by_batch() -> None:
+def test_records_that_do_not_fit_and_a_missing_accelerator() -> None:
     resident = SplitRecords.place(np.ones((5, 2)), np.zeros(5, np.int64), torch.float32, torch.device("cpu"))
     features, labels = resident.take(torch.tensor([1, 3]))
     assert features.shape == (2, 2)
     assert features.dtype == torch.float32
     assert labels.tolist() == [0, 0]
     assert len(list(resident.in_order())) == 1
-
-
-def test_an_accelerator_that_is_not_there_is_refused_with_a_remedy() -> None:
     missing = [name for name, there in (("cuda", torch.cuda.is_available()), ("mps", False)) if not there]
     if torch.backends.mps.is_available():
         missing.remove("mps")
@@ -329,7 +288,15 @@ def test_batch_normalisation_statistics_travel_with_the_model() -> None:
     assert all(change[name].any() for name in change if name.endswith("running_mean"))
 
 
-def test_simulated_and_separate_tasks_may_share_a_model() -> None:
+def test_simulated_tasks_share_a_model_and_batches_change_no_evaluation() -> None:
+    plan, train = make_plan(precision="fp64"), records(2 * EVALUATION_RECORDS + 3)
+    task, model = make_task(plan, train)
+    model.vector[:] = 0.3
+    losses = task.records.losses(model)["train"]
+    assert losses.values.dtype == np.float64
+    logits = train.features @ model.vector[2:].reshape(2, 3).T + model.vector[:2]
+    expected = np.logaddexp(logits[:, 0], logits[:, 1]) - logits[np.arange(len(train)), train.labels]
+    np.testing.assert_allclose(losses.values, expected, atol=1e-12)
     plan = bc10.plan(3, rounds=1)
     federation = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
     model = federation.training_run.model
@@ -337,6 +304,10 @@ def test_simulated_and_separate_tasks_may_share_a_model() -> None:
     for (name, splits), contribution in zip(bc10.sites(bc10.random_thirds()).items(), shared, strict=True):
         own = flat_model(plan, splits.train.schema, torch.device("cpu"), Path())
         assert same(contribution, TrainingClient(plan, name, splits, own).rounds.contribution(model, FIRST, 1))
+    contribution = contribute(make_plan(), records(30))
+    assert contribution.header.shape == (2,)
+    assert contribution.body.shape == (2 * 3 + 2,)
+    assert contribution.body.dtype == np.float32
 
 
 def test_a_model_that_fails_on_a_batch_is_one_fault_that_quotes_no_record(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Records in a file: a pass over them keeps few pages in memory, and gives back those of a training before it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -32,9 +30,7 @@ def resident(held: NDArray[np.generic]) -> int:
 
 
 @pytest.mark.parametrize("width", [np.float32, np.uint8])
-def test_a_pass_over_records_in_a_file_keeps_a_few_megabytes_of_them_in_memory(
-    tmp_path: Path, width: type[np.generic]
-) -> None:
+def test_a_pass_over_records_in_a_file_keeps_a_few_megabytes(tmp_path: Path, width: type[np.generic]) -> None:
     shape = (COUNT, 20) if width is np.float32 else (COUNT // 10, 3, 16, 16)
     held = FeatureStorage(tmp_path, 0).mapped(shape, width)
     held[:] = 1
@@ -50,7 +46,7 @@ def test_a_pass_over_records_in_a_file_keeps_a_few_megabytes_of_them_in_memory(
     assert held.min() == held.max() == 1
 
 
-def test_a_whole_pass_needs_few_pages_where_nothing_was_trained(tmp_path: Path) -> None:
+def test_few_pages_are_needed_where_nothing_was_trained_and_memory_is_left_alone(tmp_path: Path) -> None:
     held = FeatureStorage(tmp_path, 0).mapped((COUNT, 20), np.float32)
     held[:] = 2
     records = SplitRecords.place(held, np.zeros(COUNT, np.int64), torch.float32, CPU)
@@ -61,8 +57,5 @@ def test_a_whole_pass_needs_few_pages_where_nothing_was_trained(tmp_path: Path) 
         most = max(most, resident(held))
     batch = EVALUATION_RECORDS * held[0].nbytes
     assert 0 < most <= BLOCK_BYTES + 2 * batch + (1 << 20)
-
-
-def test_records_in_memory_are_left_alone() -> None:
     held = np.ones((9, 2), np.float32)
     assert SplitRecords.place(held, np.zeros(9, np.int64), torch.float32, CPU).filed is None

@@ -12,8 +12,6 @@ from fedfair.training.flat_model import FlatModel
 from fedfair.training.models import build_model, linear, mlp
 from fedfair.training.resnet import resnet18
 
-torch.set_num_threads(1)
-
 TABLE = FeatureSchema((30,), 2)
 IMAGES = FeatureSchema((1, 28, 28), 10)
 MLP = MlpModel(name="mlp", hidden=(512,))
@@ -28,16 +26,10 @@ def parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_the_same_seed_builds_the_same_model_and_another_seed_another() -> None:
+def test_seeds_build_the_same_models_and_leave_the_global_generator_alone() -> None:
     assert np.array_equal(vector(MLP, 3), vector(MLP, 3))
     assert not np.array_equal(vector(MLP, 3), vector(MLP, 4))
-
-
-def test_a_wider_model_starts_at_the_same_weights() -> None:
     assert np.array_equal(vector(MLP, 3, torch.float64), vector(MLP, 3).astype(np.float64))
-
-
-def test_building_leaves_the_global_generator_alone_and_does_not_depend_on_it() -> None:
     before = torch.get_rng_state()
     first = vector(MLP, 0)
     assert torch.equal(torch.get_rng_state(), before)
@@ -46,33 +38,18 @@ def test_building_leaves_the_global_generator_alone_and_does_not_depend_on_it() 
         assert np.array_equal(vector(MLP, 0), first)
 
 
-def test_a_linear_model_of_zeros_is_the_uniform_classifier() -> None:
+def test_linear_models_and_perceptrons_start_as_stated() -> None:
     model = build_model(LinearModel(name="linear", init="zeros"), TABLE, 0, torch.float64, Path())
     assert model(torch.ones(1, 30, dtype=torch.float64)).softmax(dim=1).tolist() == [[0.5, 0.5]]
     assert {name: tuple(p.shape) for name, p in model.named_parameters()} == {
         "output.weight": (2, 30),
         "output.bias": (2,),
     }
-
-
-def test_a_linear_model_can_start_at_random() -> None:
     assert vector(LinearModel(name="linear", init="random"), 0).any()
-
-
-def test_a_perceptron_without_hidden_layers_is_linear_and_with_them_has_their_weights() -> None:
     assert parameters(mlp(30, (), 2)) == parameters(linear(30, 2, "random")) == 62
     assert parameters(mlp(784, (512,), 10)) == 784 * 512 + 512 + 512 * 10 + 10
     assert parameters(mlp(4, (3, 2), 2)) == (4 * 3 + 3) + (3 * 2 + 2) + (2 * 2 + 2)
-
-
-def test_a_perceptron_flattens_images() -> None:
     assert build_model(MLP, IMAGES, 0, torch.float32, Path())(torch.zeros(5, 1, 28, 28)).shape == (5, 10)
-
-
-def test_resnet18_has_the_published_number_of_weights() -> None:
-    # He et al. 2016 with 1000 classes and the 7x7 stem; 10 classes and the 3x3 stem as in their section 4.2.
-    assert parameters(resnet18(3, 224, 1000, "batch")) == 11_689_512
-    assert parameters(resnet18(3, 32, 10, "group")) == 11_173_962
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
@@ -83,14 +60,14 @@ def test_resnet18_takes_small_and_large_images(norm: str, shape: tuple[int, int,
     assert model(torch.zeros(2, *shape)).shape == (2, 3)
 
 
-def test_group_norm_has_no_running_statistics_and_batch_norm_has() -> None:
+def test_resnet18_has_the_published_weights_and_its_norms() -> None:
+    # He et al. 2016 with 1000 classes and the 7x7 stem; 10 classes and the 3x3 stem as in their section 4.2.
+    assert parameters(resnet18(3, 224, 1000, "batch")) == 11_689_512
+    assert parameters(resnet18(3, 32, 10, "group")) == 11_173_962
     for norm, frozen in (("group", 0), ("batch", 40)):
         spec = ResnetModel(name="resnet18", norm=norm)  # type: ignore[arg-type]  # one of the two
         layout = FlatModel(build_model(spec, IMAGES, 0, torch.float32, Path()), torch.float32).layout
         assert sum(not entry.trainable for entry in layout.entries) == frozen  # mean and variance of 20 layers
-
-
-def test_resnet18_without_images_is_refused() -> None:
     with pytest.raises(PlanError, match=r"needs images .* the data are \(30,\)"):
         build_model(ResnetModel(name="resnet18"), TABLE, 0, torch.float32, Path())
 
@@ -100,15 +77,12 @@ def write_module(folder: Path, name: str, body: str) -> str:
     return f"{name}:build"
 
 
-def test_a_function_of_the_workspace_builds_from_the_seed_too(tmp_path: Path) -> None:
+def test_functions_and_lazy_layers_are_seeded_too(tmp_path: Path) -> None:
     reference = write_module(tmp_path, "seeded_model", "return nn.Linear(schema.input_shape[0], schema.classes)")
     first, second = (build_model(reference, TABLE, 1, torch.float32, tmp_path) for _ in range(2))
     assert isinstance(first, nn.Linear)
     assert isinstance(second, nn.Linear)
     assert torch.equal(first.weight, second.weight)
-
-
-def test_layers_that_find_their_width_at_first_use_are_seeded_as_well(tmp_path: Path) -> None:
     reference = write_module(tmp_path, "lazy_model", "return nn.LazyLinear(schema.classes)")
     before = torch.get_rng_state()
     first = vector(reference, 1, workspace=tmp_path)

@@ -1,7 +1,5 @@
 """A site without records takes part in every sum of a run, and changes no bit of what the others make of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +17,6 @@ from fedfair.tables.dataset import Splits, no_records
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from tests import bc10, plans
-
-torch.set_num_threads(1)
 
 THIRDS = bc10.random_thirds()
 DEPLOYED = [name for name, facts in ALGORITHMS.items() if facts.deployed]
@@ -52,14 +48,11 @@ def test_a_site_without_records_changes_no_bit_of_a_run(algorithm: str, weights:
     assert with_it.history[-1] == without.history[-1]
 
 
-def test_a_site_without_records_keeps_no_control_variate() -> None:
+def test_sites_without_records_keep_no_variate_and_alone_end_a_run() -> None:
     training: dict[str, object] = {"control_variates": True, "local_steps": 2}
     three = bc10.sites(THIRDS)
     with_it, without = run_of({**three, EMPTY: NOTHING}, training), run_of(three, training)
     assert np.array_equal(with_it.model.vector, without.model.vector)
-
-
-def test_sites_without_any_record_end_a_run_with_a_clear_word() -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         run_of({ParticipantId(f"site-{place}"): NOTHING for place in range(4)}, {})
     assert "over no training record: no site takes part with as many records as its own policy.min_records" in (

@@ -1,7 +1,5 @@
 """What the processes of a site tell each other arrives, sums have one order, and nobody else hears or speaks."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -42,11 +40,6 @@ def channels(folder: Path) -> Iterator[list[ProcessChannel]]:
         channel.close()
 
 
-def test_everybody_hears_rank_0_and_everybody(channels: list[ProcessChannel]) -> None:
-    assert everywhere(lambda rank: channels[rank].told({"who": rank})) == [{"who": 0}] * SIZE
-    assert everywhere(lambda rank: channels[rank].gathered(10 * rank)) == [[0, 10, 20]] * SIZE
-
-
 @pytest.mark.parametrize("width", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64])
 def test_sums_are_added_in_the_order_of_ranks(channels: list[ProcessChannel], width: torch.dtype) -> None:
     # In any other order the small one would not be lost in floats.
@@ -57,7 +50,9 @@ def test_sums_are_added_in_the_order_of_ranks(channels: list[ProcessChannel], wi
     assert all(torch.equal(each, expected) for each in held)
 
 
-def test_values_of_any_shape_are_summed_and_shared_in_place(channels: list[ProcessChannel]) -> None:
+def test_values_of_any_shape_are_summed_and_everybody_hears(channels: list[ProcessChannel]) -> None:
+    assert everywhere(lambda rank: channels[rank].told({"who": rank})) == [{"who": 0}] * SIZE
+    assert everywhere(lambda rank: channels[rank].gathered(10 * rank)) == [[0, 10, 20]] * SIZE
     scalars = [torch.tensor(rank + 1.0) for rank in range(SIZE)]
     columns = [torch.arange(6.0).reshape(2, 3).t() * (rank + 1) for rank in range(SIZE)]
     empty = [torch.zeros(0) for _ in range(SIZE)]
@@ -70,16 +65,13 @@ def test_values_of_any_shape_are_summed_and_shared_in_place(channels: list[Proce
     assert all(torch.equal(each, shared[0]) for each in shared)
 
 
-def test_who_ends_is_noticed_by_those_who_wait_for_it(channels: list[ProcessChannel]) -> None:
+def test_who_ends_is_noticed_and_the_folder_goes(channels: list[ProcessChannel], folder: Path) -> None:
     channels[1].close()
     with pytest.raises((EOFError, OSError)):
         channels[0].gathered(1)
     channels[0].close()
     with pytest.raises((EOFError, OSError)):
         channels[2].told(None)
-
-
-def test_the_folder_is_of_this_user_alone_and_goes(channels: list[ProcessChannel], folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
     channels[1].leave_folder()
     assert folder.exists()
@@ -100,14 +92,13 @@ def test_a_folder_into_which_others_can_put_a_socket_is_refused(folder: Path, ra
         ProcessChannel(folder, rank, 2)
 
 
-def test_processes_meet_with_those_of_their_own_start_only() -> None:
+def test_processes_meet_with_their_own_and_the_path_has_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     one = {"TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_RESTART_COUNT": "0", "MASTER_PORT": "1"}
     folders = {meeting_folder(one), *(meeting_folder({**one, name: "2"}) for name in one)}
     assert len(folders) == len(one) + 1
     assert meeting_folder(one) == meeting_folder({**one, "RANK": "1"})
-
-
-def test_the_path_of_the_socket_has_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 80)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))

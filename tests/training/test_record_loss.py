@@ -1,7 +1,5 @@
 """The losses of single records against values worked by hand, slow formulas, and differences."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -40,28 +38,19 @@ def values(loss: RecordLoss, outputs: object, targets: object) -> list[float]:
 # ------------------------------------------------------------------ worked by hand
 
 
-def test_squared_error() -> None:
+def test_losses_of_numbers_by_hand() -> None:
     assert values(built("squared"), [[1.0], [-2.0]], [3.0, -2.0]) == [4.0, 0.0]
-
-
-def test_huber_is_quadratic_up_to_delta_and_linear_beyond() -> None:
     loss = built({"name": "huber", "delta": 2.0})
     # 1^2 / 2; 2^2 / 2; 2 (5 - 1).
     assert values(loss, [[0.0], [0.0], [0.0]], [1.0, -2.0, 5.0]) == [0.5, 2.0, 8.0]
-
-
-def test_pinball_charges_the_quantile_for_what_is_missing() -> None:
     loss = built({"name": "pinball", "quantile": 0.75})
     assert values(loss, [[1.0], [5.0]], [5.0, 1.0]) == [3.0, 1.0]
 
 
-def test_logistic_loss_of_two_classes() -> None:
+def test_losses_of_classes_and_labels_by_hand() -> None:
     loss = built("binary", classes=2)
     found = values(loss, [[0.0], [math.log(3.0)], [math.log(3.0)]], [1, 1, 0])
     assert found == pytest.approx([math.log(2.0), math.log(4 / 3), math.log(4.0)], rel=1e-15)
-
-
-def test_labels_are_averaged_or_added() -> None:
     outputs, targets = [[0.0, math.log(3.0)]], [[1.0, 0.0]]
     whole = math.log(2.0) + math.log(4.0)
     mean = built({"name": "multi_label", "labels": 2}, targets=(2,))
@@ -88,41 +77,22 @@ def test_survival_counts_what_was_survived_and_where_the_event_fell() -> None:
     assert values(loss, logits, np.array(targets, np.float64)) == pytest.approx(expected, rel=1e-14)
 
 
-def test_a_record_last_seen_in_the_first_interval_costs_nothing() -> None:
-    loss = built({"name": "survival", "intervals": [1, 2]}, targets=(2,))
-    assert values(loss, [[3.0, -2.0]], np.array([[0.2, 0.0]])) == [0.0]
+# ------------------------------------------------------------------ slow formulas
 
 
-def test_an_event_at_time_zero_is_in_the_first_interval() -> None:
-    loss = built({"name": "survival", "intervals": [1, 2]}, targets=(2,))
-    assert values(loss, [[0.0, 5.0]], np.array([[0.0, 1.0]])) == pytest.approx([math.log(2.0)])
-
-
-def test_ordered_classes_cost_the_logarithm_of_the_mass_between_their_borders() -> None:
+def test_ordinal_losses_are_differences_of_logistic_functions_and_lose_no_digits() -> None:
     """Chances of being above class 0, 1, 2: 3/4, 1/2, 1/4; so every class has a quarter."""
     loss = built("ordinal", classes=4)
     logits = [[math.log(3.0), 0.0, -math.log(3.0)]] * 4
     assert values(loss, logits, [0, 1, 2, 3]) == pytest.approx([math.log(4.0)] * 4, rel=1e-14)
-
-
-def test_borders_far_out_lose_no_digits() -> None:
     loss = built("ordinal", classes=3)
     # s(-40) - s(-41) = e^-40 (1 - 1/e) to 17 digits, where the difference of two numbers near 0 has them all too;
     # s(41) - s(40) is the same, and a difference of two numbers near 1 would be 0.
     expected = 40.0 - math.log(-math.expm1(-1.0))
     found = values(loss, [[-40.0, -41.0], [41.0, 40.0]], [1, 1])
     assert found == pytest.approx([expected, expected], rel=1e-14)
-
-
-def test_borders_out_of_order_have_no_finite_loss() -> None:
     loss = built("ordinal", classes=3)
     assert not math.isfinite(values(loss, [[0.0, 1.0]], [1])[0])
-
-
-# ------------------------------------------------------------------ slow formulas
-
-
-def test_ordinal_is_the_difference_of_two_logistic_functions() -> None:
     loss, source = built("ordinal", classes=5), np.random.default_rng(6)
     logits = -np.sort(-source.normal(size=(300, 4)) * 2, axis=1)
     targets = source.integers(0, 5, 300)
@@ -148,7 +118,11 @@ def slow_survival(logits: list[float], time: float, event: float, ends: list[flo
     return -math.log(likelihood)
 
 
-def test_survival_is_the_likelihood_of_a_slow_loop() -> None:
+def test_losses_of_times_by_hand_and_by_a_slow_loop() -> None:
+    loss = built({"name": "survival", "intervals": [1, 2]}, targets=(2,))
+    assert values(loss, [[3.0, -2.0]], np.array([[0.2, 0.0]])) == [0.0]
+    loss = built({"name": "survival", "intervals": [1, 2]}, targets=(2,))
+    assert values(loss, [[0.0, 5.0]], np.array([[0.0, 1.0]])) == pytest.approx([math.log(2.0)])
     ends, source = [0.5, 1.0, 2.5, 4.0], np.random.default_rng(5)
     loss = built({"name": "survival", "intervals": ends}, targets=(2,))
     logits = source.normal(size=(500, 4)) * 2
@@ -172,14 +146,12 @@ def test_segmentation_is_the_mean_over_a_records_pixels() -> None:
 
 
 EVERY = {
-    "squared": ("squared", 0, ()),
-    "huber": ({"name": "huber", "delta": 0.3}, 0, ()),
-    "pinball": ({"name": "pinball", "quantile": 0.2}, 0, ()),
-    "binary": ("binary", 2, ()),
+    "squared": ("squared", 0, ()), "huber": ({"name": "huber", "delta": 0.3}, 0, ()),
+    "pinball": ({"name": "pinball", "quantile": 0.2}, 0, ()), "binary": ("binary", 2, ()),
     "multi_label": ({"name": "multi_label", "labels": 3}, 0, (3,)),
     "survival": ({"name": "survival", "intervals": [0.6, 1.2]}, 0, (2,)),
     "segmentation": ("segmentation", 3, (2, 2)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -225,9 +197,7 @@ def test_a_function_of_the_plan_is_called_with_outputs_and_targets(tmp_path: Pat
         ("raise KeyError('x')", "fails: KeyError"),
     ],
 )
-def test_a_function_that_returns_something_else_is_refused_before_training(
-    tmp_path: Path, body: str, words: str
-) -> None:
+def test_a_function_with_another_result_is_refused_first(tmp_path: Path, body: str, words: str) -> None:
     with pytest.raises(PlanError) as fault:
         own(tmp_path, body)
     assert words in fault.value.message

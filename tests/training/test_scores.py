@@ -1,7 +1,5 @@
 """The scores of a site's records: what is computed, and what a site adds where its model gives no numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A schema drafted from a site's own file: what it guesses, what it says of it, and what it keeps to itself."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gzip
 import random
@@ -21,11 +19,8 @@ from fedfair.workspace.create import TWO_CLINICS, create_workspace
 from fedfair.workspace.csv_draft import draft_schema
 
 ROWS = [
-    ("34", "F", "1.25", "no"),
-    ("51", "M", "2.5", "yes"),
-    ("34", "F", "1.25", "no"),
-    ("51", "M", "2.75", "yes"),
-]
+    ("34", "F", "1.25", "no"), ("51", "M", "2.5", "yes"), ("34", "F", "1.25", "no"), ("51", "M", "2.75", "yes"),
+]  # fmt: skip
 
 
 def table(*rows: tuple[str, ...], separator: str = ",") -> str:
@@ -43,29 +38,7 @@ def drafted(folder: Path, text: str | bytes, label: str | None = None) -> tuple[
     return source.csv, (folder / "w" / "plan" / "plan.yaml").read_text(), "\n".join(notes)
 
 
-def test_numbers_categories_and_label_are_told_apart(tmp_path: Path) -> None:
-    schema, text, _ = drafted(tmp_path, table(("age", "sex", "dose", "died"), *ROWS, *ROWS[:1]))
-    assert schema.label == "died"
-    assert schema.label_classes == (("no",), ("yes",))
-    assert schema.categorical["sex"] == ("F", "M")
-    assert "dose" in schema.numeric
-    assert "ambiguous: guessed by its name" in text
-
-
-def test_the_file_that_was_looked_at_is_read_by_the_draft(tmp_path: Path) -> None:
-    schema, _, _ = drafted(tmp_path, table(("age", "sex", "dose", "died"), *ROWS))
-    assert len(read_csv(tmp_path / "own.csv", schema, None, ()).dataset) == len(ROWS)
-
-
-def test_whole_numbers_of_few_values_are_marked_in_the_file_and_told(tmp_path: Path) -> None:
-    rows = [(str(place % 3 + 1), f"{place / 7:.4f}", str(place % 2)) for place in range(30)]
-    schema, text, told = drafted(tmp_path, table(("stage", "dose", "died"), *rows))
-    assert schema.categorical["stage"] == (1, 2, 3)
-    assert "stage: [1, 2, 3]  # ambiguous: whole numbers" in text
-    assert "ambiguous: column 'stage'" in told
-
-
-def test_columns_in_which_every_record_has_its_own_value_are_left_out_and_named(tmp_path: Path) -> None:
+def test_identifiers_rare_values_and_numbers_stay_out_of_the_workspace(tmp_path: Path) -> None:
     rows = [(f"p{place:03}", str(1000 + place), f"{place % 5}.5", str(place % 2)) for place in range(20)]
     schema, text, told = drafted(tmp_path, table(("who", "visit", "dose", "died"), *rows))
     assert schema.numeric == ("dose",)
@@ -75,9 +48,6 @@ def test_columns_in_which_every_record_has_its_own_value_are_left_out_and_named(
     for name in ("who", "visit"):
         assert f"left out: column {name!r} is like an identifier: all its values are distinct" in told
         assert f"# left out: {name} is like an identifier" in text
-
-
-def test_no_number_of_a_continuous_column_and_no_rare_value_gets_into_the_workspace(tmp_path: Path) -> None:
     source = random.Random(3)  # noqa: S311 - made-up records
     rows = [(f"{source.uniform(100, 200):.6f}", source.choice("FM"), str(place % 2)) for place in range(200)]
     rows[7] = (rows[7][0], "rare-value", "1")
@@ -87,44 +57,12 @@ def test_no_number_of_a_continuous_column_and_no_rare_value_gets_into_the_worksp
     assert "rare-value" not in workspace
     assert "200" not in text
     assert "1 values of one record each are not written down" in told
-
-
-def test_marks_of_missing_values_are_found(tmp_path: Path) -> None:
-    rows = [(str(30 + place % 17), "F" if place % 3 else "n/a", str(place % 2)) for place in range(60)]
-    rows[4] = ("NaN", "F", "0")
-    rows[5] = ("?", "M", "1")
-    rows[6] = ("", "M", "0")
-    schema, _, _ = drafted(tmp_path, table(("age", "sex", "died"), *rows))
-    assert {"n/a", "NaN", "?", ""} <= set(schema.missing_values)
-    assert schema.missing == "mean"
-    assert schema.missing_of == {"sex": "own"}
-
-
-def test_a_number_that_may_mean_a_missing_one_is_pointed_out_without_its_value(tmp_path: Path) -> None:
     rows = [(str(20 + place % 31), str(place % 2)) for place in range(100)]
     rows[3] = rows[4] = ("-9", "1")
     _, text, told = drafted(tmp_path, table(("age", "died"), *rows))
     assert "- age  # ambiguous: one number may mean a missing value" in text
     assert "-9" not in text
     assert "ambiguous: column 'age'" in told
-
-
-def test_a_semicolon_a_byte_order_mark_and_quotes_are_read(tmp_path: Path) -> None:
-    text = '\ufeff"Alter, Jahre";"Größe: cm";"died"\n' + table(
-        *(("34.5", '"F;1"', "0"), ("51.5", "M", "1"), ("34.5", '"F;1"', "0"), ("51.5", "M", "1")), separator=";"
-    )
-    schema, _, _ = drafted(tmp_path, text)
-    assert schema.separator == ";"
-    assert schema.numeric == ("Alter, Jahre",)
-    assert schema.categorical == {"Größe: cm": ("F;1", "M")}
-    assert len(read_csv(tmp_path / "own.csv", schema, None, ()).dataset) == 4
-
-
-def test_decimal_commas_beside_points_are_told_and_left_out(tmp_path: Path) -> None:
-    rows = [(f"{place},5", str(place % 7 + 20.5), str(place % 2)) for place in range(30)]
-    schema, _, told = drafted(tmp_path, table(("dose", "age", "died"), *rows, separator=";"))
-    assert schema.numeric == ("age",)
-    assert "left out: column 'dose' has decimal commas and other columns have not" in told
 
 
 def test_the_form_of_a_file_is_recognised_and_the_draft_reads_it(tmp_path: Path) -> None:
@@ -143,35 +81,39 @@ def test_the_form_of_a_file_is_recognised_and_the_draft_reads_it(tmp_path: Path)
     assert features[0, :2].tolist() == [20.5, 1234.5]
 
 
-def test_blanks_between_fields_are_recognised(tmp_path: Path) -> None:
+def test_marks_separators_and_decimals_are_recognised(tmp_path: Path) -> None:
+    rows = [(str(30 + place % 17), "F" if place % 3 else "n/a", str(place % 2)) for place in range(60)]
+    rows[4] = ("NaN", "F", "0")
+    rows[5] = ("?", "M", "1")
+    rows[6] = ("", "M", "0")
+    schema, _, _ = drafted(tmp_path, table(("age", "sex", "died"), *rows))
+    assert {"n/a", "NaN", "?", ""} <= set(schema.missing_values)
+    assert schema.missing == "mean"
+    assert schema.missing_of == {"sex": "own"}
+    text = '\ufeff"Alter, Jahre";"Größe: cm";"died"\n' + table(
+        *(("34.5", '"F;1"', "0"), ("51.5", "M", "1"), ("34.5", '"F;1"', "0"), ("51.5", "M", "1")), separator=";"
+    )
+    schema, _, _ = drafted(tmp_path, text)
+    assert schema.separator == ";"
+    assert schema.numeric == ("Alter, Jahre",)
+    assert schema.categorical == {"Größe: cm": ("F;1", "M")}
+    assert len(read_csv(tmp_path / "own.csv", schema, None, ()).dataset) == 4
+    rows = [(f"{place},5", str(place % 7 + 20.5), str(place % 2)) for place in range(30)]
+    schema, _, told = drafted(tmp_path, table(("dose", "age", "died"), *rows, separator=";"))
+    assert schema.numeric == ("age",)
+    assert "left out: column 'dose' has decimal commas and other columns have not" in told
     text = "age   died\n" + "".join(f"{place % 13 + 20.5}\t  {place % 2}\n" for place in range(30))
     schema, _, _ = drafted(tmp_path, text)
     assert schema.separator == " "
     assert read_csv(tmp_path / "own.csv", schema, None, ()).dataset.features[:2].tolist() == [[20.5], [21.5]]
 
 
-def test_a_day_that_may_be_a_month_is_pointed_out(tmp_path: Path) -> None:
-    rows = [(f"{place % 12 + 1}/{place % 9 + 1}/1958", str(place % 2)) for place in range(30)]
-    schema, _, told = drafted(tmp_path, table(("born", "died"), *rows))
-    assert schema.dates == {"born": "%d/%m/%Y"}
-    assert "ambiguous: column 'born': its dates may be %m/%d/%Y as well" in told
-
-
-def test_commas_that_may_be_marks_of_thousands_are_pointed_out(tmp_path: Path) -> None:
-    rows = [(f"{place % 12 + 1},500", str(place % 2)) for place in range(30)]
-    schema, _, told = drafted(tmp_path, table(("cost", "died"), *rows, separator=";"))
-    assert schema.decimal == ","
-    assert "ambiguous: commas may be decimal marks, as is stated, or marks of thousands" in told
-
-
 def test_a_parquet_file_is_drafted_too(tmp_path: Path) -> None:
     columns = {
-        "age": [20.5 + place % 13 for place in range(40)],
-        "sex": ["F", "M"] * 20,
+        "age": [20.5 + place % 13 for place in range(40)], "sex": ["F", "M"] * 20,
         "seen": [dt.date(2020, 1, 1 + place % 20) for place in range(40)],
-        "died": [place % 2 == 0 for place in range(40)],
-        "notes": [["a"]] * 40,
-    }
+        "died": [place % 2 == 0 for place in range(40)], "notes": [["a"]] * 40,
+    }  # fmt: skip
     pq.write_table(pa.table(columns), tmp_path / "t")
     schema, _, _ = drafted(tmp_path, (tmp_path / "t").read_bytes())
     assert schema.numeric == ("age", "seen")
@@ -180,24 +122,18 @@ def test_a_parquet_file_is_drafted_too(tmp_path: Path) -> None:
     assert read_csv(tmp_path / "own.csv", schema, None, ()).dataset.labels[:2].tolist() == [1, 0]
 
 
-def test_a_workbook_is_refused_in_words(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "own.csv", "w") as archive:
-        archive.writestr("xl/workbook.xml", "")
-    with pytest.raises(DataError, match=r"own\.csv is an Excel workbook \(\.xlsx\), not a text file"):
-        draft_schema(tmp_path / "own.csv")
-
-
-def test_a_file_without_a_header_gets_made_up_names(tmp_path: Path) -> None:
+def test_files_without_a_header_and_workbooks(tmp_path: Path) -> None:
     schema, text, told = drafted(tmp_path, table(*ROWS))
     assert schema.columns == ("column_1", "column_2", "column_3", "column_4")
     assert "line 1 looks like a record" in told
     assert "ambiguous: line 1 looks like a record" in text
     assert len(read_csv(tmp_path / "own.csv", schema, None, ()).dataset) == len(ROWS)
-
-
-def test_a_text_only_file_without_a_header_is_seen_too(tmp_path: Path) -> None:
     rows = [("a", "x"), ("b", "y"), ("a", "y"), ("b", "x")] * 3
     assert drafted(tmp_path, table(*rows))[0].columns == ("column_1", "column_2")
+    with zipfile.ZipFile(tmp_path / "own.csv", "w") as archive:
+        archive.writestr("xl/workbook.xml", "")
+    with pytest.raises(DataError, match=r"own\.csv is an Excel workbook \(\.xlsx\), not a text file"):
+        draft_schema(tmp_path / "own.csv")
 
 
 @pytest.mark.parametrize(
@@ -218,14 +154,35 @@ def test_what_is_no_table_is_refused_in_words(tmp_path: Path, text: str | bytes,
     assert not (tmp_path / "w").exists()
 
 
-def test_the_label_can_be_named(tmp_path: Path) -> None:
+def test_columns_labels_and_marks_are_told_apart(tmp_path: Path) -> None:
+    schema, text, _ = drafted(tmp_path, table(("age", "sex", "dose", "died"), *ROWS, *ROWS[:1]))
+    assert schema.label == "died"
+    assert schema.label_classes == (("no",), ("yes",))
+    assert schema.categorical["sex"] == ("F", "M")
+    assert "dose" in schema.numeric
+    assert "ambiguous: guessed by its name" in text
+    schema, _, _ = drafted(tmp_path, table(("age", "sex", "dose", "died"), *ROWS))
+    assert len(read_csv(tmp_path / "own.csv", schema, None, ()).dataset) == len(ROWS)
+    rows = [(str(place % 3 + 1), f"{place / 7:.4f}", str(place % 2)) for place in range(30)]
+    schema, text, told = drafted(tmp_path, table(("stage", "dose", "died"), *rows))
+    assert schema.categorical["stage"] == (1, 2, 3)
+    assert "stage: [1, 2, 3]  # ambiguous: whole numbers" in text
+    assert "ambiguous: column 'stage'" in told
     text = table(("age", "sex", "dose", "died"), *ROWS)
     assert drafted(tmp_path, text, "sex")[0].label == "sex"
     with pytest.raises(DataError, match="has no column 'gender'"):
         draft_schema(tmp_path / "own.csv", "gender")
 
 
-def test_names_that_yaml_would_read_otherwise_are_quoted(tmp_path: Path) -> None:
+def test_days_thousands_and_names_that_may_mean_otherwise_are_pointed_out(tmp_path: Path) -> None:
+    rows = [(f"{place % 12 + 1}/{place % 9 + 1}/1958", str(place % 2)) for place in range(30)]
+    schema, _, told = drafted(tmp_path, table(("born", "died"), *rows))
+    assert schema.dates == {"born": "%d/%m/%Y"}
+    assert "ambiguous: column 'born': its dates may be %m/%d/%Y as well" in told
+    rows = [(f"{place % 12 + 1},500", str(place % 2)) for place in range(30)]
+    schema, _, told = drafted(tmp_path, table(("cost", "died"), *rows, separator=";"))
+    assert schema.decimal == ","
+    assert "ambiguous: commas may be decimal marks, as is stated, or marks of thousands" in told
     rows = [
         (value, word, label) for (value, _, _, label), word in zip(ROWS, ("yes", "off", "yes", "off"), strict=True)
     ]

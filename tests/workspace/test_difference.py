@@ -1,7 +1,5 @@
 """Two workspaces side by side: plans, guarantees and code, of folders, archives and plans; nothing is run."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -44,28 +42,6 @@ def edit(folder: Path, *pairs: tuple[str, str]) -> None:
         plan.write_text(plan.read_text().replace(before, after))
 
 
-def test_a_folder_its_archive_and_its_plan_are_the_same(old: Path, tmp_path: Path) -> None:
-    (tmp_path / "old.zip").write_bytes(pack(old))
-    for other in (old, tmp_path / "old.zip", old / "plan" / "plan.yaml"):
-        assert compared(old, other).is_same
-
-
-def test_comments_and_order_are_no_difference(old: Path, new: Path) -> None:
-    edit(new, ("# What the consortium agrees on.", "# Another comment."))
-    assert compared(old, new).is_same
-
-
-def test_each_guarantee_is_told_before_and_after(old: Path, new: Path) -> None:
-    edit(new, ("mode: malicious", 'mode: "off"'), ("rounds: 100", "rounds: 7"))
-    found = compared(old, new)
-    told = {one.heading: one for one in found.sentences}
-    assert told["guarantee"].concern is Concern.SECRECY
-    assert told["guarantee"].new.startswith("NONE: secure aggregation is OFF")
-    assert told["trains"].concern is Concern.COMPUTATION
-    assert not found.is_same
-    assert not found.keeps_approvals
-
-
 def test_code_is_compared_line_by_line_and_never_run(old: Path, new: Path, tmp_path: Path) -> None:
     for folder in (old, new):
         write_module(folder, "own")
@@ -82,7 +58,12 @@ def test_code_is_compared_line_by_line_and_never_run(old: Path, new: Path, tmp_p
     assert not found.keeps_approvals
 
 
-def test_code_that_the_plan_does_not_name_keeps_approvals(old: Path, new: Path) -> None:
+def test_folders_archives_comments_and_order_are_no_difference(old: Path, tmp_path: Path, new: Path) -> None:
+    (tmp_path / "old.zip").write_bytes(pack(old))
+    for other in (old, tmp_path / "old.zip", old / "plan" / "plan.yaml"):
+        assert compared(old, other).is_same
+    edit(new, ("# What the consortium agrees on.", "# Another comment."))
+    assert compared(old, new).is_same
     (new / "src" / "notes.py").write_text("X = 1\n")
     found = compared(old, new)
     assert [one.change for one in found.files] == ["added"]
@@ -98,8 +79,16 @@ def test_what_cannot_be_shown_line_by_line_is_named_with_its_digest(old: Path, n
     assert "SHA-256 " in line
 
 
-def test_faults_name_the_archive_and_not_a_temporary_folder(old: Path, new: Path, tmp_path: Path) -> None:
-    edit(new, ("rounds: 100", "rounds: none"))
+def test_guarantees_and_faults_are_told_with_their_places(old: Path, new: Path, tmp_path: Path) -> None:
+    edit(new, ("mode: malicious", 'mode: "off"'), ("rounds: 100", "rounds: 7"))
+    found = compared(old, new)
+    told = {one.heading: one for one in found.sentences}
+    assert told["guarantee"].concern is Concern.SECRECY
+    assert told["guarantee"].new.startswith("NONE: secure aggregation is OFF")
+    assert told["trains"].concern is Concern.COMPUTATION
+    assert not found.is_same
+    assert not found.keeps_approvals
+    edit(new, ("rounds: 7", "rounds: none"))
     (tmp_path / "new.zip").write_bytes(pack(new))
     with pytest.raises(PlanError) as fault:
         compared(old, tmp_path / "new.zip")

@@ -1,7 +1,5 @@
 """A crew in this process, whose workers are lost when a test says so, and what it computes."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Collection, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Dealing and adding: everybody once, in the order of the plan, and bits that no number of workers changes."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -5,8 +5,6 @@ the few rounds here that stays below 1e-9. In fp32, u = 2^-24, below 1e-3. In ha
 that moves by one rounding of fp32 may fall on the other side of a rounding of 2^-9, in every layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
-import torch
 
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
@@ -38,8 +35,6 @@ from fedfair.tables.source import load_federation
 from tests import plans
 from tests.simulation import other_tasks
 from tests.simulation.dealt.crew_kit import LocalCrew
-
-torch.set_num_threads(1)
 
 Sites = Mapping[ParticipantId, Splits]
 Sections = Mapping[str, Mapping[str, object]]
@@ -140,34 +135,23 @@ ELSEWHERE = {
     "training.compile": "how a step is computed; nothing of it is the asker's",
     "options.group_column": "test_known_groups_are_dealt, since it needs a table",
     "options.divergence": "of an algorithm that is refused",
-    "options.best_response": "of algorithms that are refused",
-    "objective.name": "there is one",
+    "options.best_response": "of algorithms that are refused", "objective.name": "there is one",
     "task.data": "records are read before they are dealt",
     "task.partition": "records are divided before they are dealt",
     "task.survey": "test_every_loss_is_dealt, since records that are read from a file are described",
-    "task.test_fraction": "as task.partition",
-    "task.test_fold": "as task.partition",
-    "task.validation_fraction": "as task.partition",
-    "task.loss": "test_every_loss_is_dealt",
-    "task.input_shape": "as task.data",
-    "task.classes": "as task.data",
+    "task.test_fraction": "as task.partition", "task.test_fold": "as task.partition",
+    "task.validation_fraction": "as task.partition", "task.loss": "test_every_loss_is_dealt",
+    "task.input_shape": "as task.data", "task.classes": "as task.data",
     "secure_aggregation.colluders": "nothing is masked in a simulation",
-    "secure_aggregation.key_agreement": "as colluders",
-    "secure_aggregation.most_records": "as colluders",
-    "secure_aggregation.check_sums": "as colluders",
-    "secure_aggregation.neighbours": "as colluders",
-}
+    "secure_aggregation.key_agreement": "as colluders", "secure_aggregation.most_records": "as colluders",
+    "secure_aggregation.check_sums": "as colluders", "secure_aggregation.neighbours": "as colluders",
+}  # fmt: skip
 
 SECTIONS = {
-    "training": TrainingSection,
-    "options": OptionsSection,
-    "objective": ObjectiveSection,
-    "task": TaskSection,
-    "secure_aggregation": SecureAggregationSection,
-    "evaluation": EvaluationSection,
-    "sample_level": SampleLevelSection,
-    "collaborator_level": CollaboratorLevelSection,
-}
+    "training": TrainingSection, "options": OptionsSection, "objective": ObjectiveSection, "task": TaskSection,
+    "secure_aggregation": SecureAggregationSection, "evaluation": EvaluationSection,
+    "sample_level": SampleLevelSection, "collaborator_level": CollaboratorLevelSection,
+}  # fmt: skip
 
 RELATIVE = {"fp64": 1e-9, "fp32": 1e-3, "bf16": 0.05, "fp16": 0.05}
 
@@ -318,19 +302,14 @@ def test_every_loss_is_dealt(name: str, kept: bool, tmp_path: Path) -> None:
     other_tasks.write_table(tmp_path)
     more = {"survey": True} if kept else {}
     plan = other_tasks.plan_of(
-        name,
-        task=more,
-        training={"rounds": 3, "device": "cpu", "batch_size": 8, **(VARIATES if kept else {})},
+        name, task=more, training={"rounds": 3, "device": "cpu", "batch_size": 8, **(VARIATES if kept else {})},
         secure_aggregation={"mode": "malicious" if kept else "off"},
-    )
+    )  # fmt: skip
     check_dealt(plan, load_federation(plan, tmp_path), tmp_path)
 
 
-def test_known_groups_are_dealt() -> None:
+def test_known_groups_are_dealt_and_the_result_names_its_engine() -> None:
     check_dealt(plan_of(algorithm("fedminmax")), sites_of())
-
-
-def test_the_result_says_which_engine_has_computed_it() -> None:
     plan, sites = plan_of({}), sites_of()
     engines: tuple[Engine, ...] = ("loop", "vectorised", "auto")
     told = [simulate_sites(plan, sites, Path(), engine=engine).result.engine for engine in engines]

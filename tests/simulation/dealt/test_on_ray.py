@@ -1,7 +1,5 @@
 """Workers that are actors of a real Ray: the same numbers, also after `kill -9`; silent, and gone at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -139,9 +137,7 @@ def test_a_killed_worker_changes_no_bit(workspace: Path, temporary: Path) -> Non
 
 @needs_ray
 @pytest.mark.slow
-def test_a_running_cluster_gets_the_code_of_the_plan_and_reads_files_itself(
-    workspace: Path, temporary: Path
-) -> None:
+def test_a_running_cluster_gets_the_plans_code_and_reads_files_itself(workspace: Path, temporary: Path) -> None:
     (workspace / "src").mkdir()
     (workspace / "src" / "widths.py").write_text("HIDDEN = 5\n")
     (workspace / "src" / "own_model.py").write_text(

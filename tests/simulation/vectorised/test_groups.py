@@ -1,7 +1,5 @@
 """Groups fit their budget, hold everybody once, and hold nobody whom padding would drown."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,16 +13,10 @@ def groups_of(sizes: list[int], lengths: list[int], footprint: Footprint) -> lis
     return [group.tolist() for group in cut_groups(np.array(lengths), np.array(sizes), footprint)]
 
 
-def test_equal_collaborators_are_cut_by_the_budget_alone() -> None:
+def test_groups_are_cut_by_the_budget_and_pad_nobody_to_more_than_twice_its_size() -> None:
     # A member takes 20 + 10 * 8 = 100 bytes.
     assert groups_of([10] * 5, [1] * 5, Footprint(250, 20, 8)) == [[0, 1], [2, 3], [4]]
-
-
-def test_a_collaborator_that_exceeds_the_budget_is_a_group_of_its_own() -> None:
     assert groups_of([1000, 900], [1, 1], Footprint(1, 1, 1)) == [[0], [1]]
-
-
-def test_nobody_is_padded_to_more_than_twice_its_size() -> None:
     assert groups_of([4, 100, 60, 8, 3], [1] * 5, Footprint(10**9, 0, 1)) == [[1, 2], [3, 0], [4]]
 
 

@@ -1,7 +1,5 @@
 """The gradient that is written down is the one that autograd finds."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

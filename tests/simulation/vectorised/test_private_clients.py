@@ -1,7 +1,5 @@
 """Private steps of everybody at once against the loop, which is tested against the slow obvious version."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +26,6 @@ from fedfair.training.client import TrainingClient
 from fedfair.training.dp_sgd import RecordProtection, simulated_protection
 from tests import plans
 
-torch.set_num_threads(1)
-
 COLUMNS, CLASSES = 4, 3
 COUNTS = (30, 1, 12, 0, 5, 30)
 Sites = Mapping[ParticipantId, Splits]
@@ -53,13 +49,10 @@ def plan_of(
     model = {"name": "mlp", "hidden": list(hidden)} if hidden else {"name": "linear", "init": "random"}
     values = {"rounds": 3, "precision": "fp64", "device": "cpu", "batch_size": 4, "local_steps": 3, **training}
     return plans.parsed(
-        list(sites),
-        task={"model": model, "standardize": "none"},
-        objective={"worst_group_size": 0.2, "tradeoff": 0.1},
-        training=values,
-        evaluation={"bins": 16},
+        list(sites), task={"model": model, "standardize": "none"},
+        objective={"worst_group_size": 0.2, "tradeoff": 0.1}, training=values, evaluation={"bins": 16},
         privacy={"sample_level": {"noise_multiplier": 1.5, "clip": 0.7, **(privacy or {})}},
-    )
+    )  # fmt: skip
 
 
 class Both:
@@ -130,11 +123,6 @@ def test_the_loops_other_ways_give_the_same(gradients: str) -> None:
     Both(plan_of(sites, privacy={"gradients": gradients}), sites).check()
 
 
-def test_groups_of_one_are_the_loops_too() -> None:
-    sites = make_sites()
-    Both(plan_of(sites), sites, group_bytes=1).check()
-
-
 @pytest.mark.parametrize("bad", [math.nan, 1e200])
 def test_a_record_that_is_no_number_is_left_out_of_its_sample(bad: float) -> None:
     # It is the first of its site, and so also what smaller samples are padded with.
@@ -144,20 +132,19 @@ def test_a_record_that_is_no_number_is_left_out_of_its_sample(bad: float) -> Non
     assert np.isfinite(both.totals(both.once).body).all()
 
 
-def test_an_evaluation_is_the_loops_bit_for_bit() -> None:
+def test_evaluations_and_whole_simulations_are_the_loops() -> None:
     sites = make_sites()
     both = Both(plan_of(sites), sites)
     alone, together = (both.totals(cohort, Purpose.EVALUATION) for cohort in (both.loop, both.once))
     assert alone.header.tobytes() == together.header.tobytes()
     assert [sorted(found) for found in both.once.last_losses] == [sorted(found) for found in both.loop.last_losses]
-
-
-def test_a_whole_simulation_is_the_loops() -> None:
     sites = make_sites()
     plan = plan_of(sites)
     alone, together = (simulate_sites(plan, sites, Path(), engine=engine) for engine in ("loop", "vectorised"))
     np.testing.assert_allclose(together.model.vector, alone.model.vector, rtol=1e-9, atol=1e-10)
     assert together.result.privacy == alone.result.privacy
+    sites = make_sites()
+    Both(plan_of(sites), sites, group_bytes=1).check()
 
 
 def test_features_are_scaled_for_both_engines() -> None:
@@ -191,14 +178,11 @@ def test_a_release_that_may_not_happen_ends_the_round_before_anything_is_drawn()
     assert drawn == []
 
 
-def test_a_model_that_left_the_finite_numbers_is_named() -> None:
+def test_a_model_that_left_the_finite_numbers_and_missing_scalings_are_named() -> None:
     sites = make_sites((5, 6))
     both = Both(plan_of(sites, learning_rate=1e308), sites)
     with pytest.raises(TrainingError, match="NaN or infinite"):
         both.totals(both.once)
-
-
-def test_standardised_features_must_arrive_first() -> None:
     sites = make_sites((5, 6))
     both = Both(plan_of(sites), sites)
     both.once._pool = None

@@ -1,7 +1,5 @@
 """Advice made by hand: curves of a few settings, with the figures that a test is about."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -55,13 +53,10 @@ def model(
 
 
 PROTECTED = (
-    model(0.1, 0.01, 0.69, (0.694, 0.694, 0.693)),
-    model(0.3, 0.01, 0.60, (0.90, 0.660, 0.650)),
-    model(0.3, 0.1, 0.50, (1.00, 0.670, 0.640)),
-    model(0.3, 0.3, 0.45, (1.20, 0.690, 0.640)),
-    model(0.3, 0.6, 0.42, (1.50, 0.760, 0.660)),
-    model(0.5, 0.1, 0.42, (1.50, 0.780, 0.650)),
-)
+    model(0.1, 0.01, 0.69, (0.694, 0.694, 0.693)), model(0.3, 0.01, 0.60, (0.90, 0.660, 0.650)),
+    model(0.3, 0.1, 0.50, (1.00, 0.670, 0.640)), model(0.3, 0.3, 0.45, (1.20, 0.690, 0.640)),
+    model(0.3, 0.6, 0.42, (1.50, 0.760, 0.660)), model(0.5, 0.1, 0.42, (1.50, 0.780, 0.650)),
+)  # fmt: skip
 """Three quarters of the gain at 0.3 are had at 0.72, guessing is 0.693."""
 
 
@@ -75,28 +70,12 @@ def advice(
     """Return a whole document with its words."""
     first, own = base or plain(), plan or plans.parsed()
     made = AdviceDocument(
-        format=FORMAT,
-        federation=own.federation.name,
-        model="a linear model",
-        fitted="solver",
-        rounds=None,
-        folds=5,
-        records=200,
-        records_available=200,
-        classes=2,
-        guess=GUESS,
-        majority=0.6,
-        plan_size=0.1,
-        plan_tradeoff=0.01,
-        sizes=SIZES,
-        plain=first,
-        models=tuple(models),
+        format=FORMAT, federation=own.federation.name, model="a linear model", fitted="solver", rounds=None,
+        folds=5, records=200, records_available=200, classes=2, guess=GUESS, majority=0.6, plan_size=0.1,
+        plan_tradeoff=0.01, sizes=SIZES, plain=first, models=tuple(models),
         family=family or FamilyLimits(lowest=0.218, highest=0.218, method="linear-program"),
         served_from=served_from(first, models, GUESS, surely=False),
         surely_served_from=served_from(first, models, GUESS, surely=True),
-        recommendation=recommend(first, models, GUESS),
-        sentences=(),
-        notes=(),
-        seconds=12.0,
-    ).model_copy(update=changed)
+        recommendation=recommend(first, models, GUESS), sentences=(), notes=(), seconds=12.0,
+    ).model_copy(update=changed)  # fmt: skip
     return made.model_copy(update={"sentences": advice_sentences(made), "notes": advice_notes(made, own)})

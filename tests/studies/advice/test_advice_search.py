@@ -1,7 +1,5 @@
 """Advice on data whose critical size is known, on folds, on errors, and by training."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -19,14 +17,7 @@ from fedfair.studies.advice.document import AdviceDocument, advice_schema, to_te
 from fedfair.studies.advice.families import SolvedLinearModels, TrainedModels, varied_plan
 from fedfair.studies.advice.figures import standard_error, worst_terms
 from fedfair.studies.advice.folds import pooled_folds, pooled_records, sampled, site_folds
-from fedfair.studies.advice.search import (
-    AdviceGrid,
-    advise,
-    advise_sites,
-    fit_all,
-    linear_limits,
-    trained_limits,
-)
+from fedfair.studies.advice.search import AdviceGrid, advise, advise_sites, fit_all, linear_limits, trained_limits
 from fedfair.tables.dataset import Dataset, Splits
 from tests import plans
 
@@ -134,15 +125,6 @@ def test_advice_on_noisy_records_is_whole_deterministic_and_fits_its_schema() ->
     assert made.records == made.records_available == 400 + 2 * 66  # test records have no part
 
 
-def test_test_records_change_nothing() -> None:
-    plan, sites = linear_plan(), dealt(noisy(300))
-    grid = AdviceGrid((0.5,), (0.1,))
-    made = advise_sites(plan, sites, Path(), grid)
-    name = next(iter(sites))
-    without = sites | {name: Splits(sites[name].train, sites[name].validation)}
-    assert advise_sites(plan, without, Path(), grid).models == made.models
-
-
 def test_held_out_figures_are_those_of_models_that_never_saw_the_record() -> None:
     # Every record is its own category: a model can learn each label by heart, and nothing of any other.
     records = 40
@@ -172,7 +154,13 @@ def test_folds_are_disjoint_cover_everything_and_keep_persons_together() -> None
         assert len(train) + len(held) == 200
 
 
-def test_a_site_with_too_few_records_holds_none_out_and_nobody_with_enough_is_refused() -> None:
+def test_test_records_change_nothing_and_few_are_held_out_nowhere() -> None:
+    plan, sites = linear_plan(), dealt(noisy(300))
+    grid = AdviceGrid((0.5,), (0.1,))
+    made = advise_sites(plan, sites, Path(), grid)
+    name = next(iter(sites))
+    without = sites | {name: Splits(sites[name].train, sites[name].validation)}
+    assert advise_sites(plan, without, Path(), grid).models == made.models
     small, large = noisy(2), noisy(30)
     sites = {ParticipantId("small"): Splits(small), ParticipantId("large"): Splits(large)}
     for part in site_folds(sites, 3, 0):
@@ -182,22 +170,6 @@ def test_a_site_with_too_few_records_holds_none_out_and_nobody_with_enough_is_re
         assert len(held) == 10
     with pytest.raises(DataError, match="no collaborator has the 3 training records"):
         site_folds({ParticipantId("small"): Splits(small)}, 3, 0)
-
-
-def test_a_sample_is_as_large_as_asked() -> None:
-    assert len(sampled(noisy(1000), 100, 0)) == pytest.approx(100, abs=1)
-    assert len(sampled(noisy(50), 100, 0)) == 50
-
-
-def test_the_standard_error_of_a_risk_is_the_spread_over_draws() -> None:
-    generator = np.random.default_rng(4)
-    draws = generator.exponential(size=(2000, 400))
-    spread = np.std([cvar(draw, 0.2) for draw in draws])
-    errors = [standard_error(worst_terms(draw, 0.2)) for draw in draws[:200]]
-    # The spread of 2000 draws is known to 1 / sqrt(4000), 1.6 %; the errors' own mean to less; the rest is of
-    # second order in 1 / (400 * 0.2).
-    assert np.mean(errors) == pytest.approx(spread, rel=0.08)
-    assert worst_terms(draws[0], 0.2).mean() == pytest.approx(cvar(draws[0], 0.2), rel=1e-12)
 
 
 def test_a_varied_plan_has_no_masks_no_noise_and_a_stable_threshold() -> None:
@@ -213,7 +185,17 @@ def test_a_varied_plan_has_no_masks_no_noise_and_a_stable_threshold() -> None:
     assert varied.training.threshold_learning_rate == pytest.approx(4 * 0.05 * 0.4 / 0.8)
 
 
-def test_rounds_for_a_model_that_is_solved_without_any_are_refused() -> None:
+def test_samples_errors_and_rounds_are_as_asked() -> None:
+    assert len(sampled(noisy(1000), 100, 0)) == pytest.approx(100, abs=1)
+    assert len(sampled(noisy(50), 100, 0)) == 50
+    generator = np.random.default_rng(4)
+    draws = generator.exponential(size=(2000, 400))
+    spread = np.std([cvar(draw, 0.2) for draw in draws])
+    errors = [standard_error(worst_terms(draw, 0.2)) for draw in draws[:200]]
+    # The spread of 2000 draws is known to 1 / sqrt(4000), 1.6 %; the errors' own mean to less; the rest is of
+    # second order in 1 / (400 * 0.2).
+    assert np.mean(errors) == pytest.approx(spread, rel=0.08)
+    assert worst_terms(draws[0], 0.2).mean() == pytest.approx(cvar(draws[0], 0.2), rel=1e-12)
     with pytest.raises(PlanError, match="solved without rounds"):
         advise_sites(linear_plan(), dealt(noisy(60)), Path(), AdviceGrid(rounds=5))
 

@@ -1,7 +1,5 @@
 """The fate of the paper's claims: every one has a verdict and a reason, whatever was run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -49,52 +47,31 @@ def ours_or(ours: float, others: float) -> Risk:
     return lambda settings: ours if settings["method"] == "fedsrcvar-zang" else others
 
 
-def test_a_claim_that_nothing_was_run_for_says_so() -> None:
-    found = decided(Evidence((), ()))
-    assert list(found) == list(CLAIMS)
-    assert {decision.verdict for decision in found.values()} == {Verdict.UNDECIDED}
-    assert all(decision.reason for decision in found.values())
-
-
-def test_a_difference_that_is_far_beyond_the_repetitions_decides_either_way() -> None:
+def test_differences_decide_either_way() -> None:
     better = decided(marks(ours_or(0.7, 1.5), Figure.BASELINES))["C6"]
     assert better.verdict is Verdict.HOLDS
     assert "FedAvg 1.50" in better.reason or "FedMinMax" in better.reason
     worse = decided(marks(ours_or(1.5, 0.7), Figure.BASELINES))["C6"]
     assert worse.verdict is Verdict.FAILS
     assert "worst 10%, train: 1.50" in worse.reason
-
-
-def test_no_difference_to_the_central_methods_is_what_that_claim_says() -> None:
     assert decided(marks(ours_or(0.7, 0.7), Figure.BASELINES))["C9"].verdict is Verdict.HOLDS
     assert decided(marks(ours_or(0.7, 0.8), Figure.BASELINES))["C9"].verdict is Verdict.FAILS
-
-
-def test_a_small_group_is_served_as_by_guessing_or_the_claim_is_about_smaller_ones() -> None:
-    found = {worst: decided(marks(ours_or(worst, 1.5), Figure.BASELINES))["C4"] for worst in (0.69, 0.8, 0.3)}
-    assert [found[worst].verdict for worst in (0.69, 0.8, 0.3)] == [
-        Verdict.HOLDS,
-        Verdict.FAILS,
-        Verdict.UNDECIDED,
-    ]
-    assert "above the critical size" in found[0.3].reason
-
-
-def test_a_fan_that_raises_the_worst_risk_and_lowers_the_mean_holds() -> None:
     # `split` halves the worst risk for the mean, so that they rise together and the claim about the mean fails.
     found = decided(marks(lambda settings: 0.7 + float(str(settings["tradeoff"])), Figure.TRADEOFFS))["C5"]
     assert found.verdict is Verdict.FAILS
     assert found.reason.startswith("mean, train")
 
 
-def test_an_exact_check_decides_by_itself() -> None:
+def test_small_groups_and_compositions_hold_or_are_about_smaller_ones() -> None:
+    found = {worst: decided(marks(ours_or(worst, 1.5), Figure.BASELINES))["C4"] for worst in (0.69, 0.8, 0.3)}
+    assert [found[worst].verdict for worst in (0.69, 0.8, 0.3)] == [
+        Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED,
+    ]  # fmt: skip
+    assert "above the critical size" in found[0.3].reason
     checks = {"C1": ExactCheck(True, "near"), "C2": ExactCheck(False, "other bits")}
     found = decided(Evidence((), ()), **checks)
     assert (found["C1"].verdict, found["C1"].reason) == (Verdict.HOLDS, "near")
     assert (found["C2"].verdict, found["C2"].reason) == (Verdict.FAILS, "other bits")
-
-
-def test_compositions_that_come_nearer_to_everybody_hold() -> None:
     distances = {"worst 10 %": (0.4, 0.41, 0.39), "worst 30 %": (0.1, 0.11, 0.12)}
     for held, expected in ((distances, Verdict.HOLDS), (dict(reversed(distances.items())), Verdict.FAILS)):
         found = decisions(Grounds(Evidence((), ()), "fedsrcvar-zang", {}, held))
@@ -108,7 +85,11 @@ def test_no_group_is_above_the_worst_group_risk_and_a_false_bound_would_be_found
     assert "301 groups" in no_group_above(losses, rho).sentence
 
 
-def test_a_claim_with_unfinished_marks_is_open_however_well_the_others_speak_for_it() -> None:
+def test_claims_without_runs_or_with_unfinished_ones_are_open() -> None:
+    found = decided(Evidence((), ()))
+    assert list(found) == list(CLAIMS)
+    assert {decision.verdict for decision in found.values()} == {Verdict.UNDECIDED}
+    assert all(decision.reason for decision in found.values())
     whole = marks(ours_or(0.7, 1.5), Figure.BASELINES)
     lost = next(mark for mark in whole.marks if mark.cell.method == "fedminmax")
     part = Evidence(tuple(mark for mark in whole.marks if mark is not lost), (lost.cell,))

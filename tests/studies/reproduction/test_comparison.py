@@ -1,7 +1,5 @@
 """The tests that decide claims: their level by simulation, their formulas by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -27,33 +25,26 @@ SLACK = 4 * math.sqrt(0.05 * 0.95 / TRIALS)
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("errors", "repeats"), [((1.0, 1.0), 3), ((1.0, 0.2), 3), ((0.1, 1.0), 5)])
-def test_a_claim_on_the_border_is_decided_wrongly_about_as_often_as_the_level_says(
-    errors: tuple[float, float], repeats: int
-) -> None:
+def test_a_border_claim_is_wrong_as_often_as_the_level_says(errors: tuple[float, float], repeats: int) -> None:
     draw, tolerance = np.random.default_rng(17), 0.3
     found = [
         not_above(
-            "",
-            draw.normal(tolerance, errors[0], repeats).tolist(),
-            draw.normal(0.0, errors[1], 3).tolist(),
+            "", draw.normal(tolerance, errors[0], repeats).tolist(), draw.normal(0.0, errors[1], 3).tolist(),
             tolerance,
         )
         for _ in range(TRIALS)
-    ]
+    ]  # fmt: skip
     for wrong in ([one.holds for one in found], [one.fails for one in found]):
         # Welch's number of degrees of freedom is an estimate, which costs a little with three values.
         assert np.mean([value is not None and value <= 0.05 for value in wrong]) <= 0.05 + 0.02 + SLACK
 
 
-def test_two_standard_errors_of_three_repetitions_would_be_wrong_far_more_often() -> None:
+def test_p_values_are_welch_s_and_two_standard_errors_would_not_do() -> None:
     draw = np.random.default_rng(18)
     one, other = draw.normal(size=(2, 20 * TRIALS, 3))
     error = np.sqrt((one.var(axis=1, ddof=1) + other.var(axis=1, ddof=1)) / 3)
     wrong = (np.abs(one.mean(axis=1) - other.mean(axis=1)) > 2 * error).mean()
     assert wrong > 0.1
-
-
-def test_the_p_value_is_that_of_welch_worked_by_hand() -> None:
     one, other = [1.0, 1.2, 1.4], [0.1, 0.5, 0.9, 0.5]
     a, b = np.var(one, ddof=1) / 3, np.var(other, ddof=1) / 4
     freedom = (a + b) ** 2 / (a**2 / 2 + b**2 / 3)
@@ -63,23 +54,6 @@ def test_the_p_value_is_that_of_welch_worked_by_hand() -> None:
     assert found.holds == pytest.approx(student.cdf(statistic, freedom))
 
 
-def test_a_mean_far_below_holds_far_above_fails_and_near_the_tolerance_is_open() -> None:
-    low, high = [1.0, 1.01, 0.99], [2.0, 2.02, 1.98]
-    assert verdict([not_above("", low, high, 0.01)]) is Verdict.HOLDS
-    assert verdict([not_above("", high, low, 0.01)]) is Verdict.FAILS
-    assert verdict([not_above("", low, low, 0.005)]) is Verdict.UNDECIDED
-    assert verdict([not_above_level("", low, 0.9, 0.3)]) is Verdict.HOLDS
-    assert verdict([not_above_level("", low, 0.5, 0.3)]) is Verdict.FAILS
-
-
-def test_alike_needs_both_sides_and_one_side_refutes_it() -> None:
-    low, high = [1.0, 1.01, 0.99], [2.0, 2.02, 1.98]
-    assert verdict([alike("", low, low, 0.1)]) is Verdict.HOLDS
-    assert verdict([alike("", low, high, 0.1)]) is Verdict.FAILS
-    assert verdict([alike("", high, low, 0.1)]) is Verdict.FAILS
-    assert verdict([alike("", low, low, 0.01)]) is Verdict.UNDECIDED
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=1), st.lists(st.floats(0, 1), min_size=1, max_size=3))
 def test_single_repetitions_decide_nothing(one: list[float], other: list[float]) -> None:
     for found in (not_above("", one, other, 0.1), alike("", other, one, 0.1), not_above_level("", one, 0.5, 0.1)):
@@ -87,26 +61,32 @@ def test_single_repetitions_decide_nothing(one: list[float], other: list[float])
         assert verdict([found]) is Verdict.UNDECIDED
 
 
-def test_repetitions_without_any_spread_decide_by_their_difference() -> None:
+def test_verdicts_of_means_that_are_far_near_alike_or_without_spread() -> None:
+    low, high = [1.0, 1.01, 0.99], [2.0, 2.02, 1.98]
+    assert verdict([not_above("", low, high, 0.01)]) is Verdict.HOLDS
+    assert verdict([not_above("", high, low, 0.01)]) is Verdict.FAILS
+    assert verdict([not_above("", low, low, 0.005)]) is Verdict.UNDECIDED
+    assert verdict([not_above_level("", low, 0.9, 0.3)]) is Verdict.HOLDS
+    assert verdict([not_above_level("", low, 0.5, 0.3)]) is Verdict.FAILS
+    low, high = [1.0, 1.01, 0.99], [2.0, 2.02, 1.98]
+    assert verdict([alike("", low, low, 0.1)]) is Verdict.HOLDS
+    assert verdict([alike("", low, high, 0.1)]) is Verdict.FAILS
+    assert verdict([alike("", high, low, 0.1)]) is Verdict.FAILS
+    assert verdict([alike("", low, low, 0.01)]) is Verdict.UNDECIDED
     assert verdict([not_above("", [1.0, 1.0], [2.0, 2.0], 0.1)]) is Verdict.HOLDS
     assert verdict([not_above("", [2.0, 2.0], [1.0, 1.0], 0.1)]) is Verdict.FAILS
 
 
-def test_a_claim_holds_where_every_comparison_says_so_and_fails_by_one_that_survives_holm() -> None:
+def test_claims_hold_by_every_comparison_and_fail_by_holm() -> None:
     sure, open_, against = (
-        RiskComparison("", 0.01, 0.99),
-        RiskComparison("", 0.4, 0.6),
-        RiskComparison("", 0.99, 0.02),
-    )
+        RiskComparison("", 0.01, 0.99), RiskComparison("", 0.4, 0.6), RiskComparison("", 0.99, 0.02),
+    )  # fmt: skip
     assert verdict([sure, sure]) is Verdict.HOLDS
     assert verdict([sure, open_]) is Verdict.UNDECIDED
     assert verdict([sure, against]) is Verdict.FAILS
     # Three tests: the smallest p value counts three times.
     assert verdict([sure, sure, against]) is Verdict.UNDECIDED
     assert verdict([]) is Verdict.UNDECIDED
-
-
-def test_holms_adjustment_worked_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
 

@@ -1,7 +1,5 @@
 """From results to marks: validation records choose, test records report, failures are named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -53,15 +51,6 @@ ANSWERS: dict[tuple[object, object], tuple[float, float]] = {
 }
 
 
-def test_validation_records_choose_and_test_records_only_report() -> None:
-    runs = RunList(study(Figure.BASELINES), SIZE, Path())
-    evidence = marks_of(runs, answered(runs, ANSWERS))
-    (mark,) = evidence.of(Figure.BASELINES, method="fedsrcvar", group_size=0.1)
-    assert [(one["learning_rate"], one["tradeoff"]) for one in mark.settings] == [(0.1, 0.05)] * 2
-    assert mark.worst("test") == Spread(1.5, 0.0)
-    assert not evidence.missing
-
-
 def test_every_repetition_chooses_by_its_own_validation_records() -> None:
     """Those of one fold are test records of another: they must have no part in what is tested there."""
     runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar",)), SIZE, Path())
@@ -91,7 +80,13 @@ def test_no_test_risk_changes_what_is_chosen(test_risks: list[float]) -> None:
     assert [one["tradeoff"] for one in mark.settings] == [0.05, 0.05]
 
 
-def test_a_candidate_that_failed_in_one_repetition_is_out_and_a_cell_without_any_is_named() -> None:
+def test_validation_records_choose_and_failed_candidates_are_out() -> None:
+    runs = RunList(study(Figure.BASELINES), SIZE, Path())
+    evidence = marks_of(runs, answered(runs, ANSWERS))
+    (mark,) = evidence.of(Figure.BASELINES, method="fedsrcvar", group_size=0.1)
+    assert [(one["learning_rate"], one["tradeoff"]) for one in mark.settings] == [(0.1, 0.05)] * 2
+    assert mark.worst("test") == Spread(1.5, 0.0)
+    assert not evidence.missing
     runs = RunList(study(Figure.BASELINES), SIZE, Path())
     results = answered(runs, ANSWERS)
     best = next(each for each in runs.candidates[OURS] if each.settings["tradeoff"] == 0.05)
@@ -114,7 +109,7 @@ def told(validation: SplitRisk, *collaborators: float) -> ResultDocument:
     )
 
 
-def test_every_method_is_chosen_by_what_it_minimises_itself() -> None:
+def test_methods_are_chosen_by_what_they_minimise_and_keep_every_repetition() -> None:
     # The worst tenth has 0.8 on validation records, everybody 0.4, the collaborators 0.3 and 0.7.
     found, of = told(split(0.8), 0.3, 0.7), study(Figure.BASELINES)
     known = of.model_copy(update={"groups_are_collaborators": True})
@@ -126,9 +121,6 @@ def test_every_method_is_chosen_by_what_it_minimises_itself() -> None:
     assert chosen_by("bpf", 0.25) == 0.75 * 0.8 + 0.25 * 0.4
     assert chosen_by("fedavg") == chosen_by("erm") == chosen_by("fedminmax") == 0.4
     assert chosen_by("afl") == chosen_by("fedminmax", within=known) == 0.7
-
-
-def test_a_mark_keeps_the_figures_of_every_repetition() -> None:
     runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar",)), SIZE, Path())
     results = {point.id: result(0.5, float(str(point.settings["repetition"]))) for point in runs.points}
     (mark,) = marks_of(runs, results).of(Figure.BASELINES, group_size=0.1)

@@ -1,7 +1,5 @@
 """The list of runs: every mark has its candidates, every candidate its repetitions, nothing is run twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,7 @@ from fedfair.studies.reproduction.study import Figure, Repeats, merged
 from tests.studies.reproduction.small_study import SIZE, study
 
 
-def test_merging_replaces_values_inside_mappings_and_keeps_the_rest() -> None:
-    whole = merged({"a": {"b": 1, "c": [1, 2]}, "d": 1}, {"a": {"c": [3]}}, {"d": {"e": 2}})
-    assert whole == {"a": {"b": 1, "c": [3]}, "d": {"e": 2}}
-
-
-def test_candidates_are_every_rate_with_every_small_tradeoff() -> None:
+def test_candidates_and_figures_share_runs() -> None:
     runs = RunList(study(Figure.BASELINES), SIZE, Path())
     found = runs.candidates[Cell(Figure.BASELINES, "fedsrcvar", 0.1, None)]
     assert [(each.settings["learning_rate"], each.settings["tradeoff"]) for each in found] == [
@@ -29,28 +22,14 @@ def test_candidates_are_every_rate_with_every_small_tradeoff() -> None:
             assert point.plan.objective.worst_group_size == 0.1
             assert point.plan.objective.tradeoff == candidate.settings["tradeoff"]
             assert point.plan.training.learning_rate == candidate.settings["learning_rate"]
-
-
-def test_a_method_that_does_not_know_the_group_size_is_run_once_for_all_sizes() -> None:
     runs = RunList(study(Figure.BASELINES, methods=("fedavg",)), SIZE, Path())
     assert len(runs.candidates) == len(SIZE.group_sizes)
     assert len(runs.points) == len(SIZE.rates["epochs"]) * SIZE.repeats
     assert all(point.plan.training.local_epochs == SIZE.local_epochs for point in runs.points)
     assert all(point.plan.training.batch_size == 128 for point in runs.points)
-
-
-def test_figures_share_runs() -> None:
     both = RunList(study(Figure.BASELINES, Figure.TRADEOFFS, methods=("fedsrcvar",)), SIZE, Path())
     # 2 sizes x 2 rates x 2 small tradeoffs x 2 folds, and of the fan only tradeoff 0.5 is new.
     assert len(both.points) == 16 + 8
-
-
-def test_each_method_has_its_own_rates_and_they_all_fall_to_nothing() -> None:
-    size = SIZE.model_copy(update={"rates": {"tails": (0.3,), "epochs": (0.01, 0.02)}})
-    runs = RunList(study(Figure.BASELINES), size, Path())
-    tried = {(point.settings["method"], point.plan.training.learning_rate) for point in runs.points}
-    assert tried == {("fedsrcvar", 0.3), ("fedavg", 0.01), ("fedavg", 0.02)}
-    assert {point.plan.training.schedule for point in runs.points} == {"linear"}
 
 
 def test_the_two_smoothings_are_two_methods_and_thresholds_move_at_a_stable_rate() -> None:
@@ -68,7 +47,12 @@ def test_the_two_smoothings_are_two_methods_and_thresholds_move_at_a_stable_rate
         assert stated == pytest.approx(min(plan.training.learning_rate, limit), rel=0.005)
 
 
-def test_central_methods_draw_as_many_records_as_everybody_and_adversaries_answer_their_batch() -> None:
+def test_rates_records_and_steps_of_methods_are_equal() -> None:
+    size = SIZE.model_copy(update={"rates": {"tails": (0.3,), "epochs": (0.01, 0.02)}})
+    runs = RunList(study(Figure.BASELINES), size, Path())
+    tried = {(point.settings["method"], point.plan.training.learning_rate) for point in runs.points}
+    assert tried == {("fedsrcvar", 0.3), ("fedavg", 0.01), ("fedavg", 0.02)}
+    assert {point.plan.training.schedule for point in runs.points} == {"linear"}
     runs = RunList(study(Figure.BASELINES, methods=("erm", "dro", "bpf", "afl")), SIZE, Path())
     by_method = {str(point.settings["method"]): point.plan.training for point in runs.points}
     assert by_method["erm"].batch_size == 3 * 16
@@ -77,31 +61,10 @@ def test_central_methods_draw_as_many_records_as_everybody_and_adversaries_answe
         assert by_method[name].options.best_response == "batch"
     assert by_method["afl"].options.adversary_learning_rate == 0.001
     assert by_method["afl"].output == "tail"
-
-
-def test_local_steps_are_equally_many_in_all() -> None:
     size = SIZE.model_copy(update={"rounds": 30})
     runs = RunList(study(Figure.LOCAL_STEPS, methods=("fedsrcvar",)), size, Path())
     made = {(point.plan.training.local_steps, point.plan.training.rounds) for point in runs.points}
     assert made == {(1, 30), (5, 6), (10, 3)}
-
-
-def test_a_threshold_for_each_collaborator_stands_beside_the_common_one() -> None:
-    runs = RunList(study(Figure.LOCAL_THRESHOLDS), SIZE, Path())
-    assert {point.plan.training.algorithm for point in runs.points} == {"fedsrcvar", "localbpf"}
-    assert len({str(point.plan.objective) for point in runs.points}) == 1
-
-
-def test_repeating_by_seeds_changes_the_seed_and_nothing_else() -> None:
-    seeds = study(Figure.TRADEOFFS).model_copy(update={"repeats": Repeats.SEEDS})
-    runs = RunList(seeds, SIZE, Path())
-    assert {(point.plan.training.seed, point.plan.task.test_fold) for point in runs.points} == {(1, 1), (2, 1)}
-
-
-def test_local_steps_are_one_five_and_ten_beside_fedavg() -> None:
-    runs = RunList(study(Figure.LOCAL_STEPS), SIZE, Path())
-    steps = {(cell.method, cell.local_steps) for cell in runs.candidates}
-    assert steps == {("fedsrcvar", 1), ("fedsrcvar", 5), ("fedsrcvar", 10), ("fedavg", 1)}
 
 
 @pytest.mark.slow
@@ -114,7 +77,18 @@ def test_every_published_study_makes_valid_plans_in_both_sizes(tmp_path: Path) -
                 assert all(point.plan.task.validation_fraction > 0 for point in runs.points), each.name
 
 
-def test_the_tables_are_run_first_and_every_run_belongs_to_a_figure() -> None:
+def test_thresholds_seeds_and_steps_stand_beside_one_another() -> None:
+    runs = RunList(study(Figure.LOCAL_THRESHOLDS), SIZE, Path())
+    assert {point.plan.training.algorithm for point in runs.points} == {"fedsrcvar", "localbpf"}
+    assert len({str(point.plan.objective) for point in runs.points}) == 1
+    seeds = study(Figure.TRADEOFFS).model_copy(update={"repeats": Repeats.SEEDS})
+    runs = RunList(seeds, SIZE, Path())
+    assert {(point.plan.training.seed, point.plan.task.test_fold) for point in runs.points} == {(1, 1), (2, 1)}
+    runs = RunList(study(Figure.LOCAL_STEPS), SIZE, Path())
+    steps = {(cell.method, cell.local_steps) for cell in runs.candidates}
+    assert steps == {("fedsrcvar", 1), ("fedsrcvar", 5), ("fedsrcvar", 10), ("fedavg", 1)}
+    whole = merged({"a": {"b": 1, "c": [1, 2]}, "d": 1}, {"a": {"c": [3]}}, {"d": {"e": 2}})
+    assert whole == {"a": {"b": 1, "c": [3]}, "d": {"e": 2}}
     runs = RunList(study(*Figure, methods=("fedsrcvar-zang", "fedavg")), SIZE, Path())
     stages = list(runs.by_figure())
     assert {point.plan.objective.tradeoff for point in stages[0] if point.settings["method"] != "fedavg"} == {0.05}
