@@ -252,17 +252,6 @@ def test_the_bounds_hold_together_in_as_many_redraws(method: Method, records: in
     assert failures(method, delta, records, fewest) <= binom.isf(1e-6, REDRAWS, delta)
 
 
-def test_the_sample_alone_would_fail_most_redraws_of_the_same_population() -> None:
-    # So the test above can fail: the sample's own risk is below the population's about every second time.
-    truth = [cvar(np.minimum(POPULATION, 4.0), size) for size in RHO]
-    generator = np.random.default_rng(3)
-    below = 0
-    for _ in range(REDRAWS):
-        drawn = np.minimum(generator.choice(POPULATION, 1000), 4.0)
-        below += any(cvar(drawn, size) < true for size, true in zip(RHO, truth, strict=True))
-    assert below > binom.isf(1e-6, REDRAWS, 0.2)
-
-
 def test_the_one_sided_margin_is_nearly_as_small_as_can_be() -> None:
     # P(sup (F - F_n) > margin) tends to exp(-2 n margin^2) = delta for a continuous F, so a margin that holds
     # cannot be much smaller: at least delta/2 of the redraws must break it, but for a chance below 1e-6.

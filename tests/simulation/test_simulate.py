@@ -112,21 +112,6 @@ def test_the_history_of_a_simulation_is_exact_however_coarse_its_histogram(tmp_p
             assert histories[0][-1][split]["worst"] == final["by_group_size"]["0.1"]["worst"]
 
 
-def test_a_simulation_that_crashed_in_round_7_ends_with_the_same_bytes() -> None:
-    plan = bc10.plan(3, rounds=20, batch_size=16, local_steps=2, output="tail")
-    whole = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
-    crashed = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
-    while crashed.training_run.rounds_done < 7:
-        request = crashed.next_training()
-        assert request is not None
-        crashed.training_run.apply_aggregate(crashed.total(request))
-    taken = crashed.training_run.snapshot()
-    restarted = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
-    restarted.training_run.restore(taken)
-    assert restarted.run().vector.tobytes() == whole.run().vector.tobytes()
-    assert restarted.training_run.model.threshold == whole.training_run.model.threshold
-
-
 def test_masks_that_clip_nothing_change_nothing_and_a_result_reports_its_binding(tmp_path: Path) -> None:
     plain, masked = PLAN, PLAN.replace('mode: "off"', "mode: malicious")
     alone = [run(tmp_path, text, engine="loop").model.vector for text in (plain, masked)]

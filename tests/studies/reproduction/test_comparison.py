@@ -39,12 +39,7 @@ def test_a_border_claim_is_wrong_as_often_as_the_level_says(errors: tuple[float,
         assert np.mean([value is not None and value <= 0.05 for value in wrong]) <= 0.05 + 0.02 + SLACK
 
 
-def test_p_values_are_welch_s_and_two_standard_errors_would_not_do() -> None:
-    draw = np.random.default_rng(18)
-    one, other = draw.normal(size=(2, 20 * TRIALS, 3))
-    error = np.sqrt((one.var(axis=1, ddof=1) + other.var(axis=1, ddof=1)) / 3)
-    wrong = (np.abs(one.mean(axis=1) - other.mean(axis=1)) > 2 * error).mean()
-    assert wrong > 0.1
+def test_the_p_value_is_that_of_welch_worked_by_hand() -> None:
     one, other = [1.0, 1.2, 1.4], [0.1, 0.5, 0.9, 0.5]
     a, b = np.var(one, ddof=1) / 3, np.var(other, ddof=1) / 4
     freedom = (a + b) ** 2 / (a**2 / 2 + b**2 / 3)
