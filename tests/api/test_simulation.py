@@ -93,7 +93,6 @@ def test_arrays_become_a_model_that_predicts_and_is_saved(outcome: SimulatedFede
     outcome.save(tmp_path / "model.safetensors")
     read = load_model(tmp_path / "model.safetensors")
     assert np.array_equal(read.predict_proba(features), outcome.model.predict_proba(features))
-    features, _ = load_breast_cancer(return_X_y=True)
     assert outcome.plan.evaluation.scores
     assert outcome.model.is_calibrated
     chances = outcome.model.predict_proba(features)

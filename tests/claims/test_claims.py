@@ -84,7 +84,6 @@ def test_the_golden_trajectories_and_their_average_are_met() -> None:
     found = play_rounds(bc10.Federation(plan, bc10.sites(parts)), {int(number) for number in golden["rounds"]})
     for number, expected in golden["rounds"].items():
         assert found[int(number)] == pytest.approx(expected, abs=1e-6)
-    golden = bc10.ORACLE["golden"]["fedsrcvar_tau1"]
     plan = bc10.plan(3, rounds=golden["params"]["T"], output="average")
     federation = bc10.Federation(plan, bc10.sites(bc10.random_thirds()))
     federation.run()

@@ -49,7 +49,6 @@ def test_sums_are_within_the_bound_with_and_without_a_clinic(played: Played) -> 
         # A header value is rounded to 2^-(60 - 17) = 2^-43 by each of at most 5 sites, and their plain sum in
         # float64 below 2^12 carries at most 5 roundings of 2^-41.
         assert found.mean_loss[0] == pytest.approx(found.mean_loss[1], abs=1e-11)
-    facts, _ = played
 
     def missing(found: Sum) -> set[str]:
         return set(facts.clinics) - set(found.contributors)

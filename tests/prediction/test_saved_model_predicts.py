@@ -67,7 +67,6 @@ def test_models_are_known_by_digest_and_losses_need_known_labels(cancer: SavedRu
     model = load_model(cancer.model)
     assert isinstance(model, SavedModel)
     assert model.plan_digest == cancer.outcome.origin.plan_digest
-    model = load_model(cancer.model)
     records = {name: [1.0, 2.0] for name in model.columns}
     with pytest.raises(DataError, match="the records given have no label target"):
         model.losses(records)

@@ -143,7 +143,6 @@ def test_shares_have_the_skellam_distribution_and_repeat_with_their_seed() -> No
     assert stats.kstest(drawn, "norm").statistic < math.sqrt(math.log(2e7) / (2 * count)) + 1e-4
     np.testing.assert_array_equal(noise_share(50, 9, 1), noise_share(50, 9, 1))
     assert (noise_share(50, 9, 1) != noise_share(50, 9, 2)).any()
-    count = 100_000
     total = sum(noise_share(count, 3, seed) for seed in range(30, 34))
     # Fourth cumulant of Sk(v) is v, so that the variance of a sample variance is (2 v^2 + v) / n.
     assert abs(np.var(total) - 12) < FAR * math.sqrt((2 * 12**2 + 12) / count)

@@ -257,7 +257,6 @@ def test_a_lost_variate_and_other_records_are_refused_in_words() -> None:
     with pytest.raises(StateError, match="the control variate of round 1 is lost") as fault:
         played.round()
     assert "--fresh" in fault.value.remedy
-    parts = bc10.random_thirds()
     plan = plan_of(parts, rounds=5)
     played = Played(plan, parts)
     played.round()

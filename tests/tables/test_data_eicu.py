@@ -49,11 +49,9 @@ def test_stays_are_joined_in_order_with_indicators_and_numbers_known_beforehand(
     assert dataset.columns["region"].tolist() == ["unknown", "South"]
     assert dataset.columns["uniquepid"].tolist() == ["p1", "p2"]
     assert dataset.person_column == "uniquepid"
-    dataset = load_eicu(folder, EicuData(), ())
     assert np.isnan(feature(dataset, "ph")[0])
     assert feature(dataset, "ph")[1] == 7.3
     assert feature(dataset, "ph missing") == [1, 0]
-    dataset = load_eicu(folder, EicuData(), ())
     assert feature(dataset, "age") == [90, 40]
     assert feature(dataset, "electivesurgery") == [0, 1]
     assert feature(dataset, "female") == [1, 0]

@@ -68,7 +68,6 @@ def test_sites_with_their_own_tables_have_what_a_joint_simulation_gives(tmp_path
         (tmp_path / f"{name}.csv").write_text(own)
         config = site(name, train=f"{name}.csv", test=f"{name}.csv")
         assert same(load_site(simulated, config, name, tmp_path), splits)
-    header, *rows = ALL.splitlines()
     for name in NAMES:
         (tmp_path / f"{name}.csv").write_text("\n".join([header, *(row for row in rows if row.endswith(name))]))
     files = {name: f"{name}.csv" for name in NAMES}

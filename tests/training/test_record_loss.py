@@ -91,7 +91,6 @@ def test_ordinal_losses_are_differences_of_logistic_functions_and_lose_no_digits
     expected = 40.0 - math.log(-math.expm1(-1.0))
     found = values(loss, [[-40.0, -41.0], [41.0, 40.0]], [1, 1])
     assert found == pytest.approx([expected, expected], rel=1e-14)
-    loss = built("ordinal", classes=3)
     assert not math.isfinite(values(loss, [[0.0, 1.0]], [1])[0])
     loss, source = built("ordinal", classes=5), np.random.default_rng(6)
     logits = -np.sort(-source.normal(size=(300, 4)) * 2, axis=1)
@@ -121,7 +120,6 @@ def slow_survival(logits: list[float], time: float, event: float, ends: list[flo
 def test_losses_of_times_by_hand_and_by_a_slow_loop() -> None:
     loss = built({"name": "survival", "intervals": [1, 2]}, targets=(2,))
     assert values(loss, [[3.0, -2.0]], np.array([[0.2, 0.0]])) == [0.0]
-    loss = built({"name": "survival", "intervals": [1, 2]}, targets=(2,))
     assert values(loss, [[0.0, 5.0]], np.array([[0.0, 1.0]])) == pytest.approx([math.log(2.0)])
     ends, source = [0.5, 1.0, 2.5, 4.0], np.random.default_rng(5)
     loss = built({"name": "survival", "intervals": ends}, targets=(2,))

@@ -138,12 +138,10 @@ def test_evaluations_and_whole_simulations_are_the_loops() -> None:
     alone, together = (both.totals(cohort, Purpose.EVALUATION) for cohort in (both.loop, both.once))
     assert alone.header.tobytes() == together.header.tobytes()
     assert [sorted(found) for found in both.once.last_losses] == [sorted(found) for found in both.loop.last_losses]
-    sites = make_sites()
     plan = plan_of(sites)
     alone, together = (simulate_sites(plan, sites, Path(), engine=engine) for engine in ("loop", "vectorised"))
     np.testing.assert_allclose(together.model.vector, alone.model.vector, rtol=1e-9, atol=1e-10)
     assert together.result.privacy == alone.result.privacy
-    sites = make_sites()
     Both(plan_of(sites), sites, group_bytes=1).check()
 
 
@@ -183,7 +181,6 @@ def test_a_model_that_left_the_finite_numbers_and_missing_scalings_are_named() -
     both = Both(plan_of(sites, learning_rate=1e308), sites)
     with pytest.raises(TrainingError, match="NaN or infinite"):
         both.totals(both.once)
-    sites = make_sites((5, 6))
     both = Both(plan_of(sites), sites)
     both.once._pool = None
     with pytest.raises(LocalProtocolError, match="scaling has not arrived"):

@@ -63,7 +63,6 @@ def test_verdicts_of_means_that_are_far_near_alike_or_without_spread() -> None:
     assert verdict([not_above("", low, low, 0.005)]) is Verdict.UNDECIDED
     assert verdict([not_above_level("", low, 0.9, 0.3)]) is Verdict.HOLDS
     assert verdict([not_above_level("", low, 0.5, 0.3)]) is Verdict.FAILS
-    low, high = [1.0, 1.01, 0.99], [2.0, 2.02, 1.98]
     assert verdict([alike("", low, low, 0.1)]) is Verdict.HOLDS
     assert verdict([alike("", low, high, 0.1)]) is Verdict.FAILS
     assert verdict([alike("", high, low, 0.1)]) is Verdict.FAILS
