@@ -100,18 +100,20 @@ def test_changed_plans_code_and_versions_are_refused_and_new_keys_are_not(tmp_pa
     with pytest.raises(PlanError, match="by an earlier version of fedfair") as refusal:
         opened(tmp_path)
     assert "--output" in refusal.value.remedy
-    opened(tmp_path)
-    place = tmp_path / "sweep.json"
+    later = tmp_path / "later"
+    opened(later)
+    place = later / "sweep.json"
     manifest = json.loads(place.read_text())
     del manifest["plan"]["evaluation"]["site_means"]
     place.write_text(json.dumps(manifest))
-    opened(tmp_path)
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(PlanError, match="no folder of a sweep"):
-        opened(tmp_path)
-    with pytest.raises(PlanError, match="no folder of a sweep"):
-        opened(tmp_path / "thesis.tex")
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    opened(later)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").touch()
+    for folder in (other, other / "thesis.tex"):
+        with pytest.raises(PlanError, match="no folder of a sweep"):
+            opened(folder)
+    assert [path.name for path in other.iterdir()] == ["thesis.tex"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": "fedfair/result/2"}', '{"format": "fedfair/resu'])
@@ -161,9 +163,9 @@ def test_a_failed_point_is_recorded_and_a_broken_off_sweep_leaves_finished_ones(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_points(points, opened(tmp_path), in_order, interrupted)
-    assert [path.stem for path in (tmp_path / "points").iterdir()] == [points[0].id]
-    assert len(run(opened(tmp_path), points)[1]) == 2
+        run_points(points, opened(tmp_path / "broken"), in_order, interrupted)
+    assert [path.stem for path in (tmp_path / "broken" / "points").iterdir()] == [points[0].id]
+    assert len(run(opened(tmp_path / "broken"), points)[1]) == 2
     seen: list[int] = []
     (point,) = grid("rounds=3")
     PointRunner(tmp_path).outcome(point.plan, seen.append)
