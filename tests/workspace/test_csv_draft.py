@@ -3,6 +3,7 @@
 import datetime as dt
 import gzip
 import random
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def drafted(folder: Path, text: str | bytes, label: str | None = None) -> tuple[
     path = folder / "own.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     task, notes = draft_schema(path, label)
+    shutil.rmtree(folder / "w", ignore_errors=True)
     create_workspace(folder / "w", "heart", "csv", TWO_CLINICS, task)
     source = load_plan(folder / "w" / "plan" / "plan.yaml").task.data
     assert isinstance(source, CsvSource)
