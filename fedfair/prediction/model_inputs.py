@@ -26,6 +26,7 @@ from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, DataS
 from fedfair.policy.site_format import FormatSection
 from fedfair.run.model_description import schema_of, source_of
 from fedfair.run.saved_model import DescribedModel
+from fedfair.tables.feature_storage import first_of
 from fedfair.tables.number_texts import form_of
 from fedfair.tables.numeric_columns import scaled_features
 from fedfair.tables.pixels import Values, are_pixels, feature_values, is_image
@@ -278,11 +279,11 @@ def _features_as_they_are(columns: RawColumns, array: NDArray[np.generic]) -> Ra
         return RawRows(cast("Values", array), None)
     width = np.float32 if array.dtype == np.float32 else np.float64
     features: NDArray[np.floating] = array.astype(width)
-    wrong = ~np.isfinite(features)
-    if wrong.any():
-        record, *place = (int(i) for i in np.argwhere(wrong)[0])
+    wrong = first_of(features, lambda block: ~np.isfinite(block))
+    if wrong is not None:
+        record, place, _ = wrong
         raise DataError(
-            f"{GIVEN}: {columns.schema.name_of(tuple(place))} of record {record} is {features[record, *place]}",
+            f"{GIVEN}: {columns.schema.name_of(place)} of record {record} is {features[record, *place]}",
             "give finite numbers",
         )
     return RawRows(features, None)

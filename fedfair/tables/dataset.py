@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.tables.feature_storage import FeatureStorage, blocks_of, joined, taken
+from fedfair.tables.feature_storage import FeatureStorage, first_of, joined, taken
 from fedfair.tables.pixels import Values, are_pixels, feature_values
 from fedfair.tables.site_survey import SiteSurvey
 
@@ -171,8 +171,10 @@ def _check_values(features: Values, labels: NDArray[Any], schema: FeatureSchema)
             "features of uint8 are the pixels of images, and these have numeric columns",
             "give the columns as floats",
         )
-    if not pixels:
-        _refuse_infinite(features, schema)
+    infinite = None if pixels else first_of(features, np.isinf)
+    if infinite is not None:
+        record, place, _ = infinite
+        raise DataError(f"{schema.name_of(place)} of record {record} is infinite", "remove or fill such values")
     if not schema.classes:
         wrong = ~np.isfinite(labels)
         if wrong.any():
@@ -184,16 +186,3 @@ def _check_values(features: Values, labels: NDArray[Any], schema: FeatureSchema)
             f"labels run from {labels.min()} to {labels.max()}, but there are {schema.classes} classes",
             f"number the classes from 0 to {schema.classes - 1}",
         )
-
-
-def _refuse_infinite(features: Values, schema: FeatureSchema) -> None:
-    before = 0
-    for block in blocks_of(features):
-        infinite = np.isinf(block)
-        if infinite.any():
-            record, *place = (int(i) for i in np.argwhere(infinite)[0])
-            raise DataError(
-                f"{schema.name_of(tuple(place))} of record {before + record} is infinite",
-                "remove or fill such values",
-            )
-        before += len(block)

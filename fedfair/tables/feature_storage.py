@@ -253,6 +253,20 @@ def blocks_of(features: Held) -> Iterator[Held]:
         forget(features)
 
 
+def first_of(
+    features: Held, are_wrong: Callable[[Held], NDArray[np.bool_]]
+) -> tuple[int, tuple[int, ...], int] | None:
+    """Return record and place in it of the first wrong value, and how many are wrong; None where none is."""
+    first, count, before = None, 0, 0
+    for block in blocks_of(features):
+        wrong = np.argwhere(are_wrong(block))
+        if len(wrong) and first is None:
+            record, *place = wrong[0].tolist()
+            first = before + record, tuple(place)
+        count, before = count + len(wrong), before + len(block)
+    return None if first is None else (*first, count)
+
+
 def column_of(features: Array, place: int) -> Array:
     """Return one column of features (n, columns), as a copy in memory: (n,)."""
     found = np.empty(len(features), features.dtype)

@@ -18,6 +18,7 @@ from fedfair.errors import DataError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar
 from fedfair.tables.dataset import Dataset
+from fedfair.tables.feature_storage import first_of
 from fedfair.tables.pixels import Values, are_pixels, is_image
 from fedfair.tables.text_table import listed
 
@@ -305,17 +306,14 @@ def _array(where: str, what: str, given: object) -> NDArray[np.generic]:
 
 
 def _check_finite(where: str, features: Values, names: tuple[str, ...] | None) -> None:
-    if are_pixels(features):
+    found = None if are_pixels(features) else first_of(features, lambda block: ~np.isfinite(block))
+    if found is None:
         return
-    faulty = ~np.isfinite(features)
-    if not faulty.any():
-        return
-    record, *place = (int(i) for i in np.argwhere(faulty)[0])
-    column = (
-        repr(names[place[0]]) if names is not None else f"column {place[0]}" if len(place) == 1 else f"{place}"
-    )
+    record, place, count = found
+    unnamed = f"column {place[0]}" if len(place) == 1 else f"{list(place)}"
+    column = unnamed if names is None else repr(names[place[0]])
     raise DataError(
-        f"{where}: {int(faulty.sum())} values are NaN or infinite, the first is {column} of record {record}",
+        f"{where}: {count} values are NaN or infinite, the first is {column} of record {record}",
         "fill in such values or remove the records; a plan for CSV files can fill them in",
     )
 

@@ -27,7 +27,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY, Loss, predicts_number
 from fedfair.tables.dataset import Dataset, Splits
-from fedfair.tables.feature_storage import blocks_of, changed, column_of
+from fedfair.tables.feature_storage import blocks_of, changed, column_of, first_of
 from fedfair.tables.pixels import are_pixels, feature_values
 
 
@@ -77,7 +77,15 @@ def refuse_missing(splits: Splits, participant: ParticipantId) -> None:
         DataError: there is one.
     """
     for name, part in splits.parts.items():
-        _refuse_missing(part, f"{'training' if name == 'train' else name} records of {participant}")
+        found = None if are_pixels(part.features) else first_of(part.features, np.isnan)
+        if found is not None:
+            record, place, count = found
+            more = f", and {count - 1} more values are missing" if count > 1 else ""
+            raise DataError(
+                f"the {'training' if name == 'train' else name} records of {participant}: "
+                f"{part.schema.name_of(place)} of record {record} is missing{more}",
+                "fill in or remove such records, or choose another policy for missing values",
+            )
 
 
 def filled_with_means(splits: Splits, participant: ParticipantId) -> Splits:
@@ -115,24 +123,6 @@ def _counts_and_sums(features: NDArray[np.floating]) -> tuple[NDArray[np.int64],
         present = np.where(known, block, 0.0)
         sums = (present if sums is None else np.concatenate([sums[np.newaxis], present])).sum(axis=0)
     return counts, np.zeros(features.shape[1:]) if sums is None else sums
-
-
-def _refuse_missing(part: Dataset, whose: str) -> None:
-    if are_pixels(part.features):
-        return
-    first, count, before = None, 0, 0
-    for block in blocks_of(part.features):
-        missing = np.argwhere(np.isnan(block))
-        if len(missing) and first is None:
-            first = (before + int(missing[0][0]), tuple(int(i) for i in missing[0][1:]))
-        count, before = count + len(missing), before + len(block)
-    if first is None:
-        return
-    more = f", and {count - 1} more values are missing" if count > 1 else ""
-    raise DataError(
-        f"the {whose}: {part.schema.name_of(first[1])} of record {first[0]} is missing{more}",
-        "fill in or remove such records, or choose another policy for missing values",
-    )
 
 
 def _filled(part: Dataset, fills: NDArray[np.float64]) -> Dataset:

@@ -182,11 +182,10 @@ def data_profile(task: TaskSection, splits: Splits, columns: tuple[ColumnProfile
         splits: the records as they are trained and evaluated on.
         columns: what was counted where the values were still known.
     """
-    parts, classes = splits.parts, splits.train.schema.classes
-    if not classes or splits.train.labels.ndim > 1:
-        return DataProfile({name: len(part) for name, part in parts.items()}, columns, {})
-    counts = sum(np.bincount(part.labels, minlength=classes) for part in parts.values())
-    labels = dict(zip(_class_names(task, classes), np.asarray(counts).tolist(), strict=True))
+    parts, classes, labels = splits.parts, splits.train.schema.classes, dict[str, int]()
+    if classes and splits.train.labels.ndim == 1:
+        counts = sum(np.bincount(part.labels, minlength=classes) for part in parts.values())
+        labels = dict(zip(_class_names(task, classes), np.asarray(counts).tolist(), strict=True))
     return DataProfile({name: len(part) for name, part in parts.items()}, columns, labels)
 
 

@@ -8,7 +8,8 @@ asks for it. What the columns mean is the business of `table_reader.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +35,10 @@ BLANKS = " "
 PLAIN_NUMBERS = NumberForm()
 
 
-class Columns(Mapping[str, NDArray[np.str_]]):
+_UNMADE = np.empty(0, np.str_)
+
+
+class Columns(UserDict[str, NDArray[np.str_]]):
     """The columns of a block as texts (n,), each made when somebody first asks for it.
 
     Args:
@@ -43,25 +47,13 @@ class Columns(Mapping[str, NDArray[np.str_]]):
     """
 
     def __init__(self, names: Collection[str], text: Callable[[str], NDArray[np.str_]]) -> None:
-        self._names = dict.fromkeys(names)
+        super().__init__(dict.fromkeys(names, _UNMADE))
         self._text = text
-        self._made: dict[str, NDArray[np.str_]] = {}
 
     def __getitem__(self, name: str) -> NDArray[np.str_]:
-        if name not in self._names:
-            raise KeyError(name)
-        if name not in self._made:
-            self._made[name] = self._text(name)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+        if self.data[name] is _UNMADE:
+            self.data[name] = self._text(name)
+        return self.data[name]
 
 
 @dataclass(frozen=True, slots=True)
