@@ -71,7 +71,7 @@ def plain_blocks(
             line += block.count(b"\n")
             if len(table):
                 yield table
-    except READ_ERRORS as error:
+    except (*READ_ERRORS, UnicodeError) as error:
         raise NotPlain from error
 
 
@@ -210,19 +210,12 @@ def _texts(path: Path, encoding: str) -> Iterator[bytes]:
     """Yield a file's text in UTF-8, in pieces that end anywhere."""
     decoder = None if encoding == "utf-8" else codecs.getincrementaldecoder(encoding)()
     with open_binary(path) as file:
-        is_first = True
-        try:
-            while raw := file.read(BLOCK_BYTES):
-                if decoder is not None:
-                    raw = decoder.decode(raw).encode()
-                elif is_first:
-                    raw = raw.removeprefix(_BOM)
-                is_first = False
-                yield raw
-            if decoder is not None:
-                yield decoder.decode(b"", final=True).encode()
-        except UnicodeError as error:
-            raise NotPlain from error
+        if decoder is None:
+            yield file.read(BLOCK_BYTES).removeprefix(_BOM)
+        while raw := file.read(BLOCK_BYTES):
+            yield raw if decoder is None else decoder.decode(raw).encode()
+        if decoder is not None:
+            yield decoder.decode(b"", final=True).encode()
 
 
 def _without_comments(block: bytes, comment: bytes | None) -> bytes:
@@ -248,16 +241,18 @@ def _quoted(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _checked(block: bytes, spec: CsvData, names: re.Pattern[bytes] | None) -> bytes:
-    """Return a block of whole rows as pandas is to see it; raises NotPlain where it might see something else."""
+    """Return a block of whole rows as pandas is to see it.
+
+    Raises:
+        NotPlain: it might see something else.
+        UnicodeError: the block is no text.
+    """
     if b"\0" in block or _has_other_line_ends(block):
         raise NotPlain
     if not block.isascii():
         if _BOM in block:
             raise NotPlain
-        try:
-            block.decode()
-        except UnicodeDecodeError as error:
-            raise NotPlain from error
+        block.decode()  # a UnicodeError where it is no text
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
     if spec.separator == BLANKS:
