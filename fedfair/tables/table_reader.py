@@ -126,10 +126,10 @@ def coded_features(
         features.append(_numeric(table, column, missing, spec, faults, advice))
         columns.append(ColumnProfile(column, len(table), int(missing.sum())))
     for column in spec.categorical:
-        place = _category_places(table, column, spec, faults, advice)
+        place, profile = _category(table, column, spec, faults, advice)
         # One for each value, one for all other texts, and one for none where that is asked.
         features += [(place == index).astype(np.float64) for index in range(len(spec.coding_of(column)))]
-        columns.append(_category_profile(table, column, spec, place))
+        columns.append(profile)
     return np.stack(features, axis=1), tuple(columns)
 
 
@@ -202,28 +202,22 @@ def hidden_missing(table: TextTable, spec: CsvData, numeric: Sequence[str]) -> d
     return {mask_name(name): mask for name, mask in masks.items()}
 
 
-def _category_places(
+def _category(
     table: TextTable, column: str, spec: CsvData, faults: Faults, advice: Advice
-) -> NDArray[np.int64]:
-    """Return (n,) numbers of the values: one more for any other text, two more for a missing one."""
-    policy = spec.missing_of.get(column, OTHER)
-    missing = _missing(table, column, spec) & (policy != OTHER)
+) -> tuple[NDArray[np.int64], ColumnProfile]:
+    """Return (n,) numbers of the values, one more for another text, two more for a missing one; and the counts."""
+    values, policy = spec.categorical[column], spec.missing_of.get(column, OTHER)
+    missing = _missing(table, column, spec)
     if policy == "refuse":
         faults.add(column, "missing values", missing, advice.category)
-    values = spec.categorical[column]
     found = value_places(table.columns[column], [(value,) for value in values], form_of(spec, column))
-    place = np.where(missing, len(values) + 1, found)
+    place = np.where(missing & (policy != OTHER), len(values) + 1, found)
     # A text that is none of the values has place -1: the column of all others, which comes after them.
-    return np.where(place < 0, len(values), place)
-
-
-def _category_profile(table: TextTable, column: str, spec: CsvData, place: NDArray[np.int64]) -> ColumnProfile:
-    """Return what was counted in a categorical column; a missing value that the plan names is none."""
-    values = spec.categorical[column]
-    missing = (place >= len(values)) & _missing(table, column, spec)
-    other = (place >= len(values)) & ~missing
+    place = np.where(place < 0, len(values), place)
+    # A missing value that the plan names is counted as a value.
+    absent, other = (place >= len(values)) & missing, (place >= len(values)) & ~missing
     variants = case_variants(table.columns[column][other], values)
-    return ColumnProfile(column, len(table), int(missing.sum()), int(other.sum()), variants)
+    return place, ColumnProfile(column, len(table), int(absent.sum()), int(other.sum()), variants)
 
 
 def _class_count(spec: CsvData, classes: int | None) -> int:
@@ -388,7 +382,7 @@ def read_records(
     header = list(source.header)
     refuse_twice(f"{where} has", header)
     records = _Records(header, spec, classes, extra, where, storage)
-    for block in source.blocks(needed_columns(spec, header, extra), spec, records.numeric):
+    for block in source.blocks(needed_columns(spec, header, extra), spec, records.used_as_numbers):
         records.add(block)
     return records.whole(fewest if spec.rows else 0)
 
@@ -411,6 +405,7 @@ class _Records:
         require_columns(where, header, dict.fromkeys(used))
         self._spec, self._where = spec, where
         self._numeric = numeric_columns(header, spec, self._kept, where)
+        self.used_as_numbers = (*self._numeric, *measured_answers(spec))
         self._schema = csv_schema(spec, classes, self._numeric)
         self._features = RecordStore(storage)
         self._kinds: dict[tuple[str, str], FaultKind] = {}
@@ -419,11 +414,6 @@ class _Records:
         self._masks: dict[str, list[NDArray[np.bool_]]] = {}
         self._columns: tuple[ColumnProfile, ...] = ()
         self._rows = 0
-
-    @property
-    def numeric(self) -> tuple[str, ...]:
-        """The columns that are used as numbers."""
-        return (*self._numeric, *measured_answers(self._spec))
 
     def add(self, table: TextTable) -> None:
         """Take the next block, rows (n >= 1)."""
