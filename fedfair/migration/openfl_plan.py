@@ -29,6 +29,13 @@ MAX_VALUE = 60
 
 _LETTERS_OF_TABLES = str.maketrans({"|": "\\|", "\n": " ", "\r": " ", "<": "&lt;"})
 
+SETTINGS, DEFAULTS, TEMPLATE = "settings", "defaults", "template"
+_FOREIGN_SECTIONS = {
+    "connector": "runs another framework through OpenFL's connector",
+    "federated_flow": "is a plan of OpenFL's workflow interface",
+}
+_FRAMEWORK_REMEDY = "only plans of the task runner interface are migrated: docs/how-to/from-openfl.md"
+
 
 class FindingKind(StrEnum):
     """The ends that a key comes to."""
@@ -102,14 +109,6 @@ def _cells(finding: Finding) -> list[str]:
 
 def _cell(text: str) -> str:
     return text.translate(_LETTERS_OF_TABLES)
-
-
-SETTINGS, DEFAULTS, TEMPLATE = "settings", "defaults", "template"
-_FOREIGN_SECTIONS = {
-    "connector": "runs another framework through OpenFL's connector",
-    "federated_flow": "is a plan of OpenFL's workflow interface",
-}
-_FRAMEWORK_REMEDY = "only plans of the task runner interface are migrated: docs/how-to/from-openfl.md"
 
 
 @dataclass(frozen=True, slots=True)

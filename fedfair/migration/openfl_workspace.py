@@ -44,6 +44,10 @@ DEFAULT_PORT = 8443
 MIN_SITES = 2
 _STRAGGLERS = ("straggler_handling_policy",)
 
+PLAN, COLLABORATORS, DATA = "plan/plan.yaml", "plan/cols.yaml", "plan/data.yaml"
+REPORT = "MIGRATION.md"
+_HERE = "fedfair.migration"
+
 
 @dataclass(frozen=True, slots=True)
 class Sites:
@@ -206,11 +210,6 @@ def _positive(plan: OpenflPlan, *key: str) -> float | None:
 
 def _fault(plan: OpenflPlan, key: tuple[str, ...], value: object, expected: str) -> PlanError:
     return PlanError(f"{plan.place(*key)}: {'.'.join(key)} is {value!r}", f"it must be {expected}")
-
-
-PLAN, COLLABORATORS, DATA = "plan/plan.yaml", "plan/cols.yaml", "plan/data.yaml"
-REPORT = "MIGRATION.md"
-_HERE = "fedfair.migration"
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,19 @@ if TYPE_CHECKING:
 GIVEN = Path("the records given")
 """The name in faults of records that came from no file."""
 
+MODEL_ADVICE = Advice(
+    "fill them in, or give the number that stands for one: --fill COLUMN=NUMBER; training had no such records",
+    "fill them in: the model was trained on files without any",
+    "correct it: the model was trained on values within the range",
+    "correct it",
+)
+"""For records that meet a model which is finished."""
+
+SHOWN = 20
+BUILT_IN_LABEL = "target"
+
+SHOWN_ROWS = 20
+
 
 def table_of(records: pd.DataFrame | Mapping[str, ArrayLike], spec: CsvData | None = None) -> TextTable:
     """Return records as a table; rows count from 0.
@@ -101,18 +114,6 @@ def used_as_numbers(spec: CsvData, header: Collection[str]) -> tuple[str, ...]:
     others = {*spec.categorical, *spec.rows, *spec.keep, spec.collaborator, *spec.answer_columns}
     numeric = [name for name in header if name not in others] if isinstance(spec.numeric, str) else spec.numeric
     return tuple(name for name in (*numeric, *measured_answers(spec)) if name in header)
-
-
-MODEL_ADVICE = Advice(
-    "fill them in, or give the number that stands for one: --fill COLUMN=NUMBER; training had no such records",
-    "fill them in: the model was trained on files without any",
-    "correct it: the model was trained on values within the range",
-    "correct it",
-)
-"""For records that meet a model which is finished."""
-
-SHOWN = 20
-BUILT_IN_LABEL = "target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,9 +381,6 @@ def _notes(table: TextTable, spec: CsvData, profiles: Sequence[ColumnProfile]) -
             named = ", ".join(str(value) for value in wanted)
             if outside:
                 yield f"{counted(outside, 'row')} not with {column} {named}, for which alone the model was trained"
-
-
-SHOWN_ROWS = 20
 
 
 class ModelInputs:

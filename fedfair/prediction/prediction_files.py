@@ -36,6 +36,9 @@ ARRAY = ".npy"
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 FILE_COLUMN = "file"
 
+PREDICTED = "predicted"
+PROBABILITY = "probability_"
+
 
 def read_input(
     path: Path, columns: RawColumns, kept: Sequence[str] = (), *, ignores_unknown: bool = False
@@ -127,10 +130,6 @@ def _images(folder: Path, source: ImageSource) -> RawRows:
     pixels = np.stack([image_pixels(file, source.images) for file in files])
     names = {FILE_COLUMN: np.array([file.name for file in files], np.str_)}
     return RawRows(pixels, TextTable(folder, names, np.arange(len(files)), "image"), names)
-
-
-PREDICTED = "predicted"
-PROBABILITY = "probability_"
 
 
 def prediction_columns(classes: Sequence[Scalar]) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.feature_storage import blocks_of, changed, column_of, first_of
 from fedfair.tables.pixels import are_pixels, feature_values
 
+_RANGES = "declare its least and greatest value under ranges in the plan's csv"
+_TARGET_RANGE = "declare its least and greatest value as task.loss.target_range"
+
 
 def scaled_by_ranges(splits: Splits) -> Splits:
     """Return the splits with every numeric column in [-1, 1] and no number missing.
@@ -152,10 +155,6 @@ def check_columns(records: Dataset, participant: ParticipantId, loss: Loss = CRO
         _check_column(column_of(records.features, place), unit, name, _RANGES)
     if predicts_number(loss):
         _check_column(records.labels, units[-1], f"the target of {participant}", _TARGET_RANGE)
-
-
-_RANGES = "declare its least and greatest value under ranges in the plan's csv"
-_TARGET_RANGE = "declare its least and greatest value as task.loss.target_range"
 
 
 def _check_column(values: NDArray[np.floating], unit: float, name: str, declared: str) -> None:

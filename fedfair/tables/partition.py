@@ -37,6 +37,8 @@ Owners = NDArray[np.int64]
 
 SHOWN_VALUES = 10
 
+SEED_RANGE = 2.0**64
+
 
 def deal(
     parts: Sequence[Dataset], rule: Partition, participants: Sequence[ParticipantId], seed: int
@@ -181,9 +183,6 @@ def _in_order(n: int, fractions: NDArray[np.float64]) -> Owners:
 def _shuffled(n: int, seed: int, place: int) -> NDArray[np.int64]:
     order: NDArray[np.int64] = torch.randperm(n, generator=generator(seed, "partition", place)).numpy()
     return order
-
-
-SEED_RANGE = 2.0**64
 
 
 class NothingLeftError(DataError):

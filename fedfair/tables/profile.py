@@ -31,6 +31,12 @@ MAX_SHOWN = 10
 MAX_SPELLINGS = 200
 """The most values that the plan does not name which are compared with those that it names."""
 
+FORMAT: Final = "fedfair/data-profile/1"
+_FILE_ROLES = frozenset({"train", "test"})
+
+MIN_SHIFT = 0.01
+"""The smallest change of a share that is named."""
+
 
 @dataclass(frozen=True, slots=True)
 class CaseVariant:
@@ -209,13 +215,6 @@ def _added(one: ColumnProfile, other: ColumnProfile) -> ColumnProfile:
 
 def _frequent_first(variant: CaseVariant) -> tuple[int, str]:
     return -variant.records, variant.found
-
-
-FORMAT: Final = "fedfair/data-profile/1"
-_FILE_ROLES = frozenset({"train", "test"})
-
-MIN_SHIFT = 0.01
-"""The smallest change of a share that is named."""
 
 
 @dataclass(frozen=True, slots=True)

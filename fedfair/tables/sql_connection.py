@@ -41,6 +41,36 @@ MAX_CONTENT = 100_000
 _QUERY_LINES = ("LINE ", "[SQL", "[parameters", "DETAIL", "CONTEXT")
 """Beginnings of lines that repeat a part of the query, or a record."""
 
+_LOCKED = "another program has it open for writing: end that program, or read a copy of the file"
+_TOOL = "try the query in the database's own tool, as the same user"
+
+_LOGIN = re.compile(
+    r"authentication failed|password supplied|access denied|login failed"
+    r"|role .* (does not exist|is not permitted)",
+    re.IGNORECASE,
+)
+_REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), remedy)
+    for pattern, remedy in (
+        (r"set lock|is locked|already open", _LOCKED),
+        (r"database .* does not exist|unknown database", "check the name of the database in the URL"),
+        (r"pg_hba|ssl|certificate", "ask whoever runs the database how this machine may connect"),
+        (r"not a database|not a valid duckdb", "check the path in the URL: the file is of another kind"),
+        (r"permission denied|insufficient.privilege", "let this user read it: GRANT SELECT ON ... TO ..."),
+        (r"read.?only|cannot execute \w+ in", "write one SELECT that changes nothing"),
+        (r"does not exist|no such|not found|unknown column", "check the names of tables and columns in the query"),
+        (r"timeout|canceling statement", "ask for a longer time limit, or make the query cheaper"),
+    )
+)
+
+AGAIN_SECONDS = 0.05
+"""After this time a query is interrupted again that had not begun when it was interrupted."""
+
+CONNECT_SECONDS = 10
+"""How long an address may take to answer, where its URL states no time."""
+
+IN_MEMORY = (None, "", ":memory:")
+
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
@@ -219,29 +249,6 @@ class DatabaseStep(Enum):
     READ = "ended while its records were read"
 
 
-_LOCKED = "another program has it open for writing: end that program, or read a copy of the file"
-_TOOL = "try the query in the database's own tool, as the same user"
-
-_LOGIN = re.compile(
-    r"authentication failed|password supplied|access denied|login failed"
-    r"|role .* (does not exist|is not permitted)",
-    re.IGNORECASE,
-)
-_REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), remedy)
-    for pattern, remedy in (
-        (r"set lock|is locked|already open", _LOCKED),
-        (r"database .* does not exist|unknown database", "check the name of the database in the URL"),
-        (r"pg_hba|ssl|certificate", "ask whoever runs the database how this machine may connect"),
-        (r"not a database|not a valid duckdb", "check the path in the URL: the file is of another kind"),
-        (r"permission denied|insufficient.privilege", "let this user read it: GRANT SELECT ON ... TO ..."),
-        (r"read.?only|cannot execute \w+ in", "write one SELECT that changes nothing"),
-        (r"does not exist|no such|not found|unknown column", "check the names of tables and columns in the query"),
-        (r"timeout|canceling statement", "ask for a longer time limit, or make the query cheaper"),
-    )
-)
-
-
 def guarded(address: DatabaseAddress, step: DatabaseStep, call: Callable[[], Found]) -> Found:
     """Return what a call to a driver returns.
 
@@ -300,15 +307,6 @@ def _words_of(error: Exception) -> str:
         hint = getattr(diagnosis, "message_hint", None)
         return f"{primary} ({hint})" if hint else str(primary)
     return str(said) or type(said).__name__
-
-
-AGAIN_SECONDS = 0.05
-"""After this time a query is interrupted again that had not begun when it was interrupted."""
-
-CONNECT_SECONDS = 10
-"""How long an address may take to answer, where its URL states no time."""
-
-IN_MEMORY = (None, "", ":memory:")
 
 
 @dataclass(frozen=True, slots=True)

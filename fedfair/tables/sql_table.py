@@ -51,6 +51,27 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+BLOCK_VALUES = 1 << 18
+"""Values of a block, which as Python objects take about 8 MiB."""
+
+MAX_BLOCK_ROWS = 1 << 16
+DUCKDB_VECTOR = 2048
+"""Rows of one vector of DuckDB, in which it counts blocks."""
+
+BINARY_TYPES = (
+    "bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "varchar", "bpchar", "date",
+    "timestamp", "timestamptz", "uuid",
+)  # fmt: skip
+"""Types of PostgreSQL whose binary form psycopg reads; it would return others as bytes."""
+
+EXACT_TYPES = ("int2", "int4", "float4", "float8")
+"""Types of PostgreSQL whose every value is exact as a 64-bit float."""
+
+_Fetching = tuple[tuple[str, ...], Callable[[int, Sequence[str]], "pd.DataFrame"]]
+
+TRAIN, TEST = "query", "test_query"
+"""Keys of `data.sql` whose records are trained and tested on."""
+
 
 def check_reads(query: str, key: str) -> None:
     """Raise a DataError unless a query is one statement that reads.
@@ -86,24 +107,6 @@ def _tokens(query: str) -> Iterator[tuple[str, int]]:
         depth -= text == ")" and depth > 0
         yield text.lower(), depth
         depth += text == "("
-
-
-BLOCK_VALUES = 1 << 18
-"""Values of a block, which as Python objects take about 8 MiB."""
-
-MAX_BLOCK_ROWS = 1 << 16
-DUCKDB_VECTOR = 2048
-"""Rows of one vector of DuckDB, in which it counts blocks."""
-
-BINARY_TYPES = (
-    "bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "varchar", "bpchar", "date",
-    "timestamp", "timestamptz", "uuid",
-)  # fmt: skip
-"""Types of PostgreSQL whose binary form psycopg reads; it would return others as bytes."""
-
-
-EXACT_TYPES = ("int2", "int4", "float4", "float8")
-"""Types of PostgreSQL whose every value is exact as a 64-bit float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +155,6 @@ def running_query(database: OpenDatabase, query: str, key: str) -> Iterator[Quer
             raise DataError(f"{key} returns no columns", "write one SELECT")
         refuse_twice(f"{key} returns", columns, "name one of them with AS")
         yield QueryResult(columns, fetch, database)
-
-
-_Fetching = tuple[tuple[str, ...], Callable[[int, Sequence[str]], "pd.DataFrame"]]
 
 
 def _from_any(connection: Connection, query: str, stack: ExitStack) -> _Fetching:
@@ -241,10 +241,6 @@ def column_of(values: Sequence[object]) -> pd.Series[Any]:
             exact = np.int64 if len(present) == len(values) else np.float64
             return pd.Series(np.array(values, exact))
     return pd.Series(values, dtype=object)
-
-
-TRAIN, TEST = "query", "test_query"
-"""Keys of `data.sql` whose records are trained and tested on."""
 
 
 def read_sql(

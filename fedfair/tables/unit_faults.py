@@ -28,6 +28,35 @@ from fedfair.aggregation.survey import QUARTILES, NumericColumn, NumericSummary
 from fedfair.aggregation.survey_grid import LEAST, MAGNITUDES, ColumnGrid, quantile
 from fedfair.tables.site_survey import SiteColumn
 
+FAR, NEAR = 0.6, 0.5
+"""The distance from which on two distributions are hardly of one quantity in one unit, and up to which they can be
+after a conversion by a factor above `SMALL_FACTOR`."""
+
+SMALL_FACTOR = 3.0
+"""A greatest factor that people themselves may differ by."""
+
+NEAR_BY_LITTLE = 0.35
+"""The most that may be left after a factor of at most that, a turned sign, an exchange of columns or a shift."""
+
+GAIN = 0.6
+"""The most that may be left of a distance, and of what a near shift leaves, after a conversion."""
+
+SEPARATE = 5.0
+"""How many of the greater of two spreads means must be apart before no shift is credible. By Chebyshev's
+inequality at most 1/25 of the values of each are then as far from their mean as the mean of the other is."""
+
+ONE_SIGN = 0.95
+"""The least share of values of one sign, where a sign may be turned."""
+
+MIN_SIZES = 10
+"""With fewer values other than zero on either side no factor is sought."""
+
+_CRITICAL = 1.63
+"""Times sqrt(1/n + 1/m), the distance that samples of one population exceed in one of a hundred cases."""
+
+_Distributions = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""Own values in rising order, the ends of the others' bins, and how many of their values each bin has."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnitPair:
@@ -92,37 +121,6 @@ class Conversion:
 
 CONVERSIONS = tuple(Conversion(pair, larger) for pair in UNIT_PAIRS for larger in (True, False))
 """Of every pair, from either unit."""
-
-
-FAR, NEAR = 0.6, 0.5
-"""The distance from which on two distributions are hardly of one quantity in one unit, and up to which they can be
-after a conversion by a factor above `SMALL_FACTOR`."""
-
-SMALL_FACTOR = 3.0
-"""A greatest factor that people themselves may differ by."""
-
-NEAR_BY_LITTLE = 0.35
-"""The most that may be left after a factor of at most that, a turned sign, an exchange of columns or a shift."""
-
-GAIN = 0.6
-"""The most that may be left of a distance, and of what a near shift leaves, after a conversion."""
-
-SEPARATE = 5.0
-"""How many of the greater of two spreads means must be apart before no shift is credible. By Chebyshev's
-inequality at most 1/25 of the values of each are then as far from their mean as the mean of the other is."""
-
-ONE_SIGN = 0.95
-"""The least share of values of one sign, where a sign may be turned."""
-
-MIN_SIZES = 10
-"""With fewer values other than zero on either side no factor is sought."""
-
-_CRITICAL = 1.63
-"""Times sqrt(1/n + 1/m), the distance that samples of one population exceed in one of a hundred cases."""
-
-
-_Distributions = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-"""Own values in rising order, the ends of the others' bins, and how many of their values each bin has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,21 @@ from fedfair.process.log_lines import log_line
 from fedfair.store.line_end import is_cut
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun
 
+SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody but the named store is told of a run
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # a folder is as good a choice as another, once it is named
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # a server that is away is asked again later
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+"""The environment of the library, unless the operator has set it."""
+
+STATUS: Mapping[str, str] = {"finished": "FINISHED", "stopped": "KILLED", "aborted": "FAILED"}
+
+RUN_TAG = "fedfair.run_id"
+MAX_VALUE = 500
+"""Characters of a parameter, as the library's stores allow."""
+
 
 class JsonlTracker:
     """Appends to a file; several runs may share it, for every line names its run.
@@ -69,22 +84,6 @@ class JsonlTracker:
 
 def _for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody but the named store is told of a run
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_ALLOW_FILE_STORE": "true",  # a folder is as good a choice as another, once it is named
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # a server that is away is asked again later
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-}
-"""The environment of the library, unless the operator has set it."""
-
-STATUS: Mapping[str, str] = {"finished": "FINISHED", "stopped": "KILLED", "aborted": "FAILED"}
-
-RUN_TAG = "fedfair.run_id"
-MAX_VALUE = 500
-"""Characters of a parameter, as the library's stores allow."""
 
 
 class MlflowTracker:

@@ -39,6 +39,27 @@ MISSING = frozenset(
 )
 """Texts that usually mean that there is no value."""
 
+MIN_SHARED = 2
+"""Records that share a value of a category before it is written down."""
+
+MAX_CODES = 10
+"""Different whole numbers that a column may have to be read as categories."""
+
+MAX_CATEGORIES, MIN_RECORDS_EACH = 50, 4
+MAX_CLASSES = 10
+SMALL_FILE = 100
+MAX_TEXT = 60
+
+_IDENTIFIER = re.compile(
+    r"(^|[_\W])(id|ids|uuid|mrn|key|nr|no|number|index|record|patient|subject)$", re.IGNORECASE
+)
+_LABEL = re.compile(r"(?i:outcome|label|target|class|y|died|death|num|diagnosis|income)")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_WORDS_OF_YAML = frozenset(("null", "true", "false", "yes", "no", "on", "off"))
+_LOW_MARKS = (-1.0, -9.0, -99.0, -999.0, -9999.0)
+_HIGH_MARKS = (99.0, 999.0, 9999.0, 99999.0)
+_USUAL_MARKS = ("", "?", "NA")
+
 
 @dataclass
 class SurveyedColumn:
@@ -243,28 +264,6 @@ def _is_record(columns: Sequence[SurveyedColumn]) -> bool:
     again = sum(column.name != "" and column.name in column.counts for column in columns)
     has_number = any(form.fits(column.name) for column in columns for form in FORMS)
     return has_number or 2 * again >= len(columns)
-
-
-MIN_SHARED = 2
-"""Records that share a value of a category before it is written down."""
-
-MAX_CODES = 10
-"""Different whole numbers that a column may have to be read as categories."""
-
-MAX_CATEGORIES, MIN_RECORDS_EACH = 50, 4
-MAX_CLASSES = 10
-SMALL_FILE = 100
-MAX_TEXT = 60
-
-_IDENTIFIER = re.compile(
-    r"(^|[_\W])(id|ids|uuid|mrn|key|nr|no|number|index|record|patient|subject)$", re.IGNORECASE
-)
-_LABEL = re.compile(r"(?i:outcome|label|target|class|y|died|death|num|diagnosis|income)")
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_WORDS_OF_YAML = frozenset(("null", "true", "false", "yes", "no", "on", "off"))
-_LOW_MARKS = (-1.0, -9.0, -99.0, -999.0, -9999.0)
-_HIGH_MARKS = (99.0, 999.0, 9999.0, 99999.0)
-_USUAL_MARKS = ("", "?", "NA")
 
 
 @dataclass
