@@ -111,12 +111,18 @@ def test_rows_of_a_table_decide_as_sets_do(
             assert said == expected
 
 
-@pytest.mark.parametrize(("plan", "attempts"), [(PLAIN, [1, 1, 1]), (MASKED, [1, 2, 3])], ids=["plain", "masked"])
+@pytest.mark.parametrize(
+    ("plan", "attempts"),
+    [(PLAIN, [1, 1, 1, 1]), (MASKED, [1, 2, 1, 3]), (MASKED_SOME, [1, 2, 3, 4])],
+    ids=["plain", "masked", "of some"],
+)
 def test_a_round_about_another_state_is_another_attempt_but_in_the_clear(plan: Plan, attempts: list[int]) -> None:
-    # A plain sum depends on the order of arrival, so a round that a crash repeats may be about another state.
+    # A plain sum depends on the order of arrival, so a round that a crash repeats may be about another state. Where
+    # some sites suffice, another run is another attempt as well.
     table: dict[bytes, bytes] = {}
-    for expected, state in zip(attempts, (0, 1, 0), strict=True):
-        said = RequestLimits(table, plan, SitePolicy(), "clinic-a").judge(question(state=state, model=state))
+    for expected, run, state in zip(attempts, "aaba", (0, 1, 0, 0), strict=True):
+        asked = question(run=run, state=state, model=state)
+        said = RequestLimits(table, plan, SitePolicy(), "clinic-a").judge(asked)
         assert said.attempt == expected
         table.update(said.rows)
 
