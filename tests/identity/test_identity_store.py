@@ -14,7 +14,15 @@ from fedfair.identity.certificate import fingerprint, parse_participant
 from fedfair.identity.development import issue_all
 from fedfair.identity.files import certificate_pem, private_pem
 from fedfair.identity.request import parse_request
-from fedfair.identity.store import create_site, install_certificate, load_site_identity, load_trust, renew_site
+from fedfair.identity.signing import format_signing_key
+from fedfair.identity.store import (
+    create_site,
+    install_certificate,
+    load_signing_key,
+    load_site_identity,
+    load_trust,
+    renew_site,
+)
 from tests.identity.identity_makers import HEART, NOW
 
 LATER = NOW + timedelta(days=340)
@@ -217,3 +225,20 @@ def test_a_participant_s_certificate_is_not_trusted_as_an_authority(cert: Path) 
     )
     with pytest.raises(IdentityError, match="is not the certificate of a federation's authority"):
         load_trust(cert, NOW)
+
+
+def test_every_participant_of_a_development_federation_has_a_complete_identity(tmp_path: Path) -> None:
+    roster = issue_all(tmp_path, "heart", ["clinic-a", "clinic-b"], ["localhost", "127.0.0.1"], NOW)
+    for name in ("aggregator", "clinic-a", "clinic-b"):
+        identity = load_site_identity(tmp_path, name, NOW)
+        assert (identity.participant.uri, identity.warnings) == (f"fedfair://heart/{name}", ())
+    assert roster == {
+        name: format_signing_key(load_signing_key(tmp_path, name).public_key())
+        for name in ("clinic-a", "clinic-b")
+    }
+
+
+def test_a_second_development_federation_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    issue_all(tmp_path, "heart", [], ["localhost"], NOW)
+    with pytest.raises(IdentityError, match="there is an authority already"):
+        issue_all(tmp_path, "heart", [], ["localhost"], NOW)

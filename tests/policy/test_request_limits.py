@@ -117,7 +117,7 @@ def test_rows_of_a_table_decide_as_sets_do(
     ids=["plain", "masked", "of some"],
 )
 def test_a_round_about_another_state_is_another_attempt_but_in_the_clear(plan: Plan, attempts: list[int]) -> None:
-    # A plain sum depends on the order of arrival, so a round that a crash repeats may be about another state. Where
+    # A plain sum depends on the order of arrival, so a round that a crash repeats may be about another state. If
     # some sites suffice, another run is another attempt as well.
     table: dict[bytes, bytes] = {}
     for expected, run, state in zip(attempts, "aaba", (0, 1, 0, 0), strict=True):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from fedfair.ids import ParticipantId
 from fedfair.rounds import events
+from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
+from fedfair.rounds.slowness.steadiness import LASTING_SECONDS, PROBATION_SECONDS, SHORT_STREAMS, Steadiness
 from fedfair.rounds.state_steps import LastOpened, StateSteps
 from fedfair.run.opened_totals import decode_totals
 from fedfair.run.training_run import TrainingRun
@@ -111,3 +116,60 @@ def test_the_telling_in_the_clear_is_the_opened_totals_about_the_state_before() 
 
 def test_the_telling_under_masks_is_the_message_of_secure_aggregation_with_its_vector() -> None:
     assert Steps(masked=True).open_sum().effect(A) == events.SendMessage(A, b"opened", b"words")
+
+
+# ---------------------------------------------------------------- whose streams last
+
+FIRST, SECOND = ParticipantId("clinic-a"), ParticipantId("clinic-b")
+
+
+def flapping() -> Steadiness:
+    streams = Steadiness()
+    for _ in range(SHORT_STREAMS):
+        assert streams.seconds_until_heard(FIRST) == 0.0
+        streams.ended(FIRST, 0.1, contributed=False)
+    return streams
+
+
+def test_who_only_comes_and_goes_is_heard_later_and_nobody_waits_for_it() -> None:
+    streams = flapping()
+    assert streams.seconds_until_heard(FIRST) == PROBATION_SECONDS
+    assert not streams.is_steady(FIRST)
+    assert streams.is_steady(SECOND)
+
+
+def test_one_stream_that_lasts_makes_up_for_all_short_ones() -> None:
+    streams = flapping()
+    streams.ended(FIRST, LASTING_SECONDS, contributed=False)
+    assert streams.seconds_until_heard(FIRST) == 0.0
+
+
+def test_a_bad_line_that_carries_a_contribution_now_and_then_stays_steady() -> None:
+    streams = Steadiness()
+    for number in range(100):
+        streams.ended(FIRST, 6.0, contributed=bool(number % 2))
+        assert streams.is_steady(FIRST)
+
+
+SOURCES = Path(__file__).resolve().parents[2]
+
+FINAL = {ExitReason.FINISHED, ExitReason.NOT_ADMITTED, ExitReason.MISBEHAVED, ExitReason.REPLACED}
+"""What nobody mends by waiting: another plan, a revoked or removed site, a broken protocol, a second process."""
+
+
+@pytest.mark.parametrize("reason", ExitReason)
+def test_a_site_tries_again_after_everything_that_an_operator_can_mend(reason: ExitReason) -> None:
+    assert TRY_AGAIN[reason] == (reason not in FINAL)
+
+
+def test_nobody_but_the_table_decides_whether_a_site_tries_again() -> None:
+    stated = [
+        f"{path.relative_to(SOURCES)}:{call.lineno}"
+        for package in ("aggregator", "fedfair/rounds")
+        for path in sorted((SOURCES / package).glob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        for keyword in call.keywords
+        if keyword.arg == "try_again" and isinstance(keyword.value, ast.Constant | ast.Compare)
+    ]
+    assert not stated
