@@ -51,7 +51,7 @@ def test_a_state_comes_back_with_its_whole_history_after_every_evaluation(tmp_pa
 
 def test_what_is_written_of_a_round_does_not_grow_with_the_history(tmp_path: Path) -> None:
     store, state, sizes = store_at(tmp_path), with_history(0), dict[int, int]()
-    for length in range(0, 40 * BLOCK, 5):
+    for length in range(0, 10 * BLOCK, 5):
         state = grown(state, length)
         store.keep(RUN, state)
         sizes[length] = (tmp_path / "a.run").stat().st_size

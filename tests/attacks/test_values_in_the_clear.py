@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -101,6 +101,24 @@ class Told:
     contributors: list[object]
     replaced: list[object]
     ending: str
+    folder: Path
+
+
+Attacked = Callable[..., Told]
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Attacked:
+    """Play each attack once for all tests."""
+    found = dict[str, Told]()
+
+    def once(value: float, model: object, **training: object) -> Told:
+        name = repr((value, model, training))
+        if name not in found:
+            found[name] = attack(tmp_path_factory.mktemp("attacked") / "run", value, model, **training)
+        return found[name]
+
+    return once
 
 
 def attack(folder: Path, value: float, model: object, **training: object) -> Told:
@@ -150,6 +168,7 @@ def attack(folder: Path, value: float, model: object, **training: object) -> Tol
         [line["contributors"] for line in metrics(workspace)],
         [line.get("replaced_values") for line in metrics(workspace)],
         ending.state.value,
+        folder,
     )
 
 
@@ -164,18 +183,17 @@ def attack(folder: Path, value: float, model: object, **training: object) -> Tol
     ids=["linear", "linear in single precision", "mlp", "a module that raises on some records"],
 )
 def test_what_a_site_says_in_the_clear_does_not_tell_whether_a_record_exceeds_a_threshold(
-    tmp_path: Path, model: object, training: dict[str, object]
+    attacked: Attacked, model: object, training: dict[str, object]
 ) -> None:
-    below = attack(tmp_path / "below", BELOW, model, batch_size="full", **training)
-    above = attack(tmp_path / "above", ABOVE, model, batch_size="full", **training)
+    below, above = (attacked(value, model, batch_size="full", **training) for value in (BELOW, ABOVE))
     assert above.messages == below.messages
     assert above.refusals == below.refusals == []
     assert above.contributors == below.contributors == [3, 3, 3]
     assert above.ending == below.ending == "finished"
 
 
-def test_what_was_replaced_is_counted_for_everybody_together(tmp_path: Path) -> None:
-    told = attack(tmp_path / "above", ABOVE, {"name": "linear", "init": "zeros"}, batch_size="full")
+def test_what_was_replaced_is_counted_for_everybody_together(attacked: Attacked) -> None:
+    told = attacked(ABOVE, {"name": "linear", "init": "zeros"}, batch_size="full")
     evaluation, training, _ = told.replaced
     # One loss of one patient; then that patient's gradient, which is every entry of one row at least.
     assert evaluation == 1
@@ -183,13 +201,13 @@ def test_what_was_replaced_is_counted_for_everybody_together(tmp_path: Path) -> 
     assert training > 1
 
 
-def test_no_bound_is_published_as_proved_where_losses_were_replaced(tmp_path: Path) -> None:
-    plain = attack(tmp_path / "below", 0.0, {"name": "linear", "init": "zeros"}, batch_size="full")
-    told = attack(tmp_path / "above", ABOVE, f"{MODULE}:build", batch_size="full")
+def test_no_bound_is_published_as_proved_where_losses_were_replaced(attacked: Attacked) -> None:
+    plain = attacked(0.0, {"name": "linear", "init": "zeros"}, batch_size="full")
+    told = attacked(ABOVE, f"{MODULE}:build", batch_size="full")
     assert set(plain.replaced) == {0}
     assert 0 not in told.replaced
-    for folder, proved in (("below", True), ("above", False)):
-        result = json.loads((tmp_path / folder / "result.json").read_text())
+    for one, proved in ((plain, True), (told, False)):
+        result = json.loads((one.folder / "result.json").read_text())
         assert (result["objective"]["rcvar_bound"] is not None) is proved
         assert all((risk["bound"] is not None) is proved for risk in result["train"]["by_group_size"].values())
         assert ("replaced_losses" not in result["evaluation"]) is proved
@@ -198,9 +216,9 @@ def test_no_bound_is_published_as_proved_where_losses_were_replaced(tmp_path: Pa
             for doubt in result_warnings(ResultDocument.model_validate(result, strict=False))
         )
         assert told_of is not proved
-        record = parse_evaluation((tmp_path / folder / "save" / "evaluation.json").read_bytes(), folder)
+        record = parse_evaluation((one.folder / "save" / "evaluation.json").read_bytes(), "a run")
         assert (record.replaced == 0) is proved
         if not proved:
-            plan = load_plan(tmp_path / folder / "plan" / "plan.yaml")
+            plan = load_plan(one.folder / "plan" / "plan.yaml")
             with pytest.raises(CertificateError, match="prove nothing about the model"):
                 draft(record, plan, IssueTerms("train", (0.3,)), issued_at="2026-01-01T00:00:00Z")

@@ -229,6 +229,6 @@ class MaskedInAnyOrder(RuleBasedStateMachine):
 
 
 MaskedInAnyOrder.TestCase.settings = settings(
-    deadline=None, max_examples=25, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
+    deadline=None, max_examples=15, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]
 )
 test_masked_sums_survive_any_order_of_events = MaskedInAnyOrder.TestCase

@@ -195,7 +195,7 @@ class Storm(RuleBasedStateMachine):
 TestStorm = pytest.mark.thorough(Storm.TestCase)
 TestStorm.settings = settings(
     deadline=None,
-    max_examples=40,
+    max_examples=25,
     stateful_step_count=60,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -337,7 +337,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 
 
 @given(anything, st.data())
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_damaged_frames_give_a_frame_or_one_error(case: tuple[Codec, frames.Frame], data: st.DataObject) -> None:
     (encode, decode), frame = case
     raw = bytearray(encode(frame))
