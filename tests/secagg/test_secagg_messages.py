@@ -121,6 +121,11 @@ def test_a_damaged_message_is_refused_or_is_another_valid_one(raw: bytes, data: 
         assert message.encode() == bytes(damaged)  # one value, one encoding
 
 
+def test_a_truth_value_is_0_or_1_and_a_word_ascii() -> None:
+    assert check_of(MessageReader(b"\2", "it").flag) is Check.ENCODING
+    assert check_of(MessageReader(b"\0\0\0\1\xff", "it").text, 9) is Check.ENCODING
+
+
 @pytest.mark.parametrize("raw", [b"", b"\2", b"\1\1", b"\2\0", b"\2\x11"], ids=repr)
 def test_what_is_no_message_is_refused(raw: bytes) -> None:
     assert check_of(kind_of, raw) is Check.ENCODING
