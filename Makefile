@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 
-.PHONY: demo test quick slow docs browser promtool faketime lint format generate lock wheels bundle release sbom chaos fuzz clean
+.PHONY: demo test fast quick slow docs browser promtool faketime lint style types format generate lock wheels bundle release sbom chaos fuzz clean
 
 # What runs fedfair and no more; where everything is installed already, that is used.
 demo: $(if $(wildcard $(READY)),$(READY),$(RUNS))
@@ -14,8 +14,12 @@ demo: $(if $(wildcard $(READY)),$(READY),$(RUNS))
 # Three workers for two cores: many tests wait for processes, sockets and disks. A file stays with one worker, which
 # computes what its tests share once; and what pytest makes of a file is kept, as three would make it again each time.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
-test: $(READY) lint
+fast: $(READY)
 	$(PYTEST) -n 3 --dist loadfile -m "not slow"
+
+# Types are checked beside the tests: the one keeps one core busy for a minute, the others wait now and then.
+test: $(READY) style
+	$(MAKE) --no-print-directory --jobs=2 types fast
 
 # What no library, socket or process slows down, while one works on it: seconds, and most of the rules.
 quick: $(READY)
@@ -61,11 +65,15 @@ faketime:
 	&& command -v apt-get > /dev/null && apt-get update -qq && apt-get install -qq -y --no-install-recommends faketime; } \
 	|| echo "no libfaketime can be installed here: the test of a year of certificates will be skipped"
 
-lint: $(READY)
+lint: style types
+
+style: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: $(READY)
+	$(BIN)/mypy
 
 format: $(READY)
 	$(BIN)/ruff check --fix
