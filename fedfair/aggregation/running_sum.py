@@ -68,15 +68,10 @@ class PlainSum:
     """A running sum in the clear, for plans and sites that allow it."""
 
     def __init__(self, spec: SumSpec) -> None:
-        self._spec = spec
+        self.spec = spec
         self._header = np.zeros(spec.header_length)
         self._body = np.zeros(spec.body_length, spec.body_dtype)
         self._contributors = 0
-
-    @property
-    def spec(self) -> SumSpec:
-        """Return the shape that every upload must have."""
-        return self._spec
 
     def add(self, payload: bytes | bytearray | memoryview) -> None:
         """Add one complete upload.
@@ -84,16 +79,16 @@ class PlainSum:
         Raises:
             RemoteProtocolError: the upload has the wrong length or a value that is not finite; nothing was added.
         """
-        if len(payload) != self._spec.upload_bytes:
+        if len(payload) != self.spec.upload_bytes:
             raise RemoteProtocolError(
-                f"{self._spec.purpose.value} upload has {len(payload)} bytes, expected {self._spec.upload_bytes}",
+                f"{self.spec.purpose.value} upload has {len(payload)} bytes, expected {self.spec.upload_bytes}",
                 "the sender works on another model layout; compare the plan digests",
             )
-        header = np.frombuffer(payload, HEADER_DTYPE, self._spec.header_length)
-        body = np.frombuffer(payload, self._spec.body_dtype, self._spec.body_length, self._spec.header_bytes)
+        header = np.frombuffer(payload, HEADER_DTYPE, self.spec.header_length)
+        body = np.frombuffer(payload, self.spec.body_dtype, self.spec.body_length, self.spec.header_bytes)
         if not (_sum_is_finite(self._header, header) and _sum_is_finite(self._body, body)):
             raise RemoteProtocolError(
-                f"{self._spec.purpose.value} upload holds a NaN, an infinity or a value too large to add",
+                f"{self.spec.purpose.value} upload holds a NaN, an infinity or a value too large to add",
                 "the sender must abstain instead",
             )
         self._header += header

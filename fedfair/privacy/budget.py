@@ -47,18 +47,13 @@ class Limit:
 
     def __init__(self, name: str, budget: Budget, concerns: Callable[[Origin], bool], remedy: str) -> None:
         self._name = name
-        self._budget = budget
+        self.budget = budget
         self._concerns = concerns
         self._remedy = remedy
         self._spent: Counter[GaussianRelease] = Counter()
         self._found: Counter[GaussianRelease] | None = None
         self._affordable: Counter[GaussianRelease] = Counter()
         self._outside: LedgerEntry | None = None
-
-    @property
-    def budget(self) -> Budget:
-        """Return how much may be spent."""
-        return self._budget
 
     @property
     def spent(self) -> tuple[GaussianRelease, ...]:
@@ -93,7 +88,7 @@ class Limit:
         return False
 
     def _is_within(self, counted: Counter[GaussianRelease]) -> bool:
-        return is_within(_releases(counted), self._budget.epsilon, self._budget.delta)
+        return is_within(_releases(counted), self.budget.epsilon, self.budget.delta)
 
     def check(self, release: Written) -> None:
         """Refuse one release more that cannot be afforded.
@@ -103,7 +98,7 @@ class Limit:
         """
         if not isinstance(release, GaussianRelease):
             raise PrivacyError(
-                f"{self._name} is {self._budget}, and {release.purpose} sums of this plan carry no noise for "
+                f"{self._name} is {self.budget}, and {release.purpose} sums of this plan carry no noise for "
                 "single records",
                 "take part in plans with privacy.sample_level, or remove that term from collaborator.yaml",
             )
@@ -114,15 +109,15 @@ class Limit:
     def words(self, further: Sequence[GaussianRelease] = ()) -> str:
         """Return how much is spent, and how much it would be with further releases."""
         if self._outside is not None:
-            return f"it is {self._budget}, and no epsilon covers {in_words(self._outside)}"
+            return f"it is {self.budget}, and no epsilon covers {in_words(self._outside)}"
         spent = self.cost()
-        left = max(0.0, self._budget.epsilon - spent)
-        told = f"{spent:.4g} of {self._budget} is spent, {left:.4g} is left"
+        left = max(0.0, self.budget.epsilon - spent)
+        told = f"{spent:.4g} of {self.budget} is spent, {left:.4g} is left"
         return f"{told}, with this it would be {self.cost(further):.4g}" if further else told
 
     def cost(self, further: Sequence[GaussianRelease] = ()) -> float:
         """Return epsilon of what was counted and of further releases, at the delta of the budget."""
-        return epsilon((*self.spent, *further), self._budget.delta)
+        return epsilon((*self.spent, *further), self.budget.delta)
 
 
 def in_words(entry: LedgerEntry) -> str:

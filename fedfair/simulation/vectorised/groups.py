@@ -7,8 +7,6 @@ large as the memory bears.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,45 +28,11 @@ Members = NDArray[np.int64]
 """Collaborators by number, in the order in which a group computes them: array (k,)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """The memory that a group may take and takes, in bytes.
-
-    Attributes:
-        budget: for the whole group.
-        member: for everybody in it, whatever its batch.
-        record: for every record of a batch.
-    """
-
-    budget: int
-    member: int
-    record: int
-
-    def most_members(self, batch: int) -> int:
-        """Return how many fit, with batches of so many records; at least 1."""
-        return max(1, self.budget // max(1, self.member + batch * self.record))
-
-
 def suitable_budget(device: torch.device) -> int:
     """Return how many bytes a group may take on a device."""
     if device.type == "cuda":
         return int(ACCELERATOR_SHARE * torch.cuda.mem_get_info(device)[0])
     return CPU_GROUP_BYTES
-
-
-def footprint_of(layout: Layout, columns: int, budget: int, *, own_models: bool) -> Footprint:
-    """Return what a group may take, and takes with a linear or MLP model.
-
-    Args:
-        layout: of the model.
-        columns: number of values in one record.
-        budget: for the whole group, in bytes.
-        own_models: everybody has weights of its own, because more than one step is made, or each is wanted.
-    """
-    biases = sum(entry.size for entry in layout.entries if len(entry.shape) == 1)
-    # Every output of a layer is there twice, as itself and as its gradient, and a moved model as itself.
-    width = layout.dtype.itemsize
-    return Footprint(budget, width * layout.dimension if own_models else 0, width * (columns + 2 * biases))
 
 
 def planned_groups(
@@ -86,32 +50,41 @@ def planned_groups(
     Args:
         training: how many steps, on how many records.
         counts: training records of each, at least 1.
-        layout: as all that follows of `footprint_of`; `own_models` also where somebody makes more than one step.
-        columns: see there.
-        budget: see there.
-        own_models: see there.
+        layout: of the linear or MLP model.
+        columns: number of values in one record.
+        budget: for the whole group, in bytes.
+        own_models: whether everybody's own weights are wanted; it has them where more than one step is made, too.
         steps: the most that anybody makes; None for all of a round.
     """
     lengths = np.array([round_length(training, count) for count in counts.tolist()], np.int64)
     sizes = np.array([stated_batch_size(training, count) for count in counts.tolist()], np.int64)
     lengths = lengths if steps is None else np.minimum(lengths, steps)
     own_models |= bool((lengths > 1).any())
-    return cut_groups(lengths, sizes, footprint_of(layout, columns, budget, own_models=own_models))
+    biases = sum(entry.size for entry in layout.entries if len(entry.shape) == 1)
+    # Every output of a layer is there twice, as itself and as its gradient, and a moved model as itself.
+    width = layout.dtype.itemsize
+    member = width * layout.dimension if own_models else 0
+    return cut_groups(lengths, sizes, budget, member, width * (columns + 2 * biases))
 
 
-def cut_groups(lengths: NDArray[np.int64], sizes: NDArray[np.int64], footprint: Footprint) -> list[Members]:
+def cut_groups(
+    lengths: NDArray[np.int64], sizes: NDArray[np.int64], budget: int, member: int, record: int
+) -> list[Members]:
     """Return places in the arrays in groups, those with the most steps and the largest batches first.
 
     Args:
         lengths: how many steps each makes, at least 1.
         sizes: how many records each has in its first batch, at least 1; no later one is larger.
-        footprint: what a group may take.
+        budget: bytes that a group may take.
+        member: bytes for everybody in it, whatever its batch.
+        record: bytes for every record of a batch.
     """
     places = np.lexsort((-sizes, -lengths))
     sizes, work = sizes[places], (lengths * sizes)[places]
     groups, start = [], 0
     while start < len(places):
-        end = min(len(places), start + footprint.most_members(int(sizes[start])))
+        most = max(1, budget // max(1, member + int(sizes[start]) * record))
+        end = min(len(places), start + most)
         unlike = (work[start:end] < MIN_SHARE * work[start]) | (sizes[start:end] > sizes[start])
         if unlike.any():
             end = start + int(np.argmax(unlike))
