@@ -55,19 +55,17 @@ class AskedSteps:
 
 
 class Clients(Protocol):
-    """All collaborators of a simulation, numbered from 0 in the order of the plan."""
+    """All collaborators of a simulation, numbered from 0 in the order of the plan.
 
-    @property
-    def names(self) -> tuple[ParticipantId, ...]:
-        """Return who they are."""
+    Attributes:
+        names: who they are.
+        counts: int64 array (collaborators,): how many training records each has.
+        weights: float64 array (collaborators,): what each weighs in a round (w_k, by the plan's `weights`).
+    """
 
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many training records each has: array (collaborators,)."""
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Return what each weighs in a round (w_k, by the plan's `weights`): array (collaborators,)."""
+    names: tuple[ParticipantId, ...]
+    counts: NDArray[np.int64]
+    weights: NDArray[np.float64]
 
     @property
     def loss_unit(self) -> float:

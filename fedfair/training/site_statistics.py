@@ -55,35 +55,25 @@ Contribute = Callable[[SumRequest, GlobalModel, Remembered], Contribution]
 
 
 class AllSites(Protocol):
-    """All sites in one process: what a statistic needs to compute the sum of their headers at once."""
+    """All sites in one process: what a statistic needs to compute the sum of their headers at once.
 
-    @property
-    def plan(self) -> Plan:
-        """Return the plan."""
-        ...
+    Attributes:
+        plan: the plan.
+        names: who they are.
+        sites: the records of each, unscaled.
+        objective: in the unit of the present scaling.
+    """
 
-    @property
-    def names(self) -> Sequence[ParticipantId]:
-        """Return who they are."""
-        ...
-
-    @property
-    def sites(self) -> Sequence[Splits]:
-        """Return the records of each, unscaled."""
-        ...
-
-    @property
-    def objective(self) -> Objective:
-        """Return the objective, in the unit of the present scaling."""
-        ...
+    plan: Plan
+    names: tuple[ParticipantId, ...]
+    sites: tuple[Splits, ...]
+    objective: Objective
 
     def pooled_losses(self, model: GlobalModel) -> dict[str, Losses]:
         """Return the losses of the records of all sites together, by split."""
-        ...
 
     def evaluated(self, losses: dict[str, Losses]) -> Sequence[SiteLosses]:
         """Keep the pooled losses of an evaluation; return each site's own."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,9 @@ from fedfair.training.assembly import objective_of
 
 
 class ModelFamily(Protocol):
-    """A family of models that can be fitted to the records outside a fold."""
+    """A family of models that can be fitted to the records outside a fold, of which there are `folds`."""
 
-    @property
-    def folds(self) -> int:
-        """Return how many folds there are."""
+    folds: int
 
     def fit(self, fold: int, group_size: float, tradeoff: float) -> FoldLosses:
         """Return the losses of the model that is fitted without one fold.
