@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from fedfair.cli.bars import FIGURES, drawn
-from fedfair.studies.sweep.events import Event, PointAdvanced, PointFailed
+from fedfair.studies.sweep.events import Event, Failure
 
 
 @contextmanager
@@ -48,12 +48,12 @@ class PointsBar:
 
     def take(self, event: Event) -> None:
         """Take what an engine reports."""
-        if isinstance(event, PointAdvanced):
-            self._running[event.point.id] = event.rounds / event.point.plan.training.rounds
+        if isinstance(event.said, int):
+            self._running[event.point.id] = event.said / event.point.plan.training.rounds
         else:
             self._running.pop(event.point.id, None)
             self._ended += 1
-            self._failed += isinstance(event, PointFailed)
+            self._failed += isinstance(event.said, Failure)
         done = self._ended + sum(self._running.values())
         figures = f"{len(self._running)} running" + (f", {self._failed} failed" if self._failed else "")
         self._bar.update(self._task, completed=done, ended=self._ended, figures=figures)

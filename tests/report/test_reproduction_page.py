@@ -7,13 +7,14 @@ import pytest
 
 from fedfair.report.reproduction.page import reproduction_page, reproduction_summary
 from fedfair.report.reproduction.tables import composition
+from fedfair.results.document import ResultDocument
 from fedfair.studies.reproduction.claims import CLAIMS
 from fedfair.studies.reproduction.comparison import Verdict
 from fedfair.studies.reproduction.conclusions import Conclusions, conclude
 from fedfair.studies.reproduction.execution import Done, PreparedStudy
 from fedfair.studies.reproduction.runs import Cell
 from fedfair.studies.reproduction.study import Figure
-from fedfair.studies.sweep.events import Event, PointFinished
+from fedfair.studies.sweep.events import Event
 from tests.studies.reproduction.small_study import SIZE, study
 
 FIGURES = (Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS, Figure.KNOWN_GROUPS)
@@ -55,7 +56,7 @@ def test_a_second_run_repeats_nothing(done: Done, folder: Path) -> None:
     again = PreparedStudy(study(*FIGURES), SIZE, folder, folder)
     assert again.finished() == len(done.runs.points)
     assert again.run(1, events.append).results == done.results
-    assert not any(isinstance(event, PointFinished) for event in events)
+    assert not any(isinstance(event.said, ResultDocument) for event in events)
 
 
 @pytest.mark.slow
@@ -100,7 +101,7 @@ def test_a_repetition_whose_time_is_up_reports_what_there_is_and_goes_on_later(t
     small = study(Figure.BASELINES, methods=("fedavg",))
     ended: list[Event] = []
     prepared = PreparedStudy(small, SIZE, tmp_path, tmp_path)
-    part = prepared.run(1, ended.append, lambda: any(isinstance(event, PointFinished) for event in ended))
+    part = prepared.run(1, ended.append, lambda: any(isinstance(event.said, ResultDocument) for event in ended))
     assert len(part.results) == 1
     assert part.unfinished == len(part.runs.points) - 1
     summary = reproduction_summary("T", "fedfair", [(part, conclude(part))])

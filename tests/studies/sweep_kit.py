@@ -4,7 +4,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from fedfair.plan.yaml_reader import Document, parse_document
-from fedfair.studies.sweep.events import Event, Failure, PointFailed, PointFinished
+from fedfair.studies.sweep.events import Event
 from fedfair.studies.sweep.grid import Point, parse_grid, points_of
 from fedfair.studies.sweep.runner import PointRunner
 
@@ -37,8 +37,7 @@ def in_order(points: Sequence[Point], root: Path = Path()) -> Generator[Event, N
     """Run points one after the other in this process; an engine."""
     runner = PointRunner(root)
     for point in points:
-        answer = runner.attempt(point.plan, lambda _: None)
-        yield PointFailed(point, answer) if isinstance(answer, Failure) else PointFinished(point, answer)
+        yield Event(point, runner.attempt(point.plan))
 
 
 def untimed(result: object) -> object:

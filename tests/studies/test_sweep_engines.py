@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedfair.results.document import to_json
-from fedfair.studies.sweep.events import Event, PointAdvanced, PointFailed, PointFinished
+from fedfair.results.document import ResultDocument, to_json
+from fedfair.studies.sweep.events import Event, Failure
 from fedfair.studies.sweep.grid import Point
 from fedfair.studies.sweep.local import run_locally
 from tests.conftest import REPOSITORY
@@ -20,7 +20,9 @@ from tests.studies.sweep_kit import grid, in_order, untimed
 
 
 def results(events: list[Event]) -> dict[str, object]:
-    return {event.point.id: untimed(to_json(event.result)) for event in events if isinstance(event, PointFinished)}
+    return {
+        event.point.id: untimed(to_json(event.said)) for event in events if isinstance(event.said, ResultDocument)
+    }
 
 
 def serial(points: tuple[Point, ...]) -> dict[str, object]:
@@ -29,9 +31,11 @@ def serial(points: tuple[Point, ...]) -> dict[str, object]:
 
 def test_two_processes_give_the_bits_of_one_thread_of_this_process() -> None:
     points = grid("learning_rate=0.1,0.2,1e300", "seed=0,1")
-    events = [event for event in run_locally(points, Path(), workers=2) if not isinstance(event, PointAdvanced)]
+    events = [event for event in run_locally(points, Path(), workers=2) if event.ends]
     assert sorted(event.point.id for event in events) == sorted(point.id for point in points)
-    assert {event.point.settings["learning_rate"] for event in events if isinstance(event, PointFailed)} == {1e300}
+    assert {event.point.settings["learning_rate"] for event in events if isinstance(event.said, Failure)} == {
+        1e300
+    }
     assert results(events) == serial(points)
 
 
@@ -41,15 +45,15 @@ def test_a_worker_that_is_killed_loses_its_point_and_is_replaced() -> None:
     points = (*grid("rounds=1000000000"), *grid("rounds=3"))
     events: list[Event] = []
     for event in run_locally(points, Path(), workers=1):
-        if not isinstance(event, PointAdvanced):
+        if event.ends:
             events.append(event)
         elif event.point is points[0]:
             for child in _workers():
                 child.kill()
     lost, finished = events
-    assert isinstance(lost, PointFailed)
+    assert isinstance(lost.said, Failure)
     assert lost.point is points[0]
-    assert "SIGKILL" in lost.failure.message
+    assert "SIGKILL" in lost.said.message
     assert results([finished]) == serial(points[1:])
 
 
@@ -68,13 +72,12 @@ def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
         import json, os, sys
         from pathlib import Path
         from fedfair.studies.sweep.cluster import run_on_ray
-        from fedfair.studies.sweep.events import PointFinished
-        from fedfair.results.document import to_json
+        from fedfair.results.document import ResultDocument, to_json
         from tests.studies.sweep_kit import grid
         os.environ.pop("RAY_ADDRESS", None)
         points = grid("learning_rate=0.1,0.2,1e300")
         events = list(run_on_ray(points, Path(), workers=2))
-        done = {event.point.id: to_json(event.result) for event in events if isinstance(event, PointFinished)}
+        done = {event.point.id: to_json(event.said) for event in events if isinstance(event.said, ResultDocument)}
         json.dump({"count": len(events), "done": done}, open(sys.argv[1], "w"))
     """
     out = tmp_path / "out.json"

@@ -10,7 +10,7 @@ from fedfair.plan.validation_messages import validated
 from fedfair.results.document import JsonObject, ResultDocument, to_json
 from fedfair.results.reading import read_result
 from fedfair.simulation.simulate import simulate
-from fedfair.studies.sweep.events import Event, PointFailed, PointFinished
+from fedfair.studies.sweep.events import Event, Failure
 from fedfair.studies.sweep.execution import Outcome, run_points
 from fedfair.studies.sweep.folder import SweepFolder
 from fedfair.studies.sweep.grid import Point
@@ -150,7 +150,7 @@ def test_a_failed_point_is_recorded_and_a_broken_off_sweep_leaves_finished_ones(
     # 1e300 is no float32, in which the plan trains.
     points = grid("learning_rate=1e300,0.1,0.2")
     outcome, events = run(opened(tmp_path), points)
-    assert [type(event) for event in events] == [PointFailed, PointFinished, PointFinished]
+    assert [type(event.said) for event in events] == [Failure, ResultDocument, ResultDocument]
     (identity,) = outcome.failures
     assert identity == points[0].id
     recorded = json.loads((tmp_path / "failed" / f"{identity}.json").read_text())

@@ -11,7 +11,7 @@ from fedfair.plan.schema import Plan
 from fedfair.studies.reproduction.evidence import Evidence, Results, evidence_of
 from fedfair.studies.reproduction.runs import RunList
 from fedfair.studies.reproduction.study import Size, Study
-from fedfair.studies.sweep.events import Engine, Event, Failure, PointAdvanced
+from fedfair.studies.sweep.events import Engine, Event, Failure
 from fedfair.studies.sweep.execution import run_points
 from fedfair.studies.sweep.folder import SweepFolder
 from fedfair.studies.sweep.grid import Point
@@ -101,7 +101,7 @@ class PreparedStudy:
             with closing(run_locally(points, self.workspace, workers)) as events:
                 for event in events:
                     yield event
-                    if not isinstance(event, PointAdvanced) and is_over():
+                    if event.ends and is_over():
                         return
 
         return run

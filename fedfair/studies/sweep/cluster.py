@@ -16,13 +16,13 @@ import torch
 from fedfair.plan.schema import Plan
 from fedfair.results.document import ResultDocument
 from fedfair.simulation.ray_cluster import gpu_share, processors, ray_session
-from fedfair.studies.sweep.events import Event, Failure, PointFailed, PointFinished
+from fedfair.studies.sweep.events import Event, Failure
 from fedfair.studies.sweep.grid import Point
 from fedfair.studies.sweep.runner import PointRunner
 
 
 class _Worker:
-    """An actor of the cluster: a runner on one thread."""
+    """An actor of the cluster: a runner on one thread. Ray carries results and no progress."""
 
     def __init__(self, root: Path) -> None:
         torch.set_num_threads(1)
@@ -30,11 +30,7 @@ class _Worker:
 
     def attempt(self, plan: Plan) -> ResultDocument | Failure:
         """Return the result of a plan, or why there is none."""
-        return self._runner.attempt(plan, _unheard)
-
-
-def _unheard(rounds: int) -> None:
-    """Take the number of rounds done: Ray carries results and no progress."""
+        return self._runner.attempt(plan)
 
 
 def run_on_ray(points: Sequence[Point], root: Path, workers: int | None) -> Generator[Event, None, None]:
@@ -73,4 +69,4 @@ def _run(ray: Any, waiting: deque[Point], kind: Any, root: Path, count: int) -> 
             actor = kind.remote(root) if waiting else None
         if waiting:
             give(actor)
-        yield PointFailed(point, answer) if isinstance(answer, Failure) else PointFinished(point, answer)
+        yield Event(point, answer)

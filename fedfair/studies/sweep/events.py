@@ -23,32 +23,28 @@ class Failure:
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PointAdvanced:
-    """A point that is running has done so many rounds; an engine may never say so."""
-
-    point: Point
-    rounds: int
+Said: TypeAlias = int | ResultDocument | Failure
+"""What is said of a point: how many rounds it has done, its result (`fedfair/result/1`), or why it has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class PointFinished:
-    """A point has its result (`fedfair/result/1`)."""
+class Event:
+    """Something is said of a point; an engine may never say how far one is.
+
+    Attributes:
+        point: the point.
+        said: what is said of it.
+    """
 
     point: Point
-    result: ResultDocument
+    said: Said
 
+    @property
+    def ends(self) -> bool:
+        """Whether the point is not running any more."""
+        return not isinstance(self.said, int)
 
-@dataclass(frozen=True, slots=True)
-class PointFailed:
-    """A point will have no result in this run."""
-
-    point: Point
-    failure: Failure
-
-
-Event: TypeAlias = PointAdvanced | PointFinished | PointFailed
 
 Engine: TypeAlias = Callable[[Sequence[Point]], Generator[Event, None, None]]
-"""Runs points and reports exactly one Finished or Failed for each, in any order. Closing the iterator ends its
+"""Runs points and reports exactly one end of each, in any order. Closing the iterator ends its
 workers and loses only what they were running."""

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from fedfair.results.document import ResultDocument
-from fedfair.studies.sweep.events import Engine, Event, Failure, PointAdvanced, PointFailed, PointFinished
+from fedfair.studies.sweep.events import Engine, Event, Failure
 from fedfair.studies.sweep.folder import SweepFolder
 from fedfair.studies.sweep.grid import Point
 from fedfair.tables.source import federation_key
@@ -48,15 +48,13 @@ def run_points(
     failures: dict[str, Failure] = {}
     with closing(engine(_by_data([point for point in points if point.id not in results]))) as events:
         for event in events:
-            match event:
-                case PointFinished(point, result):
-                    folder.keep(point, result)
-                    results[point.id] = result
-                case PointFailed(point, failure):
-                    failures[point.id] = failure
-                    folder.keep_failure(point, failure)
-                case PointAdvanced():
-                    pass
+            point, said = event.point, event.said
+            if isinstance(said, ResultDocument):
+                folder.keep(point, said)
+                results[point.id] = said
+            elif isinstance(said, Failure):
+                failures[point.id] = said
+                folder.keep_failure(point, said)
             on_event(event)
     return Outcome(results, failures)
 

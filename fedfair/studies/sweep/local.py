@@ -20,16 +20,12 @@ from pathlib import Path
 
 import torch
 
-from fedfair.results.document import ResultDocument
-from fedfair.studies.sweep.events import Event, Failure, PointAdvanced, PointFailed, PointFinished
+from fedfair.studies.sweep.events import Event, Failure, Said
 from fedfair.studies.sweep.grid import Point
 from fedfair.studies.sweep.runner import PointRunner
 
 REPORT_SECONDS = 0.25
 """How often a worker tells how far it is; nobody reads faster."""
-
-Message = int | ResultDocument | Failure
-"""A message of a worker: rounds done, the result, or why there is none."""
 
 
 def run_locally(points: Sequence[Point], root: Path, workers: int) -> Generator[Event, None, None]:
@@ -50,7 +46,7 @@ def run_locally(points: Sequence[Point], root: Path, workers: int) -> Generator[
             ready = wait([worker.pipe for worker in crew])
             for worker in [worker for worker in crew if worker.pipe in ready]:
                 event = worker.hear()
-                if not isinstance(event, PointAdvanced):
+                if event.ends:
                     _occupy(worker, crew, waiting, runner)
                 yield event
     finally:
@@ -93,17 +89,12 @@ class _Worker:
     def hear(self) -> Event:
         """Return what it says next, or that it died."""
         try:
-            message: Message = self.pipe.recv()
+            said: Said = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             self._process.join()
             self.died = True
-            return PointFailed(self._point, _death(self._process.exitcode or 0))
-        match message:
-            case int(rounds):
-                return PointAdvanced(self._point, rounds)
-            case Failure():
-                return PointFailed(self._point, message)
-        return PointFinished(self._point, message)
+            said = _death(self._process.exitcode or 0)
+        return Event(self._point, said)
 
     def dismiss(self) -> None:
         """End it, whatever it is doing."""

@@ -36,7 +36,7 @@ class PointRunner:
         self._key = ""
         self._sites: Mapping[ParticipantId, Splits] = {}
 
-    def attempt(self, plan: Plan, on_round: OnRound) -> ResultDocument | Failure:
+    def attempt(self, plan: Plan, on_round: OnRound = lambda _: None) -> ResultDocument | Failure:
         """Return the result of a plan (`fedfair/result/1`), or why there is none."""
         try:
             return self.outcome(plan, on_round).result
