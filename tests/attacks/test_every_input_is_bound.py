@@ -75,7 +75,7 @@ def classified(*kinds: tuple[str, str]) -> dict[str, str]:
 
 ARGUMENTS = classified(
     # The variates of the state are remembered less the site's own of the round that the state names.
-    (STATE, "model _model remembered"),
+    (STATE, "model _model remembered threshold"),
     (REQUEST, "round_number number request purpose"),
     # Attempts are counted by `request_limits`, over everything that was asked, across restarts.
     (OWN, "replaced attempt records header parts _remembered"),
@@ -92,7 +92,7 @@ ATTRIBUTES = classified(
     # The processes of a site: rank 0 tells the others what it was asked, and nothing else. Terms are from the plan
     # and the groups of the site's own records; what was evaluated and lost is what this contribution has found.
     (OWN, "parts lead _terms participant splits _protection protection records _records _parts"),
-    (OWN, "take everything ahead _evaluated last_losses fault rounds"),
+    (OWN, "take everything ahead _evaluated last_losses fault rounds _descent training_records"),
     # The scaling of the target is part of the state's, and records stand under it; losses are about one scaling.
     (STATE, "_target _placed scalings"),
 )
