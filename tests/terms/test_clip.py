@@ -23,6 +23,7 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.fixedpoint import clipped_values, size_histogram
 from fedfair.simulation.cohort import cohort_of
 from fedfair.simulation.simulate import simulate_sites
+from fedfair.simulation.vectorised import clipping as clipping_module
 from fedfair.simulation.vectorised.clipping import ChangeClipping
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
@@ -130,7 +131,7 @@ def test_a_group_is_clipped_and_counted_as_its_members_one_by_one(rows: list[lis
     assert changes.tolist() == [values.tolist() for values, _ in single]
     assert clipping.clipped == sum(report.clipped for _, report in single)
     assert clipping.largest == [report.largest for _, report in single]
-    told = clipping.tell(Totals(np.zeros(0), np.zeros(0), 1))
+    told = clipping_module.training_totals(np.zeros(0), changes.sum(0), len(rows), 1, clipping)
     assert told.sizes == tuple(sum(size_histogram(report.largest) for _, report in single))
     assert told.clipped == clipping.clipped
 
