@@ -97,7 +97,8 @@ class ArrivingDigest:
             self._arrived += len(taken)
             if begun + len(taken) == size:
                 self._frames.append(self._piece.digest())
-            part = part[len(taken) :]
+            # What is known is the digest of all that came together, and not of what is left of it.
+            part, known = part[len(taken) :], b""
 
     def digest(self) -> bytes:
         """Return the digest of the whole vector, as `vector_digest`; everything must have arrived."""

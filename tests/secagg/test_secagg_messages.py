@@ -393,6 +393,13 @@ def test_a_digest_that_is_known_is_not_computed_again() -> None:
     assert arriving.digest() == root_digest(PIECE_BYTES + 5, known)
 
 
+def test_the_known_digest_of_a_part_that_crosses_a_piece_is_not_that_of_its_rest() -> None:
+    vector, arriving = memoryview(RAW)[: PIECE_BYTES + 1], ArrivingDigest(PIECE_BYTES + 1)
+    arriving.add(vector[: PIECE_BYTES - 9])
+    arriving.add(vector[PIECE_BYTES - 9 :], frames_sha256(vector[PIECE_BYTES - 9 :])[0])
+    assert arriving.digest() == vector_digest(vector)
+
+
 # ---- what must not be in the package, what a mask must look like, and what must be gone afterwards
 
 SOURCES = sorted(Path(fedfair.secagg.__file__).parent.glob("*.py"))
