@@ -202,7 +202,7 @@ def excess_risk(given: Assumptions, *, records: int, rounds: int) -> ExcessRisk:
     The paper divides the bound by the root of the total batch size b. That is false: let the loss be 1/2 + z theta
     with |theta| <= 1/2, and let z be 1 or -1 with equal chances. Every model then has the risk 1/2, and the best
     empirical risk is 1/2 - |mean of z| / 2. So the excess risk of any algorithm is E|mean of z| / 2, about
-    sqrt(1 / (2 pi n)). At b = n = T = 1000 and tradeoff 1 this is 0.0126, and the paper's bound is 0.0025.
+    sqrt(1 / (2 pi n)). At b = n = T = 1000 and tradeoff 1 this is 0.0126, and the paper's bound is 0.0024.
 
     The paper also takes a gamma that keeps eta below 2 / `model_smoothness`. Steps on the pair (theta, c) need
     `joint_smoothness`.
