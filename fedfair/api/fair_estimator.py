@@ -1,6 +1,10 @@
 """What the estimators have in common: their parameters with the ranges, and their records before a fit.
 
-scikit-learn reads them from the constructor, wherever a class has it from.
+scikit-learn reads parameters from the constructor, wherever a class has it from.
+
+A sample weight is a number of people: a record of weight 2 is two people, and of weight 0 none. So equal records
+are put together in one order, and the fit is the same to the last bit, in whatever order and multiplicity they
+are given.
 """
 
 from __future__ import annotations

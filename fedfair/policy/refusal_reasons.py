@@ -12,25 +12,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from fedfair.secagg.checks import Check
-
-TERMS: Final = (
-    "allow_plain_sums", "allow_module_code", "module_code", "initial_weights", "algorithms", "reveals",
-    "publish_site_means", "max_bins", "max_bins_per_record", "max_rounds", "max_runs", "evaluation_cohort",
-    "max_evaluations", "max_evaluations_on_demand", "min_collaborators", "mode", "colluders", "key_agreement",
-    "ring_bits", "max_clip", "max_attempts", "purposes", "training_cohort", "earlier_cohort", "max_reopened_sums",
-    "rows",
-)  # fmt: skip
-"""The keys of a site's policy that refuse a request in their own name."""
-
-CHECKS: Final = tuple(check.value for check in Check if check is not Check.GRAPH)
-"""The checks of secure aggregation that do; a graph that was not drawn is told in general words."""
-
 
 class RefusalReason(enum.Enum):
     """One reason; the value is the sentence that the aggregator shows, with the site as its subject."""
-
-    _ignore_ = ["term", "check", "word"]  # noqa: RUF012 - the enumeration takes it away
 
     PLAN_EVALUATION = "the plan has no evaluation of this model now"
     PLAN_STANDARDISATION = "the plan has no standardisation now"
@@ -42,16 +26,73 @@ class RefusalReason(enum.Enum):
     PROTOCOL = "it refuses a message of the aggregator"
     OWN_STATE = "it lost what it must remember of the run, so it withdraws"
     POLICY = "its own rules refuse the request"
-    for term in TERMS:
-        vars()[f"POLICY_{term.upper()}"] = f"its own policy refuses the request: {term}"
+    POLICY_ALLOW_PLAIN_SUMS = "its own policy refuses the request: allow_plain_sums"
+    POLICY_ALLOW_MODULE_CODE = "its own policy refuses the request: allow_module_code"
+    POLICY_MODULE_CODE = "its own policy refuses the request: module_code"
+    POLICY_INITIAL_WEIGHTS = "its own policy refuses the request: initial_weights"
+    POLICY_ALGORITHMS = "its own policy refuses the request: algorithms"
+    POLICY_REVEALS = "its own policy refuses the request: reveals"
+    POLICY_PUBLISH_SITE_MEANS = "its own policy refuses the request: publish_site_means"
+    POLICY_MAX_BINS = "its own policy refuses the request: max_bins"
+    POLICY_MAX_BINS_PER_RECORD = "its own policy refuses the request: max_bins_per_record"
+    POLICY_MAX_ROUNDS = "its own policy refuses the request: max_rounds"
+    POLICY_MAX_RUNS = "its own policy refuses the request: max_runs"
+    POLICY_EVALUATION_COHORT = "its own policy refuses the request: evaluation_cohort"
+    POLICY_MAX_EVALUATIONS = "its own policy refuses the request: max_evaluations"
+    POLICY_MAX_EVALUATIONS_ON_DEMAND = "its own policy refuses the request: max_evaluations_on_demand"
+    POLICY_MIN_COLLABORATORS = "its own policy refuses the request: min_collaborators"
+    POLICY_MODE = "its own policy refuses the request: mode"
+    POLICY_COLLUDERS = "its own policy refuses the request: colluders"
+    POLICY_KEY_AGREEMENT = "its own policy refuses the request: key_agreement"
+    POLICY_RING_BITS = "its own policy refuses the request: ring_bits"
+    POLICY_MAX_CLIP = "its own policy refuses the request: max_clip"
+    POLICY_MAX_ATTEMPTS = "its own policy refuses the request: max_attempts"
+    POLICY_PURPOSES = "its own policy refuses the request: purposes"
+    POLICY_TRAINING_COHORT = "its own policy refuses the request: training_cohort"
+    POLICY_EARLIER_COHORT = "its own policy refuses the request: earlier_cohort"
+    POLICY_MAX_REOPENED_SUMS = "its own policy refuses the request: max_reopened_sums"
+    POLICY_ROWS = "its own policy refuses the request: rows"
     SECAGG = "its secure aggregation refuses the request"
-    for check in CHECKS:
-        word = check.upper().replace("-", "_")
-        vars()[f"SECAGG_{word}"] = f"its secure aggregation refuses the request: {check}"
+    SECAGG_ENCODING = "its secure aggregation refuses the request: encoding"
+    SECAGG_POLICY = "its secure aggregation refuses the request: policy"
+    SECAGG_PLAN = "its secure aggregation refuses the request: plan"
+    SECAGG_LAYOUT = "its secure aggregation refuses the request: layout"
+    SECAGG_MEMBERSHIP = "its secure aggregation refuses the request: membership"
+    SECAGG_SIGNATURE = "its secure aggregation refuses the request: signature"
+    SECAGG_OWN_ADVERT = "its secure aggregation refuses the request: own-advert"
+    SECAGG_KEY = "its secure aggregation refuses the request: key"
+    SECAGG_CONFIRM = "its secure aggregation refuses the request: confirm"
+    SECAGG_SESSION = "its secure aggregation refuses the request: session"
+    SECAGG_ROUND_ORDER = "its secure aggregation refuses the request: round-order"
+    SECAGG_SESSION_EXPIRED = "its secure aggregation refuses the request: session-expired"
+    SECAGG_STATE = "its secure aggregation refuses the request: state"
+    SECAGG_REQUEST = "its secure aggregation refuses the request: request"
+    SECAGG_COHORT = "its secure aggregation refuses the request: cohort"
+    SECAGG_THRESHOLD = "its secure aggregation refuses the request: threshold"
+    SECAGG_ATTEMPTS = "its secure aggregation refuses the request: attempts"
+    SECAGG_TRANSCRIPT = "its secure aggregation refuses the request: transcript"
+    SECAGG_OUT_OF_ORDER = "its secure aggregation refuses the request: out-of-order"
+    SECAGG_ONE_VOTE = "its secure aggregation refuses the request: one-vote"
+    SECAGG_ONE_ANSWER = "its secure aggregation refuses the request: one-answer"
+    SECAGG_SURVIVORS = "its secure aggregation refuses the request: survivors"
+    SECAGG_VOTES = "its secure aggregation refuses the request: votes"
+    SECAGG_ENVELOPE = "its secure aggregation refuses the request: envelope"
+    SECAGG_REUSED_UPDATE = "its secure aggregation refuses the request: reused-update"
+    SECAGG_VECTOR = "its secure aggregation refuses the request: vector"
+    SECAGG_TAG = "its secure aggregation refuses the request: tag"
+    SECAGG_COMMITMENT = "its secure aggregation refuses the request: commitment"
+    SECAGG_SHARE = "its secure aggregation refuses the request: share"
+    SECAGG_DUPLICATE = "its secure aggregation refuses the request: duplicate"
+    SECAGG_LATE = "its secure aggregation refuses the request: late"
+    SECAGG_PLAUSIBILITY = "its secure aggregation refuses the request: plausibility"
+    SECAGG_SUM = "its secure aggregation refuses the request: sum"
 
 
-ACCUSING: Final = frozenset({RefusalReason["SECAGG_ENVELOPE"], RefusalReason["SECAGG_SHARE"]})
+ACCUSING: Final = frozenset({RefusalReason.SECAGG_ENVELOPE, RefusalReason.SECAGG_SHARE})
 """The reasons that may name another member: what it sealed does not open, or holds no shares."""
+
+_POLICY: Final = "POLICY_"
+_SECAGG: Final = "SECAGG_"
 
 _NAMED: Mapping[str, RefusalReason] = MappingProxyType(
     {
@@ -66,8 +107,16 @@ _NAMED: Mapping[str, RefusalReason] = MappingProxyType(
         "protocol": RefusalReason.PROTOCOL,
         "secure aggregation": RefusalReason.SECAGG,
     }
-    | {word: RefusalReason[f"POLICY_{word.upper()}"] for word in TERMS}
-    | {f"secure aggregation: {word}": RefusalReason[f"SECAGG_{word.upper().replace('-', '_')}"] for word in CHECKS}
+    | {
+        reason.name.removeprefix(_POLICY).lower(): reason
+        for reason in RefusalReason
+        if reason.name.startswith(_POLICY)
+    }
+    | {
+        f"secure aggregation: {reason.name.removeprefix(_SECAGG).lower().replace('_', '-')}": reason
+        for reason in RefusalReason
+        if reason.name.startswith(_SECAGG)
+    }
 )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedfair.run.training_run import TrainingRun
     from fedfair.secagg.recovery import Announcement
 
-OUT_OF_STEP = frozenset({RefusalReason["SECAGG_STATE"].value, RefusalReason.PROTOCOL.value})
+OUT_OF_STEP = frozenset({RefusalReason.SECAGG_STATE.value, RefusalReason.PROTOCOL.value})
 """Reasons of a site that is asked about another state of the run than its own."""
 
 

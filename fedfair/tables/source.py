@@ -5,6 +5,10 @@ holds everybody's records and deals them; a deployed site reads its own. Where t
 speaks of one data set that is divided, so a site that reads the same data set takes its own part of it and ends up
 with the records that the simulation gave it. Without a partition, what a site reads is its own. Reading is
 `source_modules.py`'s business.
+
+A site with fewer records than its policy wants takes part with nothing: it trains on none and adds zeros to every
+sum, and only its own operator can see it. The same holds where the plan's filters take none of its records. So
+neither a start that fails nor a sum over a few people tells who has a record that a filter asks for.
 """
 
 from __future__ import annotations
