@@ -9,6 +9,8 @@ declared here are round numbers that leave room for other people.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
@@ -50,15 +52,18 @@ def read(stated: str, task: TaskSection, paths: DataPaths, extra: tuple[str, ...
     return FileRecords(Splits(load_built_in(stated)))
 
 
+@cache
 def load_built_in(name: str) -> Dataset:
-    """Return a bundled data set, all records.
+    """Return a bundled data set, all records; its arrays are read-only, as one process reads it once.
 
     Args:
         name: breast-cancer or digits.
     """
     loader, classes = BUILT_IN[name]
     bunch = loader()
-    features = np.asarray(bunch.data, np.float64)
+    features, labels = np.array(bunch.data, np.float64), np.array(bunch.target, np.int64)
+    for array in (features, labels):
+        array.setflags(write=False)
     names = tuple(str(column) for column in bunch.feature_names)
     schema = FeatureSchema((features.shape[1],), classes, tuple(range(len(names))), names, ranges=RANGES[name])
-    return Dataset(features, np.asarray(bunch.target, np.int64), schema)
+    return Dataset(features, labels, schema)
