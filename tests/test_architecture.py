@@ -50,55 +50,58 @@ def _imported() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("modules", "never"),
-    [
-        (", ".join(sorted({entry.module for entry in Commands.table.values()})), "torch"),
-        ("aggregator.commands, aggregator.server, aggregator.preparation", "torch pandas opacus dp_accounting"),
-        # What only some runs need is loaded by those runs: each takes as long as the rest of a start.
-        ("collaborator.commands, collaborator.participation", "pandas sklearn scipy.stats opacus dp_accounting"),
-    ],
-)
-def test_what_a_process_loads_at_its_start(modules: str, never: str) -> None:
-    code = f"import {modules}, sys; print([name for name in '{never}'.split() if name in sys.modules])"
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=PATIENCE,
+def _loaded(steps: list[tuple[str, str]]) -> list[str]:
+    """Return for each step which of its libraries are loaded after it and all steps before it."""
+    lines = (
+        f"{code}; print(*(name for name in {never.split()} if name in sys.modules), file=sys.stderr)"
+        for code, never in steps
     )
-    assert ran.stdout == "[]\n"
+    command = [sys.executable, "-c", "\n".join(["import sys", *lines])]
+    ran = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE
+    )
+    return ran.stderr.splitlines()
+
+
+TRAINING: dict[str, dict[str, object]] = {
+    "plain": {},
+    "control variates": {"training": {"local_steps": 3, "control_variates": True}},
+    "bf16": {"training": {"precision": "bf16"}},
+    "noise": {
+        "privacy": {"sample_level": {"noise_multiplier": 1.0, "clip": 1.0, "delta": 1e-5}},
+        "task": {"standardize": "none"},
+    },
+}
+
+
+def test_what_a_process_loads_at_its_start_and_while_it_trains() -> None:
+    commands = ", ".join(sorted({entry.module for entry in Commands.table.values()}))
+    steps = [
+        ("import aggregator.commands, aggregator.server, aggregator.preparation", "torch pandas opacus dp_accounting"),
+        (f"import {commands}", "torch"),
+        # What only some runs need is loaded by those runs: each takes as long as the rest of a start.
+        ("import collaborator.participation", "pandas sklearn scipy.stats opacus dp_accounting"),
+        ("import fedfair, fedfair.plan.schema as schema; from tests.plans import over, small_plan", ""),
+    ]
+    for changes in TRAINING.values():
+        # The import of sympy takes seconds on a busy machine, in a round that everybody waits for.
+        plan = f"schema.Plan.model_validate(over(small_plan(rounds=1), **{changes}))"
+        steps.append((f"fedfair.simulate({plan}, engine='loop')", "sympy"))
+    assert _loaded(steps) == [""] * len(steps)
 
 
 HEAVY = "torch pandas scipy numpy grpc matplotlib sklearn opacus dp_accounting ray PIL jinja2 safetensors asyncio"
 
 
-@pytest.mark.parametrize(
-    ("words", "never"),
-    [
-        (
-            "--help",
-            f"{HEAVY} pydantic cryptography yaml aggregator collaborator fedfair.plan fedfair.aggregation",
-        ),
-        (
-            "--version",
-            f"{HEAVY} pydantic cryptography yaml aggregator collaborator fedfair.plan fedfair.aggregation",
-        ),
-        ("plan --help", f"{HEAVY} aggregator collaborator fedfair.aggregation"),
-    ],
-)
-def test_help_loads_nothing_that_only_the_work_needs(words: str, never: str) -> None:
-    code = (
-        "import sys; from fedfair.cli.commands import app; app(sys.argv[1:], standalone_mode=False); "
-        f"print([name for name in '{never}'.split() if name in sys.modules], file=sys.stderr)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, *words.split()], check=True, capture_output=True, text=True, cwd=REPOSITORY,
-        timeout=PATIENCE,
-    )  # fmt: skip
-    assert ran.stderr == "[]\n"
+def test_help_loads_nothing_that_only_the_work_needs() -> None:
+    more = "pydantic cryptography yaml aggregator collaborator fedfair.plan fedfair.aggregation"
+    asked = "from fedfair.cli.commands import app; app({}, standalone_mode=False)"
+    steps = [
+        (asked.format(["--version"]), f"{HEAVY} {more}"),
+        (asked.format(["--help"]), f"{HEAVY} {more}"),
+        (asked.format(["plan", "--help"]), f"{HEAVY} aggregator collaborator fedfair.aggregation"),
+    ]
+    assert _loaded(steps) == ["", "", ""]
 
 
 def test_every_private_function_is_used_in_its_module() -> None:

@@ -1,14 +1,10 @@
-"""Weighted losses go backward to the bit as torch sends them, and nothing large is imported for it."""
-
-import subprocess
-import sys
+"""Weighted losses go backward to the bit as torch sends them."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from fedfair.fairness.weighted_gradient import backward_weighted
-from tests.conftest import REPOSITORY
 
 WEIGHTS = {
     "ordinary": torch.rand(64, generator=torch.Generator().manual_seed(1)),
@@ -43,28 +39,3 @@ def test_the_gradient_is_that_of_torch_to_the_bit(kind: str | None) -> None:
     ours, torchs = gradients(weights, by_torch=False), gradients(weights, by_torch=True)
     assert len(ours) == 4
     assert [own.numpy().tobytes() for own in ours] == [other.numpy().tobytes() for other in torchs]
-
-
-NOISE = {"noise_multiplier": 1.0, "clip": 1.0, "delta": 1e-5}
-TRAINING: dict[str, dict[str, object]] = {
-    "plain": {},
-    "control variates": {"training": {"local_steps": 3, "control_variates": True}},
-    "bf16": {"training": {"precision": "bf16"}},
-    "noise": {"privacy": {"sample_level": NOISE}, "task": {"standardize": "none"}},
-}
-
-
-def test_a_process_that_trains_imports_no_sympy() -> None:
-    """Its import takes seconds on a busy machine, in a round that everybody waits for."""
-    program = (
-        "import sys, fedfair\n"
-        "from fedfair.plan.schema import Plan\n"
-        "from tests.plans import over, small_plan\n"
-        f"for kind, changes in {TRAINING!r}.items():\n"
-        "    plan = Plan.model_validate(over(small_plan(rounds=1), **changes))\n"
-        "    fedfair.simulate(plan, engine='loop')\n"
-        "    print(kind, 'sympy' in sys.modules)\n"
-    )
-    command = [sys.executable, "-c", program]
-    told = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines() == [f"{kind} False" for kind in TRAINING]

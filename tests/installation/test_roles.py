@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from fedfair.extras import EXTRAS, install_command
 from supply.pins import ROOT, normal
 from tests import plans
 from tests.patience import PATIENCE
+from tests.process.forked_instants import FORKED
 
 HERE = Path(__file__).parent
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "mlflow": "mlflow-skinny"}
@@ -85,31 +87,39 @@ def test_a_lead_without_torch_makes_checks_and_exports_a_plan(base: Shell) -> No
     assert base.run("plan", "digest", "-p", "copy/plan/plan.yaml").strip() == frozen
 
 
-@pytest.mark.parametrize(
-    ("words", "extra"),
-    [
-        (("simulate",), "train"),
-        (("collaborator", "check"), "train"),
-        (("plan", "freeze"), "train"),
-        (("demo",), "train"),
-        (("plan", "advise"), "train"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
-)
-def test_a_command_that_lacks_its_extra_says_in_one_line_which(
-    base: Shell, words: tuple[str, ...], extra: str
-) -> None:
-    base.run("workspace", "create", "heart")
-    base.folder /= "heart"
-    told = base.run(*words, status=2).splitlines()
-    assert len(told) == 1
-    assert told[0].endswith(install_command(extra))
+EACH = """
+import collaborator.commands, fedfair.cli.plan, fedfair.cli.workspace
+from fedfair.cli.__main__ import main
+
+endings = []
+for words in json.loads(sys.argv[1]):
+    ending = play(0, *words)
+    if ending is None:
+        main()
+    if words[0] == "workspace":
+        os.chdir("heart")
+    endings.append(ending)
+try:
+    fedfair.simulate
+except ImportError as fault:
+    endings.append((0, 2, f"{fault}\\n"))
+print(json.dumps(endings))
+"""
 
 
-def test_from_python_too(base: Shell) -> None:
-    code = "import fedfair\ntry: fedfair.simulate\nexcept ImportError as fault: print(fault)"
-    done = python(code, base.variables)
-    assert install_command("train") in done
+def test_a_command_that_lacks_its_extra_says_in_one_line_which(base: Shell) -> None:
+    lacking = ["simulate", "collaborator check", "plan freeze", "demo", "plan advise"]
+    lines = json.dumps([words.split() for words in ("workspace create heart", *lacking)])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import json{FORKED}{EACH}", lines], check=True, text=True, cwd=base.folder,
+        env=base.variables, stdout=subprocess.PIPE, timeout=PATIENCE,
+    )  # fmt: skip
+    created, *endings = json.loads(done.stdout)
+    assert created[1] == 0, created
+    assert len(endings) == len([*lacking, "from Python"])
+    for _, status, told in endings:
+        assert (status, told.count("\n")) == (2, 1), told
+        assert told.endswith(f"{install_command('train')}\n")
 
 
 @pytest.mark.slow

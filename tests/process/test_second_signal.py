@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
-from signal import Signals
-
-import pytest
+from signal import SIGINT, SIGTERM
 
 from tests.patience import PATIENCE
 from tests.process.forked_instants import FORKED
 
-STEP = 211
+STEPS = {"a service": 307, "a service that prepares": 59, "a command": 59}
 """One of so many instants is tried. An instant is the begin of a line in what decides how a program ends."""
 
 AT_EXIT = 0
@@ -28,9 +27,7 @@ from fedfair.process.launch import launch
 from fedfair.process.stopping import service, stopping
 from fedfair.process.terminal import console
 
-kind, (first, second, step) = sys.argv[1], map(int, sys.argv[2:])
 app = typer.Typer()
-wanted = seen = 0
 
 def trace(frame, event, argument):
     global seen
@@ -83,18 +80,20 @@ class Last:
     def __del__(self):
         signal.raise_signal(second)
 
-endings = []
-while True:
-    wanted += step
-    ending = play(wanted)
-    if ending is None:
-        if not wanted:
-            stopping_module.last = Last()
-        launch(lambda: app)
-    endings.append(ending)
-    if not reached[0]:
-        break
-print(json.dumps(endings))
+found = []
+for kind, first, second, step in json.loads(sys.argv[1]):
+    wanted = seen = 0
+    endings = []
+    while not endings or reached[0]:
+        wanted += step
+        ending = play(wanted)
+        if ending is None:
+            if not wanted:
+                stopping_module.last = Last()
+            launch(lambda: app)
+        endings.append(ending)
+    found.append(endings)
+print(json.dumps(found))
 """
 
 
@@ -102,23 +101,21 @@ LAST_WORDS = "the last words\n  -> start it again\n"
 STOPPED = "the work was stopped by its operator (SIGTERM)\n"
 
 
-@pytest.mark.parametrize("step", [STEP, AT_EXIT])
-@pytest.mark.parametrize(
-    ("kind", "first", "second", "status", "words"),
-    [
-        ("a service", "SIGTERM", "SIGTERM", 4, LAST_WORDS),
-        ("a service", "SIGTERM", "SIGINT", 4, LAST_WORDS),
-        ("a service that prepares", "SIGTERM", "SIGTERM", 4, STOPPED),
-        ("a service that prepares", "SIGINT", "SIGTERM", 130, ""),
-        ("a command", "SIGINT", "SIGINT", 130, ""),
-    ],
-)
-def test_a_second_signal_at_any_instant_changes_nothing(
-    kind: str, first: str, second: str, status: int, words: str, step: int
-) -> None:
-    numbers = [str(int(number)) for number in (Signals[first], Signals[second], step)]
-    command = [sys.executable, "-c", FORKED + PLAYED, kind, *numbers]
-    played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
-    endings = json.loads(played.stdout)
-    assert endings
-    assert [ending for ending in endings if ending[1:] != [status, words]] == []
+CASES = [
+    ("a service", SIGTERM, SIGTERM, 4, LAST_WORDS),
+    ("a service", SIGTERM, SIGINT, 4, LAST_WORDS),
+    ("a service that prepares", SIGTERM, SIGTERM, 4, STOPPED),
+    ("a service that prepares", SIGINT, SIGTERM, 130, ""),
+    ("a command", SIGINT, SIGINT, 130, ""),
+]
+
+
+def test_a_second_signal_at_any_instant_changes_nothing() -> None:
+    played = [(*case[:3], step) for case in CASES for step in (STEPS[case[0]], AT_EXIT)]
+    command = [sys.executable, "-c", FORKED + PLAYED, json.dumps(played)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    found = json.loads(done.stdout)
+    for (kind, first, second, status, words), *endings in zip(CASES, found[::2], found[1::2], strict=True):
+        assert len(endings[0]) > 1, kind
+        for ending in itertools.chain(*endings):
+            assert ending[1:] == [status, words], (kind, first, second)
