@@ -1,4 +1,13 @@
-"""Plays one program in children of a process, each time to another instant: text for `python -c`."""
+"""Plays one program in children of a process, each time to another instant or with other words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from tests.patience import PATIENCE
 
 FORKED = """
 import mmap, os, sys, tempfile
@@ -20,3 +29,25 @@ def play(wanted, *arguments):
         return wanted, status, output.read().decode()
 """
 """Defines `play`, and `reached`, whose first byte a child sets when it has come to the instant that is wanted."""
+
+_EACH = """
+import json, typer
+import fedfair.process.launch, fedfair.process.stopping, fedfair.process.terminal
+
+program, *cases = json.loads(sys.argv.pop())
+endings = []
+for words in cases:
+    ending = play(0, *words)
+    if ending is None:
+        exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+        sys.exit()
+    endings.append(ending[1:])
+print(json.dumps(endings))
+"""
+
+
+def endings(program: str, cases: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
+    """Return the exit status of a program and all that it prints, for each command line in a process of its own."""
+    command = [sys.executable, "-c", FORKED + _EACH, json.dumps([program, *cases])]
+    played = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE)
+    return [(status, told) for status, told in json.loads(played.stdout)]

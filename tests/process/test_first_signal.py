@@ -10,7 +10,7 @@ from signal import SIGTERM
 import pytest
 
 from tests.patience import PATIENCE
-from tests.process.forked_instants import FORKED
+from tests.process.forked_instants import FORKED, endings
 
 STEP = 97
 """One of so many instants is tried. An instant is the begin of a line in what reads a command line and ends it."""
@@ -91,8 +91,5 @@ run_app(app)
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_that_comes_before_a_command_has_begun_interrupts_it(name: str) -> None:
-    command = [sys.executable, "-c", OTHER, name]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+def test_a_signal_that_comes_before_a_command_has_begun_interrupts_it() -> None:
+    assert endings(OTHER, [["SIGTERM"], ["SIGINT"]]) == [(130, ""), (130, "")]

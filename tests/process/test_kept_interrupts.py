@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from fedfair.process.interrupts import send_until_taken
 from tests.patience import PATIENCE
+from tests.process.forked_instants import endings
 
 SECONDS = 120
 PROGRAM = """
@@ -52,24 +51,16 @@ run_app(app, [how.split()[0] if how == "other" else "work"])
 """
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROGRAM, *words, str(SECONDS)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+STOPPED = "the work was stopped by its operator (SIGTERM)\n"
 
 
-@pytest.mark.parametrize("how", ["weak reference", "finaliser"])
-def test_sigterm_where_nothing_can_be_raised_still_stops_a_service_in_order(how: str) -> None:
-    ended = run("SIGTERM", how)
-    assert (ended.returncode, ended.stdout, ended.stderr.strip()) == (
-        4, "", "the work was stopped by its operator (SIGTERM)"
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("how", ["weak reference", "finaliser"])
-def test_ctrl_c_where_nothing_can_be_raised_still_interrupts_a_command(how: str) -> None:
-    ended = run("SIGINT", how)
-    assert (ended.returncode, ended.stdout) == (130, "")
-    assert "Traceback" not in ended.stderr
+def test_a_signal_where_nothing_can_be_raised_still_ends_a_program_and_other_faults_are_told_as_ever() -> None:
+    ways = ("weak reference", "finaliser")
+    cases = [*(("SIGTERM", how) for how in ways), *(("SIGINT", how) for how in ways), ("SIGINT", "other")]
+    *ended, (status, told) = endings(PROGRAM, [[*case, str(SECONDS)] for case in cases])
+    assert ended == [(4, STOPPED), (4, STOPPED), (130, ""), (130, "")]
+    assert status == 0
+    assert "ValueError: this is a bug" in told
 
 
 def test_a_signal_that_the_sleeping_main_thread_did_not_take_is_sent_again() -> None:
@@ -151,28 +142,16 @@ launch(load)
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "how", "command", "status", "words"),
-    [
-        ("SIGTERM", "bare", "work", 4, "the work was stopped by its operator (SIGTERM)\n"),
-        ("SIGTERM", "wrapped", "work", 4, "the work was stopped by its operator (SIGTERM)\n"),
-        ("SIGTERM", "bare", "other", 130, ""),
-        ("SIGINT", "bare", "work", 130, ""),
-        ("SIGINT", "wrapped", "work", 130, ""),
-        ("SIGINT", "bare", "other", 130, ""),
-        ("SIGINT", "load", "other", 130, ""),
-    ],
-)
-def test_a_signal_of_which_an_import_makes_a_fault_of_its_own_still_ends_the_program(
-    name: str, how: str, command: str, status: int, words: str
-) -> None:
+def test_a_signal_of_which_an_import_makes_a_fault_of_its_own_still_ends_the_program() -> None:
     # So does a module in C that is interrupted while it is initialised, such as one of SciPy's.
-    line = [sys.executable, "-c", IMPORTING, name, how, command]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", words)
-
-
-def test_any_other_fault_that_cannot_be_raised_is_told_as_ever() -> None:
-    ended = run("SIGINT", "other")
-    assert ended.returncode == 0
-    assert "ValueError: this is a bug" in ended.stderr
+    expected = {
+        "SIGTERM bare work": (4, STOPPED),
+        "SIGTERM wrapped work": (4, STOPPED),
+        "SIGTERM bare other": (130, ""),
+        "SIGINT bare work": (130, ""),
+        "SIGINT wrapped work": (130, ""),
+        "SIGINT bare other": (130, ""),
+        "SIGINT load other": (130, ""),
+    }
+    ended = endings(IMPORTING, [words.split() for words in expected])
+    assert dict(zip(expected, ended, strict=True)) == expected

@@ -20,14 +20,12 @@ from pathlib import Path
 from aggregator.journal import Journal
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.audit.append_file import AppendFile
-path = Path(sys.argv[1])
-match path.suffix:
-    case ".secagg":
-        held = WriteAheadLog(path)
-    case ".jsonl":
-        held = AppendFile(path, "this site")
-    case _:
-        held = Journal.open(path, bytes(32), "a" * 32, 1_800_000_000.0)
+folder = Path(sys.argv[1])
+held = [
+    Journal.open(folder / "journal.sqlite", bytes(32), "a" * 32, 1_800_000_000.0),
+    WriteAheadLog(folder / "a.secagg"),
+    AppendFile(folder / "a.jsonl", "this site"),
+]
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -45,26 +43,25 @@ def _record(path: Path) -> None:
     AppendFile(path, "this site").close()
 
 
-@pytest.mark.parametrize(
-    ("name", "who", "use"),
-    [
-        ("journal.sqlite", "an aggregator", _journal),
-        ("journal.sqlite", "an aggregator", forget),
-        ("a.secagg", "this site", _log),
-        ("a.jsonl", "this site", _record),
-    ],
-)
-def test_a_second_start_is_told_which_process_runs(
-    tmp_path: Path, name: str, who: str, use: Callable[[Path], None]
-) -> None:
-    path = tmp_path / name
-    command = [sys.executable, "-c", HOLDER, str(path)]
+USES: list[tuple[str, str, Callable[[Path], None]]] = [
+    ("journal.sqlite", "an aggregator", _journal),
+    ("journal.sqlite", "an aggregator", forget),
+    ("a.secagg", "this site", _log),
+    ("a.jsonl", "this site", _record),
+]
+
+
+def test_a_second_start_is_told_which_process_runs(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(FedfairError) as caught:
-            use(path)
+        for name, who, use in USES:
+            path = tmp_path / name
+            with pytest.raises(FedfairError) as caught:
+                use(path)
+            assert caught.value.message == f"{path} is in use by process {holder.pid}: {who} already runs here"
+            assert caught.value.remedy == "stop it first, or let it finish"
         holder.communicate()
-    assert caught.value.message == f"{path} is in use by process {holder.pid}: {who} already runs here"
-    assert caught.value.remedy == "stop it first, or let it finish"
-    use(path)  # The lock ended with its process.
+    for name, _, use in USES:
+        use(tmp_path / name)  # The lock ended with its process.

@@ -1,5 +1,6 @@
 """Records from databases: a real PostgreSQL that the tests start, DuckDB and SQLite, each against a CSV file."""
 
+import json
 import os
 import socket
 import sqlite3
@@ -414,33 +415,34 @@ WAITING = {
     ),
 }
 READER = """
-import os, signal, sys, threading
+import json, os, signal, sys, threading
 from fedfair.tables.site_form import site_table
 from fedfair.tables.sql_table import read_sql
 from fedfair.plan.csv_table import CsvData
 from fedfair.policy.site_sql import SqlSection
-url, query, variable = sys.argv[1:]
 table = CsvData(label="age", numeric=("x",))
-def read(query):
-    section = SqlSection(url=url, query=query, password_env=variable or None)
+def read(url, query, variable):
+    section = SqlSection(url=url, query=query, password_env=variable)
     return read_sql(section, site_table(table, None), 2, ())
-read("SELECT 1 AS age, 2 AS x")
-# By then the query runs; an earlier signal would end the reading as well.
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-try:
-    read(query)
-except KeyboardInterrupt:
-    print("interrupted")
+for url, query, variable in json.loads(sys.argv[1]):
+    read(url, "SELECT 1 AS age, 2 AS x", variable)
+    # By then the query runs; an earlier signal would end the reading as well.
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        read(url, query, variable)
+    except KeyboardInterrupt:
+        print("interrupted")
 """
 
 
-def test_ctrl_c_ends_a_query_that_takes_long(database: SqlSection) -> None:
-    kind = str(database.url).partition(":")[0]
-    command = [
-        sys.executable, "-c", READER, str(database.url), WAITING[kind], "PW" if database.password_file else "",
-    ]  # fmt: skip
+def test_ctrl_c_ends_a_query_that_takes_long(databases: dict[str, SqlSection], on_postgres: SqlSection) -> None:
+    asked = [
+        (str(section.url), WAITING[str(section.url).partition(":")[0]], "PW" if section.password_file else None)
+        for section in (*databases.values(), on_postgres)
+    ]
     environment = {**os.environ, "PW": PASSWORD}
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=REPOSITORY, env=environment
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+        [sys.executable, "-c", READER, json.dumps(asked)], capture_output=True, text=True, check=False,
+        timeout=PATIENCE, cwd=REPOSITORY, env=environment,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n" * 3, "", 0)
