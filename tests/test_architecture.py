@@ -57,9 +57,7 @@ def _loaded(steps: list[tuple[str, str]]) -> list[str]:
         for code, never in steps
     )
     command = [sys.executable, "-c", "\n".join(["import sys", *lines])]
-    ran = subprocess.run(
-        command, check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE
-    )
+    ran = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE)
     return ran.stderr.splitlines()
 
 
@@ -77,7 +75,10 @@ TRAINING: dict[str, dict[str, object]] = {
 def test_what_a_process_loads_at_its_start_and_while_it_trains() -> None:
     commands = ", ".join(sorted({entry.module for entry in Commands.table.values()}))
     steps = [
-        ("import aggregator.commands, aggregator.server, aggregator.preparation", "torch pandas opacus dp_accounting"),
+        (
+            "import aggregator.commands, aggregator.server, aggregator.preparation",
+            "torch pandas opacus dp_accounting",
+        ),
         (f"import {commands}", "torch"),
         # What only some runs need is loaded by those runs: each takes as long as the rest of a start.
         ("import collaborator.participation", "pandas sklearn scipy.stats opacus dp_accounting"),

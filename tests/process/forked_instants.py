@@ -47,7 +47,7 @@ print(json.dumps(endings))
 
 
 def endings(program: str, cases: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
-    """Return the exit status of a program and all that it prints, for each command line in a process of its own."""
+    """Return the exit status of a program and all that it prints, for each command line in a fork."""
     command = [sys.executable, "-c", FORKED + _EACH, json.dumps([program, *cases])]
     played = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE)
     return [(status, told) for status, told in json.loads(played.stdout)]
