@@ -299,16 +299,29 @@ def of_kind(effects: Iterable[events.Effect], kind: type[events.Effect]) -> list
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def state_of(thing: object) -> object:
-    """Return everything that a thing holds, in a form that compares by value."""
-    if isinstance(thing, np.ndarray):
-        return thing.dtype.str, thing.shape, thing.tobytes()
-    if isinstance(thing, Mapping):
-        return [(state_of(key), state_of(value)) for key, value in thing.items()]
-    if isinstance(thing, list | tuple):
-        return [state_of(item) for item in thing]
-    if isinstance(thing, enum.Enum | BaseModel):
+def state_of(*things: object) -> object:
+    """Return everything that these things hold, in a form that compares by value, what is shared once."""
+    seen: dict[int, tuple[int, object]] = {}  # with the things themselves: an id is another's after a thing's end
+    return [_held(thing, seen) for thing in things]
+
+
+def _held(thing: object, seen: dict[int, tuple[int, object]]) -> object:
+    if isinstance(thing, str | bytes | int | float | enum.Enum | BaseModel | None):
         return thing  # frozen, and compared by value
-    slots = {name: getattr(thing, name) for name in getattr(thing, "__slots__", ())}
-    parts = getattr(thing, "__dict__", slots)
-    return (type(thing).__name__, state_of(parts)) if parts else thing
+    if (before := seen.get(id(thing))) is not None:
+        return "seen", before[0]
+    seen[id(thing)] = len(seen), thing
+    match thing:
+        case np.ndarray():
+            return thing.dtype.str, thing.shape, thing.tobytes()
+        case list() | tuple():
+            held: object = [_held(item, seen) for item in thing]
+        case set() | frozenset():
+            held = frozenset(thing)
+        case Mapping():
+            held = [(_held(key, seen), _held(value, seen)) for key, value in thing.items()]
+        case _:
+            slots = {name: getattr(thing, name) for name in getattr(thing, "__slots__", ())}
+            parts: dict[str, object] = getattr(thing, "__dict__", slots)
+            held = [(name, _held(part, seen)) for name, part in parts.items()] or thing
+    return type(thing).__name__, held

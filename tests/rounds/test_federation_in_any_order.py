@@ -144,12 +144,12 @@ class AnyOrder(RuleBasedStateMachine):
         ]
         if who not in self.connected():
             impossible.append(events.UploadArrived(who, self.play.federation.sum_number, b""))
+        before = state_of(self.play.federation, self.play.training_run)
         for event in impossible:
-            before = state_of(self.play.federation), state_of(self.play.training_run)
             # A stream that was refused may still speak; that is heard by nobody and is no fault of ours.
             with contextlib.suppress(LocalProtocolError):
                 assert self.play.federation.receive(event) == []
-            assert (state_of(self.play.federation), state_of(self.play.training_run)) == before
+            assert state_of(self.play.federation, self.play.training_run) == before
 
     @rule(really=st.integers(0, 49))
     def stop(self, really: int) -> None:
