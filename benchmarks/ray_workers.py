@@ -1,4 +1,4 @@
-"""Measures rounds of large simulations: the vectorised engine in one process, and workers of Ray that are dealt.
+"""Measures rounds of large simulations: the vectorised engine in one process, and sharded over workers of Ray.
 
 An MLP with 16 inputs, 32 hidden units and 2 classes; every collaborator has 32 records and makes one step on 16 of
 them; FedSRCVaR in float32, sums in the clear. A round is from asking to having the next model; the first warms up
@@ -27,9 +27,9 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.run.training_run import TrainingRun
+from fedfair.simulation.all_clients import simulated_clients
 from fedfair.simulation.backend import RayCluster
-from fedfair.simulation.dealt.clients import nobody_hears
-from fedfair.simulation.everybody import engaged
+from fedfair.simulation.sharded.clients import ignore_loss
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.binding import bound
@@ -80,9 +80,9 @@ def measure(collaborators: int, workers: int | None, rounds: int) -> dict[str, o
     binding = bound(plan, next(iter(sites.values())).train.schema, Path())
     cluster = None if workers is None else RayCluster(workers=workers)
     times: dict[Purpose, list[float]] = {purpose: [] for purpose in Purpose}
-    with engaged(plan, sites, Path(), "vectorised", cluster, nobody_hears) as everybody:
-        run = TrainingRun(plan, binding.layout, everybody.schema, binding.vector)
-        cohort = everybody.cohort(plan, sites)
+    with simulated_clients(plan, sites, Path(), "vectorised", cluster, ignore_loss) as clients:
+        run = TrainingRun(plan, binding.layout, clients.schema, binding.vector)
+        cohort = clients.cohort(plan, sites)
         set_up = time.perf_counter() - began - made
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
         worked = [processor_seconds(processes)]

@@ -1,7 +1,7 @@
 """Chooses the cohort that computes a simulation: one collaborator after the other, all at once, or many workers.
 
-Decides what `auto` means and refuses what cannot be vectorised, or dealt. The draws, the rule and the result are
-the same with all; see `vectorised/clients.py` and `dealt/clients.py` for the rounding. No torch.
+Decides what `auto` means and refuses what cannot be vectorised, or sharded. The draws, the rule and the result are
+the same with all; see `vectorised/clients.py` and `sharded/clients.py` for the rounding. No torch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def chosen_engine(plan: Plan, engine: Engine) -> Literal["loop", "vectorised"]:
     if engine == "ray" and ALGORITHMS[plan.training.algorithm].centralised:
         raise PlanError(
             f"training.algorithm: {plan.training.algorithm} trains on the records of all in one place, "
-            "so there is nothing to deal to workers",
+            "so there is nothing to shard over workers",
             "simulate it with --engine auto or loop",
         )
     if engine == "vectorised" and reason is not None:

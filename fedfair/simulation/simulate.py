@@ -37,14 +37,14 @@ from fedfair.results.writing import exact_evaluation, simulated_result
 from fedfair.run.initial_model import StatedWeights
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, saved_of, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
+from fedfair.simulation.all_clients import SimulatedClients, simulated_clients
 from fedfair.simulation.backend import Engine, RayCluster, chosen_engine
 from fedfair.simulation.baselines.cohort_queries import Algorithm
 from fedfair.simulation.baselines.registry import algorithm_of
 from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients
-from fedfair.simulation.dealt.clients import OnLoss, nobody_hears
-from fedfair.simulation.everybody import Everybody, engaged
 from fedfair.simulation.linear_family import family_facts, is_too_much
+from fedfair.simulation.sharded.clients import OnLoss, ignore_loss
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.tables.source import SiteFiles, files_of_sites, load_federation
@@ -61,7 +61,7 @@ class SimulationOutcome:
     """The outcome of a simulation.
 
     Attributes:
-        result: what the run came to; its JSON is the contract `fedfair/result/1`.
+        result: the figures of the run; its JSON is the contract `fedfair/result/1`.
         model: the output model.
         layout: where its tensors lie.
         evaluation: the sums behind the evaluation of the output model.
@@ -92,7 +92,7 @@ def simulate(
     engine: Engine = "auto",
     cluster: RayCluster = HERE,
     on_progress: OnProgress | None = None,
-    on_loss: OnLoss = nobody_hears,
+    on_loss: OnLoss = ignore_loss,
 ) -> SimulationOutcome:
     """Run the plan on this machine, or on those of a Ray cluster.
 
@@ -127,7 +127,7 @@ def simulate_sites(
     engine: Engine = "auto",
     cluster: RayCluster = HERE,
     on_progress: OnProgress | None = None,
-    on_loss: OnLoss = nobody_hears,
+    on_loss: OnLoss = ignore_loss,
     initial: StatedWeights | None = None,
 ) -> SimulationOutcome:
     """Run the plan on records that are in memory already; otherwise as `simulate`.
@@ -135,42 +135,42 @@ def simulate_sites(
     `initial` are the weights that the plan names, where no file beside the plan holds them.
     """
     chosen = chosen_engine(plan, engine)
-    _check_goes_on(plan)
-    with engaged(plan, sites, root, chosen, cluster if engine == "ray" else None, on_loss) as everybody:
-        return _simulated(everybody, on_progress, initial)
+    _check_continues(plan)
+    with simulated_clients(plan, sites, root, chosen, cluster if engine == "ray" else None, on_loss) as clients:
+        return _simulated(clients, on_progress, initial)
 
 
 def _simulated(
-    everybody: Everybody, on_progress: OnProgress | None, initial: StatedWeights | None
+    clients: SimulatedClients, on_progress: OnProgress | None, initial: StatedWeights | None
 ) -> SimulationOutcome:
-    plan, sites, root, schema = everybody.plan, everybody.sites, everybody.root, everybody.schema
+    plan, sites, root, schema = clients.plan, clients.sites, clients.root, clients.schema
     binding = bound(plan, schema, root, initial)
     training_run = TrainingRun(plan, binding.layout, schema, binding.vector, carried=binding.carried)
-    cohort = everybody.cohort(plan, sites)
+    cohort = clients.cohort(plan, sites)
     centralised = ALGORITHMS[plan.training.algorithm].centralised
     if centralised:
         everything = {POOLED: Splits(pool(splits.train for splits in sites.values()))}
-        cohort = PooledClients(cohort, everybody.cohort(plan, everything))
+        cohort = PooledClients(cohort, clients.cohort(plan, everything))
     algorithm = algorithm_of(plan, sites)
     summed = algorithm is None and not centralised
     sums = _SumWatch(ComputedTraffic(plan, binding.layout, schema), cohort, on_progress, summed=summed)
     start = sums.began
     play(training_run, cohort, algorithm, sums.note, clips=clips_in_simulation(plan))
-    judged, held = training_run, cohort.last_losses
+    evaluated, held = training_run, cohort.last_losses
     if is_unevaluated(plan):
-        judged, held = _judged(everybody, training_run)
-        sums.exact[judged.history[-1].round] = exact_evaluation(judged.history[-1], held)
+        evaluated, held = _evaluated(clients, training_run)
+        sums.exact[evaluated.history[-1].round] = exact_evaluation(evaluated.history[-1], held)
     elif training_run.state.final is not None:
         held = cohort.losses(training_run.model)
-    came_to = judged.result()
-    # Of an earlier run that goes on here, no losses are known: what its sums proved stands.
-    history = tuple(sums.exact.get(past.round, past) for past in judged.history)
+    outcome = evaluated.result()
+    # Of an earlier run that continues here, no losses are known: what its sums proved stands.
+    history = tuple(sums.exact.get(past.round, past) for past in evaluated.history)
     losses = dict(zip(cohort.names, held, strict=True))
     result = simulated_result(
         plan,
         format_digest(binding.digest),
         replace(
-            came_to,
+            outcome,
             history=history,
             rounds=training_run.rounds_done,
             threshold=training_run.model.threshold,
@@ -180,17 +180,17 @@ def _simulated(
         classes=schema.classes,
         seconds=time.perf_counter() - start,
         costs=sums.costs,
-        privacy=simulated_privacy(plan, everybody.logs, distributed_dp(plan, binding.layout.dimension)),
+        privacy=simulated_privacy(plan, clients.logs, distributed_dp(plan, binding.layout.dimension)),
         family=None if _unread(sites, losses, schema) else partial(family_facts, plan, sites),
-        engine=everybody.engine_word,
+        engine=clients.engine_name,
     )
-    if judged.evaluated is None:
+    if evaluated.evaluated is None:
         raise LocalProtocolError("a training run that was played to its end has no evaluation")
-    # One process holds everybody's records here, so there was nobody to mask anything from.
-    record = evaluation_record(plan, binding.digest, schema, judged.evaluated, masked=False)
+    # One process holds all records here, so there was nothing to mask.
+    record = evaluation_record(plan, binding.digest, schema, evaluated.evaluated, masked=False)
     origin = ModelOrigin.of_plan(plan, record.plan_digest, schema, binding.initial_weights)
     scaling = training_run.scaling
-    faults = _survey_faults(everybody, training_run)
+    faults = _survey_faults(clients, training_run)
     files = (
         saved_of(training_run, "present", origin.plan_digest),
         saved_of(training_run, "trained", origin.plan_digest),
@@ -206,7 +206,7 @@ class _SumWatch:
     Args:
         traffic: computes the bytes of a sum.
         clients: hold the losses of the last evaluation.
-        on_progress: told of every sum, with exact figures.
+        on_progress: called after every sum, with exact figures.
         summed: whether a round is a single sum; else what it moves is not known here.
     """
 
@@ -219,7 +219,7 @@ class _SumWatch:
         self.began = time.perf_counter()
 
     def note(self, progress: Progress) -> None:
-        """Take a sum that is over; the next one begins when it was told of."""
+        """Take a sum that is over; the next one begins when it was reported."""
         cost = self._traffic.cost(progress, time.perf_counter() - self.began)
         self.costs.append(cost if self._summed else replace(cost, bytes_up=0, bytes_down=0))
         if progress.evaluation is not None:
@@ -233,13 +233,13 @@ class _SumWatch:
 
 
 def _survey_faults(
-    everybody: Everybody, training_run: TrainingRun
+    clients: SimulatedClients, training_run: TrainingRun
 ) -> dict[ParticipantId, tuple[SurveyFault, ...]]:
-    """Return what each collaborator would be told of its own columns; nothing where nobody holds all records."""
-    survey, sites = training_run.state.kept.get(Purpose.SURVEY.value), everybody.sites
+    """Return the faults of each collaborator's own columns; none where no process holds all records."""
+    survey, sites = training_run.state.kept.get(Purpose.SURVEY.value), clients.sites
     if survey is None or isinstance(sites, SiteFiles):
         return {}
-    layout = survey_layout(everybody.plan, everybody.schema)
+    layout = survey_layout(clients.plan, clients.schema)
     found = {
         name: survey_faults(survey.header, site.survey, layout)
         for name, site in sites.items()
@@ -251,29 +251,29 @@ def _survey_faults(
 def _unread(
     sites: Mapping[ParticipantId, Splits], losses: Mapping[ParticipantId, SiteLosses], schema: FeatureSchema
 ) -> bool:
-    """Return whether nobody is to read all records in one place, only to be told that they are too many."""
+    """Return whether the records are too many for what reads all of them in one place; then they stay unread."""
     held = [
         sum(len(site[split].values) for site in losses.values() if split in site) for split in ("test", "train")
     ]
     return isinstance(sites, SiteFiles) and is_too_much(schema, held[0] or held[1])
 
 
-def _check_goes_on(plan: Plan) -> None:
-    """Refuse to go on with a run where more than its state counts: what sites keep, or what they have released."""
+def _check_continues(plan: Plan) -> None:
+    """Refuse to continue a run where more than its state counts: what sites keep, or what they have released."""
     if rounds_before(plan) and (sites_remember(plan) or is_noised(plan)):
         kept = "the noise that was released" if is_noised(plan) else "what every site keeps of earlier rounds"
         raise PlanError(
-            f"this plan goes on from an earlier run, and a simulation does not have {kept}",
+            f"this plan continues an earlier run, and a simulation does not have {kept}",
             "simulate the whole run: remove plan.initial.yaml and its like from a copy of the plan",
         )
 
 
-def _judged(everybody: Everybody, training_run: TrainingRun) -> tuple[TrainingRun, list[SiteLosses]]:
-    """Return what an evaluation of the output model comes to, where the plan itself has none, and its losses."""
-    plan = without_noise(everybody.plan)
+def _evaluated(clients: SimulatedClients, training_run: TrainingRun) -> tuple[TrainingRun, list[SiteLosses]]:
+    """Return the evaluation of the output model, where the plan itself has none, and its losses."""
+    plan = without_noise(clients.plan)
     saved = TrainedModel(training_run.model, training_run.rounds_done, "", training_run.scaling)
-    evaluating = evaluation_run(plan, everybody.layout, everybody.schema, saved, exact=False)
-    cohort = everybody.cohort(plan, everybody.sites)
+    evaluating = evaluation_run(plan, clients.layout, clients.schema, saved, exact=False)
+    cohort = clients.cohort(plan, clients.sites)
     play(evaluating, cohort)
     return evaluating, cohort.last_losses
 
@@ -286,11 +286,11 @@ def play(
     *,
     clips: bool = False,
 ) -> None:
-    """Drive a training run to its end with everybody present in every sum.
+    """Drive a training run to its end with all clients in every sum.
 
     Args:
         training_run: the training run.
-        cohort: everybody.
+        cohort: all clients.
         algorithm: what makes the training rounds where a weighted sum is not enough; None for sums.
         on_progress: called after every sum; an evaluation has the exact figures that the result has.
         clips: whether changes are clipped, as in a deployment.

@@ -1,4 +1,4 @@
-"""One worker's share of the collaborators: it keeps their records and what they remember, and sums over them.
+"""One worker's shard of the collaborators: it keeps their records and what they remember, and sums over them.
 
 What it answers is a function of its records, of what it was asked before, and of the question. So a worker that is
 lost is replaced by one that is asked the same again. No Ray: `on_ray.py` makes an actor of it.
@@ -28,7 +28,7 @@ from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.simulation.clients import AskedSteps, LoopClients
 from fedfair.simulation.cohort import Cohort, cohort_of
-from fedfair.simulation.dealt.dealing import Dealing, Node, added, node_sum, own_nodes
+from fedfair.simulation.sharded.sharding import Node, Sharding, added, node_sum, own_nodes
 from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model, local_steps
 from fedfair.training.device import choose_device
@@ -38,8 +38,8 @@ Sites = Mapping[ParticipantId, Splits]
 
 
 @dataclass(frozen=True, slots=True)
-class ShareTerms:
-    """The terms of a share; the same for all workers.
+class ShardTerms:
+    """The terms of a shard; the same for all workers.
 
     Attributes:
         plan: the plan.
@@ -55,7 +55,7 @@ class ShareTerms:
 
 
 Counted: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]
-"""The training records of each member of a share, and what each weighs in a round: arrays (members,)."""
+"""The training records of each member of a shard, and what each weighs in a round: arrays (members,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class PackedLosses:
 
     Attributes:
         counts: by split, int64 array (members,): how many records each has.
-        losses: by split, everybody's, one after the other.
+        losses: by split, those of all, one collaborator after the other.
     """
 
     counts: Mapping[str, NDArray[np.int64]] = field(repr=False)
@@ -83,7 +83,7 @@ class PackedLosses:
         return cls(counts, losses)
 
     def unpacked(self, members: int) -> list[SiteLosses]:
-        """Return everybody's own losses, as views."""
+        """Return the losses of each collaborator, as views."""
         sites: list[dict[str, Losses]] = [{} for _ in range(members)]
         for split, found in self.losses.items():
             start = 0
@@ -120,11 +120,11 @@ class WorkerFault:
         return self.kind(self.message, self.remedy)
 
 
-class Share:
+class Shard:
     """A worker's collaborators, empty until `begin`."""
 
     def __init__(self) -> None:
-        self._dealing, self._noised = Dealing((0,), ()), False
+        self._sharding, self._noised = Sharding((0,), ()), False
         self._mine, self._first = range(0), 0
         self._blocks: dict[int, Cohort] = {}
         self._logs: dict[ParticipantId, ReleaseLog] = {}
@@ -136,7 +136,7 @@ class Share:
         except FedfairError as error:
             return WorkerFault(type(error), error.message, error.remedy)
 
-    def begin(self, terms: ShareTerms, dealing: Dealing, worker: int, sites: Sites) -> Counted:
+    def begin(self, terms: ShardTerms, sharding: Sharding, worker: int, sites: Sites) -> Counted:
         """Take records, in the order of the plan; they are read here if `sites` is a mapping that reads them.
 
         Raises:
@@ -148,18 +148,18 @@ class Share:
                 "install the same version on every machine of the cluster",
             )
         torch.set_num_threads(1)
-        # What came through Ray's shared memory is read-only, and nobody here writes to records.
+        # What came through Ray's shared memory is read-only, and nothing here writes to records.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         plan, names = terms.plan, list(sites)
         held = [sites[name] for name in names]
         code = Path.cwd() if terms.code is None else terms.code
         model = flat_model(plan, held[0].train.schema, choose_device(plan.training.device), code)
         self._noised, steps = is_unevaluated(plan), local_steps(plan, model, held[0].train.schema)
-        self._dealing, self._mine = dealing, dealing.shares[worker]
-        self._first = dealing.members(worker).start
+        self._sharding, self._mine = sharding, sharding.shards[worker]
+        self._first = sharding.members(worker).start
         self._logs = {name: ReleaseLog() for name in names}
         for block in self._mine:
-            places = [member - self._first for member in dealing.block(block)]
+            places = [member - self._first for member in sharding.block(block)]
             part = {names[place]: held[place] for place in places}
             logs = {name: self._logs[name] for name in part}
             self._blocks[block] = cohort_of(plan, part, model, logs, vectorised=terms.vectorised, steps=steps)
@@ -168,27 +168,27 @@ class Share:
         return counts, np.concatenate([cohort.weights for cohort in cohorts])
 
     def scale(self, scaling: FeatureScaling) -> None:
-        """Scale everybody's features."""
+        """Scale the features of all collaborators of this shard."""
         for cohort in self._blocks.values():
             cohort.apply_scaling(scaling)
 
     def sum(self, request: SumRequest, model: GlobalModel, clip: float | None) -> PartialSums:
-        """Return this share's part of a sum; see `Clients.totals`."""
+        """Return this shard's part of a sum; see `Clients.totals`."""
         summed = functools.partial(self._block_sum, request=request, model=model, clip=clip)
 
         def known(node: Node) -> Totals | None:
             return summed(node[0]) if node[1] - node[0] == 1 else None
 
-        nodes = {node: node_sum(node, known, added) for node in own_nodes(self._dealing.blocks, self._mine)}
+        nodes = {node: node_sum(node, known, added) for node in own_nodes(self._sharding.blocks, self._mine)}
         kind, cohorts = request.purpose.statistic, self._blocks.values()
-        told = kind.is_evaluation and not kind.has_query
-        return PartialSums(nodes, self._packed(cohort.last_losses for cohort in cohorts) if told else None)
+        evaluates = kind.is_evaluation and not kind.has_query
+        return PartialSums(nodes, self._packed(cohort.last_losses for cohort in cohorts) if evaluates else None)
 
     def _block_sum(self, block: int, request: SumRequest, model: GlobalModel, clip: float | None) -> Totals:
         """Return the totals of a block; of noised whole numbers they have no header, and are not yet opened."""
         cohort = self._blocks[block]
         if self._noised and request.purpose.statistic.is_round and isinstance(cohort, LoopClients):
-            # Whole numbers, exactly; only the sum over everybody is taken modulo the ring and opened.
+            # Whole numbers, exactly; only the sum over all collaborators is taken modulo the ring and opened.
             return Totals(
                 np.zeros(0), cast(NDArray[Any], cohort.noised_numbers(request, model)), len(cohort.names)
             )
@@ -199,11 +199,11 @@ class Share:
         return self._packed(cohort.losses(model, splits) for cohort in self._blocks.values())
 
     def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
-        """Return what local steps change at members of this share; see `Clients.changes`."""
+        """Return what local steps change at members of this shard; see `Clients.changes`."""
         members = np.asarray(asked.members)
         models = np.empty((len(members), len(model.vector)), model.vector.dtype)
         for block, cohort in self._blocks.items():
-            here = self._dealing.block(block)
+            here = self._sharding.block(block)
             places, own = asked.of(here, members, here.start)
             if places:
                 models[places] = cohort.changes(model, own)

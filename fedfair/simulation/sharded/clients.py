@@ -1,6 +1,6 @@
-"""A cohort that is dealt to workers: it asks them, adds what they return, and survives their loss.
+"""A cohort that is sharded over workers: it asks them, adds what they return, and survives their loss.
 
-Answers what `LoopClients` answers, up to the order of additions. That order is the tree of `dealing.py`: neither
+Answers what `LoopClients` answers, up to the order of additions. That order is the tree of `sharding.py`: neither
 the number of workers nor the loss of one changes a bit. Rounding: with u = 2^-24 (float32) or 2^-53, either
 order of n addends differs from the exact sum by at most (n - 1) u sum |addend|, to first order in u.
 
@@ -8,7 +8,7 @@ A lost worker is replaced. Where plans need nothing of earlier rounds, records a
 needs. Where they do (control variates, own thresholds, releases under noise), what every worker remembers is
 copied to outlive it after each `SUMS_BETWEEN_COPIES` sums. The new worker starts from the copy and is asked again
 for the sums since then, whose answers nobody adds a second time. All draws follow from the plan's seed, so that it
-comes to the very numbers that were lost.
+computes the very numbers that were lost.
 """
 
 from __future__ import annotations
@@ -32,13 +32,20 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_noised, sites_remember
 from fedfair.privacy.releases import ReleaseLog
 from fedfair.simulation.clients import AskedSteps, asked_members
-from fedfair.simulation.dealt.dealing import Dealing, Node, added, node_sum
-from fedfair.simulation.dealt.share import Counted, PackedLosses, PartialSums, ShareTerms, WorkerFault, loss_order
+from fedfair.simulation.sharded.shard import (
+    Counted,
+    PackedLosses,
+    PartialSums,
+    ShardTerms,
+    WorkerFault,
+    loss_order,
+)
+from fedfair.simulation.sharded.sharding import Node, Sharding, added, node_sum
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One question to a worker: a method of `Share` and what it is given."""
+    """One question to a worker: a method of `Shard` and what it is given."""
 
     method: str
     given: tuple[Any, ...] = ()
@@ -55,21 +62,21 @@ class Lost:
     reason: str
 
 
-class Crew(Protocol):
-    """Workers, numbered from 0; each has a `Share` and answers by it."""
+class Workers(Protocol):
+    """Workers, numbered from 0; each has a `Shard` and answers by it."""
 
     @property
-    def workers(self) -> int:
+    def count(self) -> int:
         """Return how many there are."""
 
     def ask(self, calls: Mapping[int, Call]) -> dict[int, Any]:
         """Return the answer of each worker that is asked, or `Lost` where it was lost."""
 
     def keep(self, worker: int) -> Any:  # noqa: ANN401 - a value, or a place where it lies
-        """Return what `Share.restore` takes, of a worker as it is now, which outlives that worker; or `Lost`."""
+        """Return what `Shard.restore` takes, of a worker as it is now, which outlives that worker; or `Lost`."""
 
     def replace(self, worker: int) -> None:
-        """Put a new worker with an empty share in the place of one that was lost."""
+        """Put a new worker with an empty shard in the place of one that was lost."""
 
 
 SUMS_BETWEEN_COPIES = 10
@@ -80,36 +87,36 @@ OnLoss = Callable[[int, str], None]
 """Called with the number of a worker that was lost, and the reason."""
 
 
-def nobody_hears(worker: int, reason: str) -> None:
-    """Tell nobody."""
+def ignore_loss(worker: int, reason: str) -> None:
+    """Do nothing where a worker is lost."""
 
 
-class DealtClients:
+class ShardedClients:
     """A cohort of many workers; see `Clients` for what is asked.
 
     Args:
-        crew: the workers, each with an empty share.
-        terms: the terms of all shares.
-        dealing: who computes whom.
-        names: of everybody, in the order of the plan.
-        parts: for each worker, the records that its `Share.begin` takes, or where the crew keeps them.
+        workers: the workers, each with an empty shard.
+        terms: the terms of all shards.
+        sharding: who computes whom.
+        names: of all collaborators, in the order of the plan.
+        parts: for each worker, the records that its `Shard.begin` takes, or where the workers keep them.
         noised: how training sums are noised for whole collaborators; None where they are not.
         on_loss: who hears of lost workers.
     """
 
     def __init__(
         self,
-        crew: Crew,
-        terms: ShareTerms,
-        dealing: Dealing,
+        workers: Workers,
+        terms: ShardTerms,
+        sharding: Sharding,
         names: Sequence[ParticipantId],
         parts: Sequence[Any],
         noised: DistributedDp | None,
-        on_loss: OnLoss = nobody_hears,
+        on_loss: OnLoss = ignore_loss,
     ) -> None:
-        self._crew, self._dealing, self._noised, self._on_loss = crew, dealing, noised, on_loss
+        self._workers, self._sharding, self._noised, self._on_loss = workers, sharding, noised, on_loss
         self.names = tuple(names)
-        self._begin = {worker: Call("begin", (terms, dealing, worker, part)) for worker, part in enumerate(parts)}
+        self._begin = {worker: Call("begin", (terms, sharding, worker, part)) for worker, part in enumerate(parts)}
         self._scaling: FeatureScaling | None = None
         self._loss = terms.plan.task.loss
         self._remembers = sites_remember(terms.plan) or is_noised(terms.plan)
@@ -126,18 +133,18 @@ class DealtClients:
         return loss_unit(self._loss, self._scaling)
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
-        """Return the sum over everybody; see `Clients.totals`.
+        """Return the sum over all collaborators; see `Clients.totals`.
 
         Raises:
             TrainingError: a worker's part cannot be computed, or the sum is beyond the plan's precision.
         """
-        answers: dict[int, PartialSums] = self._everybody(Call("sum", (request, model, clip)))
+        answers: dict[int, PartialSums] = self._ask_all(Call("sum", (request, model, clip)))
         parts: dict[Node, Totals] = {}
         for answer in answers.values():
             parts |= answer.nodes
         if all(answer.losses is not None for answer in answers.values()):
             self.last_losses = self._unpacked({worker: answer.losses for worker, answer in answers.items()})
-        total = node_sum((0, self._dealing.blocks), parts.get, added)
+        total = node_sum((0, self._sharding.blocks), parts.get, added)
         if self._noised is not None and request.purpose.statistic.is_round:
             # Whole numbers, which may be added in any order.
             return self._noised.opened_totals(total.body.astype(np.int64), total.contributors, model.vector.dtype)
@@ -149,16 +156,16 @@ class DealtClients:
         return total
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale everybody's features."""
-        self._answers(dict.fromkeys(range(self._crew.workers), Call("scale", (scaling,))))
+        """Scale all features."""
+        self._answers(dict.fromkeys(range(self._workers.count), Call("scale", (scaling,))))
         self._scaling = scaling
 
     def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
         """Return what local steps change at each member; only workers that have one compute."""
         members = asked_members(self.names, self.counts, asked.members)
         calls, places = dict[int, Call](), dict[int, list[int]]()
-        for worker in range(self._crew.workers):
-            here, own = asked.of(self._dealing.members(worker), members)
+        for worker in range(self._workers.count):
+            here, own = asked.of(self._sharding.members(worker), members)
             if here:
                 calls[worker], places[worker] = Call("changes", (model, own)), here
         models = np.empty((len(members), len(model.vector)), model.vector.dtype)
@@ -169,12 +176,12 @@ class DealtClients:
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> list[SiteLosses]:
         """Return the losses of the model at each collaborator, for those of the splits that have records."""
         call = Call("losses", (model, tuple(splits)))
-        return self._unpacked(self._answers(dict.fromkeys(range(self._crew.workers), call)))
+        return self._unpacked(self._answers(dict.fromkeys(range(self._workers.count), call)))
 
     def worst_log(self) -> dict[ParticipantId, ReleaseLog]:
-        """Return whose releases promise least, and what they are; everybody else's promise as much or more."""
+        """Return whose releases promise least, and what they are; all others promise as much or more."""
         call = Call("worst_log")
-        found = self._answers(dict.fromkeys(range(self._crew.workers), call))
+        found = self._answers(dict.fromkeys(range(self._workers.count), call))
         name, log = max((found[worker] for worker in sorted(found)), key=lambda item: loss_order(item[1]))
         return {name: log}
 
@@ -183,12 +190,12 @@ class DealtClients:
         for worker in sorted(found):
             packed = found[worker]
             if packed is not None:
-                losses += packed.unpacked(len(self._dealing.members(worker)))
+                losses += packed.unpacked(len(self._sharding.members(worker)))
         return losses
 
-    def _everybody(self, call: Call) -> dict[int, Any]:
+    def _ask_all(self, call: Call) -> dict[int, Any]:
         """Return every worker's answer to a question that changes what it remembers."""
-        answers = self._answers(dict.fromkeys(range(self._crew.workers), call))
+        answers = self._answers(dict.fromkeys(range(self._workers.count), call))
         if self._remembers:
             self._since.append(call)
             if len(self._since) >= SUMS_BETWEEN_COPIES:
@@ -198,11 +205,11 @@ class DealtClients:
     def _copy(self) -> None:
         """Copy what all workers remember; only when all is copied is the way to it forgotten."""
         copies: dict[int, Any] = {}
-        for worker in range(self._crew.workers):
-            copy, losses = self._crew.keep(worker), Counter[int]()
+        for worker in range(self._workers.count):
+            copy, losses = self._workers.keep(worker), Counter[int]()
             while isinstance(copy, Lost):
                 self._rebuild(worker, copy, losses)
-                copy = self._crew.keep(worker)
+                copy = self._workers.keep(worker)
             copies[worker] = copy
         self._copies, self._since = copies, []
 
@@ -211,7 +218,7 @@ class DealtClients:
 
         Args:
             calls: by worker.
-            known: whether the workers have begun, so that a successor must be told what they know.
+            known: whether the workers have begun, so that a successor must receive what they know.
 
         Raises:
             FedfairError: what a worker raised; or one question has cost too many workers.
@@ -219,7 +226,7 @@ class DealtClients:
         answers: dict[int, Any] = {}
         losses = Counter[int]()
         while len(answers) < len(calls):
-            found = self._crew.ask({worker: call for worker, call in calls.items() if worker not in answers})
+            found = self._workers.ask({worker: call for worker, call in calls.items() if worker not in answers})
             for worker, answer in found.items():
                 if isinstance(answer, WorkerFault):
                     raise answer.error()
@@ -251,17 +258,17 @@ class DealtClients:
                     f"worker {worker + 1} was lost {losses[worker]} times in a row: {found.reason}",
                     "a worker that needs more memory than there is ends so; take fewer --workers",
                 )
-            self._crew.replace(worker)
-            found = self._retold(worker) if known else None
+            self._workers.replace(worker)
+            found = self._restored(worker) if known else None
 
-    def _retold(self, worker: int) -> Lost | None:
-        """Tell a new worker what a lost one knew; return how this one was lost, or None.
+    def _restored(self, worker: int) -> Lost | None:
+        """Give a new worker what a lost one knew; return how this one was lost, or None.
 
         Raises:
             FedfairError: what it raised.
         """
         for call in self._recovery(worker):
-            answer = self._crew.ask({worker: call})[worker]
+            answer = self._workers.ask({worker: call})[worker]
             if isinstance(answer, WorkerFault):
                 raise answer.error()
             if isinstance(answer, Lost):

@@ -1,4 +1,4 @@
-"""Every option of a plan gives, dealt to workers, the result of the loop, or is refused in words with a remedy.
+"""Every option of a plan gives, sharded over workers, the result of the loop, or is refused with a remedy.
 
 Tolerances: in fp64 the order of additions moves a sum by at most (n - 1) u sum |addend|, u = 2^-53, n <= 60; over
 the few rounds here that stays below 1e-9. In fp32, u = 2^-24, below 1e-3. In half widths (bf16, fp16) a parameter
@@ -23,18 +23,18 @@ from fedfair.plan.privacy import CollaboratorLevelSection, SampleLevelSection
 from fedfair.plan.schema import Plan
 from fedfair.plan.sections import EvaluationSection, ObjectiveSection, SecureAggregationSection, TrainingSection
 from fedfair.plan.task import TaskSection
+from fedfair.simulation.all_clients import SimulatedClients
 from fedfair.simulation.backend import Engine, chosen_engine
-from fedfair.simulation.dealt.clients import DealtClients
-from fedfair.simulation.dealt.dealing import deal
-from fedfair.simulation.dealt.on_ray import RayEngine, part_of
-from fedfair.simulation.dealt.share import ShareTerms
-from fedfair.simulation.everybody import Everybody
+from fedfair.simulation.sharded.clients import ShardedClients
+from fedfair.simulation.sharded.on_ray import RayEngine, part_of
+from fedfair.simulation.sharded.shard import ShardTerms
+from fedfair.simulation.sharded.sharding import shard_collaborators
 from fedfair.simulation.simulate import SimulationOutcome, _simulated, simulate_sites
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.source import load_federation
 from tests import plans
 from tests.simulation import other_tasks
-from tests.simulation.dealt.crew_kit import LocalCrew
+from tests.simulation.sharded.worker_kit import LocalWorkers
 
 Sites = Mapping[ParticipantId, Splits]
 Sections = Mapping[str, Mapping[str, object]]
@@ -133,14 +133,14 @@ ELSEWHERE = {
     "training.initial": "where a run begins: the model before round 1 is the asker's",
     "training.device": "where a step is computed, not which",
     "training.compile": "how a step is computed; nothing of it is the asker's",
-    "options.group_column": "test_known_groups_are_dealt, since it needs a table",
+    "options.group_column": "test_known_groups_are_sharded, since it needs a table",
     "options.divergence": "of an algorithm that is refused",
     "options.best_response": "of algorithms that are refused", "objective.name": "there is one",
-    "task.data": "records are read before they are dealt",
-    "task.partition": "records are divided before they are dealt",
-    "task.survey": "test_every_loss_is_dealt, since records that are read from a file are described",
+    "task.data": "records are read before they are sharded",
+    "task.partition": "records are divided before they are sharded",
+    "task.survey": "test_every_loss_is_sharded, since records that are read from a file are described",
     "task.test_fraction": "as task.partition", "task.test_fold": "as task.partition",
-    "task.validation_fraction": "as task.partition", "task.loss": "test_every_loss_is_dealt",
+    "task.validation_fraction": "as task.partition", "task.loss": "test_every_loss_is_sharded",
     "task.input_shape": "as task.data", "task.classes": "as task.data",
     "secure_aggregation.colluders": "nothing is masked in a simulation",
     "secure_aggregation.key_agreement": "as colluders", "secure_aggregation.most_records": "as colluders",
@@ -189,32 +189,30 @@ def plan_of(sections: Sections) -> Plan:
 
 
 class LocalMachines:
-    """Deals cohorts to workers of this process, as `RayEngine` does to those of a cluster."""
+    """Shards cohorts over workers of this process, as `RayEngine` does to those of a cluster."""
 
     def __init__(self, workers: int, losing: tuple[int, ...], root: Path) -> None:
         self._workers, self._losing, self._root = workers, losing, root
         self.lost = 0
 
     @contextmanager
-    def cohort(self, plan: Plan, sites: Sites, layout: Layout, *, vectorised: bool) -> Iterator[DealtClients]:
+    def cohort(self, plan: Plan, sites: Sites, layout: Layout, *, vectorised: bool) -> Iterator[ShardedClients]:
         names = list(sites)
-        dealing = deal(len(names), self._workers, vectorised=vectorised)
-        workers = len(dealing.shares)
-        crew = LocalCrew(workers, self._losing, after=True)
-        parts = [
-            part_of(sites, [names[member] for member in dealing.members(worker)]) for worker in range(workers)
-        ]
-        terms = ShareTerms(plan, vectorised, self._root)
-        yield DealtClients(crew, terms, dealing, names, parts, distributed_dp(plan, layout.dimension))
-        self.lost += len(crew.lost)
+        sharding = shard_collaborators(len(names), self._workers, vectorised=vectorised)
+        count = len(sharding.shards)
+        workers = LocalWorkers(count, self._losing, after=True)
+        parts = [part_of(sites, [names[member] for member in sharding.members(worker)]) for worker in range(count)]
+        terms = ShardTerms(plan, vectorised, self._root)
+        yield ShardedClients(workers, terms, sharding, names, parts, distributed_dp(plan, layout.dimension))
+        self.lost += len(workers.lost)
 
 
-def dealt(plan: Plan, sites: Sites, root: Path, workers: int, losing: tuple[int, ...] = ()) -> SimulationOutcome:
+def sharded(plan: Plan, sites: Sites, root: Path, workers: int, losing: tuple[int, ...] = ()) -> SimulationOutcome:
     machines = LocalMachines(workers, losing, root)
     engine = chosen_engine(plan, "ray")
     with ExitStack() as ends:
-        everybody = Everybody(plan, sites, root, engine, cast(RayEngine, machines), ends)
-        outcome = _simulated(everybody, None, None)
+        clients = SimulatedClients(plan, sites, root, engine, cast(RayEngine, machines), ends)
+        outcome = _simulated(clients, None, None)
     assert bool(machines.lost) == bool(losing)
     return outcome
 
@@ -242,11 +240,11 @@ def agree(found: Any, expected: Any, relative: float, place: str = "") -> None: 
         assert found == expected, place
 
 
-def check_dealt(plan: Plan, sites: Sites, root: Path = Path()) -> None:
+def check_sharded(plan: Plan, sites: Sites, root: Path = Path()) -> None:
     """Compare the loop, one worker, and several of which some are lost."""
     relative = RELATIVE[plan.training.precision]
-    loop, one = simulate_sites(plan, sites, root, engine="loop"), dealt(plan, sites, root, 1)
-    several = dealt(plan, sites, root, 3, LOSING)
+    loop, one = simulate_sites(plan, sites, root, engine="loop"), sharded(plan, sites, root, 1)
+    several = sharded(plan, sites, root, 3, LOSING)
     # Neither the number of workers nor the loss of some changes a bit.
     assert several.model.vector.tobytes() == one.model.vector.tobytes()
     assert figures(several) == figures(one)
@@ -258,22 +256,22 @@ def check_dealt(plan: Plan, sites: Sites, root: Path = Path()) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_is_dealt(option: str) -> None:
+def test_every_option_is_sharded(option: str) -> None:
     plan = plan_of(OPTIONS[option])
     section, key = option.split(".")
     default = plan_of({})
     if section in {"training", "objective", "task", "evaluation"}:
         # The row tests what it says.
         assert getattr(getattr(plan, section), key) != getattr(getattr(default, section), key)
-    check_dealt(plan, sites_of())
+    check_sharded(plan, sites_of())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", get_args(AlgorithmName))
-def test_every_algorithm_is_dealt_or_refused(name: AlgorithmName) -> None:
+def test_every_algorithm_is_sharded_or_refused(name: AlgorithmName) -> None:
     plan = plan_of({"training": {"algorithm": name}})
     if not ALGORITHMS[name].centralised:
-        check_dealt(plan, sites_of())
+        check_sharded(plan, sites_of())
         return
     with pytest.raises(FedfairError, match=f"{name} trains on the records of all in one place") as refused:
         chosen_engine(plan, "ray")
@@ -283,35 +281,35 @@ def test_every_algorithm_is_dealt_or_refused(name: AlgorithmName) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("gradients", get_args(SampleLevelSection.model_fields["gradients"].annotation))
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_every_way_to_the_gradients_of_single_records_is_dealt(gradients: str, precision: str) -> None:
+def test_every_way_to_the_gradients_of_single_records_is_sharded(gradients: str, precision: str) -> None:
     if (gradients, precision) == ("ghost", "bf16"):
         pytest.skip("no plan may ask for it")
-    check_dealt(plan_of({**noised(gradients=gradients), "training": {"precision": precision}}), sites_of())
+    check_sharded(plan_of({**noised(gradients=gradients), "training": {"precision": precision}}), sites_of())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", get_args(TrainingSection.model_fields["precision"].annotation))
-def test_every_precision_is_dealt(precision: str) -> None:
-    check_dealt(plan_of({"training": {"precision": precision, "local_steps": 2}}), sites_of())
+def test_every_precision_is_sharded(precision: str) -> None:
+    check_sharded(plan_of({"training": {"precision": precision, "local_steps": 2}}), sites_of())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, True], ids=["resampled", "variates"])
 @pytest.mark.parametrize("name", other_tasks.TASKS)
-def test_every_loss_is_dealt(name: str, kept: bool, tmp_path: Path) -> None:
+def test_every_loss_is_sharded(name: str, kept: bool, tmp_path: Path) -> None:
     other_tasks.write_table(tmp_path)
     more = {"survey": True} if kept else {}
     plan = other_tasks.plan_of(
         name, task=more, training={"rounds": 3, "device": "cpu", "batch_size": 8, **(VARIATES if kept else {})},
         secure_aggregation={"mode": "malicious" if kept else "off"},
     )  # fmt: skip
-    check_dealt(plan, load_federation(plan, tmp_path), tmp_path)
+    check_sharded(plan, load_federation(plan, tmp_path), tmp_path)
 
 
-def test_known_groups_are_dealt_and_the_result_names_its_engine() -> None:
-    check_dealt(plan_of(algorithm("fedminmax")), sites_of())
+def test_known_groups_are_sharded_and_the_result_names_its_engine() -> None:
+    check_sharded(plan_of(algorithm("fedminmax")), sites_of())
     plan, sites = plan_of({}), sites_of()
     engines: tuple[Engine, ...] = ("loop", "vectorised", "auto")
     told = [simulate_sites(plan, sites, Path(), engine=engine).result.engine for engine in engines]
     assert told == ["loop", "vectorised", "vectorised"]
-    assert dealt(plan, sites, Path(), 2).result.engine == "ray"
+    assert sharded(plan, sites, Path(), 2).result.engine == "ray"

@@ -1,4 +1,4 @@
-"""Everybody in a simulation, whoever computes them: this process, or the workers of a Ray cluster."""
+"""All clients of a simulation, wherever they are computed: this process, or the workers of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fedfair.privacy.releases import ReleaseLog
 from fedfair.simulation.backend import RayCluster
 from fedfair.simulation.clients import Clients
 from fedfair.simulation.cohort import cohort_of
-from fedfair.simulation.dealt.clients import DealtClients, OnLoss
-from fedfair.simulation.dealt.on_ray import RayEngine, ray_engine
+from fedfair.simulation.sharded.clients import OnLoss, ShardedClients
+from fedfair.simulation.sharded.on_ray import RayEngine, ray_engine
 from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.device import choose_device
@@ -29,12 +29,12 @@ from fedfair.training.flat_model import FlatModel
 
 
 @dataclass
-class Everybody:
-    """Everybody in one simulation.
+class SimulatedClients:
+    """All clients of one simulation.
 
     Attributes:
         plan: that is simulated.
-        sites: everybody's records.
+        sites: the records of all sites.
         root: the workspace, where the plan's code is.
         engine: of this process, or of each worker.
         machines: the workers; None for this process.
@@ -47,16 +47,16 @@ class Everybody:
     engine: Literal["loop", "vectorised"]
     machines: RayEngine | None
     ends: ExitStack
-    _dealt: list[DealtClients] = field(default_factory=list)
+    _sharded: list[ShardedClients] = field(default_factory=list)
 
     @property
-    def engine_word(self) -> Literal["loop", "vectorised", "ray"]:
+    def engine_name(self) -> Literal["loop", "vectorised", "ray"]:
         """Return what a result says of who computed it."""
         return self.engine if self.machines is None else "ray"
 
     @cached_property
     def schema(self) -> FeatureSchema:
-        """Return what everybody's features are."""
+        """Return what the features are; all sites have the same."""
         return next(iter(self.sites.values())).train.schema
 
     @property
@@ -66,10 +66,10 @@ class Everybody:
 
     @cached_property
     def logs(self) -> Mapping[ParticipantId, ReleaseLog]:
-        """Return everybody's releases under noise; on workers, those that promise least."""
-        if not self._dealt:
+        """Return all sites' releases under noise; on workers, those that promise least."""
+        if not self._sharded:
             return self._own_logs
-        return self._dealt[0].worst_log() if is_noised(self.plan) else {}
+        return self._sharded[0].worst_log() if is_noised(self.plan) else {}
 
     def cohort(self, plan: Plan, sites: Mapping[ParticipantId, Splits]) -> Clients:
         """Return a cohort of the plan, or of one that differs in noise alone."""
@@ -77,9 +77,9 @@ class Everybody:
             # Nothing is vectorised where noise was taken out of a plan that could not be.
             vectorised = self.engine == "vectorised"
             return cohort_of(plan, sites, self._model, self._own_logs, vectorised=vectorised)
-        dealt = self.machines.cohort(plan, sites, self.layout, vectorised=self.engine == "vectorised")
-        self._dealt.append(self.ends.enter_context(dealt))
-        return self._dealt[-1]
+        sharded = self.machines.cohort(plan, sites, self.layout, vectorised=self.engine == "vectorised")
+        self._sharded.append(self.ends.enter_context(sharded))
+        return self._sharded[-1]
 
     @cached_property
     def _model(self) -> FlatModel:
@@ -92,19 +92,19 @@ class Everybody:
 
 
 @contextmanager
-def engaged(
+def simulated_clients(
     plan: Plan,
     sites: Mapping[ParticipantId, Splits],
     root: Path,
     engine: Literal["loop", "vectorised"],
     cluster: RayCluster | None,
     on_loss: OnLoss,
-) -> Iterator[Everybody]:
-    """Yield everybody; workers end with the block.
+) -> Iterator[SimulatedClients]:
+    """Yield all clients; workers end with the block.
 
     Args:
         plan: the plan.
-        sites: everybody's records.
+        sites: the records of all sites.
         root: the workspace.
         engine: of this process, or of each worker.
         cluster: the workers; None for this process.
@@ -112,4 +112,4 @@ def engaged(
     """
     with ExitStack() as ends:
         machines = None if cluster is None else ends.enter_context(ray_engine(plan, root, cluster, on_loss))
-        yield Everybody(plan, sites, root, engine, machines, ends)
+        yield SimulatedClients(plan, sites, root, engine, machines, ends)

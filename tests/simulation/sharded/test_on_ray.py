@@ -105,8 +105,8 @@ def test_a_killed_worker_changes_no_bit(workspace: Path, temporary: Path) -> Non
 
         def kill(progress):
             if int(progress.round) in (3, 12) and len(lost) == (int(progress.round) > 3):
-                found = [each for each in psutil.Process().children(recursive=True) if "ray::Share" in each.name()
-                         or "ray::Share" in " ".join(each.cmdline())]
+                found = [each for each in psutil.Process().children(recursive=True) if "ray::Shard" in each.name()
+                         or "ray::Shard" in " ".join(each.cmdline())]
                 os.kill(found[0].pid, signal.SIGKILL)
                 psutil.wait_procs(found[:1], timeout=60)
 
@@ -257,7 +257,7 @@ def test_without_ray_the_extra_is_named_in_one_line(monkeypatch: pytest.MonkeyPa
     assert "\n" not in missing.value.diagnostics()
 
 
-def test_what_pools_all_records_is_not_dealt(workspace: Path) -> None:
+def test_what_pools_all_records_is_not_sharded(workspace: Path) -> None:
     text = PLAN.replace("control_variates: true", "algorithm: erm")
     (workspace / "plan" / "plan.yaml").write_text(text)
     with pytest.raises(PlanError, match="erm trains on the records of all in one place"):

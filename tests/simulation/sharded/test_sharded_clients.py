@@ -1,4 +1,4 @@
-"""Everybody dealt to workers gives what the loop gives up to rounding, whatever happens to the workers.
+"""All collaborators sharded over workers give what the loop gives up to rounding, whatever happens to the workers.
 
 Tolerances are those of `test_vectorised_clients.py`, by the same derivation: only the order of additions differs.
 """
@@ -21,13 +21,13 @@ from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.baselines.registry import algorithm_of
 from fedfair.simulation.clients import AskedSteps, Clients
 from fedfair.simulation.cohort import cohort_of
-from fedfair.simulation.dealt.clients import MAX_LOSSES
-from fedfair.simulation.dealt.share import ShareTerms
+from fedfair.simulation.sharded.clients import MAX_LOSSES
+from fedfair.simulation.sharded.shard import ShardTerms
 from fedfair.simulation.simulate import play
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import flat_model
 from tests import plans
-from tests.simulation.dealt.crew_kit import LocalCrew, dealt
+from tests.simulation.sharded.worker_kit import LocalWorkers, sharded
 
 Sites = Mapping[ParticipantId, Splits]
 
@@ -112,10 +112,10 @@ EACH_WAY.remove(("noised collaborators", True))  # no such plan is vectorised
 
 
 @pytest.mark.parametrize(("name", "vectorised"), EACH_WAY)
-def test_workers_come_to_what_the_loop_comes_to(name: str, vectorised: bool) -> None:
+def test_workers_compute_what_the_loop_computes(name: str, vectorised: bool) -> None:
     plan, sites = plan_of(name, rounds=4), sites_of()
     expected, loop, _ = alone(plan, sites)
-    cohort = dealt(plan, sites, LocalCrew(3), vectorised=vectorised)
+    cohort = sharded(plan, sites, LocalWorkers(3), vectorised=vectorised)
     found = played(plan, sites, cohort)
     atol = 1.2e-4 if plan.training.precision == "fp32" else 1e-12
     np.testing.assert_allclose(found.model.vector, expected.model.vector, rtol=0, atol=atol)
@@ -142,22 +142,22 @@ def test_workers_come_to_what_the_loop_comes_to(name: str, vectorised: bool) -> 
 )  # fmt: skip
 def test_neither_the_number_of_workers_nor_their_loss_changes_a_bit(name: str, vectorised: bool) -> None:
     plan, sites = plan_of(name, rounds=13), sites_of()
-    one = played(plan, sites, dealt(plan, sites, LocalCrew(1), vectorised=vectorised))
+    one = played(plan, sites, sharded(plan, sites, LocalWorkers(1), vectorised=vectorised))
     # Two in a row, one while what workers remember is copied or told, and one long after it.
-    crew = LocalCrew(4, losing=(2, 9, 10, 31, 47, 48, 64, 79), after=True)
-    same_bits(one, played(plan, sites, dealt(plan, sites, crew, vectorised=vectorised)))
-    assert len(crew.lost) >= 5
+    workers = LocalWorkers(4, losing=(2, 9, 10, 31, 47, 48, 64, 79), after=True)
+    same_bits(one, played(plan, sites, sharded(plan, sites, workers, vectorised=vectorised)))
+    assert len(workers.lost) >= 5
 
 
 @pytest.mark.parametrize("name", ["control variates", "own thresholds", "noised records"])
 def test_what_collaborators_remember_survives_a_loss_at_any_question(name: str) -> None:
     plan, sites = plan_of(name, rounds=11), sites_of()
-    whole = played(plan, sites, dealt(plan, sites, LocalCrew(2), vectorised=True))
+    whole = played(plan, sites, sharded(plan, sites, LocalWorkers(2), vectorised=True))
     for losing in (5, 34, 63):
-        crew = LocalCrew(2, losing=(losing,), after=losing == 34)
-        cohort = dealt(plan, sites, crew, vectorised=True)
+        workers = LocalWorkers(2, losing=(losing,), after=losing == 34)
+        cohort = sharded(plan, sites, workers, vectorised=True)
         same_bits(whole, played(plan, sites, cohort))
-        assert crew.lost or crew.asked < losing
+        assert workers.lost or workers.asked < losing
     if name == "noised records":
         *_, logs = alone(plan, sites)
         ((worst, log),) = cohort.worst_log().items()
@@ -168,20 +168,20 @@ def test_what_collaborators_remember_survives_a_loss_at_any_question(name: str) 
 
 def test_copies_bound_what_is_asked_again() -> None:
     plan, sites = plan_of("control variates", rounds=28), sites_of()
-    crew = LocalCrew(2, losing=(64,))
-    played(plan, sites, dealt(plan, sites, crew, vectorised=True))
-    again = [method for worker, method in crew.methods if worker == crew.lost[0]].count("sum")
-    kept = [method for worker, method in crew.methods if worker != crew.lost[0]].count("sum")
+    workers = LocalWorkers(2, losing=(64,))
+    played(plan, sites, sharded(plan, sites, workers, vectorised=True))
+    again = [method for worker, method in workers.methods if worker == workers.lost[0]].count("sum")
+    kept = [method for worker, method in workers.methods if worker != workers.lost[0]].count("sum")
     assert 0 < again - kept <= 11
-    assert ("restore" in [method for _, method in crew.methods]) is True
+    assert ("restore" in [method for _, method in workers.methods]) is True
 
 
 def test_a_plan_that_remembers_nothing_is_told_nothing_of_earlier_rounds() -> None:
     plan, sites = plan_of("plain"), sites_of()
-    crew = LocalCrew(2, losing=(20,))
-    played(plan, sites, dealt(plan, sites, crew, vectorised=True))
-    methods = [method for worker, method in crew.methods if worker == crew.lost[0]]
-    others = [method for worker, method in crew.methods if worker != crew.lost[0]]
+    workers = LocalWorkers(2, losing=(20,))
+    played(plan, sites, sharded(plan, sites, workers, vectorised=True))
+    methods = [method for worker, method in workers.methods if worker == workers.lost[0]]
+    others = [method for worker, method in workers.methods if worker != workers.lost[0]]
     assert methods.count("sum") == others.count("sum") + 1  # the one that was lost
     assert methods.count("begin") == 2
     assert "memory" not in methods
@@ -189,22 +189,22 @@ def test_a_plan_that_remembers_nothing_is_told_nothing_of_earlier_rounds() -> No
 
 def test_a_question_that_costs_every_worker_ends_the_simulation() -> None:
     plan, sites = plan_of("plain"), sites_of()
-    crew = LocalCrew(1, losing=range(5, 100))
+    workers = LocalWorkers(1, losing=range(5, 100))
     with pytest.raises(AbortedError, match=f"worker 1 was lost {MAX_LOSSES} times in a row: the test") as ended:
-        played(plan, sites, dealt(plan, sites, crew, vectorised=True))
+        played(plan, sites, sharded(plan, sites, workers, vectorised=True))
     assert "--workers" in ended.value.remedy
 
 
 def test_only_workers_with_a_drawn_collaborator_compute() -> None:
     plan, sites = plan_of("no sum"), sites_of()
-    crew = LocalCrew(len(COUNTS))
-    cohort = dealt(plan, sites, crew, vectorised=False)
+    workers = LocalWorkers(len(COUNTS))
+    cohort = sharded(plan, sites, workers, vectorised=False)
     start = GlobalModel(flat_model(plan, records(1, 0).schema, torch.device("cpu"), Path()).vector(), 0.5)
     _, loop, _ = alone(plan, sites)
-    crew.methods.clear()
+    workers.methods.clear()
     asked = AskedSteps(RoundNumber(4), [3, 0], 1, [np.full(8, 2.0), np.full(9, 0.5)])
     np.testing.assert_allclose(cohort.changes(start, asked), loop.changes(start, asked), rtol=0, atol=1e-12)
-    assert sorted(crew.methods) == [(0, "changes"), (3, "changes")]
+    assert sorted(workers.methods) == [(0, "changes"), (3, "changes")]
     with pytest.raises(LocalProtocolError, match="site-1 has no training records"):
         cohort.changes(start, AskedSteps(RoundNumber(1), [1]))
 
@@ -213,14 +213,16 @@ def test_faults_of_workers_are_those_of_the_loop_and_another_version_is_refused(
     plan = plan_of("plain").model_copy()
     sites = {**sites_of(), ParticipantId("site-3"): Splits(records(8, 3).take(np.arange(8)))}
     sites[ParticipantId("site-3")].train.features[:] = 1e300
-    for cohort in (dealt(plan, sites, LocalCrew(2), vectorised=each) for each in (False, True)):
+    for cohort in (sharded(plan, sites, LocalWorkers(2), vectorised=each) for each in (False, True)):
         with pytest.raises(TrainingError, match="NaN or infinite"):
             played(plan, sites, cohort)
     plan, sites = plan_of("plain"), sites_of()
-    crew = LocalCrew(1)
-    cohort = dealt(plan, sites, crew, vectorised=True)
+    workers = LocalWorkers(1)
+    cohort = sharded(plan, sites, workers, vectorised=True)
     begun = cohort._begin[0].given
-    refused = crew.ask({0: type(cohort._begin[0])("begin", (ShareTerms(plan, True, None, "0.0.1"), *begun[1:]))})
+    refused = workers.ask(
+        {0: type(cohort._begin[0])("begin", (ShardTerms(plan, True, None, "0.0.1"), *begun[1:]))}
+    )
     assert "the command has 0.0.1" in refused[0].message
     with pytest.raises(PlanError):
         raise refused[0].error()

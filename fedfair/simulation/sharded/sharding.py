@@ -25,7 +25,7 @@ VECTORISED_BLOCK = 32
 FEWEST_BLOCKS = 8
 
 MANY_BLOCKS = 64
-"""A block costs as many calls as a cohort; so beyond these, which deal well, blocks become larger before more."""
+"""A block costs as many calls as a cohort. So beyond these, which balance well, blocks grow first."""
 
 LARGE_BLOCK = 128
 """Collaborators to a block where there are more than `MANY_BLOCKS`: their steps cost more than the calls."""
@@ -37,16 +37,16 @@ Addend = TypeVar("Addend")
 
 
 @dataclass(frozen=True, slots=True)
-class Dealing:
+class Sharding:
     """Who computes whom.
 
     Attributes:
         starts: of each block, the number of its first collaborator; then how many collaborators there are.
-        shares: for each worker, its blocks.
+        shards: for each worker, its blocks.
     """
 
     starts: tuple[int, ...]
-    shares: tuple[range, ...]
+    shards: tuple[range, ...]
 
     @property
     def blocks(self) -> int:
@@ -59,11 +59,11 @@ class Dealing:
 
     def members(self, worker: int) -> range:
         """Return the collaborators of a worker."""
-        share = self.shares[worker]
-        return range(self.starts[share.start], self.starts[share.stop])
+        shard = self.shards[worker]
+        return range(self.starts[shard.start], self.starts[shard.stop])
 
 
-def deal(collaborators: int, workers: int, *, vectorised: bool) -> Dealing:
+def shard_collaborators(collaborators: int, workers: int, *, vectorised: bool) -> Sharding:
     """Return who computes whom; there are at most as many workers as blocks.
 
     Args:
@@ -75,35 +75,35 @@ def deal(collaborators: int, workers: int, *, vectorised: bool) -> Dealing:
     if vectorised:
         many = min(MANY_BLOCKS, collaborators // VECTORISED_BLOCK)
         blocks = min(blocks, max(FEWEST_BLOCKS, many, collaborators // LARGE_BLOCK))
-    return Dealing(_cuts(collaborators, blocks), _shares(blocks, min(workers, blocks)))
+    return Sharding(_cuts(collaborators, blocks), _shards(blocks, min(workers, blocks)))
 
 
 def _cuts(whole: int, parts: int) -> tuple[int, ...]:
     return tuple(part * whole // parts for part in range(parts + 1))
 
 
-def _shares(blocks: int, workers: int) -> tuple[range, ...]:
+def _shards(blocks: int, workers: int) -> tuple[range, ...]:
     cuts = _cuts(blocks, workers)
     return tuple(range(cuts[worker], cuts[worker + 1]) for worker in range(workers))
 
 
-def own_nodes(blocks: int, share: range) -> Iterator[Node]:
+def own_nodes(blocks: int, shard: range) -> Iterator[Node]:
     """Yield the nodes that a worker sums, from left to right.
 
     Args:
         blocks: how many there are.
-        share: the worker's.
+        shard: the worker's.
     """
-    return _covered((0, blocks), share)
+    return _covered((0, blocks), shard)
 
 
-def _covered(node: Node, share: range) -> Iterator[Node]:
+def _covered(node: Node, shard: range) -> Iterator[Node]:
     first, end = node
-    if share.start <= first and end <= share.stop:
+    if shard.start <= first and end <= shard.stop:
         yield node
-    elif first < share.stop and share.start < end:
+    elif first < shard.stop and shard.start < end:
         for half in _halves(node):
-            yield from _covered(half, share)
+            yield from _covered(half, shard)
 
 
 def node_sum(

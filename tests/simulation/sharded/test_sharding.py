@@ -1,4 +1,4 @@
-"""Dealing and adding: everybody once, in the order of the plan, and bits that no number of workers changes."""
+"""Sharding: all collaborators once, in the order of the plan; sums whose bits no number of workers changes."""
 
 import functools
 import math
@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfair.aggregation.running_sum import Totals
-from fedfair.simulation.dealt.dealing import MAX_BLOCKS, added, deal, node_sum, own_nodes
+from fedfair.simulation.sharded.sharding import MAX_BLOCKS, added, node_sum, own_nodes, shard_collaborators
 
 crowds = st.one_of(st.integers(1, 400), st.integers(1, 100_000))
 workers = st.integers(1, 70)
 
 
 @given(crowds, workers, st.booleans())
-def test_everybody_is_dealt_once_in_the_order_of_the_plan(count: int, most: int, vectorised: bool) -> None:
-    dealing = deal(count, most, vectorised=vectorised)
-    assert [number for share in dealing.shares for number in share] == list(range(dealing.blocks))
-    members = [member for worker in range(len(dealing.shares)) for member in dealing.members(worker)]
+def test_each_collaborator_is_in_one_shard_in_plan_order(count: int, most: int, vectorised: bool) -> None:
+    sharding = shard_collaborators(count, most, vectorised=vectorised)
+    assert [number for shard in sharding.shards for number in shard] == list(range(sharding.blocks))
+    members = [member for worker in range(len(sharding.shards)) for member in sharding.members(worker)]
     assert members == list(range(count))
-    assert [member for block in range(dealing.blocks) for member in dealing.block(block)] == members
-    assert len(dealing.shares) == min(most, dealing.blocks) <= MAX_BLOCKS
-    sizes = {len(dealing.block(block)) for block in range(dealing.blocks)}
+    assert [member for block in range(sharding.blocks) for member in sharding.block(block)] == members
+    assert len(sharding.shards) == min(most, sharding.blocks) <= MAX_BLOCKS
+    sizes = {len(sharding.block(block)) for block in range(sharding.blocks)}
     assert min(sizes) >= 1
     assert max(sizes) - min(sizes) <= 1
 
@@ -32,27 +32,30 @@ def test_everybody_is_dealt_once_in_the_order_of_the_plan(count: int, most: int,
     ("count", "blocks"), [(5, 5), (100, 8), (1000, 31), (5000, 64), (10_000, 78), (32_768, 256), (100_000, 256)]
 )
 def test_blocks_that_are_computed_together_are_large_before_they_are_many(count: int, blocks: int) -> None:
-    assert deal(count, 1000, vectorised=True).blocks == blocks
+    assert shard_collaborators(count, 1000, vectorised=True).blocks == blocks
 
 
 @given(crowds, workers, st.booleans())
 def test_blocks_do_not_depend_on_the_number_of_workers(count: int, most: int, vectorised: bool) -> None:
-    assert deal(count, most, vectorised=vectorised).starts == deal(count, 1, vectorised=vectorised).starts
+    assert (
+        shard_collaborators(count, most, vectorised=vectorised).starts
+        == shard_collaborators(count, 1, vectorised=vectorised).starts
+    )
 
 
 def in_parts(values: list[np.float32], most: int) -> tuple[np.float32, int]:
     """Return the sum over blocks of one value each, as so many workers make it, and the most parts of one."""
-    dealing = deal(len(values), most, vectorised=False)
+    sharding = shard_collaborators(len(values), most, vectorised=False)
     parts, sent = {}, 0
-    for share in dealing.shares:
-        nodes = list(own_nodes(dealing.blocks, share))
-        assert [block for first, end in nodes for block in range(first, end)] == list(share)
+    for shard in sharding.shards:
+        nodes = list(own_nodes(sharding.blocks, shard))
+        assert [block for first, end in nodes for block in range(first, end)] == list(shard)
         parts |= {
             node: node_sum(node, lambda at: values[at[0]] if at[1] - at[0] == 1 else None, np.add)
             for node in nodes
         }
         sent = max(sent, len(nodes))
-    return node_sum((0, dealing.blocks), parts.get, np.add), sent
+    return node_sum((0, sharding.blocks), parts.get, np.add), sent
 
 
 @given(st.integers(1, MAX_BLOCKS), st.integers(0, 2**32 - 1), workers)
@@ -71,8 +74,8 @@ def test_no_number_of_workers_changes_a_bit_of_a_sum(count: int, seed: int, most
 
 @pytest.mark.parametrize("most", [1, 2, 4, 8, 16])
 def test_a_power_of_two_of_workers_sends_one_vector_each(most: int) -> None:
-    dealing = deal(MAX_BLOCKS, most, vectorised=False)
-    assert [len(list(own_nodes(dealing.blocks, share))) for share in dealing.shares] == [1] * most
+    sharding = shard_collaborators(MAX_BLOCKS, most, vectorised=False)
+    assert [len(list(own_nodes(sharding.blocks, shard))) for shard in sharding.shards] == [1] * most
 
 
 def test_totals_are_added_word_by_word() -> None:

@@ -19,31 +19,31 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.module_code import freeze
 from fedfair.plan.schema import Plan
 from fedfair.simulation.backend import RayCluster
-from fedfair.simulation.dealt.clients import Call, DealtClients, Lost, OnLoss
-from fedfair.simulation.dealt.dealing import deal
-from fedfair.simulation.dealt.share import Share, ShareTerms, Sites
 from fedfair.simulation.ray_cluster import gpu_share, processors, ray_session
+from fedfair.simulation.sharded.clients import Call, Lost, OnLoss, ShardedClients
+from fedfair.simulation.sharded.shard import Shard, ShardTerms, Sites
+from fedfair.simulation.sharded.sharding import shard_collaborators
 from fedfair.tables.source import SiteFiles
 
 _DEAD = "The actor is dead because "
 
 
-class RayCrew:
+class RayWorkers:
     """Workers that are actors, each with one processor and an equal share of the cluster's GPUs.
 
     Args:
         ray: connected.
-        workers: how many, at least 1.
+        count: how many workers, at least 1.
         gpus: the share of a GPU for each; 0 for none.
     """
 
-    def __init__(self, ray: Any, workers: int, gpus: float) -> None:  # noqa: ANN401 - a module
+    def __init__(self, ray: Any, count: int, gpus: float) -> None:  # noqa: ANN401 - a module
         self._ray = ray
-        self._kind = ray.remote(num_cpus=1, num_gpus=gpus)(Share)
-        self._actors = [self._kind.remote() for _ in range(workers)]
+        self._kind = ray.remote(num_cpus=1, num_gpus=gpus)(Shard)
+        self._actors = [self._kind.remote() for _ in range(count)]
 
     @property
-    def workers(self) -> int:
+    def count(self) -> int:
         """Return how many there are."""
         return len(self._actors)
 
@@ -63,7 +63,7 @@ class RayCrew:
         return found if isinstance(found, Lost) else memory
 
     def replace(self, worker: int) -> None:
-        """Put a new worker with an empty share in the place of one that was lost."""
+        """Put a new worker with an empty shard in the place of one that was lost."""
         self._ray.kill(self._actors[worker])
         self._actors[worker] = self._kind.remote()
 
@@ -114,29 +114,29 @@ class RayEngine:
         self._ray, self._cluster, self._code, self._on_loss = ray, cluster, code, on_loss
 
     @contextmanager
-    def cohort(self, plan: Plan, sites: Sites, layout: Layout, *, vectorised: bool) -> Iterator[DealtClients]:
-        """Yield everybody, dealt to workers that end with the block.
+    def cohort(self, plan: Plan, sites: Sites, layout: Layout, *, vectorised: bool) -> Iterator[ShardedClients]:
+        """Yield all collaborators, sharded over workers that end with the block.
 
         Args:
             plan: the plan.
-            sites: everybody's records; those that are read from files of their own are read by the workers.
+            sites: all collaborators' records; those that are read from files of their own are read by the workers.
             layout: of the plan's model.
             vectorised: whether collaborators of a block are computed together.
         """
         names = list(sites)
-        workers = processors(self._ray, self._cluster.workers)
-        dealing = deal(len(names), workers, vectorised=vectorised)
-        workers = len(dealing.shares)
+        available = processors(self._ray, self._cluster.workers)
+        sharding = shard_collaborators(len(names), available, vectorised=vectorised)
+        count = len(sharding.shards)
         on_gpu = plan.training.device in {"auto", "cuda"}
-        crew = RayCrew(self._ray, workers, gpu_share(self._ray, workers) if on_gpu else 0.0)
+        workers = RayWorkers(self._ray, count, gpu_share(self._ray, count) if on_gpu else 0.0)
         try:
-            terms = ShareTerms(plan, vectorised, self._code)
-            owners = [[names[member] for member in dealing.members(worker)] for worker in range(workers)]
+            terms = ShardTerms(plan, vectorised, self._code)
+            owners = [[names[member] for member in sharding.members(worker)] for worker in range(count)]
             parts = [self._ray.put(part_of(sites, own)) for own in owners]
             noised = distributed_dp(plan, layout.dimension)
-            yield DealtClients(crew, terms, dealing, names, parts, noised, self._on_loss)
+            yield ShardedClients(workers, terms, sharding, names, parts, noised, self._on_loss)
         finally:
-            crew.close()
+            workers.close()
 
 
 def part_of(sites: Sites, names: Sequence[ParticipantId]) -> Sites:

@@ -1,1 +1,0 @@
-"""A simulation whose collaborators are dealt to workers, which return partial sums."""

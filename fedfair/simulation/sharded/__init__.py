@@ -1,0 +1,1 @@
+"""A simulation whose collaborators are sharded over workers, which return partial sums."""
