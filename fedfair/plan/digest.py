@@ -23,6 +23,7 @@ what a run begins with in place of the seed: over "fedfair/initial/v1" and the c
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -114,13 +115,21 @@ def stated(section: Section) -> dict[str, object]:
     """Return what a section says beyond its defaults, by key; inner sections likewise."""
     told: dict[str, object] = {}
     for name, field in type(section).model_fields.items():
-        value = _plain(getattr(section, name))
+        raw = getattr(section, name)
+        if raw is field.default:
+            continue
+        value = _plain(raw)
         if name == "categorical" and isinstance(section, CsvData):
             value = _ordered(section.categorical)
         # Compared as they are spelt: to Python, 1 equals True.
-        if field.is_required() or _spelt(value) != _spelt(_plain(field.default)):
+        if field.is_required() or _spelt(value) != _spelt_default(type(section), name):
             told[name] = value
     return told
+
+
+@functools.cache
+def _spelt_default(kind: type[Section], name: str) -> str:
+    return _spelt(_plain(kind.model_fields[name].default))
 
 
 def _plain(value: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import asdict, dataclass
 
@@ -63,6 +64,11 @@ class FeatureSchema:
             DataError: the text is something else.
         """
         try:
-            return TypeAdapter(cls).validate_json(text)
+            return _form().validate_json(text)
         except ValidationError as error:
             raise DataError(f"{text[:80]!r} is not the schema of a model's data") from error
+
+
+@functools.cache
+def _form() -> TypeAdapter[FeatureSchema]:
+    return TypeAdapter(FeatureSchema)

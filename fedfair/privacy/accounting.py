@@ -37,8 +37,8 @@ COARSE_IS_ENOUGH = 20.0
 ORDERS = (*range(2, 64), *(1 << power for power in range(6, 13)))
 """Renyi orders of the quick bound; whole ones, for which the series is finite."""
 
-Counted: TypeAlias = dict[tuple[float, float], int]
-"""How many steps there were by noise multiplier and sampling rate."""
+Counted: TypeAlias = tuple[tuple[tuple[float, float], int], ...]
+"""How many steps there were by noise multiplier and sampling rate; hashable, as one plan is priced many times."""
 
 MIN_NOISE, MAX_NOISE = 1e-9, 1e9
 """Noise multipliers whose squares the accountants can use: less is worth nothing, and more counts as this."""
@@ -96,27 +96,29 @@ def _check_delta(delta: float) -> None:
 
 
 def _counted(releases: Iterable[GaussianRelease]) -> Counted:
-    counted: Counted = {}
+    counted: dict[tuple[float, float], int] = {}
     for release in releases:
         kind = (min(release.noise_multiplier, MAX_NOISE), release.sampling_rate)
         counted[kind] = counted.get(kind, 0) + release.steps
-    return counted
+    return tuple(counted.items())
 
 
+@functools.lru_cache(256)
 def _rough(counted: Counted, delta: float) -> float:
-    if min(noise_multiplier for noise_multiplier, _ in counted) < MIN_NOISE:
+    if min(noise_multiplier for (noise_multiplier, _), _ in counted) < MIN_NOISE:
         return math.inf
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(ORDERS)
-    for (noise_multiplier, sampling_rate), steps in counted.items():
+    for (noise_multiplier, sampling_rate), steps in counted:
         accountant.compose(PoissonSampledDpEvent(sampling_rate, GaussianDpEvent(noise_multiplier)), steps)
     return float(accountant.get_epsilon(delta))
 
 
+@functools.lru_cache(256)
 def _composed(counted: Counted, delta: float, interval: float) -> float:
-    parts = [_one_step(*kind, interval).self_compose(steps) for kind, steps in counted.items()]
+    parts = [_one_step(*kind, interval).self_compose(steps) for kind, steps in counted]
     total = functools.reduce(lambda left, right: left.compose(right), parts)
     return max(0.0, float(total.get_epsilon_for_delta(delta)))
 

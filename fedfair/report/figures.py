@@ -141,21 +141,7 @@ def draw(panels: Sequence[Chart], name: str, title: str, description: str, *, co
         return Markup("<p>{}: no chart, because this needs <code>{}</code></p>").format(
             title, install_command("plots")
         )
-    from matplotlib.figure import Figure
-
-    rows = -(-len(panels) // columns)
-    buffer = io.StringIO()
-    with _style(), warnings.catch_warnings():
-        # Matplotlib measures text with a font of its own, which lacks some scripts; the reader's browser has them.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
-        figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
-        looks = _looks(panels)
-        legend: dict[str, Artist] = {}
-        for number, panel in enumerate(panels, start=1):
-            _panel(figure.add_subplot(rows, columns, number), panel, looks, legend)
-        _legend(figure, legend, 72 * WIDTH * columns)
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return inlined(buffer.getvalue(), name, title, description)
+    return inlined(_svg(panels, columns), name, title, description)
 
 
 def group_size_chart(
@@ -179,6 +165,25 @@ def group_size_chart(
 
 
 # ------------------------------------------------------------------ drawing
+
+
+def _svg(panels: Sequence[Chart], columns: int) -> str:
+    """Return what Matplotlib draws."""
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    buffer = io.StringIO()
+    with _style(), warnings.catch_warnings():
+        # Matplotlib measures text with a font of its own, which lacks some scripts; the reader's browser has them.
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
+        looks = _looks(panels)
+        legend: dict[str, Artist] = {}
+        for number, panel in enumerate(panels, start=1):
+            _panel(figure.add_subplot(rows, columns, number), panel, looks, legend)
+        _legend(figure, legend, 72 * WIDTH * columns)
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def _style() -> AbstractContextManager[None]:

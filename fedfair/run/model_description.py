@@ -8,10 +8,11 @@ Decides these words and compares them; the file is `saved_model.py`'s business. 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
@@ -179,7 +180,7 @@ class ModelDescription(BaseModel):
         """
         if self.loss is None:
             return CROSS_ENTROPY
-        found: Loss = _parsed(TypeAdapter(LossSpec), json.dumps(self.loss), "loss")
+        found: Loss = _parsed(LossSpec, json.dumps(self.loss), "loss")
         return found
 
     def words(self) -> dict[str, str]:
@@ -212,7 +213,8 @@ def source_of(description: ModelDescription) -> DataSource:
     Raises:
         ValueError: the description holds something else; the text says what.
     """
-    return _parsed(TypeAdapter(DataSource), json.dumps(description.source), "source")
+    source: DataSource = _parsed(DataSource, json.dumps(description.source), "source")
+    return source
 
 
 def schema_of(description: ModelDescription) -> FeatureSchema:
@@ -266,7 +268,7 @@ def read_description(words: Mapping[str, str]) -> ModelDescription:
         values = {name: json.loads(words[name]) for name in (*PARTS, *({"loss"} & words.keys()))}
     except RecursionError as error:
         raise ValueError("its description is nested too deeply") from error
-    description = _parsed(TypeAdapter(ModelDescription), json.dumps(values), "its description")
+    description: ModelDescription = _parsed(ModelDescription, json.dumps(values), "its description")
     source_of(description)
     schema_of(description)
     return description
@@ -326,13 +328,15 @@ def _compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return json.dumps(value, separators=(",", ":"))
 
 
-_Parsed = TypeVar("_Parsed")
+@functools.cache
+def _adapter(form: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any form that pydantic takes
+    return TypeAdapter(form)
 
 
-def _parsed(adapter: TypeAdapter[_Parsed], text: str, what: str) -> _Parsed:
+def _parsed(form: Any, text: str, what: str) -> Any:  # noqa: ANN401 - as the form says
     """Return a value from its JSON text; ValueError with the first fault."""
     try:
-        return adapter.validate_json(text)
+        return _adapter(form).validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or what

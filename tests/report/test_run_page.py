@@ -2,35 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from markupsafe import Markup
 
 from fedfair.errors import DataError
-from fedfair.report import charts, figures, sentences
+from fedfair.report import sentences
 from fedfair.report.run_page import run_page
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import parse_result
 from tests.result_files import complete, oldest
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _drawn_once() -> Iterator[None]:
-    """Draw each picture once: that it is the same every time is a test of `test_figures.py`."""
-    drawn: dict[str, Markup] = {}
-
-    def draw(*asked: Any, **more: Any) -> Markup:  # noqa: ANN401 - what `figures.draw` takes
-        key = repr((asked, more))
-        if key not in drawn:
-            drawn[key] = figures.draw(*asked, **more)
-        return drawn[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charts, "draw", draw)
-        yield
-
 
 HOSTILE = "</p></title><script>alert('x')</script><img src=x onerror=alert(1)>{{ 7*7 }}"
 
