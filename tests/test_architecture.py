@@ -18,13 +18,12 @@ from fedfair.cli.commands import Commands
 from tests.conftest import REPOSITORY
 from tests.imports import is_quick
 from tests.patience import PATIENCE
-from tests.trees import trees
+from tests.trees import PRODUCT, called, nodes, trees
 
 
 @functools.cache
 def _trees() -> dict[str, ast.Module]:
-    packages = ("fedfair", "aggregator", "collaborator")
-    return {str(path.relative_to(REPOSITORY)): tree for each in packages for path, tree in trees(each).items()}
+    return {str(path.relative_to(REPOSITORY)): tree for each in PRODUCT for path, tree in trees(each).items()}
 
 
 NOT_FILES = {
@@ -36,18 +35,9 @@ NOT_FILES = {
 
 
 @functools.cache
-def _nodes() -> list[tuple[str, ast.AST]]:
-    return [(place, node) for place, tree in _trees().items() for node in ast.walk(tree)]
-
-
-@functools.cache
 def _imported() -> list[tuple[str, str]]:
-    found = [
-        (place, alias.name) for place, node in _nodes() if isinstance(node, ast.Import) for alias in node.names
-    ]
-    return found + [
-        (place, node.module) for place, node in _nodes() if isinstance(node, ast.ImportFrom) and node.module
-    ]
+    found = [(place, alias.name) for place, node in nodes(ast.Import) for alias in node.names]
+    return found + [(place, node.module) for place, node in nodes(ast.ImportFrom) if node.module]
 
 
 def _loaded(steps: list[tuple[str, str]]) -> list[str]:
@@ -107,28 +97,30 @@ def test_help_loads_nothing_that_only_the_work_needs() -> None:
 
 def test_every_private_function_is_used_in_its_module() -> None:
     unused = []
+    used: dict[str, set[str]] = {}
+    for place, name in nodes(ast.Name):
+        used.setdefault(place, set()).add(name.id)
+    for place, attribute in nodes(ast.Attribute):
+        used.setdefault(place, set()).add(attribute.attr)
     for place, tree in _trees().items():
-        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         defined = (node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
         # Python itself calls the functions of a module whose names it knows, such as __getattr__.
         unused += [
             f"{place}: {name}"
             for name in defined
-            if name.startswith("_") and not name.endswith("__") and name not in used
+            if name.startswith("_") and not name.endswith("__") and name not in used[place]
         ]
     assert unused == []
 
 
 def test_access_is_never_guarded_by_an_assert() -> None:
     # `python -O` removes asserts.
-    assert [place for place, node in _nodes() if isinstance(node, ast.Assert)] == []
+    assert nodes(ast.Assert) == []
 
 
 def test_gradients_are_asked_for_in_ways_that_import_nothing_in_the_middle_of_a_round() -> None:
     # With weights of its own, torch's first call imports sympy, which takes seconds.
-    calls = [(place, node) for place, node in _nodes() if isinstance(node, ast.Call)]
-    named = [(place, ast.unparse(node.func), len(node.args), node.keywords) for place, node in calls]
+    named = [(place, name, len(node.args), node.keywords) for place, name, node in called()]
     assert [place for place, name, *_ in named if name == "torch.autograd.backward"] == []
     assert [
         place
@@ -155,15 +147,15 @@ def test_a_collaborator_speaks_to_the_network_in_one_module_which_records_what_i
         "fedfair/watching/http_server.py",  # serves a status, where the operator asks for it
         "fedfair/watching/place.py",
     }
-    calls = {ast.unparse(node.func).split(".")[-1] for _, node in _nodes() if isinstance(node, ast.Call)}
+    calls = {name.split(".")[-1] for _, name, _ in called()}
     assert calls.isdisjoint({"open_connection", "open_unix_connection", "create_datagram_endpoint"})
     written = [
-        (place, ast.unparse(node.func))
-        for place, node in _nodes()
-        if place == "collaborator/link.py" and isinstance(node, ast.Call)
-        if ast.unparse(node.func).endswith((".write", "unary_unary", "stream_stream", ".sending"))
+        name
+        for place, name, _ in called()
+        if place == "collaborator/link.py"
+        and name.endswith((".write", "unary_unary", "stream_stream", ".sending"))
     ]
-    assert sorted(name for _, name in written) == [
+    assert sorted(written) == [
         "channel.stream_stream",
         "channel.unary_unary",
         "egress.sending",
@@ -182,16 +174,14 @@ def test_nothing_draws_from_numpys_or_torchs_global_generator() -> None:
     # Inside fork_rng() the global generator is a private one: it is restored afterwards.
     forked = {
         inner
-        for _, function in _nodes()
-        if isinstance(function, ast.FunctionDef) and "fork_rng" in ast.unparse(function)
+        for _, function in nodes(ast.FunctionDef)
+        if any(isinstance(inner, ast.Attribute) and inner.attr == "fork_rng" for inner in ast.walk(function))
         for inner in ast.walk(function)
     }
     found = []
-    for place, node in _nodes():
-        if node in forked:
-            continue
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in drawn:
-            owner = ast.unparse(node.func.value)
+    for place, name, node in called():
+        owner, _, last = name.rpartition(".")
+        if node not in forked and last in drawn:
             seeded = any(keyword.arg == "generator" for keyword in node.keywords)
             if owner in {"np.random", "numpy.random"} or (owner == "torch" and not seeded):
                 found.append(f"{place}:{node.lineno}")
@@ -202,9 +192,8 @@ def test_no_exception_is_swallowed() -> None:
     # `except Exception: pass` and bare excepts hide wrong sums; a narrow, commented suppress is another matter.
     found = [
         f"{place}:{node.lineno}"
-        for place, node in _nodes()
-        if isinstance(node, ast.ExceptHandler)
-        and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"})
+        for place, node in nodes(ast.ExceptHandler)
+        if (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"})
         and not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
     ]
     assert found == []
@@ -212,17 +201,16 @@ def test_no_exception_is_swallowed() -> None:
 
 def test_every_text_file_is_utf_8_whatever_the_locale_says() -> None:
     found = []
-    for place, node in _nodes():
-        if not isinstance(node, ast.Call):
+    for place, written, node in called():
+        name, keywords = written.split(".")[-1], {keyword.arg: keyword.value for keyword in node.keywords}
+        named = name in {"read_text", "write_text", "open", "fdopen"} and written not in NOT_FILES
+        if not named and not {"text", "universal_newlines"} & keywords.keys():
             continue
-        called = ast.unparse(node.func)
-        name, keywords = called.split(".")[-1], {keyword.arg: keyword.value for keyword in node.keywords}
         mode = " ".join(ast.unparse(value) for value in (*node.args, *keywords.values()))
-        named = name in {"read_text", "write_text", "open", "fdopen"} and called not in NOT_FILES
         text = named and (name.endswith("text") or not re.search(r"'[rwax+]*b[rwax+]*'", mode))
         child = "text" in keywords or "universal_newlines" in keywords
         if (text or child) and not ("encoding" in keywords or "'utf-8'" in mode):
-            found.append(f"{place}:{node.lineno}: {called}")
+            found.append(f"{place}:{node.lineno}: {written}")
     assert found == []
 
 
@@ -267,7 +255,8 @@ def _derives(node: ast.AST) -> str:
 
 
 def test_a_fact_of_a_plan_is_derived_in_one_place() -> None:
-    found = {(place, fact) for place, node in _nodes() if (fact := _derives(node))}
+    deriving = itertools.chain(nodes(ast.Attribute), nodes(ast.Compare))
+    found = {(place, fact) for place, node in deriving if (fact := _derives(node))}
     allowed = {_DERIVED, *_CONSISTENCY}
     assert {(place, fact) for place, fact in found if place not in allowed} == {
         ("fedfair/plan/schedule.py", "schedule")
@@ -314,12 +303,12 @@ _OF_CLASSES_ALONE = {
 
 
 def test_nothing_takes_every_loss_for_one_in_nats() -> None:
-    described = {id(node.value) for _, node in _nodes() if isinstance(node, ast.Expr)}
+    described = {id(node.value) for _, node in nodes(ast.Expr)}
     said = {
         place
-        for place, node in _nodes()
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
+        for place, node in nodes(ast.Constant)
+        if isinstance(node.value, str)
+        and "nats" in node.value
         and "nats" in re.split(r"[^a-z]+", node.value)
         and id(node) not in described
         and "reproduction" not in place
@@ -367,34 +356,31 @@ def _is_a_purpose(node: ast.AST) -> bool:
 
 
 def test_nothing_decides_by_the_purpose_of_a_sum() -> None:
-    deciding = set()
-    for place, node in _nodes():
-        compared: list[ast.AST] = []
-        if isinstance(node, ast.Compare):
-            compared = [node.left, *node.comparators]
-        elif isinstance(node, ast.MatchValue):
-            compared = [node.value]
-        if any(_is_a_purpose(part) for one in compared for part in ast.walk(one)):
-            deciding.add((place, node.lineno))
+    compared = [
+        *((place, node, [node.left, *node.comparators]) for place, node in nodes(ast.Compare)),
+        *((place, node, [node.value]) for place, node in nodes(ast.MatchValue)),
+    ]
+    deciding = {
+        (place, node.lineno)
+        for place, node, parts in compared
+        if any(_is_a_purpose(part) for one in parts for part in ast.walk(one))
+    }
     # The table of statistics tells by columns what a module may decide by.
     assert deciding == set()
 
 
 def test_tests_import_what_they_share_by_its_whole_name() -> None:
     # A module that is imported under two names is two modules: each has its own classes and its own state.
-    shared = {path.stem for path in trees("tests")} | {path.parent.name for path in trees("tests")} - {"tests"}
-    found = []
-    for path, tree in trees("tests").items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = ["." * node.level + (node.module or "")]
-            else:
-                continue
-            found += [
-                f"{path.name}:{node.lineno}: {name}" for name in names if name.split(".")[0] in shared | {""}
-            ]
+    files = list((REPOSITORY / "tests").rglob("*.py"))
+    shared = {path.stem for path in files} | {path.parent.name for path in files} - {"tests"} | {""}
+    imported = re.compile(r"^\s*(?:from\s+([\w.]+)\s+import\b|import\s+(\w[\w., ]*))", re.MULTILINE)
+    found = [
+        f"{path.name}: {name}"
+        for path in files
+        for whole, several in imported.findall(path.read_text(encoding="utf-8"))
+        for name in (whole or several).split(",")
+        if name.strip().split(".")[0] in shared
+    ]
     assert found == []
 
 
@@ -466,8 +452,8 @@ TOLD_TO_READERS = {
 def test_every_constant_is_used_by_more_than_its_tests() -> None:
     # By name alone, as for functions; a member of an enumeration of the same name is no use of the constant.
     # A type that has a name is no constant: it is not written in capitals.
-    used = {node.id for _, node in _nodes() if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    used |= {node.attr for _, node in _nodes() if isinstance(node, ast.Attribute) and not _is_of_a_class(node)}
+    used = {node.id for _, node in nodes(ast.Name) if isinstance(node.ctx, ast.Load)}
+    used |= {node.attr for _, node in nodes(ast.Attribute) if not _is_of_a_class(node)}
     unused: dict[str, set[str]] = {}
     for place, tree in _trees().items():
         for node in tree.body:
@@ -524,15 +510,12 @@ def _imports_of_modules() -> dict[str, set[str]]:
     """
     modules = {_module(place) for place in _trees()}
     found: dict[str, set[str]] = {module: set() for module in modules}
-    for place, node in _nodes():
-        if isinstance(node, ast.Import):
-            names = {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            # `from package import module` needs the module, and the package only for the names that are its own.
-            names = whole & modules or {node.module}
-        else:
-            continue
+    for place, node in nodes(ast.Import):
+        found[_module(place)] |= {alias.name for alias in node.names} & modules - {_module(place)}
+    for place, imported in nodes(ast.ImportFrom):
+        whole = {f"{imported.module}.{alias.name}" for alias in imported.names}
+        # `from package import module` needs the module, and the package only for the names that are its own.
+        names = whole & modules or {imported.module or ""}
         found[_module(place)] |= names & modules - {_module(place)}
     return found
 
@@ -558,7 +541,7 @@ def test_no_test_runs_python_between_a_fork_and_the_new_program() -> None:
     # Threads of gRPC do not survive the fork, and what they hold stays held: a limit is set by the program itself.
     asked = {
         f"{path.relative_to(REPOSITORY)}:{node.lineno}"
-        for path, tree in trees("tests").items()
+        for path, tree in trees("tests", "preexec_fn").items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and any(keyword.arg == "preexec_fn" for keyword in node.keywords)
     }

@@ -11,7 +11,7 @@ import pytest
 from fedfair.statistics.table import Purpose, room_of
 from fedfair.terms.table import TERMS
 from tests.conftest import REPOSITORY
-from tests.trees import trees
+from tests.trees import nodes
 
 PAGE = REPOSITORY / "docs" / "develop" / "architecture.md"
 NAMED = re.compile(r"^\d\. `([^`]+)`", re.MULTILINE)
@@ -49,13 +49,11 @@ def rooms(kind: str) -> set[str]:
 
 def importers(kind: str) -> Iterator[tuple[str, str]]:
     """Yield which module imports which room."""
-    for package in ("fedfair", "aggregator", "collaborator"):
-        for path, tree in trees(package).items():
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"fedfair.{kind}"):
-                    *_, last = (node.module or "").split(".")[:3]
-                    named = {last, *(alias.name for alias in node.names)} & rooms(kind)
-                    yield from ((str(path.relative_to(REPOSITORY)), room) for room in named)
+    for place, node in nodes(ast.ImportFrom):
+        if (node.module or "").startswith(f"fedfair.{kind}"):
+            *_, last = (node.module or "").split(".")[:3]
+            named = {last, *(alias.name for alias in node.names)} & rooms(kind)
+            yield from ((place, room) for room in named)
 
 
 @pytest.mark.parametrize("feature", OF_ALL)

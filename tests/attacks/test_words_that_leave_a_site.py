@@ -17,12 +17,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import aggregator
-import collaborator
 from collaborator.driver import told_of
 from collaborator.masked_worker import _refusal
 from collaborator.plain_worker import PlainWorker
-from fedfair import secagg
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
 from fedfair.aggregation.quantile_query import QueryStep
@@ -51,6 +48,7 @@ from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import Abstain
 from tests import plans
 from tests.actors.followed_run import FollowedRun
+from tests.trees import called, nodes
 
 NAME = ParticipantId("clinic-a")
 WORDS = st.text(st.characters(codec="utf-8"), max_size=80) | st.floats().map(str) | st.integers().map(str)
@@ -193,16 +191,12 @@ def test_a_masked_contribution_has_the_same_form_whatever_the_records_the_model_
 def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() -> None:
     """Every place that makes an abstention takes its reason from `reason_for`, `told_of` or the list."""
     found, accused = [], []
-    for package in (collaborator, aggregator):
-        for file in sorted(Path(inspect.getfile(package)).parent.glob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if not (
-                    isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Abstain"
-                ):
-                    continue
-                found.append((file.parent.name, ast.unparse(node.args[1])))
-                accused += [ast.unparse(one) for one in node.args[3:]]
-                accused += [ast.unparse(one.value) for one in node.keywords if one.arg == "accused"]
+    for place, name, node in called():
+        package = place.partition("/")[0]
+        if name == "Abstain" and package in {"collaborator", "aggregator"}:
+            found.append((package, ast.unparse(node.args[1])))
+            accused += [ast.unparse(one) for one in node.args[3:]]
+            accused += [ast.unparse(one.value) for one in node.keywords if one.arg == "accused"]
     assert found
     assert {package for package, _ in found} == {"collaborator"}
     assert {reason for _, reason in found} <= {
@@ -214,19 +208,11 @@ def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() 
 
 def test_nobody_is_accused_but_by_the_code_that_opens_envelopes() -> None:
     """Every fault that accuses a member is raised where its envelope is opened, which has no record at hand."""
-    raising = set()
-    for file in sorted(Path(inspect.getfile(secagg)).parent.glob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.keyword) and node.arg == "accused" and file.name != "checks.py":
-                raising.add((file.name, ast.unparse(node.value)))
-    assert raising == {("sealing.py", "sender")}
-    passed_on = [
-        (file.name, ast.unparse(node.value))
-        for file in sorted(Path(inspect.getfile(collaborator)).parent.glob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.keyword) and node.arg == "accused"
-    ]
-    assert passed_on == [("masked_worker.py", "fault.accused")]
+    accusing = {(place, ast.unparse(node.value)) for place, node in nodes(ast.keyword) if node.arg == "accused"}
+    inside = {(place, what) for place, what in accusing if place.startswith(("fedfair/secagg/", "collaborator/"))}
+    assert {one for one in inside if one[0] != "fedfair/secagg/checks.py"} == {
+        ("fedfair/secagg/sealing.py", "sender"), ("collaborator/masked_worker.py", "fault.accused"),
+    }  # fmt: skip
 
 
 @given(st.sampled_from(Check), WORDS, WORDS, st.integers(1, 200))

@@ -25,8 +25,8 @@ from fedfair.news.processors import json_lines
 from fedfair.process.terminal import complaints
 from fedfair.rounds.events import AfterWaiting, Waiting
 from fedfair.statistics.table import Purpose
-from tests.imports import REPOSITORY
 from tests.news.test_notices import AGGREGATOR, SITE
+from tests.trees import called
 
 RUN = "0123456789abcdef" * 2
 
@@ -94,15 +94,13 @@ def test_no_field_of_a_notice_hides_a_key_of_every_line() -> None:
 
 
 def test_every_event_that_is_no_notice_is_in_the_table() -> None:
-    found = set()
-    for folder in ("aggregator", "collaborator", "fedfair"):
-        for path in (REPOSITORY / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if not isinstance(node, ast.Call) or not node.args:
-                    continue
-                called = ast.unparse(node.func)
-                if called == "LoggedEvent" or called.endswith("log.doubt"):
-                    found |= {leaf.value for leaf in [node.args[0]] if isinstance(leaf, ast.Constant)}
+    found = {
+        leaf.value
+        for _, name, node in called()
+        if name == "LoggedEvent" or name.endswith("log.doubt")
+        for leaf in node.args[:1]
+        if isinstance(leaf, ast.Constant)
+    }
     own = {"command_failed", "command_stopped", "sum_applied", "round_evaluated"}
     assert found | own == set(OTHERS)
 

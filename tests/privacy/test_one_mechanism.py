@@ -1,12 +1,6 @@
 """Noise is added in one way only: no other module of the product draws numbers that could be noise."""
 
-import ast
-from collections.abc import Iterator
-from pathlib import Path
-
-import aggregator
-import collaborator
-import fedfair
+from tests.trees import called
 
 DRAWING = {
     "normal", "normal_", "randn", "randn_like", "standard_normal", "laplace", "exponential_", "poisson",
@@ -35,18 +29,7 @@ NOISED = {
 """Who uses them: steps in the loop and at once, evaluations and standardisations, and shares for a masked sum."""
 
 
-def calls() -> Iterator[tuple[str, str]]:
-    """Yield the file and the last name of every call in the product."""
-    for package in (fedfair, aggregator, collaborator):
-        home = Path(next(iter(package.__path__)))
-        for path in sorted(home.rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call):
-                    function = node.func
-                    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-                    yield str(path.relative_to(home.parent)), name
-
-
 def test_nothing_but_the_one_mechanism_draws_noise_in_whole_numbers() -> None:
-    assert {found for found in calls() if found[1] in DRAWING} == set(ALLOWED)
-    assert {found for found in calls() if found[1] in NOISING} == NOISED
+    calls = {(place, name.rpartition(".")[2]) for place, name, _ in called()}
+    assert {found for found in calls if found[1] in DRAWING} == set(ALLOWED)
+    assert {found for found in calls if found[1] in NOISING} == NOISED

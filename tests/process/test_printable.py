@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import sys
 import unicodedata
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
@@ -20,6 +18,7 @@ from fedfair.process.printable import is_shown, printable
 from fedfair.process.terminal import Terminal
 from fedfair.report.html import PageSection, page
 from fedfair.wire.frames import showable
+from tests.trees import called
 
 REPOSITORY = Path(__file__).parents[2]
 HOSTILE = "a\u202eb\u200bc\u2066d\u2028e\u2029f\x1b[2Jg\x7fh\x9bi\ufeffj\u00adk\ue000l\U000e0041m"
@@ -81,24 +80,7 @@ WRITERS = {
 }  # fmt: skip
 
 
-def _calls(tree: ast.AST) -> list[str]:
-    return [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-
-
-def test_every_place_that_prints_goes_through_the_consoles_or_is_listed() -> None:
-    for folder in ("fedfair", "aggregator", "collaborator"):
-        for path in (REPOSITORY / folder).rglob("*.py"):
-            calls = _calls(ast.parse(path.read_text(encoding="utf-8")))
-            name = path.relative_to(REPOSITORY).as_posix()
-            direct = {
-                call for call in calls if call in {"print", "sys.stdout.write", "sys.stderr.write", "typer.echo"}
-            }
-            assert not direct or name in WRITERS, f"{name} prints past the consoles: {direct}"
-            assert not {"Console", "rich.print", "rich.get_console"} & set(calls), (
-                f"{name} makes a console of its own"
-            )
-
-
-@pytest.mark.parametrize("name", sorted(WRITERS))
-def test_a_listed_place_is_still_there(name: str) -> None:
-    assert any("write" in call or call == "print" for call in _calls(ast.parse((REPOSITORY / name).read_text())))
+def test_every_place_that_prints_goes_through_the_consoles_or_is_listed_without_need() -> None:
+    assert {place for place, name, _ in called() if name in PRINTING} <= WRITERS
+    assert {place for place, name, _ in called() if "write" in name or name == "print"} >= WRITERS
+    assert [place for place, name, _ in called() if name in CONSOLES] == []

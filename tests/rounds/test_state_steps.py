@@ -16,6 +16,7 @@ from fedfair.run.opened_totals import decode_totals
 from fedfair.run.training_run import TrainingRun
 from fedfair.secagg.recovery import Announcement
 from tests.run.test_training_run import answer, make_plan, make_training_run
+from tests.trees import nodes
 
 PLAN_DIGEST = bytes(range(32))
 A, B, C = (ParticipantId(f"clinic-{letter}") for letter in "abc")
@@ -164,12 +165,9 @@ def test_a_site_tries_again_after_everything_that_an_operator_can_mend(reason: E
 
 def test_nobody_but_the_table_decides_whether_a_site_tries_again() -> None:
     stated = [
-        f"{path.relative_to(SOURCES)}:{call.lineno}"
-        for package in ("aggregator", "fedfair/rounds")
-        for path in sorted((SOURCES / package).glob("*.py"))
-        for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call)
-        for keyword in call.keywords
+        f"{place}:{keyword.lineno}"
+        for place, keyword in nodes(ast.keyword)
+        if place.startswith(("aggregator/", "fedfair/rounds/"))
         if keyword.arg == "try_again" and isinstance(keyword.value, ast.Constant | ast.Compare)
     ]
     assert not stated
