@@ -1,6 +1,8 @@
 """A saved model of a number says it in the number's own unit, in every form in which it is used."""
 
+import functools
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,21 @@ from fedfair.run.saved_model import TrainedModel, load_saved, save_model
 from fedfair.simulation.simulate import SimulationOutcome, simulate
 from tests.simulation.test_targets_in_units import COLUMNS, DEFAULTS, TEMPLATE, diabetes, plan_of, write
 
+Trained = Callable[..., tuple[SimulationOutcome, SavedModel, Path]]
 
-def trained(folder: Path, name: str, standardize: str = "secure") -> tuple[SimulationOutcome, SavedModel, Path]:
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Train each kind of model once."""
+
+    @functools.cache
+    def once(name: str, standardize: str = "secure") -> tuple[SimulationOutcome, SavedModel, Path]:
+        return train(tmp_path_factory.mktemp("trained"), name, standardize)
+
+    return once
+
+
+def train(folder: Path, name: str, standardize: str) -> tuple[SimulationOutcome, SavedModel, Path]:
     write(folder, *diabetes(scaled=standardize == "none"))
     loss = DEFAULTS[name].model_dump(mode="json")
     training = {**TEMPLATE, "rounds": 40, "precision": "fp64", "output": "last"}
@@ -31,8 +46,8 @@ def trained(folder: Path, name: str, standardize: str = "secure") -> tuple[Simul
 
 @pytest.mark.parametrize("standardize", ["secure", "none"])
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_predictions_and_losses_are_those_of_the_evaluation(tmp_path: Path, name: str, standardize: str) -> None:
-    outcome, model, _ = trained(tmp_path, name, standardize)
+def test_predictions_and_losses_are_those_of_the_evaluation(trained: Trained, name: str, standardize: str) -> None:
+    outcome, model, _ = trained(name, standardize)
     features, targets = diabetes(scaled=standardize == "none")
     records = {**dict(zip(COLUMNS, features.T, strict=True)), "y": targets}
     predicted = np.asarray(model.predict(records), np.float64)
@@ -58,11 +73,11 @@ def test_predictions_and_losses_are_those_of_the_evaluation(tmp_path: Path, name
     ("form", "standardize"),
     [("torchscript", "none"), ("torchscript", "secure"), ("state-dict", "none"), ("onnx", "secure")],
 )
-def test_an_export_has_the_unit_inside(tmp_path: Path, form: str, standardize: str) -> None:
+def test_an_export_has_the_unit_inside(trained: Trained, form: str, standardize: str) -> None:
     if form == "onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
             pytest.importorskip(package)
-    _, model, _ = trained(tmp_path, "squared", standardize)
+    _, model, _ = trained("squared", standardize)
     features, _ = diabetes(scaled=standardize == "none")
     exported = export_model(model, form, features)  # type: ignore[arg-type]
     assert exported.checked == len(features)
@@ -71,8 +86,8 @@ def test_an_export_has_the_unit_inside(tmp_path: Path, form: str, standardize: s
         assert found == pytest.approx(model.predict(features), rel=1e-6)
 
 
-def test_a_scaling_without_the_target_is_refused(tmp_path: Path) -> None:
-    outcome, model, place = trained(tmp_path, "squared")
+def test_a_scaling_without_the_target_is_refused(trained: Trained, tmp_path: Path) -> None:
+    outcome, model, place = trained("squared")
     full = model.described.saved.scaling
     assert full is not None
     assert len(full.mean) == len(COLUMNS) + 1
@@ -83,6 +98,7 @@ def test_a_scaling_without_the_target_is_refused(tmp_path: Path) -> None:
     assert load_saved(place, plan, outcome.layout, schema).round == 40
     short = FeatureScaling(full.mean[:-1], full.scale[:-1])
     saved = TrainedModel(outcome.model, RoundNumber(40), outcome.origin.plan_digest, short)
+    place = tmp_path / "model.safetensors"
     save_model(place, outcome.layout, saved, outcome.origin)
     with pytest.raises(DataError, match="not of 11 numeric columns"):
         load_model(place)

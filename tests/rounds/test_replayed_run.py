@@ -177,7 +177,7 @@ def played(plan: Plan, folder: Path) -> Iterator[ReplayedPlay]:
         play.close()
 
 
-@pytest.mark.parametrize("rounds", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_every_site_replays_the_run_whatever_breaks_and_whoever_is_away(rounds: int, folder: Path) -> None:
     plan = plan_of(rounds, {"most_records": 512}, every=max(3, rounds // 20))
     with played(plan, folder) as play:
@@ -196,7 +196,7 @@ def test_every_site_replays_the_run_whatever_breaks_and_whoever_is_away(rounds: 
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_evaluation_that_is_left_out_moves_every_copy_alike(killed: bool, folder: Path) -> None:
     """One site leaves when masks are to be opened; then the aggregator may be killed, and forgets nothing."""
-    with played(plan_of(6, {"most_records": 512}, every=1), folder) as play:
+    with played(plan_of(4, {"most_records": 512}, every=1), folder) as play:
         chaos, late = Chaos(play, 11, 0.0), play.sites[ParticipantId(NAMES[-1])]
 
         def opens() -> bool:
@@ -216,13 +216,13 @@ def test_an_evaluation_that_is_left_out_moves_every_copy_alike(killed: bool, fol
         if killed:
             play.restart()
         chaos.to_the_end(20000)
-        assert (play.training_run.rounds_done, play.training_run.left_out) == (6, (2,))
+        assert (play.training_run.rounds_done, play.training_run.left_out) == (4, (2,))
         assert all(site.digest == play.digest for site in play.sites.values())
 
 
 @pytest.mark.parametrize("output", ["last", "average"])
 def test_in_the_clear_every_site_comes_to_the_very_states_of_a_simulation(output: str, folder: Path) -> None:
-    plan = plan_of(12, {"mode": "off"}, output=output)
+    plan = plan_of(6, {"mode": "off"}, output=output)
     with played(plan, folder) as play:
         model = flat_model(plan, play.binding.schema, torch.device("cpu"), folder)
         tasks = {name: TrainingClient(plan, name, own, model) for name, own in play.records.items()}
@@ -235,7 +235,7 @@ def test_in_the_clear_every_site_comes_to_the_very_states_of_a_simulation(output
 
 
 def test_in_the_clear_breaks_and_restarts_alone_change_no_bit(folder: Path) -> None:
-    plan, digests = plan_of(12, {"mode": "off"}), []
+    plan, digests = plan_of(8, {"mode": "off"}), []
     for name, accidents in (("calm", 0.0), ("rough", 0.02)):
         (folder / name).mkdir()
         with played(plan, folder / name) as play:

@@ -3,6 +3,7 @@
 The oracle is the run on (x - mean) / deviation and (y - mean) / deviation, which is scaled by 0 and 1.
 """
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.plans import NAMES, Section, over, untuned
 COLUMNS = tuple(f"x{place}" for place in range(10))
 
 
+@functools.cache
 def diabetes(*, scaled: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return 442 records and what is predicted of them: a number from 25 to 346."""
     found = load_diabetes(scaled=scaled)

@@ -36,7 +36,7 @@ from tests.contributions import evaluation_of, standardisation_of
 from tests.oracles.header_places import HEAD, split_header
 
 NAME, FIRST = ParticipantId("site-0"), RoundNumber(1)
-CLASSES, RECORDS, RUNS = 8, 64, 500
+CLASSES, RECORDS, RUNS = 8, 64, 160
 SCHEMA = FeatureSchema((2,), CLASSES, (0, 1), units=(4.0, 4.0))
 DEVIATION = 0.75
 """sigma C: its significand, 1.5, leaves out a third of the floats between 1.5 and 2."""
@@ -142,12 +142,12 @@ def test_the_low_bits_of_an_update_tell_nothing_of_a_record(precision: str, way:
     )
     sent = [site.runs(way) for site in sites]
     for values in sent:
-        # Whole cells everywhere: nothing that noise alone could not make, in any of 500 runs.
+        # Whole cells everywhere: nothing that noise alone could not make, in any run.
         cells = values.astype(np.float64) / grid.cell
         assert np.array_equal(cells, np.rint(cells))
         assert not no_float_noise(values, grid.cell).any()
     # And the low bits of these whole numbers are uniform, with the record and without it: chi squared with 15
-    # degrees of freedom over 4000 numbers, outside with a probability of 1e-7 a side; the seeds are fixed.
+    # degrees of freedom over 1280 numbers, outside with a probability of 1e-7 a side; the seeds are fixed.
     tables = []
     for site, values in zip(sites, sent, strict=True):
         low = np.mod(site.column(values).astype(np.float64) / grid.cell, 16).astype(int)
