@@ -13,6 +13,7 @@ import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal, TypeAlias
 
@@ -322,7 +323,7 @@ def _result(
         secure_aggregation=_protection(plan, frame.setting),
         timing=_timing(frame),
         traffic=None if frame.costs is None else traffic_summary(frame.costs, basis),
-        versions={"fedfair": __version__, "torch": version("torch")},
+        versions={"fedfair": __version__, "torch": _version_of_torch()},
         **given(
             uniform_floor=guess_loss(plan, frame.classes),
             model=None if run.which is None else _returned_model(run.which, run.vector_sha256),
@@ -331,6 +332,12 @@ def _result(
             **told,
         ),
     )
+
+
+@cache
+def _version_of_torch() -> str:
+    """Return it as its metadata says, which are read once: torch itself would take a second to import."""
+    return version("torch")
 
 
 def _returned_model(which: WhichModel, digest: bytes) -> ReturnedModel:
