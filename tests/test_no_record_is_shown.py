@@ -60,13 +60,13 @@ def shows_a_record(text: str) -> bool:
 
 
 def printed(package: str) -> dict[str, str]:
-    """Return how each living object of a package is printed, by its type."""
-    found = {}
-    for thing in gc.get_objects():
-        module = type(thing).__module__
-        if isinstance(module, str) and module.partition(".")[0] == package:
-            found[f"{module}.{type(thing).__name__}"] = f"{thing!r} {thing}"
-    return found
+    """Return how the last of the living objects of each type of a package is printed, by the type."""
+    last = {type(thing): thing for thing in gc.get_objects()}
+    return {
+        f"{kind.__module__}.{kind.__name__}": f"{thing!r} {thing}"
+        for kind, thing in last.items()
+        if isinstance(kind.__module__, str) and kind.__module__.partition(".")[0] == package
+    }
 
 
 @pytest.mark.parametrize("engine", ["loop", "vectorised"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import runpy
 import secrets
-import subprocess
 import sys
 from pathlib import Path
 
@@ -30,13 +30,18 @@ def test_any_shares_in_the_basis_of_binomials_give_the_secret_back(
         assert combine(lagrange_at_zero(chosen), [shares[point] for point in chosen]) == secret
 
 
-def test_it_measures_and_draws(tmp_path: Path) -> None:
-    script = [sys.executable, str(FOLDER / "secagg_scale.py")]
-    run = subprocess.run([*script, "--sites", "6", "9", "--rounds", "3"], check=True, capture_output=True)
+def test_it_measures_and_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def told(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["secagg_scale.py", *words])
+        runpy.run_path(str(FOLDER / "secagg_scale.py"), run_name="__main__")
+        return capsys.readouterr().out
+
     measured, picture = tmp_path / "measured.jsonl", tmp_path / "picture.svg"
-    measured.write_bytes(run.stdout)
-    drawn = subprocess.run(
-        [*script, "--draw", str(measured), "--chart", str(picture)], check=True, capture_output=True, text=True
-    ).stdout
+    measured.write_text(told("--sites", "6", "9", "--rounds", "3"))
+    drawn = told("--draw", str(measured), "--chart", str(picture))
     assert [row.split(" | ")[:2] for row in drawn.splitlines()] == [["| 6", "3"], ["| 9", "3"]]
     assert picture.read_text().startswith("<svg")

@@ -2,7 +2,7 @@
 
 import json
 import re
-import subprocess
+import runpy
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,7 +21,6 @@ from secagg_demo.page import demo_page
 from secagg_demo.story import CLIP, MAX_WEIGHT, NOISE_MEAN, Facts, Sum, Vectors, noise_of, play
 from secagg_demo.words import histogram_lines, story_lines
 from tests.conftest import REPOSITORY
-from tests.patience import PATIENCE
 
 Played = tuple[Facts, Vectors]
 
@@ -127,14 +126,19 @@ def test_the_story_and_the_page_tell_every_fact_and_refusal(played: Played) -> N
     assert heard == set(facts.clinics) - {facts.accomplice}
 
 
-def test_the_example_tells_the_story_and_says_where_the_page_is(tmp_path: Path) -> None:
+def test_the_example_tells_the_story_and_says_where_the_page_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = REPOSITORY / "examples" / "secagg_demo"
-    done = subprocess.run(
-        [sys.executable, str(script)], check=True, capture_output=True, text=True, cwd=tmp_path,
-        env={"PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}, timeout=PATIENCE,
-    )  # fmt: skip
-    assert "refused by clinic-1, clinic-3" in done.stdout
-    assert str(tmp_path / "fedfair-secagg-demo.html") in done.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert not ended.value.code
+    told = capsys.readouterr().out
+    assert "refused by clinic-1, clinic-3" in told
+    assert str(tmp_path / "fedfair-secagg-demo.html") in told
     assert [path.name for path in tmp_path.iterdir()] == ["fedfair-secagg-demo.html"]
 
 

@@ -23,6 +23,7 @@ from fedfair.tracking.background import MAX_WAITING, BackgroundTracker, Trackers
 from fedfair.tracking.targets import TrackerKind, TrackTarget, track_targets
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun
 from tests.conftest import REPOSITORY
+from tests.full_disk import full_beyond
 from tests.patience import PATIENCE
 
 RUN = TrackedRun("0123456789abcdef" * 2, "heart", "aggregator", {"algorithm": "fedsrcvar", "plan/model": "linear"})
@@ -104,9 +105,14 @@ def test_mlflow_holds_figures_by_round_and_a_restart_continues_its_run(tmp_path:
     assert {tuple(one) for one in metrics["final/rcvar"]} == {(20, 0.25)}
 
 
-def test_tensorboard_reads_the_figures_back(tmp_path: Path) -> None:
+def test_tensorboard_reads_the_figures_back_and_tells_a_full_disk_once(tmp_path: Path) -> None:
     code = (
-        "import sys, warnings; warnings.simplefilter('ignore')\n"
+        "import sys, warnings; warnings.simplefilter('ignore'); sys.path.insert(0, sys.argv[3])\n"
+        "from tests.tracking.test_trackers import failed_on_a_full_disk, track\n"
+        "from pathlib import Path\n"
+        "print(track(f'tensorboard:{sys.argv[1]}'))\n"
+        "print(failed_on_a_full_disk(f'tensorboard:{sys.argv[2]}'))\n"
+        "(sys.argv[1],) = map(str, Path(sys.argv[1]).iterdir())\n"
         "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
         "read = EventAccumulator(sys.argv[1]); read.Reload()\n"
         "print([[one.step, one.value] for one in read.Scalars('train/mean')])\n"
@@ -114,13 +120,12 @@ def test_tensorboard_reads_the_figures_back(tmp_path: Path) -> None:
         "print(read.Tensors('notices')[0].tensor_proto.string_val[0].decode())\n"
         "print(read.Tensors('plan')[0].tensor_proto.string_val[0].decode())"
     )
-    assert tracked_in_its_own_process(f"tensorboard:{tmp_path}") == []
-    (folder,) = tmp_path.iterdir()
-    assert folder.name == "heart-aggregator-01234567"
-    ran = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True, timeout=PATIENCE
-    )
-    mean, final, notice, *plan = ran.stdout.splitlines()
+    places = [str(tmp_path / "runs"), str(tmp_path / "full")]
+    command = [sys.executable, "-c", code, *places, str(REPOSITORY)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["heart-aggregator-01234567"]
+    failed, full, mean, final, notice, *plan = ran.stdout.splitlines()
+    assert (failed, full) == ("[]", f"{[TOO_LARGE]}")
     assert (json.loads(mean), json.loads(final)) == ([[0, 0.75], [10, 0.5]], [[20, 0.25]])
     assert notice == "warning attempt_lost: round 7 is lost"
     assert "| algorithm | fedsrcvar |" in plan
@@ -130,24 +135,21 @@ FULL = 600
 """Bytes after which the disk is full: in the middle of the second line."""
 
 
-@pytest.mark.parametrize("word", ["jsonl:{0}/run.jsonl", "tensorboard:{0}/runs"])
-def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path, word: str) -> None:
-    code = (
-        "import sys, warnings; warnings.simplefilter('ignore'); sys.path.insert(0, sys.argv[1])\n"
-        "from tests.tracking.test_trackers import LOST, RUN, DONE\n"
-        "from fedfair.tracking.background import Trackers\n"
-        "from fedfair.tracking.targets import track_targets\n"
-        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)\n"
-        "trackers = Trackers(track_targets([sys.argv[2]]), RUN)\n"
-        "for _ in range(50): trackers.event(LOST)\n"
-        "trackers.finish(DONE, 60)\n"
-        "for failure in trackers.take_failures() + trackers.take_failures(): print(failure.fault)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-B", "-c", code, str(REPOSITORY), word.format(tmp_path), str(FULL)],
-        capture_output=True, text=True, check=True, timeout=PATIENCE,
-    )  # fmt: skip
-    assert ran.stdout == "[Errno 27] File too large\n"
+TOO_LARGE = "[Errno 27] File too large"
+
+
+def failed_on_a_full_disk(word: str) -> list[str]:
+    """Return every fault that is told while many events find no room."""
+    with full_beyond(FULL):
+        trackers = Trackers(track_targets([word]), RUN)
+        for _ in range(50):
+            trackers.event(LOST)
+        trackers.finish(DONE, PATIENCE)
+    return [failure.fault for failure in trackers.take_failures() + trackers.take_failures()]
+
+
+def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
+    assert failed_on_a_full_disk(f"jsonl:{tmp_path}/run.jsonl") == [TOO_LARGE]
 
 
 class Store:
