@@ -1,13 +1,9 @@
 """SIGTERM ends every command as Ctrl-C does, also one that is loaded only when it is asked for."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
+import itertools
 from pathlib import Path
 
-from tests.conftest import REPOSITORY
+from tests.fork_server import ENVIRONMENT, started
 from tests.patience import PATIENCE
 
 ENDLESS = """
@@ -26,18 +22,15 @@ secure_aggregation: {mode: "off"}
 def test_a_signal_ends_a_simulation(tmp_path: Path) -> None:
     (tmp_path / "plan").mkdir()
     (tmp_path / "plan" / "plan.yaml").write_text(ENDLESS)
-    said = tmp_path / "said.txt"
-    with said.open("w") as out:
-        running = subprocess.Popen(
-            [sys.executable, "-m", "fedfair.cli", "simulate", "--engine", "loop", "--log-format", "json"],
-            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stdout=out, stderr=out,
-        )  # fmt: skip
+    words = ["-m", "fedfair.cli", "simulate", "--engine", "loop", "--log-format", "json"]
+    running = started(words, tmp_path, ENVIRONMENT)
+    assert running.stdout is not None
     try:
-        while '"round": 5' not in said.read_text() and running.poll() is None:
-            time.sleep(0.05)
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(timeout=PATIENCE) == 130, said.read_text()
+        before = "".join(itertools.takewhile(lambda line: '"round": 5' not in line, running.stdout))
+        running.terminate()
+        after, _ = running.communicate(timeout=PATIENCE)
+        assert running.returncode == 130, before + after
     finally:
         running.kill()
         running.wait()
-    assert "Traceback" not in said.read_text()
+    assert "Traceback" not in before + after
