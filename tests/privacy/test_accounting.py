@@ -46,7 +46,9 @@ def exact_gaussian(noise: float, steps: int) -> float:
     return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, 200.0, xtol=1e-12))
 
 
-@pytest.mark.parametrize("history", [[(2.0, 0.5, 30)], [(1.0, 0.02, 500), (3.0, 0.5, 10)]])
+@pytest.mark.parametrize(
+    "history", [pytest.param([(2.0, 0.5, 30)], marks=pytest.mark.slow), [(1.0, 0.02, 500), (3.0, 0.5, 10)]]
+)
 def test_epsilon_agrees_with_opacus(history: list[tuple[float, float, int]]) -> None:
     # Opacus's estimate is exact to a fraction of its error of 2e-3; ours overstates by less than 1e-3.
     assert epsilon([training(*kind) for kind in history], DELTA) == pytest.approx(prv(history), abs=1e-3)

@@ -275,7 +275,7 @@ def _matrix(members: int, colluders: int, mode: Mode, cases: list[dict[int, str]
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize(
     ("members", "colluders"),
-    [(4, 0), (4, 1), pytest.param(5, 0, marks=pytest.mark.slow), pytest.param(5, 1, marks=pytest.mark.slow)],
+    [(3, 0), (4, 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((4, 0), (5, 0), (5, 1)))],
 )
 def test_every_subset_at_every_step(members: int, colluders: int, mode: Mode) -> None:
     everybody = range(1, members + 1)
