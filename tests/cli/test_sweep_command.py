@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -18,9 +18,12 @@ from typer.testing import CliRunner
 from fedfair.cli.commands import app
 from fedfair.errors import FedfairError, PlanError
 from fedfair.plan.yaml_reader import parse_document
-from fedfair.studies.sweep.grid import ALIASES, parse_grid, points_of
+from fedfair.studies.sweep import local
+from fedfair.studies.sweep.events import Event
+from fedfair.studies.sweep.grid import ALIASES, Point, parse_grid, points_of
 from tests.conftest import REPOSITORY
 from tests.patience import PATIENCE
+from tests.studies.sweep_kit import in_order
 
 PLAN = """
 federation: {name: demo, collaborators: [a, b]}
@@ -53,9 +56,20 @@ def timeless(path: Path) -> dict[str, object]:
     return table
 
 
-def test_a_sweep_leaves_its_table_and_fails_at_the_end_for_what_failed(workspace: Path) -> None:
+def test_a_sweep_leaves_its_table_and_fails_at_the_end_for_what_failed(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def here(points: Sequence[Point], root: Path, workers: int) -> Iterator[Event]:
+        asked.append((root, workers))
+        return in_order(points, root)
+
+    # The engine of processes has tests of its own.
+    monkeypatch.setattr(local, "run_locally", here)
     words = arguments(workspace, "--grid", "learning_rate=0.1,1e300", "--grid", "seed=0,1", "--json")
     outcome = CliRunner().invoke(app, words)
+    assert asked == [(workspace, 1)]
     assert isinstance(outcome.exception, FedfairError)
     assert "2 of 4 points failed" in outcome.exception.message
     assert "learning_rate=1e+300, seed=0" in outcome.exception.message
