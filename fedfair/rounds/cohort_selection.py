@@ -1,6 +1,6 @@
 """Selects the cohort of the next sum, and checks that enough of it is there.
 
-Ordinarily that is everybody who is connected. After a lost sum it may be others: what some sites have helped to
+Ordinarily that is all sites that are connected. After a lost sum it may be others: what some sites have helped to
 open, they help to open again for the very same sites and for nobody else; a sum that was interrupted waits for
 those who can open it; and where uploads were missing, the next attempt goes without those who owed them, if the
 others are enough. Who was left behind by earlier sums rests under the same condition. Knows no sums and no
@@ -73,7 +73,7 @@ class CohortSelection:
         self._why = f"the {due} was interrupted, and {who} can open it from what they have sent"
 
     def ask_anybody(self) -> None:
-        """Take everybody who is connected next time."""
+        """Take all sites that are connected next time."""
         self._only, self._needs_all, self._why = (), False, ""
 
     def note_opened(self, sum_round: SumRound, following: SumRequest | None) -> None:

@@ -12,7 +12,7 @@ a quorum is back: the others get `reconnect_grace_seconds` to return with it. A 
 quorum aborts the run. `events.Waiting` has what is told of it. Before the first sum after a restart, what the
 sites know is compared with the journal (`continued`).
 
-Summing. The cohort is everybody who is connected when the sum begins. `plain_sum` or `masked_sum` says who is
+Summing. The cohort is all sites connected when the sum begins. `plain_sum` or `masked_sum` says who is
 waited for and when the sum closes, `lost_sums` what follows a sum that is lost; it changes nothing. Who comes back
 is asked again under the same number. An answer to a sum that is over is passed over: the sender was slow, not
 wrong. An answer to a sum that never was, and an upload that cannot be added, get their sender refused; and so
@@ -162,7 +162,7 @@ class Federation:
 
     @property
     def connected(self) -> tuple[ParticipantId, ...]:
-        """Return everybody who is connected, in the plan's order."""
+        """Return the connected sites, in the plan's order."""
         return self._run.members.connected
 
     @property

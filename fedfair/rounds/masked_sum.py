@@ -67,7 +67,7 @@ class MaskedSumRound:
 
     Attributes:
         number: names this sum.
-        request: what everybody in the cohort was asked for.
+        request: what the cohort was asked for.
         quorum: fewest contributors; the protocol's server opens nothing for fewer.
         reason: why the sum is lost; empty unless it is.
     """
@@ -126,7 +126,7 @@ class MaskedSumRound:
 
     @property
     def cohort(self) -> tuple[ParticipantId, ...]:
-        """Return everybody who was asked."""
+        """Return all sites that were asked."""
         return tuple(self._members.values())
 
     @property
@@ -306,7 +306,7 @@ class MaskedSumRound:
                     self._settled = tuple(self._protection.name(index) for index in survivors)
 
     def _tell_of_sum(self) -> None:
-        """Tell everybody who was asked and is not out what was opened, whether it is in the sum or not."""
+        """Tell every site that was asked and is not out what was opened, whether it is in the sum or not."""
         for index, member in self._members.items():
             if index not in self._out and (told := self._protection.announcement_for(member)) is not None:
                 self._outgoing.append(told)

@@ -33,12 +33,12 @@ class Membership:
 
     @property
     def connected(self) -> tuple[ParticipantId, ...]:
-        """Return everybody who may speak."""
+        """Return all members that may speak."""
         return tuple(who for who, presence in self._presence.items() if presence is Presence.CONNECTED)
 
     @property
     def missing(self) -> tuple[ParticipantId, ...]:
-        """Return everybody else."""
+        """Return all other members."""
         return tuple(who for who, presence in self._presence.items() if presence is not Presence.CONNECTED)
 
     def presence(self, participant: ParticipantId) -> Presence:

@@ -81,7 +81,7 @@ class PlainSumRound:
 
     Attributes:
         number: names this sum; never used for another one.
-        request: what everybody in the cohort was asked for.
+        request: what the cohort was asked for.
         quorum: how many uploads a total needs, at least 1.
     """
 
@@ -102,7 +102,7 @@ class PlainSumRound:
 
     @property
     def cohort(self) -> tuple[ParticipantId, ...]:
-        """Return everybody who was asked."""
+        """Return all sites that were asked."""
         return tuple(self._standings)
 
     @property
@@ -147,7 +147,7 @@ class PlainSumRound:
 
     @property
     def aftermath(self) -> Aftermath:
-        """Return that a plain sum leaves nothing behind: it is repeated, and asks everybody again."""
+        """Return that a plain sum leaves nothing behind: it is repeated, and asks all sites again."""
         return Aftermath()
 
     def take_outgoing(self) -> Outgoing:
@@ -216,7 +216,7 @@ class PlainSumRound:
         self._overdue = True
 
     def totals(self) -> Totals:
-        """Return the sum over everybody who was counted.
+        """Return the sum over all sites that were counted.
 
         Raises:
             LocalProtocolError: the sum is still open, or lost.

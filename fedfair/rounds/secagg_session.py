@@ -152,7 +152,7 @@ class SecaggSession:
         )
 
     def session_is_ready(self) -> None:
-        """Note that everybody in the session has its keys from now on."""
+        """Note that every member of the session has its keys from now on."""
         self._began = self._clock()
         self._without_keys -= set(self.server.members)
 

@@ -72,7 +72,7 @@ class OutgoingMessage:
     Attributes:
         member: to whom.
         message: its bytes.
-        vector: the body of an opened sum, shared by everybody who is told of it; empty with all else.
+        vector: the body of an opened sum, shared by all who receive it; empty with all else.
     """
 
     member: ParticipantId
@@ -134,7 +134,7 @@ class SumRound(Protocol):
 
     @property
     def request(self) -> SumRequest:
-        """Return what everybody in the cohort was asked for."""
+        """Return what the cohort was asked for."""
 
     @property
     def quorum(self) -> int:
@@ -146,7 +146,7 @@ class SumRound(Protocol):
 
     @property
     def cohort(self) -> tuple[ParticipantId, ...]:
-        """Return everybody who was asked."""
+        """Return all sites that were asked."""
 
     @property
     def waiting_for(self) -> tuple[ParticipantId, ...]:
@@ -224,7 +224,7 @@ class SumRound(Protocol):
         """Stop waiting for members that are late."""
 
     def totals(self) -> Totals:
-        """Return the sum over everybody who was counted.
+        """Return the sum over all sites that were counted.
 
         Raises:
             LocalProtocolError: the sum is still open, or lost.

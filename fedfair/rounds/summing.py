@@ -1,6 +1,6 @@
 """One sum after the other: who is asked, what is heard, and what an opened or a lost sum leads to.
 
-The cohort is everybody who is connected when the sum begins. `plain_sum` or `masked_sum` says who is waited for
+The cohort is all sites connected when the sum begins. `plain_sum` or `masked_sum` says who is waited for
 and when the sum closes, `lost_sums` what follows a sum that is lost. Decides nothing while no sum is open; that is
 `gathering`.
 """
@@ -82,7 +82,7 @@ class Summing:
         self._last_counted: dict[ParticipantId, SumNumber] = {}
 
     def open(self) -> Iterator[Effect]:
-        """Ask everybody who is connected, and takes part, for the sum that is due."""
+        """Ask every connected site that takes part for the sum that is due."""
         request = self._run.training_run.next_sum()
         if request is None:
             raise LocalProtocolError("there is nothing left to sum")

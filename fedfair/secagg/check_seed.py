@@ -1,8 +1,8 @@
 """The seeds of the sum check: how the members of a session come to have a key that the aggregator has not.
 
 Site i draws g_i, and its key advertisement carries a commitment to it. Its confirm carries g_i sealed for every
-other member. G is made of the g_i of everybody who confirmed; `sum_check` makes the key of each round of it. The
-commitments are part of the session's name, so all members of one session have the same g_i of each other.
+other member. G is made of the g_i of all members that confirmed; `sum_check` makes the key of each round of it.
+The commitments are part of the session's name, so all members of one session have the same g_i of each other.
 An ML-KEM ciphertext that travels beside a sealed seed is bound to it: whoever alters one is found by the other.
 
 In a hybrid session, too, X25519 alone seals g_i. G keeps a sum from being claimed falsely while the run lasts, and
@@ -100,7 +100,7 @@ def session_key(seeds: Mapping[int, Secret], session_id: bytes) -> Secret:
     """Return G (32 bytes), the key that the members of a session have in common.
 
     Args:
-        seeds: g of everybody who confirmed the session, by roster index.
+        seeds: g of all members that confirmed the session, by roster index.
         session_id: 32 bytes.
     """
     material = Secret(b"".join(u16(member) + seeds[member].reveal() for member in sorted(seeds)))

@@ -85,7 +85,7 @@ class RoundContext:
 
     @property
     def unanimous(self) -> bool:
-        """Return whether nothing can be opened without the answer of everybody in the cohort."""
+        """Return whether nothing can be opened without the answer of every member of the cohort."""
         return self.threshold == len(self.cohort)
 
     @property
@@ -260,11 +260,11 @@ class Contributing:
             key.erase()
 
     def _check_unused(self, computed: bytes, history: History) -> None:
-        # Everybody sees who is refused here, so nothing counts but what was computed and where it was sent: a site
-        # without records is refused as one with records.
+        # Every member sees who is refused here, so nothing counts but what was computed and where it was sent: a
+        # site without records is refused as one with records.
         # Where t of the others suffice to open a sum, a site that uploaded and was asked nothing further cannot
         # know that its sum stayed closed; only a trusted aggregator, or a policy that accepts it, may have it
-        # again. Where everybody's answer is needed, the site does know; and where only the whole cohort can be
+        # again. Where all answers are needed, the site does know; and where only the whole cohort can be
         # open, the same cohort gives the same sum.
         context, earlier = self.context, history.exposure(computed)
         trusting = context.mode is Mode.SEMI_HONEST or self.start.purpose in context.site.policy.repeatable
@@ -292,7 +292,7 @@ class Contributing:
 class Uploaded:
     """Our masked vector is out. What is left: keys of envelopes to us, and our share of our own mask.
 
-    `masks` are those with everybody else, each under our own; None where they are forgotten.
+    `masks` are those with all others, each under our own; None where they are forgotten.
     """
 
     context: RoundContext

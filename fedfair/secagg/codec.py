@@ -29,7 +29,7 @@ def _bits_of(members: tuple[int, ...]) -> bytes:
 
 @lru_cache(maxsize=16)
 def _members_of(bits: bytes) -> tuple[int, ...] | None:
-    """Return the members of a set; None where it has no right spelling. Everybody is told the same few sets."""
+    """Return the members of a set; None where it has no right spelling. All members receive the same few sets."""
     number = int.from_bytes(bits, "little")
     if (bits and not bits[-1]) or number & 1 or number.bit_length() > MAX_MEMBERS + 1:
         return None

@@ -93,7 +93,7 @@ class CollectedShares:
         return len(self._enough) == len(self._present.members)
 
     def is_hopeless(self, missing: set[int], lost: Collection[int]) -> bool:
-        """Return whether there are too few right shares of a mask, even if everybody who is missing answers.
+        """Return whether there are too few right shares of a mask, even if all that are missing answer.
 
         Args:
             missing: who may still answer.

@@ -116,7 +116,7 @@ class SendTo:
 
 @dataclass(frozen=True, slots=True)
 class SessionReady:
-    """Everybody in `members` has keys with everybody; rounds can begin."""
+    """All of `members` have keys with each other; rounds can begin."""
 
     session_id: bytes
     members: tuple[int, ...]

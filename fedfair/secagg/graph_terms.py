@@ -1,12 +1,12 @@
 """How many neighbours each site needs in a sparse graph of masks, and with which probability that is too few.
 
-In a large session each member shares masks with k neighbours on a ring in random order, not with everybody. Its
+In a large session each member shares masks with k neighbours on a ring in random order, not with all others. Its
 own mask is shared among them and itself; T shares open it. A committee of q members votes on who has survived.
 What a round then gives away follows from three conditions:
 
 1. no honest member has more than c colluders among its k neighbours, and T >= k / 2 + c + 2;
 2. no more than c_q colluders are in the committee, and 2 * votes > q + c_q;
-3. the order is drawn after everybody who is in it, and nobody can choose it.
+3. the order is drawn after all its members are fixed, and no one can choose it.
 
 A round gives away one sum at most. By 2, one set S at most has enough votes. Helpers are the honest members that
 open it; a helper has handed over its masks with members outside S only. Let x be an honest member whose own mask
@@ -40,10 +40,10 @@ from functools import lru_cache
 from math import comb
 
 ALL = 0
-"""Everybody shares a mask with everybody, whatever the number of members."""
+"""Each member shares a mask with every other, whatever the number of members."""
 
 AUTO = 1
-"""Everybody with everybody in small sessions, and as few as is safe in large ones."""
+"""Each with every other in small sessions, and as few as is safe in large ones."""
 
 COMPLETE_MEMBERS = 128
 """The most members of a session for which AUTO keeps the complete graph."""

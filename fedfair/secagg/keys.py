@@ -253,8 +253,8 @@ def check_public_key(key: bytes, suite: Suite, owner: str) -> None:
     copy of somebody's key in another spelling would not look like one, so every key has one spelling.
 
     A point of low order, in whatever form it is written, gives zero with every private key of X25519: those are
-    multiples of 8, the cofactor of the curve, and its twist's is 4. So one exchange with a key that everybody
-    knows finds them all. Source: RFC 7748, section 6.1.
+    multiples of 8, the cofactor of the curve, and its twist's is 4. So one exchange with a well-known
+    key finds them all. Source: RFC 7748, section 6.1.
 
     Args:
         key: what was advertised.

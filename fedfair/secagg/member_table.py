@@ -14,7 +14,7 @@ class MemberTable:
     """Values of one length, by owner and other member.
 
     Args:
-        holders: from an owner to itself and everybody for whom it has values, increasing.
+        holders: from an owner to itself and all members for whom it has values, increasing.
         size: bytes of every value.
     """
 

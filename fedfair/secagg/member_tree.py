@@ -2,9 +2,9 @@
 
 A binary tree over the members in order of the roster. Whoever knows the root and who is in the tree can check what
 any of them has advertised, given the digests of those parts of the tree in which nobody is shown: about
-m log2(n / m) of them for m of n members. With everybody shown there is none, and the root is checked all the same.
-Leaves and nodes have labels of their own, and the places are those of the members, so one root has one reading.
-Who must be shown to whom is for `session_graph` to say. Source: Merkle 1987; labels as in RFC 6962.
+m log2(n / m) of them for m of n members. With all members shown there is none, and the root is checked all the
+same. Leaves and nodes have labels of their own, and the places are those of the members, so one root has one
+reading. Who must be shown to whom is for `session_graph` to say. Source: Merkle 1987; labels as in RFC 6962.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many bytes the messages of secure aggregation take, beyond vectors, before any of them is sent.
 
 The figures are those of the layouts of `setup_messages` and `round_messages`; a test compares them with what
-travels. Where everybody shares a mask with everybody, what one site sends grows as the number of sites, and what
+travels. Where each site shares a mask with every other, what one site sends grows as the number of sites, and what
 the aggregator carries as its square. In a sparse graph neither does, in rounds or set-ups, but for one bit a site.
 """
 
@@ -61,7 +61,7 @@ def set_up_bytes(members: int, suite: Suite, graph: GraphTerms | None = None, co
     confirm = head + chained * sealed
     confirms = _BEGIN + DIGEST_BYTES + _COUNT + min(members, chained + dealers) * (_ENTRY + head + sealed)
     total = members * (_PROPOSAL + advert + adverts + confirm + confirms)
-    # Whoever deals seals its seed for everybody, and needs everybody's key.
+    # Whoever deals seals its seed for all members, and needs all keys.
     total += dealers * ((others - chained) * sealed + (members - known) * (_ENTRY + advert))
     reveal = _BEGIN + _MEMBER + DIGEST_BYTES + NONCE_BYTES + SIGNATURE_BYTES
     total += drawing * (_BEGIN + _set(members) + _COUNT + _proof(members, 1) + reveal)

@@ -141,7 +141,7 @@ class Sums:
     Memory of a round is that of the next one of the same length.
 
     Args:
-        roster: everybody's pinned keys.
+        roster: the pinned keys of all members.
         terms: of every session.
         shapes: the shape of the sum of every purpose.
         opening: how sums are opened.

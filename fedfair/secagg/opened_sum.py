@@ -103,9 +103,9 @@ def decode_sum(
         0 < contributors <= len(survivors) and weight >= contributors,
         Check.PLAUSIBILITY,
         f"{contributors} contributors of {len(survivors)} survivors with a total weight of {weight}",
-        "everybody abstained, or a contribution was malformed",
+        "every member abstained, or a contribution was malformed",
     )
-    # Whoever abstains adds a tag like everybody, and nothing else.
+    # Whoever abstains adds a tag like every member, and nothing else.
     check_tag_limbs(header[shape.tag_words], len(survivors))
     check_header_sum(header, runs, cohort, contributors, but=shape.tag_words)
     replaced, replacing = int(values[2]), int(values[3])

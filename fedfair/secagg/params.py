@@ -90,7 +90,7 @@ def guarantee_in_words(mode: Mode, members: int, colluders: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionTerms:
-    """The terms that an aggregator proposes for a session; everybody's session_id is bound to them.
+    """The terms that an aggregator proposes for a session; the session_id of all members is bound to them.
 
     Attributes:
         mode: what the aggregator is trusted with.

@@ -20,7 +20,7 @@ class PhaseSequence:
     """The present phase, and where its members stand.
 
     Args:
-        roster: everybody's pinned keys.
+        roster: the pinned keys of all members.
         at_rest: what to do when nothing more is asked; the phase before is still the present one.
 
     Attributes:

@@ -80,7 +80,7 @@ class RoundState:
     """One round as the aggregator sees it: one running sum, and the signed head of each upload.
 
     Args:
-        roster: everybody's pinned keys.
+        roster: the pinned keys of all members.
         terms: of the session.
         start: the round start that was sent.
         shape: of every contribution.

@@ -43,7 +43,7 @@ class RoundGraph:
 
     Attributes:
         cohort: who is asked.
-        is_complete: whether everybody in it shares masks with everybody.
+        is_complete: whether each member shares masks with every other.
         voters: whose votes on the survivors count, as far as they survive.
         votes_needed: how many of them must agree.
         votes_on_all: whether a vote is due where the whole cohort has survived, too.

@@ -56,9 +56,9 @@ class RoundStart:
 class Upload:
     """Member to aggregator: beside the masked vector, all that makes its own mask recoverable by enough members.
 
-    `share_digests` has, for everybody in the cohort, the digest of the share that it holds: a member that answers
-    with another share than it was given is known at once. The masks that members share cancel; those with members
-    who vanish follow in `PairMasks`, if it comes to that.
+    `share_digests` has, for each member of the cohort, the digest of the share that it holds: a member that
+    answers with another share than it was given is known at once. The masks that members share cancel; those with
+    members who vanish follow in `PairMasks`, if it comes to that.
     """
 
     transcript: bytes
@@ -125,7 +125,7 @@ class PairMasksRequest:
 
 @dataclass(frozen=True, slots=True)
 class PairMasks:
-    """Member to aggregator: my masks with everybody who is no survivor, readable once my own mask is open."""
+    """Member to aggregator: my masks with all that are no survivors, readable once my own mask is open."""
 
     transcript: bytes
     member: int

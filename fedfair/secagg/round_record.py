@@ -24,7 +24,7 @@ class RoundRecord:
     """One round as far as the aggregator has asked.
 
     Attributes:
-        members: everybody in the session.
+        members: those of the session.
         graph: of the session.
         start: the round start that was sent.
         survivors: who had uploaded when the uploads were closed; empty before.

@@ -116,7 +116,7 @@ def _check_terms(session: Session, start: RoundStart, subject: RoundSubject, nea
     require(
         start.threshold in (expected, len(cohort)),
         Check.THRESHOLD,
-        f"threshold {start.threshold} for a cohort of {len(cohort)}, expected {expected}, or everybody",
+        f"threshold {start.threshold} for a cohort of {len(cohort)}, expected {expected}, or all of it",
     )
     words = f"a cohort with {len(near.peers)} neighbours of this site, at least {near.shares - 1} are needed"
     require(len(near.peers) + 1 >= near.shares, Check.MEMBERSHIP, words)

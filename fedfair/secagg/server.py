@@ -47,7 +47,7 @@ class Server:
     """The aggregator's side of the protocol.
 
     Args:
-        roster: everybody's pinned keys.
+        roster: the pinned keys of all members.
         plan: what every session is for, and its terms.
         shapes: the shape of the sum of every purpose.
         randomness: source of nonces: `secrets.token_bytes`.
@@ -85,7 +85,7 @@ class Server:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Return everybody in the session; nobody before the first."""
+        """Return the members of the session; none before the first."""
         return self._session.members
 
     @property

@@ -39,7 +39,7 @@ class SetUp:
     """The set-up of one session after the other, as the aggregator sees it.
 
     Args:
-        roster: everybody's pinned keys.
+        roster: the pinned keys of all members.
         plan: what every session is for, and its terms.
         shapes: the shape of the sum of every purpose.
         randomness: source of nonces.
@@ -145,17 +145,17 @@ class SetUp:
 
     @property
     def is_drawn(self) -> bool:
-        """Return whether everybody who draws the graph has revealed its nonce."""
+        """Return whether every member that draws the graph has revealed its nonce."""
         return self._reveals.keys() == set(self._drawing)
 
     def adverts(self) -> dict[int, bytes]:
-        """Return for everybody who has advertised keys the message with those that it needs; draw a sparse graph.
+        """Return for each member that advertised keys the message with those it needs; draw a sparse graph.
 
         Raises:
             LocalProtocolError: the session has no name yet, or somebody has not revealed its nonce.
         """
         if self._tree is None or not self.is_drawn:
-            raise LocalProtocolError("a graph is drawn before everybody has revealed its nonce")
+            raise LocalProtocolError("a graph is drawn before every member has revealed its nonce")
         members, nonces = (
             self._tree.members,
             tuple((one, self._reveals[one].signed_nonce) for one in self._drawing),
@@ -190,7 +190,7 @@ class SetUp:
         self._confirms[sender] = confirm
 
     def confirms(self) -> dict[int, bytes]:
-        """Return for everybody who confirmed the message with the confirms, each as that member needs it."""
+        """Return for each member that confirmed the message with the confirms, each as that member needs it."""
         known = {member: confirm.forwarding() for member, confirm in sorted(self._confirms.items())}
         return {receiver: self._confirms_for(receiver, known) for receiver in known}
 

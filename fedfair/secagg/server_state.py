@@ -92,7 +92,7 @@ class AgreedSession:
 
     Attributes:
         session_id: 32 bytes; empty before the first.
-        members: everybody who confirmed it.
+        members: those that confirmed it.
         graph: who shares masks with whom.
     """
 

@@ -4,7 +4,7 @@ Phases are objects: `Joining` -> `Advertised` [-> `Drawing`] -> `Agreed` -> `Ses
 everything first, then returns the next phase with the bytes to send; a refused message changes nothing, and the
 later phase of a message simply has no method for an earlier one. Leaves rounds to `client`. Stops swapped keys
 (pinned signatures), replayed key advertisements (nonces and confirms), invented members (roster) and weak terms
-(policy). A site sees the keys that it needs, which it computes itself, and the one digest of everybody's
+(policy). A site sees the keys that it needs, which it computes itself, and the one digest of all members'
 (`member_tree`).
 """
 
@@ -69,7 +69,7 @@ class SessionSite:
 
     Attributes:
         member: its roster index.
-        roster: everybody's pinned keys.
+        roster: the pinned keys of all members.
         signing_key: its own private key.
         plan: which plan it approved, and the terms that follow.
         policy: what it insists on beyond them.
@@ -158,7 +158,7 @@ class Advertised:
     nonce: bytes = field(default=b"", repr=False)
 
     def reveal(self, raw: bytes) -> tuple[Drawing, bytes]:
-        """Check that our own advertisement is among everybody's; return the next phase and our nonce, signed.
+        """Check that our own advertisement is among them; return the next phase and our nonce, signed.
 
         Raises:
             SecaggError: ENCODING, MEMBERSHIP, OWN_ADVERT, POLICY or GRAPH.
@@ -317,7 +317,7 @@ def check_key_is_new(advert: KeyAdvertisement, owners: Mapping[bytes, int], rost
 
     Args:
         advert: whose key is checked.
-        owners: roster index of everybody before, by the X25519 key that it advertises.
+        owners: roster index of each earlier member, by the X25519 key that it advertises.
         roster: for their names.
 
     Raises:
@@ -392,7 +392,7 @@ class Agreed:
         return Session(site, self.terms, self.session_id, chains, check_key, history, self.graph)
 
     def _dealt(self, seeds: Mapping[int, Secret]) -> Mapping[int, Secret]:
-        """Return the seeds that G is made of: those of the dealers, in a complete graph everybody's."""
+        """Return the seeds that G is made of: those of the dealers, in a complete graph those of all."""
         dealt = {member: seeds[member] for member in self.graph.dealers if member in seeds}
         dealers = ", ".join(map(self.site.roster.name, self.graph.dealers))
         require(bool(dealt), Check.CONFIRM, f"none of {dealers}, who deal the check seeds, has confirmed")
@@ -445,14 +445,14 @@ class Agreed:
 
 @dataclass(slots=True)
 class Session:
-    """Keys with everybody who confirmed of those with whom this site shares masks.
+    """Keys with all that confirmed of those with whom this site shares masks.
 
     Attributes:
         site: our own side.
         terms: what was agreed.
         session_id: 32 bytes.
         chains: one for each confirmed peer.
-        check_key: G, which everybody who confirmed has and the aggregator has not.
+        check_key: G, which all that confirmed have and the aggregator has not.
         history: what the site remembers beyond this session.
         graph: who shares masks with whom.
         last_round: the number of the last round entered; 0 before the first.
@@ -471,7 +471,7 @@ class Session:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Return everybody with whom we share keys, ourselves included."""
+        """Return all members with whom we share keys, ourselves included."""
         return tuple(sorted((self.site.member, *self.chains)))
 
     def erase(self) -> None:

@@ -1,6 +1,6 @@
 """Who shares masks with whom in a session: all with all, or neighbours on a ring in an order that nobody chooses.
 
-The complete graph is the case in which everybody is everybody's neighbour, votes and deals.
+The complete graph is the case in which each member is a neighbour of every other, votes and deals.
 
 In a sparse graph every member commits to a nonce with its key advertisement, before it knows anybody else's keys.
 The session has a name once nothing more can be advertised: the digest of all that was. By that name some members
@@ -80,7 +80,7 @@ class SessionGraph:
         return tuple(sorted(known.union(drawn_by)))
 
     def lonely(self, present: Collection[int]) -> set[int]:
-        """Return who of those present must be left out, until everybody has enough neighbours among the others."""
+        """Return who of those present must be left out, until each has enough neighbours among the others."""
         if self.terms is None:
             return set()
         left = set(present)
@@ -91,7 +91,7 @@ class SessionGraph:
         return {*present} - left
 
     def receivers(self, member: int) -> tuple[int, ...]:
-        """Return for whom a member seals its check seed, increasing: its neighbours; everybody, if it deals."""
+        """Return for whom a member seals its check seed, increasing: its neighbours; all others, if it deals."""
         if member not in self.dealers:
             return self.neighbours(member)
         return tuple(other for other in self.members if other != member)

@@ -81,7 +81,7 @@ class Revealing:
 
 
 class Confirming:
-    """Everybody is told keys, and asked to confirm the session.
+    """All members receive keys, and are asked to confirm the session.
 
     Args:
         set_up: whose graph is drawn.

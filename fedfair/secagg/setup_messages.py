@@ -120,7 +120,7 @@ class KeyAdvertisement:
 class MemberList:
     """Aggregator to whoever draws the order of a sparse graph: these have advertised keys, you among them.
 
-    `proof` goes with this member's own advertisement, and gives the digest of everybody's (`member_tree`).
+    `proof` goes with this member's own advertisement, and gives the digest of all advertisements (`member_tree`).
     """
 
     members: tuple[int, ...]
@@ -153,7 +153,7 @@ class Reveal:
 
     @property
     def signed_nonce(self) -> bytes:
-        """Return what everybody is told of it."""
+        """Return what all members receive of it."""
         return self.nonce + self.signature
 
     def signed_fields(self) -> tuple[bytes, ...]:
@@ -184,9 +184,9 @@ class Reveal:
 class KeyAdvertisements:
     """Aggregator to one member: who has advertised keys, and the advertisements that this member needs.
 
-    They travel byte for byte. With `proof` they give the digest of everybody's (`member_tree`), which all members
-    of a session have in common. In a sparse graph `nonces` are those that its order was drawn with, each followed
-    by its owner's signature; in a complete one there is none, and everybody's advertisements are here.
+    They travel byte for byte. With `proof` they give the digest of all advertisements (`member_tree`), which all
+    members of a session have in common. In a sparse graph `nonces` are those that its order was drawn with, each
+    followed by its owner's signature; in a complete one there is none, and all advertisements are here.
     """
 
     members: tuple[int, ...]
@@ -215,7 +215,7 @@ class KeyAdvertisements:
 class Confirm:
     """Member to all: I am in exactly this session.
 
-    It carries a ciphertext for every other member; in a sparse graph for my neighbours, or for everybody if I
+    It carries a ciphertext for every other member; in a sparse graph for my neighbours, or for all others if I
     deal. That is my check seed, sealed; in a hybrid session, before it, the ML-KEM ciphertext for a later member
     or neighbour. The signature covers one digest of them all, which the aggregator checks, and with which it can
     show later that it forwarded what this member had signed. It forwards to each member only what was sealed for

@@ -92,7 +92,7 @@ class RoundSubject:
 
 @dataclass(frozen=True, slots=True)
 class RoundTerms:
-    """Everything that must be the same for everybody in one round.
+    """Everything that must be the same for all members in one round.
 
     Attributes:
         session_id: 32 bytes; it binds the plan, the roster, the mode, the ring and the greatest weight.

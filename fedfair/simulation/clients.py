@@ -1,4 +1,4 @@
-"""Everybody's local computation in one process, as an algorithm asks for it.
+"""The local computation of all collaborators in one process, as an algorithm asks for it.
 
 A `Clients` answers the sums of a training run and, for the algorithms that no weighted sum can carry, what single
 collaborators would have to reveal: their changes and their losses. Only a simulation has one. Decides nothing
@@ -36,7 +36,7 @@ class AskedSteps:
 
     Attributes:
         round: decides the batches.
-        members: who is asked, by number; None asks everybody. All of them must have training records.
+        members: who is asked, by number; None asks all. Those asked must have training records.
         steps: only the first so many local steps, at least 1; None makes all of them.
         record_weights: for each member an array (its training records,): by how much each record's
             coefficient is multiplied; None multiplies by nothing.
@@ -76,7 +76,7 @@ class Clients(Protocol):
         """Return what the last evaluation found at each collaborator."""
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
-        """Return the sum over everybody that the training run asks for.
+        """Return the sum over all collaborators that the training run asks for.
 
         Args:
             request: what it asks for.
@@ -86,7 +86,7 @@ class Clients(Protocol):
         """
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale everybody's features."""
+        """Scale the features of all collaborators."""
 
     def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
         """Return by how much local steps change the model at each member: array (members, d) in its width."""
@@ -98,7 +98,7 @@ class Clients(Protocol):
 def asked_members(
     names: Sequence[ParticipantId], counts: NDArray[np.int64], members: Sequence[int] | None
 ) -> NDArray[np.int64]:
-    """Return the numbers of those who are asked for local steps, int64 array; None asks everybody.
+    """Return the numbers of those who are asked for local steps, int64 array; None asks all.
 
     Args:
         names: of all collaborators.
@@ -150,7 +150,7 @@ class LoopClients:
         return [task.records.last_losses for task in self._tasks]
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
-        """Return the sum over everybody, of bytes as they would have travelled; see `Clients.totals`."""
+        """Return the sum over all collaborators, of bytes as they would have travelled; see `Clients.totals`."""
         if self._noised is not None and request.purpose.statistic.is_round:
             numbers = self.noised_numbers(request, model)
             return self._noised.opened_totals(numbers, len(self._tasks), model.vector.dtype)
@@ -164,7 +164,7 @@ class LoopClients:
         return total.totals()
 
     def noised_numbers(self, request: SumRequest, model: GlobalModel) -> NDArray[np.int64]:
-        """Return the sum of everybody's noised whole numbers, int64 (length,), not yet taken modulo the ring."""
+        """Return the sum of all noised whole numbers, int64 (length,), not yet taken modulo the ring."""
         numbers = (task.noised_numbers(model, request.round, request.attempt) for task in self._tasks)
         return functools.reduce(operator.add, numbers)
 
@@ -198,7 +198,7 @@ class LoopClients:
         return replace(total.totals(), clipped=clipped, sizes=tuple(int(count) for count in sizes))
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale everybody's features."""
+        """Scale the features of all collaborators."""
         for task in self._tasks:
             task.apply_scaling(scaling)
 

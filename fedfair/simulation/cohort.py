@@ -1,4 +1,4 @@
-"""Everybody of a plan, or some of them, as one of the engines of a single process computes them.
+"""All collaborators of a plan, or some of them, as one of the engines of a single process computes them.
 
 Decides nothing but who computes: `backend.py` says which engine a plan allows.
 """
@@ -40,13 +40,13 @@ def cohort_of(
     vectorised: bool,
     steps: Steps | None = None,
 ) -> Cohort:
-    """Return everybody, computed by one of the two engines.
+    """Return the cohort, computed by one of the two engines.
 
     Args:
         plan: the plan.
-        sites: everybody's records.
+        sites: the records of each site.
         model: the plan's model on the device to work on.
-        logs: where everybody's noised releases are written down; unused without privacy.
+        logs: where the noised releases of each are written down; unused without privacy.
         vectorised: compute all at once, which `engine.obstacle` must find nothing against.
         steps: of another cohort on the same model, which private steps watch only once; None makes them.
     """

@@ -62,7 +62,7 @@ def evaluate_sites(
     Args:
         plan: the plan that trained it.
         code: where a "module:function" of the plan is looked for.
-        sites: the records of everybody, or of one site alone, whose figures these then are.
+        sites: the records of all sites, or of one site alone, whose figures these then are.
         model_file: the model.
         exact: as for `evaluate`.
 

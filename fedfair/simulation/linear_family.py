@@ -58,7 +58,7 @@ def family_facts(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> FamilyFac
 
     Args:
         plan: of the run.
-        sites: everybody's records. Without test records the training records are asked about.
+        sites: the records of all sites. Without test records the training records are asked about.
 
     Returns:
         None where the model is not linear, the loss is not cross-entropy, or there are too many records to ask.

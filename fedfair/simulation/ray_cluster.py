@@ -148,7 +148,7 @@ def _connect(ray: Any, address: str | None, folder: Path | None, code: Path | No
         started["runtime_env"] = {"working_dir": str(code)}
     if address is None:
         if not any(name.startswith("RAY_AUTH_") for name in os.environ):
-            # Ray asks everybody for a token, and would keep one in the user's home. One for a process suffices.
+            # Ray asks every client for a token, and would keep one in the user's home. One for a process suffices.
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
         started |= {"include_dashboard": False, "num_cpus": usable_processors(), "_temp_dir": str(folder)}
     with _handlers_kept(), warnings.catch_warnings():

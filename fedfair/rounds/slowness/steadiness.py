@@ -1,6 +1,6 @@
 """Says whose streams last, and so when a new stream counts.
 
-A sum that begins with a member that has new keys sets up a session with everybody, which costs each site as much
+A sum that begins with a member that has new keys sets up a session with all members, which costs each site as much
 as a round. So a participant whose streams keep ending before they have brought anything is heard only once its
 newest stream has lived for a while, and nobody waits for its return. A few short streams in a row are nothing:
 lines break. The time is an argument.

@@ -12,7 +12,7 @@ Asking again. Who was left behind is asked nothing more until it has answered, o
 Then it is asked as soon as the run can afford the time that it takes. A `SHARE` of the time that sums take is
 saved up, never more than one deadline, and a wait for somebody who was left behind is paid from it. So a site that
 is a little too slow takes part in some rounds, one that never answers in fewer and fewer, and both together cost
-the others no more than that share. In the last round everybody is asked who has answered: see `late_members`.
+the others no more than that share. In the last round all sites are asked that have answered: see `late_members`.
 
 Broken lines. Who has lost its connection is waited for as long as the plan says, while its own account lasts: two
 such waits, and a share of the time that sums take. Then, and where its line breaks every few seconds, a sum that

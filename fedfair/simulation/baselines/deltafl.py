@@ -5,7 +5,7 @@
 A share of 1 is FedAvg; a small one follows the worst collaborator. The objective and the weights are those of
 Laguel, Pillutla, Malick and Harchaoui 2021, "A Superquantile Approach to Federated Learning with Heterogeneous
 Devices" (CISS): the weights maximise the mean loss among all pi with 0 <= pi_k <= p_k / share and sum 1. So the
-collaborator at the quantile counts with the fraction of it that belongs to the share, and a step of everybody is a
+collaborator at the quantile counts with the fraction of it that belongs to the share, and a step of all is a
 subgradient step of the superquantile. Delta-FL is the later name of the method: Pillutla, Laguel, Malick and
 Harchaoui 2024, "Federated Learning with Superquantile Aggregation for Heterogeneous Data" (Machine Learning 113).
 

@@ -34,7 +34,7 @@ class CommonDescent:
         self._server_learning_rate = server_learning_rate
 
     def round(self, cohort: Clients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
-        """Go one step along the shortest combination of everybody's directions."""
+        """Go one step along the shortest combination of all directions."""
         members = present(cohort)
         share = shares(cohort, members)
         changes = cohort.changes(model, AskedSteps(number, members))

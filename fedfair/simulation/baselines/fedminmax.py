@@ -1,6 +1,6 @@
 """FedMinMax over groups that only the records tell, such as the values of a column that the plan does not declare.
 
-Everybody's records are looked at before round 1, so that this runs in simulation only. Of groups that the plan
+All records are looked at before round 1, so that this runs in simulation only. Of groups that the plan
 tells, a round is one sum: its rule, and the source of both, is `terms.group_weights.state`.
 """
 
@@ -24,7 +24,7 @@ Groups = NDArray[np.int64]
 
 
 def groups_of(records: Iterable[Dataset], column: str | None) -> list[Groups]:
-    """Return the groups of everybody's training records, numbered alike for all.
+    """Return the groups of all training records, numbered alike for all.
 
     Args:
         records: the training records of each collaborator.
@@ -68,7 +68,7 @@ class MinimaxOverGroups:
     """The rounds of FedMinMax.
 
     Args:
-        groups: of everybody's training records, in the order of the cohort.
+        groups: of all training records, in the order of the cohort.
         learning_rate: eta_mu, of the adversary.
         interval: rounds from one of its steps to the next, at least 1; a step is as long as so many.
 
@@ -97,7 +97,7 @@ class MinimaxOverGroups:
         return moved(model, shares(cohort, members) @ changes)
 
     def _risks(self, cohort: Clients, model: GlobalModel, members: Sequence[int]) -> Vector:
-        """Return the mean loss of each group over everybody's records."""
+        """Return the mean loss of each group over all records."""
         groups = np.concatenate([self._groups[member] for member in members])
         losses = np.concatenate(training_losses(cohort, model, members))
         return np.bincount(groups, losses, len(self._counts)) / self._counts

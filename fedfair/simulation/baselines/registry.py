@@ -30,7 +30,7 @@ def algorithm_of(plan: Plan, sites: Sites) -> Algorithm | None:
 
     Args:
         plan: the plan.
-        sites: everybody's records, in the order of the cohort; only their groups are looked at.
+        sites: the records of all sites, in the order of the cohort; only their groups are looked at.
     """
     make = _MAKERS.get(plan.training.algorithm)
     return None if make is None or answers_batches(plan) else make(plan, sites)

@@ -42,7 +42,7 @@ def chi_square_weights(losses: Vector, group_size: float) -> Vector:
 
     Args:
         losses: float64 array (n,), n >= 1, finite, from 0 on.
-        group_size: rho in (0, 1]; 1 gives everybody the weight 1.
+        group_size: rho in (0, 1]; 1 gives every record the weight 1.
     """
     spread = chi_square_spread(group_size)
     worst: NDArray[np.bool_] = losses >= losses.max() * (1.0 - TIE)
@@ -50,7 +50,7 @@ def chi_square_weights(losses: Vector, group_size: float) -> Vector:
         # The bound allows all weight on the worst records, so nothing is better than that.
         return np.where(worst, 1.0 / float(worst.mean()), 0.0)
     if spread == 1.0:
-        # Everybody, or a share so near to it that the bound is 1 in floating point: no weight may differ.
+        # All records, or a share so near to it that the bound is 1 in floating point: no weight may differ.
         return np.ones_like(losses)
     # The weights do not depend on the unit of the losses, whose squares may be too small for a float.
     scaled: Vector = losses / losses.max()

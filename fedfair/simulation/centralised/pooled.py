@@ -1,6 +1,6 @@
 """Records in one place, for the references that no federation can train: what they train on, and who owned it.
 
-A `PooledClients` trains on everybody's records as one collaborator and evaluates every collaborator by itself, so
+A `PooledClients` trains on all records as one collaborator and evaluates every collaborator by itself, so
 that a reference has the result file of a federated run.
 """
 
@@ -23,13 +23,13 @@ POOLED = ParticipantId("pooled")
 
 
 def pool(records: Iterable[Dataset]) -> Dataset:
-    """Return everybody's records as one data set, in their order, without the raw columns."""
+    """Return the records of all collaborators as one data set, in their order, without the raw columns."""
     held = list(records)
     return Dataset(pooled_features(held), np.concatenate([data.labels for data in held]), held[0].schema)
 
 
 def pooled_losses(cohort: Clients, model: GlobalModel) -> Vector:
-    """Return the losses of everybody's training records, in the order in which they are pooled: array (n,).
+    """Return the losses of all training records, in the order in which they are pooled: array (n,).
 
     They are in units of the local steps.
     """
@@ -38,10 +38,10 @@ def pooled_losses(cohort: Clients, model: GlobalModel) -> Vector:
 
 
 class PooledClients:
-    """A cohort of one when it trains, and of everybody when it is evaluated.
+    """A cohort of one when it trains, and of all when it is evaluated.
 
     Args:
-        sites: everybody with its own records.
+        sites: all collaborators with their own records.
         pooled: one collaborator with the training records of all, in the same order.
     """
 
@@ -66,6 +66,6 @@ class PooledClients:
         return asked.totals(request, model, clip)
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale everybody's features, and the pooled ones."""
+        """Scale the features of all collaborators, and the pooled ones."""
         self._sites.apply_scaling(scaling)
         self._pooled.apply_scaling(scaling)

@@ -1,1 +1,1 @@
-"""Everybody's local steps as a few batched tensor operations, for models whose gradient is written down."""
+"""All collaborators' local steps as a few batched tensor operations, for models whose gradient is written down."""

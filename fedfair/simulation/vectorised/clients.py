@@ -58,11 +58,11 @@ from fedfair.training.site_statistics import site_statistic
 
 
 class VectorisedClients:
-    """A cohort that asks everybody at once; see `Clients` for what is asked.
+    """A cohort that computes all collaborators at once; see `Clients` for what is asked.
 
     Args:
         plan: a plan that `engine.obstacle` finds nothing against.
-        sites: everybody's records, unscaled.
+        sites: all sites' records, unscaled.
         model: the plan's model on the device to work on; it is overwritten by every evaluation.
         group_bytes: memory that collaborators who are computed together may take; None for what suits the device.
 
@@ -70,7 +70,7 @@ class VectorisedClients:
         names: who they are.
         counts: int64 array (collaborators,), training records of each.
         weights: float64 array (collaborators,), what each weighs in a round.
-        memory: what everybody keeps of earlier rounds.
+        memory: what the collaborators keep of earlier rounds.
         loss_unit: how many natural units one loss of the local steps has.
         last_losses: what the last evaluation found at each collaborator.
     """
@@ -103,17 +103,17 @@ class VectorisedClients:
         self._powers = LossPowers.of_plan(plan, classes)
         is_grouped = bool(group_count(plan, classes))
         self._known_groups = PooledGroups(plan, [site.train for site in self.sites]) if is_grouped else None
-        # A change that is clipped, counted or weighed must exist, and so everybody needs a model of its own.
+        # A change that is clipped, counted or weighed must exist, so each collaborator needs its own model.
         kept = clips_in_simulation(plan) or has_variates or self._powers is not None
         self._groups = self._grouped(self._with_records, None, own_models=kept)
         self.last_losses: list[SiteLosses] = [{} for _ in self.sites]
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale everybody's features; a second call replaces the first."""
+        """Scale the features of all collaborators; a second call replaces the first."""
         self._pools = self._pool(scaling)
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
-        """Return the sum over everybody, computed without anybody's addend; see `Clients.totals`."""
+        """Return the sum over all collaborators, computed without single addends; see `Clients.totals`."""
         at_all_sites = site_statistic(request.purpose).at_all_sites
         if at_all_sites is None:
             return self._training_totals(request, model, None if clip is None else ChangeClipping(clip))
@@ -194,7 +194,7 @@ class VectorisedClients:
             self._known_groups.add_to(sums, self.pooled_losses(model, ("train",))["train"].values)
 
     def _mean_losses(self, model: GlobalModel) -> NDArray[np.float64]:
-        """Return everybody's mean training loss in nats: float64 array (collaborators,); 1 without records."""
+        """Return the mean training losses in nats: float64 array (collaborators,); 1 without records."""
         found = self.losses(model, ("train",))
         return np.array([float(site["train"].values.mean()) if "train" in site else 1.0 for site in found])
 

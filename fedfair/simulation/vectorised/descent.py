@@ -1,7 +1,7 @@
 """The local steps of a group of collaborators, all of them in the same few tensor operations.
 
 Decides the order of the operations; the rule that turns losses into coefficients is the very one of the loop.
-Two things are free here that a collaborator by itself cannot have. In its first step everybody has the broadcast
+Two things are free here that a collaborator by itself cannot have. In its first step each member has the broadcast
 weights, so the group's forward pass is one matrix product. And a weighted sum of changes needs nobody's last
 step by itself:
 
@@ -48,12 +48,12 @@ class Descent:
         """Make one step for each batch.
 
         Args:
-            start: tensor (d,), from where everybody starts; it stays as it is.
+            start: tensor (d,), the model from which all start; it stays as it is.
             thresholds: tensor (k, 1).
             batches: of the group.
 
         Returns:
-            Everybody's model (k, d), or `start` itself after no step; and the thresholds (k, 1).
+            Each member's model (k, d), or `start` itself after no step; and the thresholds (k, 1).
         """
         models, layers = start, layers_in(start, self.layout)
         for batch in batches:
@@ -70,13 +70,13 @@ class Descent:
         """Make one step for each batch, and add up the steps by themselves, as `FlatModel.take_change` does.
 
         Args:
-            start: tensor (d,), from where everybody starts; it stays as it is.
+            start: tensor (d,), the model from which all start; it stays as it is.
             thresholds: tensor (k, 1).
             batches: of the group.
-            drift: what is added to everybody's every gradient, tensors (k, d) and (k, 1); None for nothing.
+            drift: what is added to each member's every gradient, tensors (k, d) and (k, 1); None for nothing.
 
         Returns:
-            Everybody's change of the model (k, d), and the thresholds (k, 1).
+            Each member's change of the model (k, d), and the thresholds (k, 1).
         """
         changes = start.new_zeros(len(thresholds), len(start))
         moved, layers, models = layers_in(changes, self.layout), layers_in(start, self.layout), None
@@ -94,7 +94,7 @@ class Descent:
     def add_last_step(
         self, models: Tensor, thresholds: Tensor, batch: GroupBatch, weights: Tensor, total: Tensor
     ) -> Tensor:
-        """Add everybody's weighted change by one more step to a total, without making it anywhere else.
+        """Add each member's weighted change by one more step to a total, without making it anywhere else.
 
         Args:
             models: tensor (k, d), or (d,) where all are the same; it stays as it is.

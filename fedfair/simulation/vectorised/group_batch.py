@@ -1,7 +1,7 @@
 """The batches of a group of collaborators, side by side in one tensor, step by step.
 
 Decides how unequal batches are padded: with a record of the same collaborator whose coefficient is zero. Which
-records are drawn is `batches.py`'s decision, so that everybody's batches are those of a deployed site.
+records are drawn is `batches.py`'s decision, so that the batches are those of a deployed site.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def group_batches(
 
     Args:
         training: how batches are drawn.
-        pool: everybody's training records.
+        pool: all training records.
         members: who is in the group, number and name, in its order.
         number: the round.
         attempt: which attempt at the round.
@@ -90,7 +90,7 @@ def _whole(drawn: Sequence[Tensor | None], counts: Sequence[int]) -> list[Tensor
 def _gather(
     records: SplitRecords, drawn: list[Tensor], starts: Tensor, record_weights: Tensor | None
 ) -> GroupBatch:
-    """Return the records at everybody's own indices, padded with the first record of each."""
+    """Return the records at the indices of each collaborator, padded with the first record of each."""
     sizes = [len(indices) for indices in drawn]
     even = min(sizes) == max(sizes)
     table = torch.stack(drawn) if even else pad_sequence(drawn, batch_first=True)

@@ -53,7 +53,7 @@ def planned_groups(
         layout: of the linear or MLP model.
         columns: number of values in one record.
         budget: for the whole group, in bytes.
-        own_models: whether everybody's own weights are wanted; it has them where more than one step is made, too.
+        own_models: whether each member's own weights are wanted; they exist where more than one step is made, too.
         steps: the most that anybody makes; None for all of a round.
     """
     lengths = np.array([round_length(training, count) for count in counts.tolist()], np.int64)
@@ -76,7 +76,7 @@ def cut_groups(
         lengths: how many steps each makes, at least 1.
         sizes: how many records each has in its first batch, at least 1; no later one is larger.
         budget: bytes that a group may take.
-        member: bytes for everybody in it, whatever its batch.
+        member: bytes for each member of it, whatever its batch.
         record: bytes for every record of a batch.
     """
     places = np.lexsort((-sizes, -lengths))

@@ -25,7 +25,7 @@ from fedfair.training.record_loss import RecordLoss
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One linear layer, shared by everybody or one for each collaborator; views into flat vectors.
+    """One linear layer, shared by all or one for each collaborator; views into flat vectors.
 
     Attributes:
         weight: tensor (out, in), or (k, out, in).
@@ -51,7 +51,7 @@ class Layer:
         return error @ self.weight
 
     def descend(self, error: Tensor, inputs: Tensor, rate: float) -> None:
-        """Move against the gradient, in place: everybody's own layer by its own, a shared one by their sum."""
+        """Move against the gradient, in place: each member's own layer by its own, a shared one by their sum."""
         if self.is_shared:
             self.weight.addmm_(error.flatten(0, 1).t(), inputs.flatten(0, 1), alpha=-rate)
             self.bias.sub_(error.sum((0, 1)), alpha=rate)
@@ -60,7 +60,7 @@ class Layer:
             self.bias.sub_(error.sum(1), alpha=rate)
 
     def put_gradient(self, error: Tensor, inputs: Tensor, *, wide: bool) -> None:
-        """Overwrite everybody's own layer with its gradient.
+        """Overwrite each member's own layer with its gradient.
 
         Args:
             error: tensor (k, b, out).

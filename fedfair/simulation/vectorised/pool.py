@@ -1,4 +1,4 @@
-"""Everybody's records of one split in one tensor, one collaborator after the other.
+"""All records of one split in one tensor, one collaborator after the other.
 
 Decides nothing but where they lie. Scaling a pooled column is scaling it at every site, value by value.
 """
@@ -25,7 +25,7 @@ from fedfair.training.device import SplitRecords
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Everybody's records of one split.
+    """All records of one split.
 
     Attributes:
         records: all of them, N in number, each with its features in a row: (N, columns).
@@ -36,7 +36,7 @@ class Pool:
     starts: NDArray[np.int64] = field(repr=False)
 
     def of_each(self, losses: Losses) -> list[Losses]:
-        """Return everybody's own part of the losses of all records, as views."""
+        """Return each collaborator's part of the losses of all records, as views."""
         ends = self.starts.tolist()
         return [losses.part(start, end) for start, end in itertools.pairwise(ends)]
 
@@ -48,7 +48,7 @@ def pooled(
     scaling: FeatureScaling | None,
     like: Tensor,
 ) -> Pool:
-    """Return the records of everybody who has any.
+    """Return the records of all collaborators that have any.
 
     Args:
         datasets: one for each collaborator; None where it has none of this split.

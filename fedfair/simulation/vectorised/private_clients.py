@@ -1,4 +1,4 @@
-"""A cohort whose private local steps are made by everybody at once: linear and MLP models in float32 or float64.
+"""A cohort that makes the private local steps of all at once: linear and MLP models in float32 or float64.
 
 Answers what `LoopClients` answers, up to rounding. Only training is vectorised; evaluations and standardisations
 under noise are rare, and are the loop's. Decides the order in which releases are written down and noise is drawn:
@@ -40,13 +40,13 @@ from fedfair.training.model_faults import training_faults
 
 
 class PrivateClients:
-    """A cohort that asks everybody at once for its noised steps; see `Clients` for what is asked.
+    """A cohort that computes the noised steps of all at once; see `Clients` for what is asked.
 
     Args:
         plan: a plan that protects single records and that `engine.obstacle` finds nothing against.
-        sites: everybody's records, unscaled.
+        sites: all sites' records, unscaled.
         model: the plan's model on the device to work on.
-        protections: what everybody's records are protected with.
+        protections: what each member's records are protected with.
         loop: the same cohort, one after the other, for all that is not training.
         group_bytes: memory that collaborators who are computed together may take; None for what suits the device.
     """
@@ -89,14 +89,14 @@ class PrivateClients:
         return self._loop.last_losses
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
-        """Return the sum over everybody; that of a round's changes without anybody's addend."""
+        """Return the sum over all; that of a round's changes without single addends."""
         if not request.purpose.statistic.is_round:
             return self._loop.totals(request, model)
         with training_faults(), plain_arithmetic():
             return self._training_totals(request, model, None if clip is None else ChangeClipping(clip))
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale everybody's features; a second call replaces the first."""
+        """Scale the features of all collaborators; a second call replaces the first."""
         self._loop.apply_scaling(scaling)
         self._pool = self._pooled(scaling)
 

@@ -2,8 +2,8 @@
 
 Makes the steps of `privacy.sample_level` for linear and MLP models: the norm of each record's gradient is a closed
 form (`privacy.linear_layers`), so that clipping and weighting are products with a factor for each record. Samples
-of different sizes are padded with records that have the factor 0. Everybody's sum is rounded to the grid of the
-loop. Everybody's noise comes from its own stream, in the order in which the loop draws it. So the results differ
+of different sizes are padded with records that have the factor 0. Each member's sum is rounded to the grid of the
+loop. Each member's noise comes from its own stream, in the order in which the loop draws it. So the results differ
 by the order of sums, and by nothing else.
 """
 
@@ -51,7 +51,7 @@ def group_samples(
     """Yield the samples of a group, for every local step of a round.
 
     Args:
-        records: everybody's training records, one collaborator after the other.
+        records: all training records, one collaborator after the other.
         starts: int64 tensor (k,): where those of each member begin.
         samples: for each member the indices, among its own, of the sample of each of its steps.
     """
@@ -94,14 +94,14 @@ class PrivateDescent:
         """Make one noised step for each sample.
 
         Args:
-            start: tensor (d,), from where everybody starts; it stays as it is.
+            start: tensor (d,), the model from which all start; it stays as it is.
             thresholds: tensor (k, 1).
             samples: of the group.
             expected: how many records the sample of each member has on average.
             noise: each member's own stream.
 
         Returns:
-            Everybody's model (k, d) and the thresholds (k, 1).
+            Each member's model (k, d) and the thresholds (k, 1).
         """
         models, layers = start.expand(len(thresholds), -1).clone(), layers_in(start, self.layout)
         sums, grid = torch.empty_like(models), self.mechanism.grid(len(start), start.dtype)
@@ -124,10 +124,10 @@ class PrivateDescent:
     def _sums(
         self, layers: Layers, sample: GroupSample, thresholds: Tensor, sums: Tensor, grid: Grid
     ) -> tuple[Tensor, Tensor]:
-        """Return everybody's clipped sums in whole cells, (k, d) and those of the threshold's parts (k, 1).
+        """Return each member's clipped sums in whole cells, (k, d) and those of the threshold's parts (k, 1).
 
         Args:
-            layers: of everybody's model.
+            layers: of each member's model.
             sample: of the group.
             thresholds: tensor (k, 1).
             sums: memory (k, d), which is overwritten and may be what is returned.
