@@ -1,4 +1,4 @@
-"""The one task that owns the round rules: events in, effects out, in one order for everybody.
+"""The one task that owns the round rules: events in, effects out, in one order for all sites.
 
 Streams, timers and signals put events in a queue; this task takes them one by one, lets `Federation` decide, and
 carries the effects out. It never waits for a peer: sending means filling a connection's queue. It does wait for
@@ -128,7 +128,7 @@ class RunDriver:
         self._events.put_nowait((event, done))
 
     async def run(self) -> Ending:
-        """Drive the run to its end, tell everybody, and return how it ended."""
+        """Drive the run to its end, notify all sites, and return how it ended."""
         self._put(Started())
         try:
             while self._ending is None:

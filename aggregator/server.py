@@ -64,7 +64,7 @@ async def serve(
     start_timer: StartTimer = clock_timer,
     farewell: EndTerms = EndTerms(),
 ) -> Ending:
-    """Listen, drive the run to its end, tell everybody, and return how it ended.
+    """Listen, drive the run to its end, notify all sites, and return how it ended.
 
     Args:
         run: what to drive.

@@ -187,7 +187,7 @@ class Streams:
             del self._connections[connection.participant]
             if connection.sent_away:
                 self._end.left(connection.participant)  # Nobody waits at the end for who may not return.
-            if self.ending is None and connection.is_heard:  # Afterwards everybody goes, and that is no news.
+            if self.ending is None and connection.is_heard:  # Afterwards all sites leave, and that is no news.
                 self._publish(StreamEnded(connection.participant))
             if connection.is_heard:
                 steady = self._steadiness.is_steady(connection.participant)
@@ -264,7 +264,7 @@ class Streams:
         return {} if self._certificates is None else self._send_away_lost(self._certificates)
 
     def leave(self, ending: Ending) -> None:
-        """Tell everybody that the run has ended."""
+        """Notify all sites that the run has ended."""
         self.ending = ending
         for connection in tuple(self._connections.values()):
             connection.leave(self._sender.farewell(ending))

@@ -335,7 +335,7 @@ class MaskedWorker(Worker):
             self._participant.drop_out()
 
     def _take_part(self, question: ReceivedRequest) -> Iterator[CollaboratorFrame]:
-        """Upload, or leave the sum for everybody to see.
+        """Upload, or leave the sum visibly.
 
         Adding nothing in silence would let an aggregator choose whom it hears: it could ask something that all
         sites but one must refuse, and open a sum that holds that one alone.

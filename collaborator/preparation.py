@@ -431,7 +431,7 @@ def _check_weight(site: PreparedSite, task: TrainingClient) -> None:
     if derived.is_masked(site.plan) and task.training_weight > most:
         raise PlanError(
             f"{site.participant} has {task.training_weight} training records; the plan allows at most {most}",
-            "raise secure_aggregation.most_records in the plan, and have everybody approve it again",
+            "raise secure_aggregation.most_records in the plan, and have every site approve it again",
         )
 
 

@@ -224,7 +224,7 @@ class RunRecording:
             self._note(self._folder_of(replica).evaluated(replica.training_run, is_best=progress.is_best))
 
     def _tell_own(self, run_id: str, model: GlobalModel, judged: JudgedModel) -> None:
-        """Tell how this site's own records fare under a model, beside everybody's."""
+        """Tell how this site's own records fare under a model, beside those of all sites."""
         self._told_of = judged.vector_sha256
         try:
             own = LocalLosses(model.vector_sha256, self._task.losses_of(model))

@@ -17,7 +17,7 @@ from fedfair.simulation.site_comparison import FEDERATED, SiteComparison
 
 
 def comparison_table(found: SiteComparison) -> Table:
-    """Return one row for everybody and for each worst group, one column for each model; mean losses."""
+    """Return one row for all records and for each worst group, one column for each model; mean losses."""
     first = found.risks[FEDERATED]
     title = f"Mean loss ({found.loss_unit}), {first.count} {found.split} records of {found.participant}"
     table = Table(title=title, title_justify="left")

@@ -42,7 +42,7 @@ def encode(contribution: Contribution, spec: SumSpec) -> bytearray:
 
     Raises:
         LocalProtocolError: the contribution does not have the shape of the sum (a bug on this side).
-        TrainingError: a value is NaN or infinite, which would destroy everybody's sum.
+        TrainingError: a value is NaN or infinite, which would destroy the whole sum.
     """
     header, body = contribution.header, contribution.body
     if header.shape != (spec.header_length,) or body.shape != (spec.body_length,):

@@ -92,7 +92,7 @@ class GroupBound:
 
     Attributes:
         worst: middle of the interval of the worst group's mean loss (CVaR).
-        best: mean loss of everybody else if `worst` is right; NaN at group size 1.
+        best: mean loss of all others if `worst` is right; NaN at group size 1.
         disparity: worst - best; NaN at group size 1.
         bound: the interval that holds the worst group's mean loss; of sums under noise with 95 % (`RISK`).
         at_least: the smallest loss in the worst group, rounded to float32; None where only a histogram was summed.
@@ -107,7 +107,7 @@ class GroupBound:
 
 @dataclass(frozen=True, slots=True)
 class SplitSummary:
-    """The summary of one split of everybody's records together, from sums.
+    """The summary of one split of all records together, from sums.
 
     Attributes:
         n: number of records, at least 1.

@@ -65,7 +65,7 @@ class DistributedDp:
         return SumShape((), (self.sums.length,), 1.0 / self.sums.scale)
 
     def totals(self, body: NDArray[np.floating], contributors: int) -> Totals:
-        """Return an opened sum in the form of a plain one, in which everybody weighs 1.
+        """Return an opened sum in the form of a plain one, in which each site weighs 1.
 
         Args:
             body: array (length,), decoded.
@@ -79,7 +79,7 @@ class DistributedDp:
         """Return what a masked sum opens to, modulo the ring, without any mask.
 
         Args:
-            numbers: int64 array (length,), the sum of everybody's whole numbers.
+            numbers: int64 array (length,), the sum of all sites' whole numbers.
             contributors: how many took part.
             dtype: float32 or float64.
         """

@@ -2,7 +2,7 @@
 
     save/evaluation.json    of the output model, written by the aggregator and by `simulate --save`
 
-The file holds sums over everybody: for each split the blocks that `loss_histogram.py` describes. Where a plan
+The file holds sums over all records: for each split the blocks that `loss_histogram.py` describes. Where a plan
 publishes the means of every site, the file also has their numbers of records, and `result.json` their means.
 `plan_digest` is the digest that every site approved. `model_digest` is the SHA-256 of the model's flat vector,
 all its values in the order of the layout as little-endian numbers of the plan's width; `fedfair.sha256` in the
@@ -65,7 +65,7 @@ class ScoreSums(BaseModel):
 
 
 class SplitSums(BaseModel):
-    """The sums over one split of everybody's records.
+    """The sums over one split of all records.
 
     Attributes:
         n: number of records, at least 1.

@@ -107,7 +107,7 @@ class Evaluator:
     def compared(self, evaluation: Evaluation) -> Interval:
         """Return the figure that compares models: what the plan's algorithm minimises, else the mean loss.
 
-        On the validation split, else on the training split. A model that predicts the same for everybody has an
+        On the validation split, else on the training split. A model that predicts the same for all records has an
         interval that is as wide as the rounding of losses, so that no model is taken for better without being so.
         """
         split = "validation" if "validation" in evaluation.splits else "train"

@@ -1,6 +1,6 @@
 """The moments that a site adds to a standardisation: count, sum and sum of squares of every column.
 
-Decides the layout of the header, and what noise on it comes to; what the sums of everybody say is
+Decides the layout of the header, and how large the noise on it is; what the opened sums say is
 `feature_scaling.py`'s. The values are counted in the units of their columns. Numpy only.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.header import Bits, Everything, Field, Header, Number
 
 _VALUES = Everything(
-    "sums over all training records of everybody, and never over fewer: policy.reveals may leave out "
+    "sums over the training records of all sites, and never over fewer: policy.reveals may leave out "
     "feature-sums, policy.min_collaborators, privacy.sample_level"
 )
 

@@ -2,7 +2,7 @@
 
 Means and variances (divisor n, ddof=0) are those of all values that are present at any site, so that a column
 which one site has never measured is scaled by the others' values. A value that is missing becomes 0 after scaling,
-which is the mean of everybody. Which columns are numeric is the schema's decision, and who may add to the sum is
+which is the overall mean. Which columns are numeric is the schema's decision, and who may add to the sum is
 the round's.
 
 The sums are fixed-point numbers once they are masked (`masked_encoding.py`). A column is therefore counted in a

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedfair.errors import LocalProtocolError
 
 NO_RECORDS = "no site takes part with as many records as its own policy.min_records says"
-"""Why a sum over everybody may be over no record."""
+"""Why a sum over all sites may be over no record."""
 
 
 class Number(enum.Enum):

@@ -140,7 +140,7 @@ def metrics_of(
 
     Args:
         loss: the plan's.
-        sums: float64 array (figures,), over everybody's records; empty where none are summed.
+        sums: float64 array (figures,), over all records; empty where none are summed.
         records: how many there are, at least 1.
         loss_range: where the histogram ends, in units of the loss.
         fewest: fewest records about which anything is told.

@@ -40,7 +40,7 @@ MIN_PAIR = 2
 
 IN_THE_CLEAR = (
     "WARNING: secure aggregation is OFF. The aggregator sees every collaborator's own update in the clear, and "
-    "updates can give training records away. Only for rehearsals, and for data that everybody may see."
+    "updates can give training records away. Only for rehearsals, and for data that anyone may see."
 )
 
 

@@ -39,7 +39,7 @@ _KEY = Everything(
 
 @dataclass(frozen=True, slots=True)
 class QueryStep:
-    """The request of one step, the same for everybody.
+    """The request of one step, the same for all sites.
 
     Attributes:
         number: 1 to 4.
@@ -148,7 +148,7 @@ class ExactQuery:
         return {name: split.mean for name, split in found if split.mean is not None}
 
     def apply_aggregate(self, header: NDArray[np.float64], members: Collection[str]) -> ExactQuery:
-        """Return the query after the total of everybody's answers.
+        """Return the query after the total of all answers.
 
         Args:
             header: float64 array, as `exact_layout` says.

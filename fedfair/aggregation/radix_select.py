@@ -194,7 +194,7 @@ class SplitQuery:
         return {size: ExactRisk(key_loss(key), bound) for size, key, bound in found}
 
     def apply_aggregate(self, total: StepAnswer) -> SplitQuery:
-        """Return the query after the sum of everybody's answers to the step that is due.
+        """Return the query after the sum of all answers to the step that is due.
 
         Raises:
             RemoteProtocolError: the sum is not over the same losses as those before; nothing can be concluded.

@@ -76,7 +76,7 @@ def vector_sha256(vector: NDArray[np.floating]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FeatureScaling:
-    """Means and scales over everybody's training records; a value x becomes (x - mean) / scale.
+    """Means and scales over all training records; a value x becomes (x - mean) / scale.
 
     Attributes:
         mean: float64 array (numeric columns,); where a number is predicted, the target's is the last one more.
@@ -89,7 +89,7 @@ class FeatureScaling:
 
 @dataclass(frozen=True, slots=True)
 class SumRequest:
-    """One sum that everybody is asked to add to.
+    """One sum that all sites are asked to add to.
 
     Attributes:
         purpose: why it is summed.

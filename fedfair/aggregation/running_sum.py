@@ -25,7 +25,7 @@ BLOCK = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The sum over everybody who contributed; the only numbers the aggregator ever reads.
+    """The sum over all sites that contributed; the only numbers the aggregator ever reads.
 
     Attributes:
         header: float64 array (header_length,).
@@ -61,7 +61,7 @@ class RunningSum(Protocol):
         """Add one complete upload; refuse a malformed one and stay as before."""
 
     def totals(self) -> Totals:
-        """Return the sum over everybody who was added."""
+        """Return the sum over all that were added."""
 
 
 class PlainSum:

@@ -1,8 +1,8 @@
-"""Each site's own means, where a plan publishes them: one row per site in the sum over everybody.
+"""Each site's own means, where a plan publishes them: one row per site in the sum over all sites.
 
 For each split a row has the number of records, of correct classifications, and the sum of the losses. The header
 of such an evaluation ends in one row per collaborator, in the plan's order. A site fills its own row and leaves
-the others zero, so the sum over everybody IS the table. Its length says nothing about a site, and masks, drop-outs
+the others zero, so the sum over all sites IS the table. Its length says nothing about a site, and masks, drop-outs
 and exactness are those of every other sum. A split of fewer records than the plan's `evaluation.min_group` leaves
 zeros, as a site without records and a site that is missing do.
 
@@ -71,7 +71,7 @@ def check_site_sums(rows: NDArray[Any], splits: NDArray[Any], fewest: int) -> No
 
     Raises:
         RemoteProtocolError: a row counts more correct records than records, or fewer records than any honest
-            site tells of, or the rows count more than everybody's records.
+            site tells of, or the rows count more than all records.
     """
     records, counts_correct = rows["records"], "correct" in (rows.dtype.names or ())
     correct = rows["correct"] if counts_correct else np.zeros_like(records)
@@ -91,12 +91,12 @@ def site_means(
     """Return the means of each site by split, for the splits that may be published.
 
     Where the sites that say nothing have fewer than `fewest` records in all, a reader who subtracts the table from
-    the sums over everybody would learn about those few people. The smallest of the other sites is kept back then:
+    the sums over all sites would learn about those few people. The smallest of the other sites is kept back then:
     it has `fewest` records or more, and so have those that are left over together.
 
     Args:
         rows: array (sites, splits) of `row_fields` that `check_site_sums` has passed.
-        records: array (splits,), everybody's records.
+        records: array (splits,), all records.
         fewest: the fewest records of a group about which anything is published.
     """
     told = rows["records"] > 0.0

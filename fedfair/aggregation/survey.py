@@ -1,4 +1,4 @@
-"""The survey before round 1: what everybody's training records look like, column by column, from one sum.
+"""The survey before round 1: what the training records of all sites look like, column by column, from one sum.
 
 Decides the layout of the header, and what a total says. Of a numeric column that is
 how many values are there, their mean, spread and quartiles; of a categorical one, how many records have each
@@ -125,7 +125,7 @@ def survey_layout(plan: Plan, schema: FeatureSchema) -> SurveyLayout:
         columns = [(name, place, table.ranges.get(name) if named else None) for place, name in enumerate(names)]
         categories = tuple(_categories(table, count))
     elif isinstance(source, str) and source not in BUILT_IN:
-        # Records come from a function, so that everybody knows their shape alone.
+        # Records come from a function, so that only their shape is known.
         flat = len(schema.input_shape) == 1
         columns = [(f"feature {place}", place, None) for place in range(schema.input_shape[0] if flat else 0)]
     else:
@@ -191,7 +191,7 @@ def survey_counts(records: SurveyedRecords, layout: SurveyLayout) -> NDArray[np.
 
 @dataclass(frozen=True, slots=True)
 class NumericSummary:
-    """A numeric column of everybody, or of everybody but one.
+    """A numeric column of all sites, or of all but one.
 
     Attributes:
         name: the column.
@@ -223,7 +223,7 @@ class NumericSummary:
 
 @dataclass(frozen=True, slots=True)
 class CategorySummary:
-    """A categorical column of everybody, or of everybody but one.
+    """A categorical column of all sites, or of all but one.
 
     Attributes:
         name: the column.
@@ -257,7 +257,7 @@ def summarised(header: NDArray[np.float64], layout: SurveyLayout) -> SurveySumma
     """Return what a total says, in the columns' own units.
 
     Args:
-        header: of everybody, or of everybody but one; of numbers that records can have.
+        header: of all sites, or of all but one; of numbers that records can have.
         layout: the columns of the plan's survey.
     """
     found = layout.header.read(header)
@@ -280,10 +280,10 @@ def summarised(header: NDArray[np.float64], layout: SurveyLayout) -> SurveySumma
 
 
 def without(total: NDArray[np.float64], own: NDArray[np.float64], layout: SurveyLayout) -> NDArray[np.float64]:
-    """Return the survey of everybody but one site, which takes its own part out.
+    """Return the survey of all sites but one, which takes its own part out.
 
     Args:
-        total: of everybody, as opened.
+        total: of all sites, as opened.
         own: what the site has added.
         layout: the columns of the plan's survey.
 

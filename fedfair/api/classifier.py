@@ -19,8 +19,8 @@ from fedfair.fairness.linear_fit import fit_linear, linear_losses
 class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
     """A linear classifier that protects every group of at least a size, without anyone naming the groups.
 
-    It minimises `(1 - tradeoff)` times the mean loss of the worst group plus `tradeoff` times the mean loss of
-    everybody; the loss is the cross-entropy in nats. A convex solver ends at the optimum, so no rate, schedule or
+    It minimises `(1 - tradeoff)` times the mean loss of all the worst group plus `tradeoff` times the mean loss of
+    records; the loss is the cross-entropy in nats. A convex solver ends at the optimum, so no rate, schedule or
     number of steps is to be tuned, and the same records give the same model. Columns are standardised within.
 
     Below some size, which is a fact of the data, no linear model serves the worst group better than guessing does.
@@ -30,7 +30,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
         worst_group_size: the smallest share of the people that is protected (rho), above 0 to 1.
         tradeoff: weight of the overall mean (epsilon), from 0 to 1; at 1 this is logistic regression.
         ridge: factor of half the squared weights of the standardised columns, at least 0; None for one record's
-            share of everybody, which matters only where classes can be separated.
+            share of all records, which matters only where classes can be separated.
 
     Attributes:
         classes_: the labels, sorted: array (K,).

@@ -97,7 +97,7 @@ class FairEstimator(BaseEstimator):  # type: ignore[misc]
         worst_group_size: the smallest share of the people that is protected (rho), above 0 to 1.
         tradeoff: weight of the overall mean (epsilon), from 0 to 1.
         ridge: factor of half the squared weights of the standardised columns, at least 0; None for one record's
-            share of everybody.
+            share of all records.
     """
 
     def __init__(

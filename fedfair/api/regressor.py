@@ -17,21 +17,21 @@ from fedfair.fairness.linear_fit import fit_linear
 class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
     """A linear regression that protects every group of at least a size, without anyone naming the groups.
 
-    It minimises `(1 - tradeoff)` times the mean squared error of the worst group plus `tradeoff` times that of
-    everybody. A convex solver ends at the optimum, so nothing is to be tuned, and the same records give the same
+    It minimises `(1 - tradeoff)` times the mean squared error of the worst group plus `tradeoff` times that of all
+    records. A convex solver ends at the optimum, so nothing is to be tuned, and the same records give the same
     model. Columns and targets are standardised within.
 
     Args:
         worst_group_size: the smallest share of the people that is protected (rho), above 0 to 1.
         tradeoff: weight of the overall mean (epsilon), from 0 to 1; at 1 this is least squares.
         ridge: factor of half the squared weights of the standardised columns, at least 0; None for one record's
-            share of everybody.
+            share of all records.
 
     Attributes:
         coef_: weights of the columns in their own units: array (p,).
         intercept_: the constant.
         verdict_: whether the worst group of the training records is served better than by one prediction for
-            everybody, and from which group size on.
+            all, and from which group size on.
 
     Example:
         >>> import fedfair

@@ -241,7 +241,7 @@ def _warn_if_untrained(result: ResultDocument) -> None:
 def _federation(
     source: object, plan: object, workspace: str | os.PathLike[str] | None, sections: Mapping[str, Any]
 ) -> tuple[ArrayFederation, Path]:
-    """Return the plan with everybody's records, and the folder that its paths start from."""
+    """Return the plan with the records of all sites, and the folder that its paths start from."""
     if isinstance(source, Mapping):
         made = federation_of(source, None if plan is None else _read(plan), sections)
         return made, _root(made.plan, workspace)

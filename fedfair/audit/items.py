@@ -59,7 +59,7 @@ class MessageKind(enum.Enum):
         "the masks that this site shares with those who vanished, readable where this site counts as present",
     )
     VOTE = "vote", "who is left in this sum, signed"
-    MASK_SHARES = "mask shares", "what opens the sum over everybody who is left, and nothing smaller"
+    MASK_SHARES = "mask shares", "what opens the sum over all remaining sites, and nothing smaller"
     PLAIN_ANNOUNCEMENT = "announcement", "length and SHA-256 of a contribution in the clear"
     PLAIN_CONTRIBUTION = "plain contribution", "a piece of this site's contribution IN THE CLEAR"
     ABSTENTION = "abstention", "why this site takes no part in a sum, or in the run: one reason of a closed list"

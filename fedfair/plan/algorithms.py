@@ -322,8 +322,8 @@ def variate_faults(algorithm: AlgorithmName, local_steps: int, local_epochs: int
             place,
             "is true, but local_epochs makes a number of steps that differs by collaborator, so that the sum of "
             "the changes does not tell the sum of the variates",
-            "state local_steps, which everybody makes, in place of local_epochs",
+            "state local_steps, which every site makes, in place of local_epochs",
         )
     elif local_steps == 1:
-        message = "is true, but with local_steps: 1 a correction changes no sum over everybody"
+        message = "is true, but with local_steps: 1 a correction changes no sum over all sites"
         yield Fault(place, message, "remove it, or set local_steps above 1")

@@ -162,7 +162,7 @@ class CsvData(DataSection):
     and masked sums are as fine as the range allows"""
 
     missing: Literal["refuse", "mean", "zero"] = "refuse"
-    """what to do with a missing number: refuse the file, or fill in zero, or the mean: everybody's under
+    """what to do with a missing number: refuse the file, or fill in zero, or the mean: that of all sites under
     standardize: secure, the middle of the range under ranges, otherwise the site's own"""
 
     missing_of: dict[Text, Literal["refuse", "mean", "zero", "other", "own"]] = Field(default={})

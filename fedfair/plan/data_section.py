@@ -25,7 +25,7 @@ class DataSection(Section):
     """The treatment of a missing number, where the keys state none."""
 
     leaves_gaps: ClassVar[bool] = False
-    """Whether a missing number may stay open until everybody's mean, or the site's own, fills it in."""
+    """Whether a missing number may stay open until the overall mean, or the site's own, fills it in."""
 
     class_names: ClassVar[tuple[str, ...]] = ()
     """The names of its classes, in their order; empty where they have none."""

@@ -37,7 +37,7 @@ def check_deployment(plan: Plan) -> None:
 
 
 def refuse_records_of_sites(plan: Plan, root: Path) -> None:
-    """Refuse to look on one machine for everybody's records, where the plan says that each site has its own.
+    """Refuse to look on one machine for the records of all, where the plan says that each site has its own.
 
     Args:
         plan: the plan.

@@ -126,7 +126,7 @@ def sites_remember(plan: Plan) -> bool:
 def learns_threshold(plan: Plan) -> bool:
     """Return whether local steps follow the tail of the losses, so that the threshold moves.
 
-    The worst group of everybody is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
+    The worst group of all records is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
     results are equal bit for bit and not only in theory.
     """
     stated = plan.objective
@@ -279,7 +279,7 @@ def why_uncalibrated(plan: Plan, classes: int) -> str:
 
 
 def standardises(plan: Plan, numeric_columns: int | None = None) -> bool:
-    """Return whether columns take everybody's means and deviations: the plan asks so, and there are any.
+    """Return whether columns take the overall means and deviations: the plan asks so, and there are any.
 
     A target that is a number is such a column beside those of the features.
 
@@ -351,7 +351,7 @@ def is_by_ranges(standardize: str) -> bool:
 
 
 def is_by_sums(standardize: str) -> bool:
-    """Return whether `task.standardize` means everybody's means and deviations, which a saved model carries."""
+    """Return whether `task.standardize` means the overall means and deviations, which a saved model carries."""
     return standardize == "secure"
 
 

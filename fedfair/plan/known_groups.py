@@ -1,6 +1,6 @@
-"""The groups of an algorithm that knows them by name, as far as the plan tells them to everybody.
+"""The groups of an algorithm that knows them by name, as far as the plan tells them to all sites.
 
-Everybody must number the groups alike before any record is read. So in a deployment they are the classes of the
+All sites must number the groups alike before any record is read. So in a deployment they are the classes of the
 label, or what a declared categorical column becomes: one group for each of its values, one for any other value
 and, where the plan wants it, one for a missing value. Of any other column only the records know the values.
 """
@@ -38,12 +38,12 @@ def group_count(plan: Plan, classes: int) -> int:
 
 
 def names_groups(plan: Plan) -> bool:
-    """Return whether training sums tell of groups, which everybody knows from the plan."""
+    """Return whether training sums tell of groups, which the plan makes known."""
     return bool(group_names(plan, 2))
 
 
 def tells_groups(plan: Plan) -> bool:
-    """Return whether everybody knows the groups from the plan, or needs to know none."""
+    """Return whether all sites know the groups from the plan, or needs to know none."""
     return group_names(plan, 2) is not None
 
 

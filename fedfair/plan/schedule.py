@@ -1,4 +1,4 @@
-"""The sums that a run makes, and when: derived from the plan once, for everybody who has to know.
+"""The sums that a run makes, and when: derived from the plan once, for all who have to know.
 
 The run walks it, a site refuses what is not on it, terms and disclosures name its purposes, and the privacy
 forecast prices its sums. In order:

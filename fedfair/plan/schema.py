@@ -41,7 +41,7 @@ class Plan(Section):
     """what is learnt: data, splits, model"""
 
     objective: ObjectiveSection = ObjectiveSection()
-    """what is minimised: the mean of the worst group and of everybody"""
+    """what is minimised: the mean loss of the worst group and the overall mean"""
 
     training: TrainingSection
     """how the model is trained"""

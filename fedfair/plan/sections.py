@@ -386,7 +386,7 @@ class EvaluationSection(Section):
     """fewest people in a group whose risk is reported, at least 1"""
 
     site_means: bool = False
-    """true shows the aggregator and everybody each site's number of records, mean loss and accuracy by split;
+    """true shows the aggregator and all sites each site's number of records, mean loss and accuracy by split;
     every site must allow it (policy.publish_site_means)"""
 
     site_weights: dict[ParticipantName, Annotated[PositiveFloat, Field(le=MAX_SITE_WEIGHT)]] = Field(default={})

@@ -1,7 +1,7 @@
 """The readable information that leaves a site under a plan, in kinds that its policy can allow or refuse.
 
 A masked sum shows nothing but the sum. So what counts is what is known once the sums are open: sums over
-everybody, or something about one site, one group, one record. `plan.algorithms` says it of every algorithm, the
+all sites, or something about one site, one group, one record. `plan.algorithms` says it of every algorithm, the
 table of statistics of every other sum, and this module of a whole plan. What plain sums show on top is the
 term `allow_plain_sums`, what `site_means` publishes the term `publish_site_means`.
 """

@@ -127,7 +127,7 @@ class RequestLimits:
 
         An aggregator names runs as it likes. Where it may leave a site out, the same batches in two runs would be
         two sums of one computation over different sites, and their difference is the update of who was left out.
-        Where every sum needs everybody, there is nothing to be subtracted, and every run is as simulated.
+        Where every sum needs every site, there is nothing to be subtracted, and every run is as simulated.
         """
         return self._masked and not self._needs_everybody and _kind(asked).is_round
 

@@ -109,7 +109,7 @@ class SitePolicy(fields.Section):
     """what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, score-sums, survey-sums,
     group-losses, site-losses, site-updates, records (docs/reference/site-policy.md)"""
     publish_site_means: bool = False
-    """true lets a plan show everybody this site's number of records, mean loss and accuracy"""
+    """true lets a plan show all sites this site's number of records, mean loss and accuracy"""
     max_bins: fields.PositiveInt = 256
     """most bins of an evaluation's histogram of losses: a record that is alone in its bin shows which bin that is,
     and three bits more"""

@@ -59,7 +59,7 @@ class ScaledModel(nn.Module):
     Args:
         module: from scaled features (n, *input_shape) to logits (n, classes).
         schema: of the features.
-        scaling: everybody's means and deviations of the numeric columns; None where there are none.
+        scaling: the overall means and deviations of the numeric columns; None where there are none.
         by_ranges: whether columns are scaled by their declared ranges.
         dtype: in which the module computes.
         calibration: of its scores, or why there is none.

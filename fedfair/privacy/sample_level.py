@@ -133,7 +133,7 @@ class Mechanism:
 
 @dataclass(frozen=True, slots=True)
 class PrivateSteps:
-    """The noised local steps of a round on one model; the same object serves everybody who shares that model.
+    """The noised local steps of a round on one model; the same object serves all clients that share that model.
 
     Attributes:
         model: what is trained, in place.

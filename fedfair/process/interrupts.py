@@ -29,7 +29,7 @@ EXIT_BY_SIGNAL = 130
 """As `exit_status.ExitStatus.INTERRUPTED`, which takes longer to import."""
 
 SAME_REQUEST_SECONDS = 1.0
-"""Signals within this time of the first are one request: a terminal sends Ctrl-C to everybody in it, and the
+"""Signals within this time of the first are one request: a terminal sends Ctrl-C to all processes in it, and the
 parent of this process (`timeout`, a script, a service) may pass it on. Nobody could have read the answer
 sooner."""
 

@@ -119,7 +119,7 @@ class InputDescription(BaseModel):
 
     @property
     def by_sums(self) -> bool:
-        """Whether number columns are scaled by everybody's means and deviations, once these are known."""
+        """Whether number columns are scaled by the overall means and deviations, once these are known."""
         return is_by_sums(self.standardize)
 
 

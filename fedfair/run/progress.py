@@ -107,7 +107,7 @@ class RunResult:
         rankings: how well the scores of each class rank and fit in that evaluation, by split; nothing unless the
             plan asks for it.
         lost_rounds: attempts at training rounds that were given up; noise counts what they would have opened.
-        survey: what everybody's training records look like; None without a survey, and before it.
+        survey: what the training records of all sites look like; None without a survey, and before it.
         which: which model all of this is of; None where nobody has said it.
         vector_sha256: 32 bytes, of that model; empty where nobody has said it.
         hedged: the mean loss of the evaluated model mixed with the guess, by split (`fairness.chance`); nothing

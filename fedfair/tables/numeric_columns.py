@@ -2,7 +2,7 @@
 
 Decides the filling that a site does alone: its own means, of its own training records, so that nothing about a
 missing value is sent. Where the plan standardises, such a value stays open until the scaling has arrived and is
-then everybody's mean (`feature_scaling.py`). Which values count as missing is each source's decision; here they
+then the overall mean (`feature_scaling.py`). Which values count as missing is each source's decision; here they
 are NaN.
 
 Decides what a value becomes under `standardize: ranges`: the least value of its column's range becomes -1, the
@@ -110,7 +110,7 @@ def _column_means(train: Dataset, participant: ParticipantId) -> NDArray[np.floa
         raise DataError(
             f"column {train.schema.name_of(place)} has no value in any of the {len(train)} training records "
             f"of {participant}",
-            "use standardize: secure, which fills in everybody's mean, or missing: zero, or omit the column "
+            "use standardize: secure, which fills in the overall mean, or missing: zero, or omit the column "
             "from the plan",
         )
     means: NDArray[np.float64] = sums / counts

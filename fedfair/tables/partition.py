@@ -159,7 +159,7 @@ def _dirichlet_shares(classes: int, count: int, alpha: float, seed: int) -> NDAr
 
 
 def _by_shares(labels: NDArray[np.int64], shares: NDArray[np.float64], seed: int, place: int) -> Owners:
-    """Cut every shuffled class by its shares; then give everybody without a record one from the largest."""
+    """Cut every shuffled class by its shares; then give every site without a record one from the largest."""
     owners = np.empty(len(labels), np.int64)
     order = _shuffled(len(labels), seed, place)
     for label, row in enumerate(shares):

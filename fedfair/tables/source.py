@@ -1,7 +1,7 @@
 """From a plan and the files that a machine has to every collaborator's splits.
 
 Decides who owns which record, and the order in which things happen: read, deal, hold out, fill in. A simulation
-holds everybody's records and deals them; a deployed site reads its own. Where the plan declares a `partition`, it
+holds all records and divides them; a deployed site reads its own. Where the plan declares a `partition`, it
 speaks of one data set that is divided, so a site that reads the same data set takes its own part of it and ends up
 with the records that the simulation gave it. Without a partition, what a site reads is its own. Reading is
 `source_modules.py`'s business.
@@ -93,7 +93,7 @@ def load_federation(plan: Plan, root: Path, storage: FeatureStorage | None = Non
 
 
 def files_of_sites(plan: Plan) -> dict[ParticipantId, str] | None:
-    """Return everybody's file, in the order of the plan, where each has one as in a deployment; None where not.
+    """Return each site's file, in the order of the plan, where each has one as in a deployment; None where not.
 
     Raises:
         PlanError: the plan does not name one file for each collaborator.
@@ -207,7 +207,7 @@ def read_unfinished(
     task = plan.task
     built_in = isinstance(task.data, str) and task.data in BUILT_IN
     rule = _rule(plan) if built_in or task.partition is not None else None
-    # Where everybody reads one data set and takes a share of it, no table is one site's.
+    # Where all sites read one data set and take a share of it, no table is one site's.
     paths = replace(
         site_paths(site, root), workspace=code or root, storage=storage, fewest=fewest if rule is None else 0
     )
@@ -293,7 +293,7 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
     if section is None or not section.leaves_gaps:
         refuse_missing(splits, participant)
     elif not by_sums:
-        splits = filled_with_means(splits, participant)  # otherwise the scaling fills in everybody's mean
+        splits = filled_with_means(splits, participant)  # otherwise the scaling fills in the overall mean
     return replace(splits, survey=described)
 
 
@@ -335,7 +335,7 @@ class SiteFiles(Mapping[ParticipantId, Splits]):
     Args:
         plan: a plan whose `csv.train_of` names the files.
         root: the folder that the plan's paths start from, on every machine that reads.
-        names: of those who are in it; None for everybody.
+        names: of those who are in it; None for all.
 
     Raises:
         PlanError: the plan does not name one file for each collaborator.

@@ -1,4 +1,4 @@
-"""Compares a site's own columns with everybody else's in a survey, and names what is probably wrong with its own.
+"""Compares a site's own columns with those of all others in a survey, and names what is probably wrong here.
 
 Decides what is worth a word, at the site and for it alone. Units, signs and exchanged columns are
 `unit_faults.py`'s. A share is odd only where it differs by much and by no chance: Fisher's exact test of the two
@@ -181,17 +181,17 @@ def is_chance(here: tuple[int, int], there: tuple[int, int], chance: float = CHA
         chance: the least probability that is called chance.
     """
     (times, cases), (elsewhere, others) = here, there
-    held, everybody = times + elsewhere, cases + others
+    held, total = times + elsewhere, cases + others
     # The odds of exactly this table, and then of each that is odder, each from the one before it.
     term = math.exp(
-        _log_choose(held, times) + _log_choose(everybody - held, cases - times) - _log_choose(everybody, cases)
+        _log_choose(held, times) + _log_choose(total - held, cases - times) - _log_choose(total, cases)
     )
     odds = 0.0
     for more in range(times, min(held, cases) + 1):
         odds += term
         if odds >= chance or term < CHANCE * odds:
             break
-        term *= (held - more) * (cases - more) / ((more + 1) * (everybody - held - cases + more + 1))
+        term *= (held - more) * (cases - more) / ((more + 1) * (total - held - cases + more + 1))
     return odds >= chance
 
 

@@ -192,7 +192,7 @@ class _Values:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A column of one site beside everybody else's, each with ten values or more.
+    """A column of one site beside that of all others, each with ten values or more.
 
     Attributes:
         column: its grid.

@@ -45,7 +45,7 @@ class CountedVariates:
     """The control variates that the state of a run counts.
 
     Attributes:
-        total: V, the weighted sum of the variates of everybody who was ever counted.
+        total: V, the weighted sum of the variates of all sites ever counted.
         weight: the sum of their weights.
         rounds: for each collaborator of the plan, in its order, the last round that counted it; 0 for none.
     """

@@ -95,7 +95,7 @@ def asked_processes(environment: Mapping[str, str]) -> SiteProcesses | None:
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         # Its store has no password, and it unpickles from there what anybody may have put: code, for instance.
         raise PlanError(
-            "torchrun keeps a store open to everybody who reaches this machine, on every network; "
+            "torchrun keeps a store open to everyone who reaches this machine, on every network; "
             "who writes into it can run code as this user, who has the site's keys and records",
             SAFE_TORCHRUN,
         )

@@ -40,7 +40,7 @@ class TrainingClient:
     """The computations of one collaborator; the aggregator never sees one.
 
     Args:
-        plan: the plan that everybody approved.
+        plan: the plan that all sites approved.
         participant: whose records these are; part of what seeds its draws.
         splits: its records, unscaled.
         model: the plan's model on the device to work on; its content is overwritten by every broadcast, so several

@@ -2,7 +2,7 @@
 
 Decides how batches are drawn; clipping and noise are `privacy.sample_level`'s, what is released
 `privacy.planned_releases`'s, and what the noise is worth `privacy.accounting`'s. Everything that a site draws here
-is its own secret: the plan's seed, which everybody knows, decides nothing. How many records a site has is taken as
+is its own secret: the plan's seed, which all sites know, decides nothing. How many records a site has is taken as
 public.
 """
 
@@ -38,7 +38,7 @@ class RecordProtection:
     """The protection of one site's records.
 
     Attributes:
-        entropy: where its draws are seeded from; unknown to everybody else.
+        entropy: where its draws are seeded from; unknown to all others.
         record: writes a release down before its noise is drawn; raises a PrivacyError where it must not happen.
     """
 

@@ -32,7 +32,7 @@ class LocalRecords:
     """The records of one site under the plan's model.
 
     Args:
-        plan: the plan that everybody approved.
+        plan: the plan that all sites approved.
         participant: whose records these are.
         splits: its records, unscaled.
         model: the plan's model on the device to work on; its content is overwritten by every broadcast.
@@ -78,7 +78,7 @@ class LocalRecords:
         return self._target.loss_unit(self.plan.task.loss)
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
-        """Scale the features as everybody does; a second call replaces the first. Raises LocalProtocolError."""
+        """Scale the features as all sites do; a second call replaces the first. Raises LocalProtocolError."""
         if not self.standardises:
             raise LocalProtocolError("this plan does not standardise, so nothing scales its features")
         self.parts.lead("apply_scaling", scaling)

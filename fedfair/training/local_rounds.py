@@ -161,7 +161,7 @@ class LocalRounds:
         try:
             change = self._descent.training_change(model, round_number, attempt)
         except TrainingError as fault:
-            # To leave the sum would tell everybody something of these data.
+            # To leave the sum would tell the others something of these data.
             change, self._records.fault = None, fault.message
         if change is not None:
             vector = noised.vector(change.model, change.threshold)

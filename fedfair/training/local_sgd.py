@@ -2,7 +2,7 @@
 
 Decides how a batch becomes a step, in every precision. Which batches those are and what is sent afterwards is
 `client.py`'s business; how losses become coefficients is that of the rules in `algorithms/`. Centralised descent
-uses the same `descend`, which is why one local step of everybody equals one step on the pooled records.
+uses the same `descend`, which is why one local step of all sites equals one step on the pooled records.
 """
 
 from __future__ import annotations

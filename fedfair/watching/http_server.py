@@ -140,7 +140,7 @@ class _StatusServer:
             task.add_done_callback(lambda ended: self._open.pop(ended, None))
 
     async def close(self) -> None:
-        """Let go of everybody."""
+        """Close all connections."""
         tasks = tuple(self._open)
         for task in tasks:
             task.cancel()

@@ -16,7 +16,7 @@ NOISE = {"sample_level": {"noise_multiplier": 1.0}}
 @pytest.mark.parametrize(
     ("training", "sections", "words"),
     [
-        ({"local_steps": 1}, {}, "with local_steps: 1 a correction changes no sum over everybody"),
+        ({"local_steps": 1}, {}, "with local_steps: 1 a correction changes no sum over all sites"),
         ({"local_steps": 1, "local_epochs": 2}, {}, "local_epochs makes a number of steps that differs"),
         ({"algorithm": "localbpf"}, {}, "localbpf has none"),
         ({}, {"privacy": NOISE}, "privacy.sample_level does not cover a site's control variate"),

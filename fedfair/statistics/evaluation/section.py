@@ -53,9 +53,9 @@ STATISTIC = Statistic(
     made=_is_evaluated,
     policy_word="evaluation",
     meanings={
-        "loss-sums": "sums over everybody of losses, rounded to an eighth of a bin, of loss histograms, and of "
+        "loss-sums": "sums over all sites of losses, rounded to an eighth of a bin, of loss histograms, and of "
         "what a confusion matrix or a task's metrics count",
-        "score-sums": "sums over everybody of how many records of each class get which score, and of the scores",
+        "score-sums": "sums over all sites of how many records of each class get which score, and of the scores",
     },
     discloses=_discloses,
     asked_by=lambda _: "evaluation",

@@ -26,7 +26,7 @@ STATISTIC = Statistic(
     made=sums_columns,
     policy_word="standardisation",
     meanings={
-        "feature-sums": "sums over everybody of the values of each column, of a target that is a number, and of "
+        "feature-sums": "sums over all sites of the values of each column, of a target that is a number, and of "
         "their squares",
     },
     discloses=lambda _: ("feature-sums",),

@@ -1,1 +1,1 @@
-"""Survey: what the training records of everybody look like, column by column."""
+"""Survey: what the training records of all sites look like, column by column."""

@@ -26,7 +26,7 @@ STATISTIC = Statistic(
     made=_is_asked,
     policy_word="standardisation",
     meanings={
-        "survey-sums": "sums over everybody, by column: how many values are missing, of each category and in "
+        "survey-sums": "sums over all sites, by column: how many values are missing, of each category and in "
         "each bin"
     },
     discloses=lambda _: ("survey-sums",),

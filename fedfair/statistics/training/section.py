@@ -49,8 +49,8 @@ STATISTIC = Statistic(
     made=lambda *_: True,
     policy_word="training",
     meanings={
-        "update-sums": "sums over everybody of weighted changes of the model and the threshold, and of weights",
-        "group-losses": "the loss of every named group over everybody",
+        "update-sums": "sums over all sites of weighted changes of the model and the threshold, and of weights",
+        "group-losses": "the loss of every named group over all sites",
         "site-losses": "the loss of one site by itself",
         "site-updates": "the change of the model of one site by itself",
         "records": "records",

@@ -6,7 +6,7 @@ discharge column, no length of stay, no prediction of another model. The tables 
 instead where it is in the folder. Stays without APACHE variables or without a known outcome are left out.
 
 In APACHE columns -1 means that something was not measured, which is itself informative: such a column gets an
-indicator beside it, and the gap is filled: with everybody's mean under `standardize: secure`, with the middle of
+indicator beside it, and the gap is filled: with the overall mean under `standardize: secure`, with the middle of
 the range below under `ranges`, otherwise with the site's own mean. Ages above 89 are written '> 89' and count as
 90. A patient may have several stays, so holding out goes by `uniquepid`.
 """

@@ -10,7 +10,7 @@ _TOLD = Everything("a group may be one record: policy.reveals must name group-lo
 
 
 def applies(plan: Plan) -> bool:
-    """Return whether training sums tell of groups, which everybody knows from the plan."""
+    """Return whether training sums tell of groups, which the plan makes known."""
     return names_groups(plan)
 
 

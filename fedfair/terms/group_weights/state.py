@@ -5,15 +5,15 @@
     mu^1 = rho;  theta <- theta - eta sum over records of (mu_a / rho_a) gradient / n
     mu <- projection of mu + eta_mu R(theta^t)
 
-with rho_a the share of the records that belong to group a and R_a their mean loss, over everybody's records. A
+with rho_a the share of the records that belong to group a and R_a their mean loss, over all records. A
 training sum tells, for each group, how many records its members have and the sum of their losses under the
 broadcast model. Both are 0 in rounds in which the adversary does not look. The first of these sums gives rho; a
 later one replaces the counts of every group that it has records of, since members come and go. A record of a
 group that no sum has had counts as it is, until one has. From then on the weight of its group grows from 0.
 
-Elementwise arithmetic, and sums by math.fsum, so that everybody comes to the same bits. No torch: the aggregator
-imports this. Source: Papadaki, Martinez, Bertran, Sapiro and Rodrigues 2022, "Minimax Demographic Group Fairness
-in Federated Learning", Algorithm 1.
+Elementwise arithmetic, and sums by math.fsum, so that all processes compute the same bits. No torch: the
+aggregator imports this. Source: Papadaki, Martinez, Bertran, Sapiro and Rodrigues 2022, "Minimax Demographic Group
+Fairness in Federated Learning", Algorithm 1.
 """
 
 from __future__ import annotations

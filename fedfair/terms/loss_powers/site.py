@@ -8,7 +8,7 @@ plan's loss power, eta the rate of the round and D the change of the model, the 
 The federation divides the first sum by the second. The unit cancels; in it, a power of a loss near that of the
 uniform guess is near 1, whatever q is, and so in the range that a masked sum takes best. Source: Li, Sanjabi,
 Beirami and Smith 2020, "Fair Resource Allocation in Federated Learning", Algorithm 2 (q-FedAvg), with Delta_k =
--D / eta and h_k times eta. The paper draws collaborators by p_k and takes a plain mean; everybody takes part here,
+-D / eta and h_k times eta. The paper draws collaborators by p_k and takes a plain mean; all sites take part here,
 so that p_k stands in the sums.
 """
 

@@ -1,6 +1,6 @@
 """The own thresholds of all collaborators at once, as one array; `SiteThresholds` has that of one.
 
-Everybody is in every sum here, so that one round counts all of them.
+All sites are in every sum here, so that one round counts all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Members = NDArray[np.int64]
 
 
 class PooledThresholds:
-    """Everybody's thresholds; those of a round that is repeated are made again.
+    """The thresholds of all sites; those of a round that is repeated are made again.
 
     Args:
         plan: a plan whose sites keep thresholds of their own.
@@ -35,13 +35,13 @@ class PooledThresholds:
         """Bring the thresholds to what the run counts before a round; return them: float64 array (collaborators,).
 
         Raises:
-            LocalProtocolError: the run does not count the last round of everybody.
+            LocalProtocolError: the run does not count the last round of all sites.
         """
         counted = request.terms.get("variates")
         last = set() if counted is None else set(counted.rounds)
         if last != {int(request.round) - 1}:
             raise LocalProtocolError(
-                f"round {request.round} counts {sorted(last)}, not the last round of everybody"
+                f"round {request.round} counts {sorted(last)}, not the last round of all sites"
             )
         if self._round != int(request.round):
             self._own, self._round = self._renewed, int(request.round)

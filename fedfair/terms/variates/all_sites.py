@@ -1,6 +1,6 @@
 """The control variates of all collaborators at once, as rows of one array; `SiteVariates` has those of one.
 
-Everybody is in every sum here, so that one round counts all of them.
+All sites are in every sum here, so that one round counts all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Members = NDArray[np.int64]
 
 
 class PooledVariates:
-    """Everybody's variates; those of a round that is repeated are made again.
+    """The variates of all sites; those of a round that is repeated are made again.
 
     Args:
         plan: a plan with control variates.
@@ -40,13 +40,13 @@ class PooledVariates:
         """Bring the variates to what the run counts before a round; return that.
 
         Raises:
-            LocalProtocolError: the run does not count the last round of everybody.
+            LocalProtocolError: the run does not count the last round of all sites.
         """
         counted = request.terms.get("variates")
         last = set(counted.rounds) if isinstance(counted, CountedVariates) else set()
         if not isinstance(counted, CountedVariates) or last != {int(request.round) - 1}:
             raise LocalProtocolError(
-                f"round {request.round} counts {sorted(last)}, not the last round of everybody"
+                f"round {request.round} counts {sorted(last)}, not the last round of all sites"
             )
         self._loss_unit = request.loss_unit
         if self._round != int(request.round):

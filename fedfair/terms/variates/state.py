@@ -5,20 +5,20 @@ counted it; the federation's variate v is the weighted mean of those. After a ro
 
     v_k+ = v_k - v + (x - y_k) / (tau eta)        so        v_k+ - v_k = -v - change_k / (tau eta)
 
-The difference does not depend on v_k. Everybody makes equally many steps, so the opened sum of the changes tells
+The difference does not depend on v_k. All sites make equally many steps, so the opened sum of the changes tells
 the sum of the differences, and no second vector travels:
 
     V+ = V - v sum(w_k) - sum(w_k change_k) / (tau eta)        over the members of the sum
 
-V is the sum of w_k v_k over everybody whom a sum has ever counted, so that whoever is absent keeps its part. The
+V is the sum of w_k v_k over all sites that a sum has ever counted, so that whoever is absent keeps its part. The
 weight under it grows by one further number of the header: the weight of members who are counted for the first
 time. `change_k` is what was really added, after clip and rounding, on both sides of the equation. V and the sum of
 w_k v_k therefore differ by the rounding of this arithmetic alone: a relative 2^-53 for each round and, where the
 body of a total is float32, 2^-24 of the total.
 
 The threshold has a variate of its own, by the same rule with its own rate. Elementwise arithmetic only, so that
-everybody comes to the same bits. No torch: the aggregator imports this. Source: SCAFFOLD, option II (Karimireddy
-et al. 2020, Algorithm 1); one vector instead of two as in SCALLION (Huang et al. 2024).
+all processes compute the same bits. No torch: the aggregator imports this. Source: SCAFFOLD, option II
+(Karimireddy et al. 2020, Algorithm 1); one vector instead of two as in SCALLION (Huang et al. 2024).
 """
 
 from __future__ import annotations

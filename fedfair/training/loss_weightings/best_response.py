@@ -7,9 +7,9 @@ the worst share of the batch has the most that it may have, the rest the floor. 
 
 so that their mean is 1. DRO's form for the conditional value at risk has f = 0 and s = rho. BPF's weights in
 [epsilon, 1] of mean rho, divided by rho, have s = (rho - epsilon) / (1 - epsilon) and f = epsilon / rho
-(`fairness.theory.rcvar_of_bpf`). A batch of all records makes the answer exact for everybody; a smaller one takes
-the worst of fewer records, whose mean risk lies below that of everybody by O(1 / sqrt(s * batch)). Source: Levy,
-Carmon, Duchi and Sidford 2020, "Large-Scale Methods for Distributionally Robust Optimization", section 3.
+(`fairness.theory.rcvar_of_bpf`). A batch of all records makes the answer exact for all records; a smaller one
+takes the worst of fewer records, whose mean risk lies below the overall one by O(1 / sqrt(s * batch)). Source:
+Levy, Carmon, Duchi and Sidford 2020, "Large-Scale Methods for Distributionally Robust Optimization", section 3.
 """
 
 from __future__ import annotations
