@@ -67,7 +67,7 @@ def fill(path: Path, sums: int) -> None:
     newest = Newest(TableFile(path, ANSWERED))
     limits = RequestLimits(newest, PLAN, SitePolicy(), "clinic-a")
     for number in range(1, sums + 1):
-        said = limits.judge(question(number))
+        said = limits.decide(question(number))
         if isinstance(said, Admitted):
             newest.rows.update(said.rows)
         if number % BLOCK == 0 or number == sums:

@@ -30,8 +30,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.x509.oid import NameOID
 
 from fedfair.secagg.keys import Secret
-from fedfair.secagg.pieces import frame_prefix, pieces_of, vector_digest
 from fedfair.secagg.prg import Mask, apply_masks
+from fedfair.secagg.vector_digest import frame_prefix, pieces_of, vector_digest
 from fedfair.wire.limits import MAX_FRAME_BYTES
 from fedfair.wire.service import PARTICIPATE, PARTICIPATE_METHOD, SERVICE
 

@@ -41,7 +41,7 @@ from fedfair.news.site import (
 )
 from fedfair.process.log_lines import log_line
 from fedfair.results.outcome import EndState, RunSubject
-from fedfair.results.site_figures import JudgedModel, LocalLosses, SiteFigures, SplitFigures, site_figures
+from fedfair.results.site_figures import AggregateFigures, LocalLosses, SiteFigures, SplitFigures, site_figures
 from fedfair.run.kept_sum import KeptSum
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica
@@ -214,21 +214,21 @@ class RunRecording:
         if evaluation is None or evaluated is None:
             return
         rankings = replica.training_run.rules.evaluator.rankings(evaluated.header)
-        judged = JudgedModel(evaluated.vector_sha256, evaluation, rankings)
+        aggregate = AggregateFigures(evaluated.vector_sha256, evaluation, rankings)
         model = next(
-            (each for each in (replica.state.model, before) if each.vector_sha256 == judged.vector_sha256), None
+            (each for each in (replica.state.model, before) if each.vector_sha256 == aggregate.vector_sha256), None
         )
         if model is not None:
-            self._tell_own(replica.run_id, model, judged)
+            self._tell_own(replica.run_id, model, aggregate)
         if kept:
             self._note(self._folder_of(replica).evaluated(replica.training_run, is_best=progress.is_best))
 
-    def _tell_own(self, run_id: str, model: GlobalModel, judged: JudgedModel) -> None:
+    def _tell_own(self, run_id: str, model: GlobalModel, aggregate: AggregateFigures) -> None:
         """Tell how this site's own records fare under a model, beside those of all sites."""
-        self._told_of = judged.vector_sha256
+        self._told_of = aggregate.vector_sha256
         try:
             own = LocalLosses(model.vector_sha256, self._task.losses_of(model))
-            figures = site_figures(self._subject.plan, own, judged)
+            figures = site_figures(self._subject.plan, own, aggregate)
             self._figures.append(run_id, figures)
             self._notices.append(OwnRecordsEvaluated(figures))
         except (DataError, TrainingError) as fault:
@@ -243,8 +243,8 @@ class RunRecording:
             return
         if evaluated.vector_sha256 != self._told_of:
             rankings = replica.training_run.rules.evaluator.rankings(evaluated.header)
-            judged = JudgedModel(evaluated.vector_sha256, state.latest, rankings, is_returned=True)
-            self._tell_own(replica.run_id, state.model, judged)
+            aggregate = AggregateFigures(evaluated.vector_sha256, state.latest, rankings, is_returned=True)
+            self._tell_own(replica.run_id, state.model, aggregate)
 
     def surveyed(self, survey: KeptSum) -> SurveyError | None:
         """Say what a survey shows of this site's own columns, once; return why it stops, if it does.

@@ -77,11 +77,11 @@ class SiteHistory:
         if request.purpose.statistic.is_round:
             return None
         with self._table() as table:
-            judged = EarlierSums(table, *self._about).judge(request)
-            if isinstance(judged, Refusal):
-                return judged
-            if judged:
-                table.write(judged)
+            decided = EarlierSums(table, *self._about).decide(request)
+            if isinstance(decided, Refusal):
+                return decided
+            if decided:
+                table.write(decided)
         return None
 
     def opened(self, purpose: Purpose, state: RunState, members: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from fedfair.plan.description import percent
-from fedfair.report.figure_names import EVERYBODY, UNIFORM_GUESS
+from fedfair.report.figure_names import OVERALL, UNIFORM_GUESS
 from fedfair.report.tables import share
 from fedfair.results.document import JsonObject
 from fedfair.results.loss_text import loss_text
@@ -29,7 +29,7 @@ def comparison_table(found: SiteComparison) -> Table:
     for size in found.group_sizes:
         worst = [loss_text(risk.by_group_size[size].worst) for risk in found.risks.values()]
         table.add_row(f"worst {percent(size)} ({found.records(size)})", *worst, guess)
-    table.add_row(EVERYBODY, *(loss_text(risk.mean) for risk in found.risks.values()), guess)
+    table.add_row(OVERALL, *(loss_text(risk.mean) for risk in found.risks.values()), guess)
     if all(risk.accuracy is not None for risk in found.risks.values()):
         table.add_row("accuracy", *(share(risk.accuracy) for risk in found.risks.values()), "")
     return table

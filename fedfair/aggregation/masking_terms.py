@@ -11,7 +11,7 @@ from fedfair.errors import PlanError
 from fedfair.plan.derived import (
     greatest_weight,
     is_masked,
-    needs_everybody,
+    needs_every_site,
     published_sites,
     quorum,
 )
@@ -158,7 +158,7 @@ def guarantee(plan: Plan) -> str:
         left_out=count - fewest,
         survived=drop_outs_survived(mode, count, stated.colluders),
         is_sparse=graph_of(plan) is not None,
-        needs_everybody=needs_everybody(plan),
+        needs_every_site=needs_every_site(plan),
         shown_by_terms=shown_by_terms(plan),
         is_pair=fewest == MIN_PAIR,
         is_hybrid=suite_of(plan) is Suite.X25519_MLKEM768,
@@ -223,7 +223,7 @@ def exposures(plan: Plan) -> tuple[str, ...]:
     values = {
         "count": len(plan.federation.collaborators),
         "fewest": quorum(plan),
-        "needs_everybody": needs_everybody(plan),
+        "needs_every_site": needs_every_site(plan),
         "check_sums": plan.secure_aggregation.check_sums,
     }
     return sentences(_HERE, "exposures.txt.jinja", **values)

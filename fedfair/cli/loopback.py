@@ -31,7 +31,7 @@ from fedfair.errors import AbortedError
 from fedfair.identity.development import issue_all
 from fedfair.identity.store import load_signing_key
 from fedfair.ids import parse_participant_id
-from fedfair.plan.derived import is_masked, needs_everybody, protects_records, quorum
+from fedfair.plan.derived import is_masked, needs_every_site, protects_records, quorum
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.policy.disclosures import of_run
@@ -117,7 +117,7 @@ def _policy(plan: Plan) -> dict[str, object]:
     terms: dict[str, object] = {"mode": mode} if is_masked(plan) else {"allow_plain_sums": True}
     # A rehearsal has the records of all sites, and they may be few.
     terms["min_records"] = 1
-    if is_masked(plan) and not needs_everybody(plan):
+    if is_masked(plan) and not needs_every_site(plan):
         terms["min_collaborators"] = quorum(plan)
     usual = SitePolicy().reveals
     more = [kind for kind in of_run(plan) if kind not in usual]

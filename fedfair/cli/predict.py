@@ -99,7 +99,7 @@ def _text(model: SavedModel, rows: RawRows, *, calibrated: bool) -> str:
 
     if not model.has_classes:
         return prediction_text(_columns(model), model.answers(rows).tolist(), rows.kept)
-    found, places = model.judged(rows)
+    found, places = model.scores_and_classes(rows)
     chances = (model.probabilities(found) if calibrated else found).tolist()
     said = [[model.classes[place], *each] for place, each in zip(places.tolist(), chances, strict=True)]
     return prediction_text(_columns(model), said, rows.kept)

@@ -32,7 +32,7 @@ def quorum(plan: Plan) -> int:
     return plan.federation.min_collaborators or len(plan.federation.collaborators)
 
 
-def needs_everybody(plan: Plan) -> bool:
+def needs_every_site(plan: Plan) -> bool:
     """Return whether no sum may leave a collaborator out."""
     return quorum(plan) == len(plan.federation.collaborators)
 

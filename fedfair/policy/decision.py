@@ -46,7 +46,7 @@ class QueryHistory:
     def __init__(self, table: FactTable) -> None:
         self._facts = AnsweredFacts(table)
 
-    def judge(self, request: AggregationRequest) -> Refusal | Rows:
+    def decide(self, request: AggregationRequest) -> Refusal | Rows:
         """Return why a request must not be answered, or what to write down first: nothing, if it is known."""
         if request.query is None:
             return ()
@@ -111,10 +111,10 @@ class SiteRules:
         refusal = self._unplanned(request)
         if refusal is not None:
             return refusal
-        admitted = RequestLimits(history, self._plan, self._policy, self._name).judge(request)
+        admitted = RequestLimits(history, self._plan, self._policy, self._name).decide(request)
         if isinstance(admitted, Refusal):
             return admitted
-        asked = QueryHistory(history).judge(request)
+        asked = QueryHistory(history).decide(request)
         if isinstance(asked, Refusal):
             return asked
         return replace(admitted, rows=admitted.rows + asked)

@@ -72,7 +72,7 @@ class EarlierSums:
         self._is_open = policy.earlier_cohort == "any" or is_noised(plan)
         self._name = name
 
-    def judge(self, request: AggregationRequest) -> Refusal | Rows:
+    def decide(self, request: AggregationRequest) -> Refusal | Rows:
         """Return why a request must not be answered, or what to write down first: nothing, if it is known."""
         subjects = self.subjects(request.purpose, request.model_sha256, request.scaling_sha256)
         asked = request.cohort or self._plan.federation.collaborators

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from operator import attrgetter
 
-from fedfair.plan.derived import is_masked, is_noised, needs_everybody
+from fedfair.plan.derived import is_masked, is_noised, needs_every_site
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.answered_facts import AnsweredFacts, FactTable, Rows, key, number_row, text_row
@@ -102,9 +102,9 @@ class RequestLimits:
         self._noised = is_noised(plan)
         self._masked = is_masked(plan)
         self._in_the_clear = not self._masked and not self._noised
-        self._needs_everybody = needs_everybody(plan)
+        self._needs_every_site = needs_every_site(plan)
 
-    def judge(self, request: AggregationRequest) -> Refusal | Admitted:
+    def decide(self, request: AggregationRequest) -> Refusal | Admitted:
         """Return why a request must not be answered, or which attempt it is and what to write down first."""
         asked = _answered(request)
         known = self._facts.number(_answered_key(asked))
@@ -129,7 +129,7 @@ class RequestLimits:
         two sums of one computation over different sites, and their difference is the update of who was left out.
         Where every sum needs every site, there is nothing to be subtracted, and every run is as simulated.
         """
-        return self._masked and not self._needs_everybody and _kind(asked).is_round
+        return self._masked and not self._needs_every_site and _kind(asked).is_round
 
     def _counts_each(self, asked: AnsweredRequest) -> bool:
         return self._noised or (self._masked and _kind(asked).is_round)

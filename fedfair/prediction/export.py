@@ -163,7 +163,9 @@ def export_model(model: SavedModel, form: ExportFormat, features: Values | None 
     made = scaled_model(model)
     given = _samples(model) if features is None else np.asarray(feature_values(features), np.float64)
     rows = RawRows(given, None)
-    expected = model.probabilities(model.judged(rows)[0]) if model.has_classes else model.logits(rows).numpy()
+    expected = (
+        model.probabilities(model.scores_and_classes(rows)[0]) if model.has_classes else model.logits(rows).numpy()
+    )
     makers: Mapping[ExportFormat, Callable[[ScaledModel, SavedModel, NDArray[np.floating]], _Found]] = {
         "onnx": _onnx,
         "torchscript": _torchscript,

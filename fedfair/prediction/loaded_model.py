@@ -212,13 +212,13 @@ class SavedModel:
         rows = self.rows(records)
         if not self.has_classes:
             return answers(self.loss, self.logits(rows))
-        return np.array(self.classes)[self.judged(rows)[1]]
+        return np.array(self.classes)[self.scores_and_classes(rows)[1]]
 
     def predict_proba(self, records: Records) -> NDArray[np.float64]:
         """Return the probability of each class, array (n, classes); each row sums to 1.
 
         They are calibrated where the file has a calibration; see `answer_words`, and `scores` for those of the
-        model itself. `predict` says the class that the evaluation judged, which has the highest score: with a
+        model itself. `predict` says the class that the evaluation counted, which has the highest score: with a
         calibration another class may have the highest probability.
 
         Args:
@@ -238,7 +238,7 @@ class SavedModel:
         Raises:
             DataError: as for `predict`.
         """
-        return self.judged(self.rows(records))[0]
+        return self.scores_and_classes(self.rows(records))[0]
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return scores (n, classes) calibrated; as they are, where the file has no calibration."""
@@ -305,7 +305,7 @@ class SavedModel:
         with torch.inference_mode(), plain_arithmetic():
             return torch.cat([self.module(features).cpu().double() for features, _ in placed.in_order()])
 
-    def judged(self, rows: RawRows) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def scores_and_classes(self, rows: RawRows) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the score of each class, (n, classes), and the number of the class of the highest, (n,).
 
         Raises:

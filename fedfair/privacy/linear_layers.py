@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fedfair.privacy.sensitivity import MAX_SUMMED, MAX_WIDENED
 
-EVERYBODY = slice(None)
+ALL_RECORDS = slice(None)
 """All records of a batch."""
 
 BETWEEN = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.Identity)
@@ -83,7 +83,7 @@ class LinearGradients:
         ]
         return joint_norms(lengths)
 
-    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = EVERYBODY) -> None:  # noqa: ARG002 - one signature for all ways
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = ALL_RECORDS) -> None:  # noqa: ARG002 - one signature for all ways
         """Set every parameter's gradient to the weighted sum over the records at `here`."""
         factor, unsound = coefficients[here].unsqueeze(1), ~sound[here].unsqueeze(1)
         for layer, error, entered in self._factors:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from fedfair.errors import FedfairError, LocalProtocolError, PlanError
 from fedfair.fairness.weighted_gradient import backward_weighted
 from fedfair.privacy.linear_layers import (
-    EVERYBODY,
+    ALL_RECORDS,
     LinearGradients,
     gradient_of,
     is_row_of_linear_layers,
@@ -62,7 +62,7 @@ class PerSample(Protocol):
     def norms(self, losses: Tensor) -> Tensor:
         """Return the norm of each record's gradient: from losses (batch,), with their graph, to (batch,)."""
 
-    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = EVERYBODY) -> None:
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = ALL_RECORDS) -> None:
         """Set every parameter's gradient to the sum of coefficients (batch,) times the records' own gradients.
 
         Args:
@@ -102,7 +102,7 @@ class HookGradients:
             backward_weighted(losses)
         return joint_norms([lengths_of(gradients) for _, gradients in self._held()])
 
-    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = EVERYBODY) -> None:  # noqa: ARG002 - one signature for both ways
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = ALL_RECORDS) -> None:  # noqa: ARG002 - one signature for both ways
         """Set every parameter's gradient to the weighted sum over the records at `here`."""
         unsound = ~sound[here].unsqueeze(1)
         for parameter in self._parameters:
@@ -159,13 +159,13 @@ class GhostGradients:
         found = (getattr(parameter, "_norm_sample", None) for parameter in self._parameters)
         return joint_norms([norms.to(losses.dtype) for norms in found if norms is not None])
 
-    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = EVERYBODY) -> None:  # noqa: ARG002 - one signature for both ways
+    def weigh(self, losses: Tensor, coefficients: Tensor, sound: Tensor, here: slice = ALL_RECORDS) -> None:  # noqa: ARG002 - one signature for both ways
         """Set every parameter's gradient to the weighted sum over the records; NaN if one is not finite.
 
         Raises:
             LocalProtocolError: only some of the records are asked for, and the graph serves one pass.
         """
-        if here != EVERYBODY and not (here.start == 0 and here.stop >= len(losses)):
+        if here != ALL_RECORDS and not (here.start == 0 and here.stop >= len(losses)):
             raise LocalProtocolError("ghost clipping adds up all records of a pass at once")
         self._watching.disable_hooks()
         for parameter in self._parameters:

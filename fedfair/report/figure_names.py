@@ -21,7 +21,7 @@ WORST_GROUP = "worst group"
 BEST_GROUP = "best group"
 DISPARITY = "disparity"
 PROVEN_INTERVAL = "proven interval"
-EVERYBODY = "everybody"
+OVERALL = "everybody"
 ACCURACY = "accuracy"
 UNIFORM_GUESS = "uniform guess"
 

@@ -19,7 +19,7 @@ from fedfair.plan.description import percent
 from fedfair.plan.digest import format_digest
 from fedfair.report import sentences
 from fedfair.report.calibration_lines import calibration_lines
-from fedfair.report.figure_names import EVERYBODY, TOO_FEW, UNIFORM_GUESS, interval
+from fedfair.report.figure_names import OVERALL, TOO_FEW, UNIFORM_GUESS, interval
 from fedfair.report.model_facts import column_facts, model_facts
 from fedfair.report.tables import SPLIT_WORDS, metric_rows
 from fedfair.results.document import ResultDocument
@@ -111,7 +111,7 @@ def _rows(result: ResultDocument) -> list[tuple[str, str, str]]:
     groups = [(float(key), group) for key, group in risk.by_group_size.items()]
     groups.sort(key=lambda item: (item[0] != result.worst_group_size, item[0]))
     rows = [_group(*item) for item in groups]
-    rows.append((EVERYBODY, loss_text(risk.mean, 4), ""))
+    rows.append((OVERALL, loss_text(risk.mean, 4), ""))
     if result.uniform_floor is not None:
         rows.append((UNIFORM_GUESS, loss_text(result.uniform_floor, 4), ""))
     return rows

@@ -19,7 +19,7 @@ from fedfair.report.figure_names import (
     ACCURACY,
     BY_GROUP_SIZE,
     DISPARITY,
-    EVERYBODY,
+    OVERALL,
     TOO_FEW,
     UNIFORM_GUESS,
     interval,
@@ -149,7 +149,7 @@ def _comparison(results: Sequence[Reported]) -> dict[str, object]:
     if floor is not None:
         guess = sentences.loss(floor)
         rows.append((UNIFORM_GUESS, "-", guess, guess, sentences.loss(0.0, floor), "-"))
-    headings = ("model", "trained by", EVERYBODY, f"worst {percent(size)}", DISPARITY, ACCURACY)
+    headings = ("model", "trained by", OVERALL, f"worst {percent(size)}", DISPARITY, ACCURACY)
     return {"headings": headings, "rows": rows}
 
 

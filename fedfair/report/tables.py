@@ -18,7 +18,7 @@ from fedfair.report.figure_names import (
     ACCURACY,
     BY_GROUP_SIZE,
     DISPARITY,
-    EVERYBODY,
+    OVERALL,
     TOO_FEW,
     UNIFORM_GUESS,
     interval,
@@ -44,7 +44,7 @@ def comparison(labelled: Mapping[str, ResultDocument], group_sizes: Sequence[flo
     title = f"Mean loss ({results[0].loss_unit}), {first.n} {SPLIT_WORDS[split]}"
     table = Table(title=title, title_justify="left")
     table.add_column("model", no_wrap=True)
-    table.add_column(EVERYBODY, justify="right")
+    table.add_column(OVERALL, justify="right")
     for size in group_sizes:
         table.add_column(f"worst {percent(size)}", justify="right")
     table.add_column(DISPARITY, justify="right")
@@ -112,7 +112,7 @@ def by_group_size(result: ResultDocument, label: str = "") -> Table:
     guess = "" if result.uniform_floor is None else f"; {UNIFORM_GUESS} {loss_text(result.uniform_floor, 4)}"
     table.caption = "\n".join(
         (
-            f"{EVERYBODY} {loss_text(risk.mean, 4)}{accuracy}{guess}",
+            f"{OVERALL} {loss_text(risk.mean, 4)}{accuracy}{guess}",
             *score_lines(risk.scores),
             *calibration_lines(result),
             *(f"{name} {', '.join(values)}" for name, *values in metric_rows(risk.metrics or {})),

@@ -62,7 +62,7 @@ class LocalLosses:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedModel:
+class AggregateFigures:
     """Everybody's figures of one model, all from one opened sum.
 
     Attributes:
@@ -99,34 +99,34 @@ class SiteFigures:
     everybody: Mapping[str, SplitFigures]
 
 
-def site_figures(plan: Plan, own: LocalLosses, judged: JudgedModel) -> SiteFigures:
+def site_figures(plan: Plan, own: LocalLosses, aggregate: AggregateFigures) -> SiteFigures:
     """Return the figures of one evaluation at one site.
 
     Args:
         plan: the plan that is run.
         own: the losses of this site's records under the very model that was evaluated. Where the site took no part
             in the evaluation, it computes them anew.
-        judged: everybody's figures.
+        aggregate: everybody's figures.
 
     Raises:
         LocalProtocolError: the two are of different models.
         DataError: a loss is negative or not finite.
     """
-    if own.vector_sha256 != judged.vector_sha256:
+    if own.vector_sha256 != aggregate.vector_sha256:
         raise LocalProtocolError(
             f"this site's own losses are of the model {own.vector_sha256.hex()[:16]}, everybody's figures of "
-            f"{judged.vector_sha256.hex()[:16]}"
+            f"{aggregate.vector_sha256.hex()[:16]}"
         )
-    losses, evaluation, rankings = own.splits, judged.evaluation, judged.rankings
+    losses, evaluation, rankings = own.splits, aggregate.evaluation, aggregate.rankings
     size, fewest = plan.objective.worst_group_size, plan.evaluation.min_group
     names = [name for name in SPLITS if name in losses and name in evaluation.splits]
     return SiteFigures(
-        format_digest(judged.vector_sha256),
-        judged.is_returned,
+        format_digest(aggregate.vector_sha256),
+        aggregate.is_returned,
         int(evaluation.round),
         size,
         {name: _own(losses[name], size) for name in names},
-        {name: _everybody(evaluation.splits[name], size, fewest, rankings.get(name, ())) for name in names},
+        {name: _overall(evaluation.splits[name], size, fewest, rankings.get(name, ())) for name in names},
     )
 
 
@@ -138,9 +138,7 @@ def _own(losses: Losses, size: float) -> SplitFigures:
     )
 
 
-def _everybody(
-    summary: SplitSummary, size: float, fewest: int, rankings: tuple[ClassRanking, ...]
-) -> SplitFigures:
+def _overall(summary: SplitSummary, size: float, fewest: int, rankings: tuple[ClassRanking, ...]) -> SplitFigures:
     worst = None if is_suppressed(summary.n, size, fewest) else summary.by_group_size[size].worst
     auc = split_scores(rankings, fewest, {}, proved=True).auc
     return SplitFigures(summary.n, summary.mean, worst, _group(summary.n, size), summary.accuracy, auc)

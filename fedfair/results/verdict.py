@@ -282,17 +282,17 @@ def compare(
             "uniform_guess": _exactly(uniform_floor),
         }
         faults += _tail_faults(subject, place, held, figure, references, start)
-    everybody = _Everybody(split, risk, returned, _start_mean(start, split), _start(worst, start, split))
+    overall = _Overall(split, risk, returned, _start_mean(start, split), _start(worst, start, split))
     if uniform_floor is not None:
-        faults += _mean_faults(everybody, uniform_floor, aim.group_size)
-        if everybody.counts is None and not _has_no_classes(returned):
+        faults += _mean_faults(overall, uniform_floor, aim.group_size)
+        if overall.counts is None and not _has_no_classes(returned):
             omissions.append(Omission(split, OmissionReason.NO_CLASS_COUNTS))
     return Comparison(
         faults=(
             *_given_up(returned),
             *faults,
-            *_accuracy_faults(everybody, uniform_floor, aim.group_size),
-            *_explained_faults(everybody, start, aim),
+            *_accuracy_faults(overall, uniform_floor, aim.group_size),
+            *_explained_faults(overall, start, aim),
             *_replaced_losses(returned),
         ),
         omissions=tuple(dict.fromkeys(omissions)),
@@ -332,7 +332,7 @@ class _Range:
 
 
 @dataclass(frozen=True, slots=True)
-class _Everybody:
+class _Overall:
     """The records that speak for a model, and what is known of them from before training.
 
     Attributes:
@@ -393,21 +393,21 @@ def is_too_sure(risk: SplitRisk) -> bool | None:
     return risk.mean - risk.hedged > max(MATERIAL, mean_by_chance(risk.n))
 
 
-def _mean_faults(everybody: _Everybody, guess: float, group_size: float) -> Iterator[FoundFault]:
+def _mean_faults(overall: _Overall, guess: float, group_size: float) -> Iterator[FoundFault]:
     """Yield what the mean loss of everybody is above by more than chance explains."""
-    risk, past = everybody.risk, everybody.start_worst
+    risk, past = overall.risk, overall.start_worst
     chance = max(MARGIN, mean_by_chance(risk.n))
     found: list[tuple[ReferenceName, float, float]] = [("uniform_guess", guess, chance)]
-    if everybody.counts is not None and not everybody.protects(group_size, guess):
-        rate = best_constant_risk(everybody.counts, 1.0, 1.0)
-        found.append(("base_rate", rate, max(MARGIN, base_rate_by_chance(everybody.counts))))
-    protected = isinstance(past, _Range) and everybody.protects(group_size, past.lower)
-    if everybody.start_mean is not None and not protected:
-        found.insert(0, ("start", everybody.start_mean, chance))
+    if overall.counts is not None and not overall.protects(group_size, guess):
+        rate = best_constant_risk(overall.counts, 1.0, 1.0)
+        found.append(("base_rate", rate, max(MARGIN, base_rate_by_chance(overall.counts))))
+    protected = isinstance(past, _Range) and overall.protects(group_size, past.lower)
+    if overall.start_mean is not None and not protected:
+        found.insert(0, ("start", overall.start_mean, chance))
     least = risk.mean if risk.mean_likely is None else risk.mean_likely[0]
     for reference, limit, allowed in found:
         if least > limit + allowed:
-            yield FoundFault("mean", everybody.split, risk.n, risk.mean, reference, limit, everybody.certain)
+            yield FoundFault("mean", overall.split, risk.n, risk.mean, reference, limit, overall.certain)
 
 
 def _unserved(split: Split, risk: SplitRisk, group_size: float, guess: float) -> Unserved | None:
@@ -456,31 +456,31 @@ def _mixed(group: ReportedGroupRisk | None, risk: SplitRisk | PastRisk, tradeoff
     return _Range(value, lower, upper, proved=group.bound is not None)
 
 
-def _accuracy_faults(everybody: _Everybody, guess: float | None, group_size: float) -> Iterator[FoundFault]:
+def _accuracy_faults(overall: _Overall, guess: float | None, group_size: float) -> Iterator[FoundFault]:
     """Yield an accuracy below the share of the most frequent class, unless it buys the worst group something."""
-    risk, counts = everybody.risk, everybody.counts
-    if risk.accuracy is None or counts is None or (guess is not None and everybody.protects(group_size, guess)):
+    risk, counts = overall.risk, overall.counts
+    if risk.accuracy is None or counts is None or (guess is not None and overall.protects(group_size, guess)):
         return
     share, common = majority_share(counts), max(range(len(counts)), key=lambda place: counts[place])
     named = risk.n if risk.confusion is None else risk.n - sum(row[common] for row in risk.confusion)
     most = risk.accuracy if risk.accuracy_likely is None else risk.accuracy_likely[1]
     if share - most > max(MARGIN, fewer_right_by_chance(named) / risk.n):
-        yield FoundFault("accuracy", everybody.split, risk.n, risk.accuracy, "majority", share, everybody.certain)
+        yield FoundFault("accuracy", overall.split, risk.n, risk.accuracy, "majority", share, overall.certain)
 
 
-def _explained_faults(everybody: _Everybody, start: StartEvaluation | None, aim: Aim) -> Iterator[FoundFault]:
+def _explained_faults(overall: _Overall, start: StartEvaluation | None, aim: Aim) -> Iterator[FoundFault]:
     """Yield an R^2 below that of any right model of the loss, unless that buys the worst group something."""
-    risk, past = everybody.risk, everybody.start_worst
+    risk, past = overall.risk, overall.start_worst
     explained, least = _r_squared(risk), aim.explains - _below_mean_by_chance(risk.n)
     if explained is None or explained >= least:
         return
-    moment = None if start is None else start.moment.train if everybody.split == "train" else start.moment.test
+    moment = None if start is None else start.moment.train if overall.split == "train" else start.moment.test
     # Whoever begins far from the targets serves every group better after the first steps.
     before = None if moment is None else _r_squared(moment)
-    protected = isinstance(past, _Range) and everybody.protects(aim.group_size, past.lower)
+    protected = isinstance(past, _Range) and overall.protects(aim.group_size, past.lower)
     if not (protected and before is not None and before >= least):
         limit: ReferenceName = "right_model" if aim.explains < 0.0 else "target_mean"
-        yield FoundFault("r_squared", everybody.split, risk.n, explained, limit, aim.explains, everybody.certain)
+        yield FoundFault("r_squared", overall.split, risk.n, explained, limit, aim.explains, overall.certain)
 
 
 def _r_squared(risk: SplitRisk | PastRisk) -> float | None:

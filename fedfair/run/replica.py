@@ -146,7 +146,7 @@ class RunReplica:
             offered = unpack_state(raw, self.training_run.initial)
         except FedfairError as fault:
             raise OutOfStepError(fault.message, fault.remedy) from fault
-        if self.training_run.evaluation_only and _judged(offered) != _judged(self.training_run.initial):
+        if self.training_run.evaluation_only and _evaluated(offered) != _evaluated(self.training_run.initial):
             raise OutOfStepError(
                 "a state with another model than the one whose evaluation was announced",
                 "the aggregator may evaluate only models that this site has itself or has approved",
@@ -227,6 +227,6 @@ class RunReplica:
         self.training_run.state, self._digest = state, state.digest(self._plan_digest)
 
 
-def _judged(state: RunState) -> tuple[bytes, float, bytes]:
+def _evaluated(state: RunState) -> tuple[bytes, float, bytes]:
     """Return what the figures of a saved model depend on."""
     return state.model.vector_sha256, state.model.threshold, scaling_digest(state.scaling)

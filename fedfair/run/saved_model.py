@@ -26,7 +26,7 @@ from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.target_scaling import scaled_columns
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
-from fedfair.plan.derived import is_unevaluated, needs_everybody, standardises
+from fedfair.plan.derived import is_unevaluated, needs_every_site, standardises
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection
@@ -102,7 +102,7 @@ class ModelOrigin:
     ) -> ModelOrigin:
         """Return the origin of the plan's models; the schema is of its features."""
         description = describe_model(plan, schema)
-        sites = sites_digest(plan.federation.collaborators) if needs_everybody(plan) else None
+        sites = sites_digest(plan.federation.collaborators) if needs_every_site(plan) else None
         return cls(plan.federation.name, plan_digest, description, initial_weights=initial_weights, sites=sites)
 
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.fixedpoint import BLOCK_VALUES, RING_OF_WHOLE_WORDS, unpack
-from fedfair.secagg.pieces import ArrivingDigest
 from fedfair.secagg.shape import SumShape, packed_bytes
+from fedfair.secagg.vector_digest import ArrivingDigest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +93,7 @@ class ArrivingVector:
             view = self._add_some(view)
 
     def digest(self) -> bytes:
-        """Return the digest of the whole vector, as `pieces.vector_digest`.
+        """Return the digest of the whole vector, as `vector_digest.vector_digest`.
 
         Raises:
             LocalProtocolError: some of it is missing.

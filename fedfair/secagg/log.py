@@ -29,7 +29,6 @@ from fedfair.secagg.history import History, SettledRows
 from fedfair.secagg.keys import ENVELOPE_KEY_BYTES, Secret
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES
 from fedfair.secagg.params import Mode
-from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.round_graph import Neighbourhood
 from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.sealing import open_masks
@@ -37,6 +36,7 @@ from fedfair.secagg.session import SessionSite
 from fedfair.secagg.shamir import SHARE_BYTES
 from fedfair.secagg.sum_check import CHECK_KEY_BYTES, check_of
 from fedfair.secagg.transcript import DIGEST_BYTES, root_digest
+from fedfair.secagg.vector_digest import vector_digest
 
 _HEAD_BYTES = 1 + 4 + 8
 _HEAD_DIGEST_BYTES = 8

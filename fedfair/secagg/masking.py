@@ -32,11 +32,11 @@ from fedfair.secagg.fixedpoint import (
     unpack,
 )
 from fedfair.secagg.keys import Secret
-from fedfair.secagg.pieces import frames_sha256, vector_digest
 from fedfair.secagg.prg import Keystreams, Mask, apply_masks, open_stream, segment_key
 from fedfair.secagg.shape import MAX_REPLACED, TAG_LIMBS, SumShape, packed_bytes
 from fedfair.secagg.sum_check import MODULUS, Tagging, tag_limbs
 from fedfair.secagg.transcript import root_digest
+from fedfair.secagg.vector_digest import frames_sha256, vector_digest
 
 UNIFORM_BYTES = 2
 

@@ -131,5 +131,5 @@ class RoundTerms:
 
 
 def root_digest(length: int, frames: Sequence[bytes]) -> bytes:
-    """Return the digest of a vector of `length` bytes from those of its frames, in order (`pieces`)."""
+    """Return the digest of a vector of `length` bytes from those of its frames, in order (`vector_digest`)."""
     return digest("vector", u64(length), b"".join(frames))

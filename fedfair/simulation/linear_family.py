@@ -43,11 +43,11 @@ def _critical_size(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> tuple[f
     if not isinstance(plan.task.model, LinearModel) or plan.task.loss != CROSS_ENTROPY:
         return None
     trained = [site.train for site in sites.values()]
-    judged = [site.test for site in sites.values() if site.test is not None] or trained
-    schema = judged[0].schema
-    if is_too_much(schema, sum(map(len, judged))):
+    held_out = [site.test for site in sites.values() if site.test is not None] or trained
+    schema = held_out[0].schema
+    if is_too_much(schema, sum(map(len, held_out))):
         return None
-    classes, train, asked = schema.classes, pool(trained), pool(judged)
+    classes, train, asked = schema.classes, pool(trained), pool(held_out)
     return critical_sizes(scaled(asked, standardised_columns(train)), asked.labels, classes)
 
 

@@ -33,7 +33,7 @@ def evaluate(model: FlatModel, records: SplitRecords, columns: int, parts: Batch
         columns: of how many classes the scores are asked for, as `plan.derived.score_columns` says.
         parts: the processes that evaluate together, each some of the batches.
     """
-    return _evaluated(model, records, columns, partial(_judged, columns=columns), parts)
+    return _evaluated(model, records, columns, partial(_batch_figures, columns=columns), parts)
 
 
 def evaluate_or_nan(
@@ -61,11 +61,11 @@ def evaluate_or_nan(
 
     classified = model.record_loss.has_classes
 
-    def judged(model: FlatModel, features: Tensor, labels: Tensor) -> _Found:
+    def batch_figures(model: FlatModel, features: Tensor, labels: Tensor) -> _Found:
         count = len(labels)
         try:
             with training_faults():
-                found = _judged(model, features, labels, columns)
+                found = _batch_figures(model, features, labels, columns)
             named = (count,) if classified else (count, 0)
             shapes = found.losses.shape == (count,) and found.predictions.shape == named
             shapes = shapes and found.scores.shape == (count, columns) and found.figures.shape == (count, figures)
@@ -78,7 +78,7 @@ def evaluate_or_nan(
         wrong = (labels.cpu() + 1) % classes if classified else nothing[:, :0]
         return _Found(nothing[:, 0], wrong, nothing[:, 1 : 1 + columns], nothing[:, 1 + columns :])
 
-    found = _evaluated(model, records, columns, judged, parts)
+    found = _evaluated(model, records, columns, batch_figures, parts)
     return found, next(iter(faults), "")
 
 
@@ -91,11 +91,11 @@ class _Found(NamedTuple):
     figures: Tensor
 
 
-_Judged = Callable[[FlatModel, Tensor, Tensor], _Found]
+_BatchFigures = Callable[[FlatModel, Tensor, Tensor], _Found]
 """From a batch to what is found of it."""
 
 
-def _judged(model: FlatModel, features: Tensor, labels: Tensor, columns: int) -> _Found:
+def _batch_figures(model: FlatModel, features: Tensor, labels: Tensor, columns: int) -> _Found:
     loss, answers = model.record_loss, labels.cpu()
     outputs = model(features).cpu().double()
     losses = loss.natural(outputs, answers)
@@ -112,7 +112,7 @@ def _scores(loss: RecordLoss, outputs: Tensor, columns: int) -> Tensor:
 
 
 def _evaluated(
-    model: FlatModel, records: SplitRecords, columns: int, judged: _Judged, parts: BatchParts
+    model: FlatModel, records: SplitRecords, columns: int, batch_figures: _BatchFigures, parts: BatchParts
 ) -> Losses:
     if model.training:
         model.eval()
@@ -125,7 +125,7 @@ def _evaluated(
     with torch.inference_mode(), plain_arithmetic(), parts.agreed():
         for number, (features, labels) in enumerate(records.in_order()):
             if parts.owns(number):
-                came = judged(model, features, labels)
+                came = batch_figures(model, features, labels)
                 classes = labels.cpu() if classified else came.predictions
                 batch = (came.losses, classes, came.predictions, came.scores, came.figures)
                 if not own:

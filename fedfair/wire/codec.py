@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import SumNumber
 from fedfair.policy.refusal_reasons import RefusalReason
-from fedfair.secagg.pieces import CHUNK_FIELD, frame_prefix
+from fedfair.secagg.vector_digest import CHUNK_FIELD, frame_prefix
 from fedfair.statistics.table import Purpose
 from fedfair.wire.frames import (
     Abstain,

@@ -5,7 +5,7 @@ A peer that exceeds one is refused before anything is allocated for it. Each is 
 
 from __future__ import annotations
 
-from fedfair.secagg.pieces import PIECE_BYTES
+from fedfair.secagg.vector_digest import PIECE_BYTES
 
 PROTOCOL_VERSION = 3
 """Of `proto/fedfair/v1/federation.proto`."""

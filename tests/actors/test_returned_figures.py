@@ -21,7 +21,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.results.loss_text import loss_text
 from fedfair.results.outcome import RunSubject
-from fedfair.results.site_figures import JudgedModel, LocalLosses, SiteFigures, site_figures
+from fedfair.results.site_figures import AggregateFigures, LocalLosses, SiteFigures, site_figures
 from fedfair.run.progress import Progress
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.training_run import TrainingRun
@@ -128,7 +128,7 @@ def test_figures_of_two_models_are_never_put_side_by_side(recorded: RecordedRun)
     evaluation = run.result().evaluation
     assert evaluation is not None
     own = LocalLosses(run.trained.vector_sha256, recorded.task.losses_of(run.trained))
-    judged = JudgedModel(run.model.vector_sha256, evaluation, {})
+    judged = AggregateFigures(run.model.vector_sha256, evaluation, {})
     with pytest.raises(LocalProtocolError, match="this site's own losses are of the model"):
         site_figures(small(), own, judged)
     assert np.isfinite(means(recorded)).all()

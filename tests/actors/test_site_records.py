@@ -30,7 +30,7 @@ from fedfair.news.processors import text_lines
 from fedfair.news.site import OwnRecordsEvaluated
 from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import PolicyError
-from fedfair.results.site_figures import JudgedModel, LocalLosses, SiteFigures, SplitFigures, site_figures
+from fedfair.results.site_figures import AggregateFigures, LocalLosses, SiteFigures, SplitFigures, site_figures
 from fedfair.run.progress import Progress
 from fedfair.run.saved_model import read_saved, save_model
 from fedfair.run.training_run import TrainingRun
@@ -178,7 +178,7 @@ def seen(folder: Path, plan: Plan) -> list[tuple[SiteLosses, Evaluation, SiteFig
         evaluation, evaluated = progress.evaluation, progress.evaluated
         if evaluation is not None and evaluated is not None:
             rankings = training_run.rules.evaluator.rankings(evaluated.header)
-            own, judged = LocalLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings)
+            own, judged = LocalLosses(MODEL, losses), AggregateFigures(MODEL, evaluation, rankings)
             figures = site_figures(plan, own, judged)
             found.append((dict(losses), evaluation, figures))
 
@@ -212,7 +212,7 @@ def test_a_group_that_is_too_small_is_told_of_own_records_and_not_of_everybodys(
     losses, evaluation, _ = seen(tmp_path, plan)[-1]
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
     few = {"train": Losses(np.array([0.5, 2.0]), np.array([0, 1]), np.array([0, 0]))}
-    judged = JudgedModel(MODEL, evaluation, {})
+    judged = AggregateFigures(MODEL, evaluation, {})
     figures = site_figures(strict, LocalLosses(MODEL, few), judged)
     assert figures.own == {"train": SplitFigures(2, 1.25, 2.0, 1, 0.5)}
     assert figures.everybody["train"].worst is None
@@ -237,7 +237,7 @@ def test_a_site_sees_how_its_own_scores_rank_beside_everybodys(tmp_path: Path) -
     # Of too few people everybody's figure is not told; one's own is.
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
     rankings = {"test": (ClassRanking(1, 9, 9, Interval(0.5, 0.5), 0.1, ()),)}
-    again = site_figures(strict, LocalLosses(MODEL, losses), JudgedModel(MODEL, evaluation, rankings))
+    again = site_figures(strict, LocalLosses(MODEL, losses), AggregateFigures(MODEL, evaluation, rankings))
     assert (again.everybody["test"].auc, again.own["test"].auc) == (None, figures.own["test"].auc)
 
 

@@ -19,13 +19,13 @@ from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import Update, abstention, untagged
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import RING_BITS
-from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.recovery import Announcement
 from fedfair.secagg.round_messages import ConsistencyCheck, OpenedMessage, PairMasks, UnmaskShares, Upload
 from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.signing import sign
 from fedfair.secagg.sum_check import MODULUS, SumCheck, tag_limbs, tag_of_limbs
+from fedfair.secagg.vector_digest import vector_digest
 from tests.attacks.harness import Lies, carried, noise, refused_by_server
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, signing_key, terms_of, unit_update
 

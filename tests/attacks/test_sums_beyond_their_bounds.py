@@ -28,10 +28,10 @@ from fedfair.run.replica import OutOfStepError
 from fedfair.secagg.effects import RoundAborted, Send
 from fedfair.secagg.fixedpoint import BodyCode, fraction_bits
 from fedfair.secagg.masking import Update, masked_vector
-from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.round_messages import Upload
 from fedfair.secagg.shape import COUNTED, SIZE_BUCKETS, TAG_LIMBS, SumShape
 from fedfair.secagg.signing import sign
+from fedfair.secagg.vector_digest import vector_digest
 from fedfair.statistics.table import Purpose
 from fedfair.terms.local_change import LocalChange
 from fedfair.training.client import TrainingClient

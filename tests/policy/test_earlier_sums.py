@@ -47,16 +47,16 @@ def written(table: dict[bytes, bytes], judged: Refusal | Rows) -> None:
 
 def test_a_model_is_evaluated_over_other_sites_under_no_other_plan() -> None:
     table: dict[bytes, bytes] = {}
-    written(table, rules(table, THREE, FIRST).judge(asked(Purpose.EVALUATION)))
+    written(table, rules(table, THREE, FIRST).decide(asked(Purpose.EVALUATION)))
     for purpose in (Purpose.EVALUATION, Purpose.EXACT_EVALUATION):
-        refused = rules(table, FOUR, SECOND).judge(asked(purpose))
+        refused = rules(table, FOUR, SECOND).decide(asked(purpose))
         assert (refused.term, refused.asked, refused.allowed) == ("earlier_cohort", "a, b, c, d", "a, b, c")
     # Fewer sites are as bad as more, and so is another one in the place of one.
     for names in (("a", "b"), ("a", "b", "d")):
-        assert isinstance(rules(table, names, SECOND).judge(asked(Purpose.EVALUATION)), Refusal)
+        assert isinstance(rules(table, names, SECOND).decide(asked(Purpose.EVALUATION)), Refusal)
     # Another model, or another scaling of the features, is another sum.
-    written(table, rules(table, FOUR, SECOND).judge(asked(Purpose.EVALUATION, OTHER)))
-    written(table, rules(table, FOUR, SECOND).judge(asked(Purpose.EVALUATION, scaling=b"t" * 32)))
+    written(table, rules(table, FOUR, SECOND).decide(asked(Purpose.EVALUATION, OTHER)))
+    written(table, rules(table, FOUR, SECOND).decide(asked(Purpose.EVALUATION, scaling=b"t" * 32)))
 
 
 def test_a_second_plan_over_the_same_sites_is_not_held_up() -> None:
@@ -64,18 +64,18 @@ def test_a_second_plan_over_the_same_sites_is_not_held_up() -> None:
     for digest in (FIRST, SECOND):
         for names in (THREE, ("c", "b", "a")):
             for purpose in (Purpose.STANDARDISATION, Purpose.EVALUATION, Purpose.TRAINING):
-                written(table, rules(table, names, digest).judge(asked(purpose)))
+                written(table, rules(table, names, digest).decide(asked(purpose)))
             assert rules(table, names, digest).term() is None
     # What is known adds no row, however often it is asked.
-    assert rules(table, THREE, SECOND).judge(asked(Purpose.EVALUATION)) == ()
+    assert rules(table, THREE, SECOND).decide(asked(Purpose.EVALUATION)) == ()
     # Under its own plan a site's other rules decide, such as `evaluation_cohort`.
-    written(table, rules(table, THREE, SECOND).judge(asked(Purpose.EVALUATION, OTHER)))
-    written(table, rules(table, THREE, SECOND).judge(asked(Purpose.EVALUATION, OTHER, cohort=("a", "b"))))
+    written(table, rules(table, THREE, SECOND).decide(asked(Purpose.EVALUATION, OTHER)))
+    written(table, rules(table, THREE, SECOND).decide(asked(Purpose.EVALUATION, OTHER, cohort=("a", "b"))))
 
 
 def test_one_common_column_is_enough_for_a_refusal_before_the_start_and_at_the_request() -> None:
     table: dict[bytes, bytes] = {}
-    written(table, rules(table, THREE, FIRST).judge(asked(Purpose.STANDARDISATION)))
+    written(table, rules(table, THREE, FIRST).decide(asked(Purpose.STANDARDISATION)))
     schema = FeatureSchema((2,), 2, (0, 1), ("weight", "age"))
     later = EarlierSums(table, plan_of(FOUR), SECOND, schema, SitePolicy(), "a")
     term = later.term()
@@ -84,7 +84,7 @@ def test_one_common_column_is_enough_for_a_refusal_before_the_start_and_at_the_r
         "the plan sums the column age over a, b, c, d; this site has helped to open it over a, b, c" in term.fault
     )
     assert "fedfair plan freeze --from" in term.change
-    assert isinstance(later.judge(asked(Purpose.STANDARDISATION)), Refusal)
+    assert isinstance(later.decide(asked(Purpose.STANDARDISATION)), Refusal)
     for without in ({"standardize": "none"}, {"standardize": "ranges"}):
         plan = plans.parsed(FOUR, task=without)
         assert EarlierSums(table, plan, SECOND, schema, SitePolicy(), "a").term() is None
@@ -96,26 +96,26 @@ def test_a_survey_and_a_standardisation_of_one_column_are_about_the_same_values(
         "csv": {"label": "y", "numeric": ["age", "pressure"], "ranges": {"age": [0, 99], "pressure": [0, 300]}}
     }
     surveyed = plans.parsed(THREE, task={"data": data, "standardize": "ranges", "survey": True})
-    written(table, rules(table, THREE, FIRST, surveyed).judge(asked(Purpose.SURVEY)))
+    written(table, rules(table, THREE, FIRST, surveyed).decide(asked(Purpose.SURVEY)))
     assert rules(table, FOUR, SECOND).term() is not None
 
 
 def test_what_was_opened_over_fewer_than_were_asked_counts_as_that() -> None:
     table: dict[bytes, bytes] = {}
     first = rules(table, FOUR, FIRST)
-    written(table, first.judge(asked(Purpose.EVALUATION)))
+    written(table, first.decide(asked(Purpose.EVALUATION)))
     table.update(first.opened(first.subjects(Purpose.EVALUATION, MODEL, b"s" * 32), THREE))
-    refused = rules(table, FOUR, SECOND).judge(asked(Purpose.EVALUATION))
+    refused = rules(table, FOUR, SECOND).decide(asked(Purpose.EVALUATION))
     assert refused.allowed == "a, b, c"
 
 
 def test_a_site_may_allow_it_and_noise_covers_the_difference() -> None:
     table: dict[bytes, bytes] = {}
     for purpose in (Purpose.EVALUATION, Purpose.STANDARDISATION):
-        written(table, rules(table, THREE, FIRST).judge(asked(purpose)))
-        written(table, rules(table, FOUR, SECOND, cohort="any").judge(asked(purpose)))
+        written(table, rules(table, THREE, FIRST).decide(asked(purpose)))
+        written(table, rules(table, FOUR, SECOND, cohort="any").decide(asked(purpose)))
     # Whatever was allowed once is in the history all the same.
     assert rules(table, THREE, b"4" * 32).term() is not None
     noise = {"sample_level": {"noise_multiplier": 1.0, "clip": 0.5}}
     noised = plans.parsed(("a", "e"), task={"standardize": "none"}, privacy=noise)
-    written(table, rules(table, ("a", "e"), b"3" * 32, noised).judge(asked(Purpose.EVALUATION)))
+    written(table, rules(table, ("a", "e"), b"3" * 32, noised).decide(asked(Purpose.EVALUATION)))

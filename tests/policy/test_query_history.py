@@ -36,7 +36,7 @@ def table() -> Disk:
 
 def objection(table: Disk, request: AggregationRequest) -> Refusal | None:
     """Ask a process that starts anew, and write what it notes."""
-    said = QueryHistory(table).judge(request)
+    said = QueryHistory(table).decide(request)
     if isinstance(said, Refusal):
         return said
     table.update(said)

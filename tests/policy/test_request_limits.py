@@ -102,7 +102,7 @@ def test_rows_of_a_table_decide_as_sets_do(
     slow = SlowRequestLimits(plan, policy, "clinic-a")
     for each in asked:
         # A process that starts anew for each question: it knows nothing but the table.
-        said, expected = RequestLimits(table, plan, policy, "clinic-a").judge(each), slow.objection(each)
+        said, expected = RequestLimits(table, plan, policy, "clinic-a").decide(each), slow.objection(each)
         if isinstance(said, Admitted):
             assert expected is None
             assert said.attempt == slow.attempt(each)
@@ -122,7 +122,7 @@ def test_a_round_about_another_state_is_another_attempt_but_in_the_clear(plan: P
     table: dict[bytes, bytes] = {}
     for expected, run, state in zip(attempts, "aaba", (0, 1, 0, 0), strict=True):
         asked = question(run=run, state=state, model=state)
-        said = RequestLimits(table, plan, SitePolicy(), "clinic-a").judge(asked)
+        said = RequestLimits(table, plan, SitePolicy(), "clinic-a").decide(asked)
         assert said.attempt == expected
         table.update(said.rows)
 
@@ -205,7 +205,7 @@ def test_an_answer_reads_and_writes_as_many_rows_after_many_rounds_as_after_few(
     allowance = RequestLimits(table, plan, SitePolicy(), "clinic-a")
     for number in range(1, rounds + 1):
         reads.clear()
-        said = allowance.judge(question(round_number=number, state=number))
+        said = allowance.decide(question(round_number=number, state=number))
         assert len(said.rows) <= 7
         assert len(reads) <= 12
         table.update(said.rows)

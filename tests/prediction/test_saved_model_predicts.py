@@ -90,7 +90,7 @@ def test_acs_rows_are_predicted_with_the_columns_of_the_census_beside_them(tmp_p
     losses = model.losses(pd.read_csv(tmp_path / "persons.csv"))
     assert losses == pytest.approx(np.concatenate([run.losses(name, "train") for name in ("a", "b")]), abs=1e-6)
     rows_read = read_input(tmp_path / "persons.csv", model.raw, ["PWGTP"])
-    assert model.judged(rows_read)[0].min(axis=1) == pytest.approx(
+    assert model.scores_and_classes(rows_read)[0].min(axis=1) == pytest.approx(
         model.predict_proba(pd.read_csv(tmp_path / "persons.csv")).min(axis=1)
     )
     assert model.columns == FEATURES
@@ -108,7 +108,7 @@ def test_intensive_care_stays_are_predicted_from_a_table(data_root: Path, tmp_pa
     table = read_table(folder / "eicu_demo_mortality.csv.gz")
     known = np.isin(table.columns["hospitaldischargestatus"], ("Alive", "Expired"))
     model = load_model(run.model)
-    chances, _ = model.judged(rows_of_table(model.raw, table.take(known)))
+    chances, _ = model.scores_and_classes(rows_of_table(model.raw, table.take(known)))
     labels = (table.take(known).columns["hospitaldischargestatus"] == "Expired").astype(int)
     losses = -np.log(chances[np.arange(len(labels)), labels])
     assert losses == pytest.approx(run.losses("a", "train"), abs=1e-6)
@@ -180,7 +180,7 @@ def test_images_are_predicted_from_a_folder_and_from_an_array(tmp_path: Path) ->
     model = load_model(run.model)
     rows_read = read_input(tmp_path, model.raw)
     assert rows_read.kept["file"].tolist() == [f"{place:02d}.png" for place in range(12)]
-    chances, _ = model.judged(rows_read)
+    chances, _ = model.scores_and_classes(rows_read)
     assert -np.log(chances[np.arange(12), np.arange(12) % 2]) == pytest.approx(run.losses("a", "train"), abs=1e-6)
     assert np.array_equal(model.predict_proba(rows_read.features), chances)
     assert model.classes == ("not Smiling", "Smiling")
@@ -200,12 +200,12 @@ def test_a_saved_model_reads_files_in_the_form_that_its_plan_declares(tmp_path: 
             "model": {"name": "linear", "init": "random"}}  # fmt: skip
     run = saved_run(tmp_path, plans.stated(("a",), task=task))
     model = load_model(run.model)
-    expected = model.judged(read_input(tmp_path / "all.csv", model.raw, ignores_unknown=True))[0]
+    expected = model.scores_and_classes(read_input(tmp_path / "all.csv", model.raw, ignores_unknown=True))[0]
     assert len(np.unique(expected)) > 12
     frame = pd.DataFrame({"dose": doses, "born": pd.to_datetime(days)})
     assert np.array_equal(model.predict_proba(frame), expected)
     frame.to_parquet(tmp_path / "new.csv")
-    assert np.array_equal(model.judged(read_input(tmp_path / "new.csv", model.raw))[0], expected)
+    assert np.array_equal(model.scores_and_classes(read_input(tmp_path / "new.csv", model.raw))[0], expected)
     texts = frame.assign(dose=[f"{dose:,}".translate({44: 46, 46: 44}) for dose in doses],
                          born=[f"{day:%d.%m.%Y}" for day in days])  # fmt: skip
     assert np.array_equal(model.predict_proba(texts), expected)

@@ -23,10 +23,10 @@ from fedfair.secagg.keys import Secret
 from fedfair.secagg.masking import MaskedSum
 from fedfair.secagg.messages import Kind, kind_of
 from fedfair.secagg.params import Mode
-from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.server_state import ServerState
 from fedfair.secagg.shape import SumShape
 from fedfair.secagg.transcript import NO_STATE, RoundSubject
+from fedfair.secagg.vector_digest import vector_digest
 from fedfair.secagg.vouching import vouched_state
 from tests.attacks.harness import check_of
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of, unit_update

@@ -30,7 +30,6 @@ from fedfair.secagg.masking import SignedSeed, Update, masked_vector
 from fedfair.secagg.message_costs import set_up_bytes, site_bytes, vote_bytes
 from fedfair.secagg.messages import MAX_MESSAGE_BYTES, Kind, kind_of
 from fedfair.secagg.params import MAX_MEMBERS, Mode, SessionTerms, Suite
-from fedfair.secagg.pieces import PIECE_BYTES, ArrivingDigest, frames_sha256, vector_digest
 from fedfair.secagg.round_messages import (
     ConsistencyCheck,
     OpenedMessage,
@@ -53,6 +52,7 @@ from fedfair.secagg.setup_messages import (
     Reveal,
 )
 from fedfair.secagg.transcript import RoundSubject, digest, digest_by_member, root_digest, u16
+from fedfair.secagg.vector_digest import PIECE_BYTES, ArrivingDigest, frames_sha256, vector_digest
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.codec import encode_collaborator_frame
 from tests.attacks.harness import Lies, check_of

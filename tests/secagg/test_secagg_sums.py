@@ -39,9 +39,9 @@ from fedfair.secagg.keys import Chain, Secret
 from fedfair.secagg.masking import MaskedSum, SignedSeed, Update, abstention, masked_vector
 from fedfair.secagg.messages import Kind
 from fedfair.secagg.params import RING_BITS, Mode, SecaggPolicy, Suite
-from fedfair.secagg.pieces import vector_digest
 from fedfair.secagg.prg import BLOCK_BYTES, Mask, apply_masks
 from fedfair.secagg.shape import HeaderRun, SumShape, packed_bytes
+from fedfair.secagg.vector_digest import vector_digest
 from tests.secagg.federation_in_memory import MODEL, Wire, shape_of, terms_of
 
 LENGTHS = st.sampled_from([0, 1, 2, 3, 17, 255, 1000])

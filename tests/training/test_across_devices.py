@@ -119,7 +119,7 @@ def test_processes_are_those_of_torchrun_on_one_machine() -> None:
     with pytest.raises(PlanError, match="several machines"):
         asked_processes({**torchrun, "WORLD_SIZE": "4"})
     # torchrun --standalone, and every other whose own store listens on all networks, and unpickles what it gets.
-    with pytest.raises(PlanError, match="a store open to everybody") as refused:
+    with pytest.raises(PlanError, match="a store open to everyone") as refused:
         asked_processes({**torchrun, "TORCHELASTIC_USE_AGENT_STORE": "True"})
     assert "store_type=file" in refused.value.remedy
     assert asked_processes({**torchrun, "TORCHELASTIC_USE_AGENT_STORE": "False"}) == SiteProcesses(1, 2)

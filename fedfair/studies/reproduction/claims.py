@@ -253,7 +253,7 @@ def _local_thresholds(grounds: Grounds) -> Iterator[RiskComparison]:
             yield _not_above(ours, theirs, "train")
 
 
-def _like_everybody(grounds: Grounds) -> Iterator[RiskComparison]:
+def _like_the_population(grounds: Grounds) -> Iterator[RiskComparison]:
     words = list(grounds.distances)
     if len(words) < 2:
         return
@@ -273,7 +273,7 @@ _COMPARISONS: Mapping[str, Callable[[Grounds], Iterator[RiskComparison]]] = {
     "C9": _central,
     "C10": _wrong_groups,
     "C11": _local_thresholds,
-    "C13": _like_everybody,
+    "C13": _like_the_population,
 }
 
 

@@ -93,7 +93,7 @@ def evidence_of(runs: RunList, results: Results, study: Study) -> Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _Complete:
     """A candidate that finished everywhere: its results and its objective on validation, for each repetition."""
 
     candidate: Candidate
@@ -103,11 +103,13 @@ class _Judged:
 
 def _mark(cell: Cell, candidates: Sequence[Candidate], results: Results, study: Study) -> Mark | None:
     """Return the mark of the candidates whose validation records have the least of the method's own objective."""
-    judged = list(_judged(cell, candidates, results, study))
-    if not judged:
+    complete = list(_completed(cell, candidates, results, study))
+    if not complete:
         return None
     # The first of those with the least objective in each repetition.
-    chosen = [judged[found.index(min(found))] for found in zip(*(one.objectives for one in judged), strict=True)]
+    chosen = [
+        complete[found.index(min(found))] for found in zip(*(one.objectives for one in complete), strict=True)
+    ]
     own = tuple(one.results[place] for place, one in enumerate(chosen))
     train, test = split_figures(own, "train"), split_figures(own, "test")
     if train is None or test is None:
@@ -117,13 +119,13 @@ def _mark(cell: Cell, candidates: Sequence[Candidate], results: Results, study: 
     return Mark(cell, settings, points, own, train, test, own[0].uniform_floor or math.nan)
 
 
-def _judged(cell: Cell, candidates: Sequence[Candidate], results: Results, study: Study) -> Iterator[_Judged]:
+def _completed(cell: Cell, candidates: Sequence[Candidate], results: Results, study: Study) -> Iterator[_Complete]:
     """Yield the candidates whose objective is known on the validation records of every repetition."""
     for candidate in candidates:
         own = tuple(results[point.id] for point in candidate.points if point.id in results)
         known = tuple(value for one in own if (value := own_objective(cell, study, one)) is not None)
         if known and len(known) == len(candidate.points):
-            yield _Judged(candidate, own, known)
+            yield _Complete(candidate, own, known)
 
 
 def own_objective(cell: Cell, study: Study, result: ResultDocument) -> float | None:

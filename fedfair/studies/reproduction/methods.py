@@ -125,7 +125,7 @@ class Method:
         if self.by_epochs:
             training |= {"rounds": size.epoch_rounds, "local_epochs": size.local_epochs, "batch_size": EPOCH_BATCH}
         if self.pooled:
-            training["batch_size"] = size.answered if self.answers_batches else _everybodys_batch(base)
+            training["batch_size"] = size.answered if self.answers_batches else _full_step_batch(base)
         options: dict[str, object] = {}
         if self.answers_batches:
             options["best_response"] = "batch"
@@ -148,7 +148,7 @@ class Method:
         return {"training": training, "objective": objective}
 
 
-def _everybodys_batch(base: Plan) -> int | str:
+def _full_step_batch(base: Plan) -> int | str:
     """Return how many records the federation of a base plan draws in a step of everybody."""
     own = base.training.batch_size
     return own if isinstance(own, str) else own * len(base.federation.collaborators)

@@ -119,11 +119,11 @@ def tabulate(points: Sequence[Point], results: Mapping[str, ResultDocument], bas
     for members in classes_of(points, rule):
         yardstick = yardstick_of(rule.criterion, [point.plan for point in members], base)
         settings = [name for name in points[0].settings if name != SEED]
-        judged = _judged([_row(own, results, yardstick) for own in _alike(members, settings)], rule)
-        rows.extend(judged)
-        if not any(row.selected for row in judged):
-            place = in_words({name: judged[0].settings[name] for name in rule.per})
-            notes.append(f"{place}{': ' if place else ''}nothing is selected: {_reason(judged)}")
+        scored = _scored([_row(own, results, yardstick) for own in _alike(members, settings)], rule)
+        rows.extend(scored)
+        if not any(row.selected for row in scored):
+            place = in_words({name: scored[0].settings[name] for name in rule.per})
+            notes.append(f"{place}{': ' if place else ''}nothing is selected: {_reason(scored)}")
     axes = tuple(name for name in points[0].settings if name != SEED)
     unit = " or ".join(dict.fromkeys(point.plan.task.loss.unit for point in points))
     return SweepTable(axes, tuple(rows), rule, SEED in points[0].settings, tuple(notes), unit)
@@ -212,14 +212,14 @@ def _run_figures(result: ResultDocument) -> dict[str, float]:
     return {name: value for name, value in zip(RUN_FIGURES, found, strict=True) if value is not None}
 
 
-def _judged(rows: Sequence[SweepRow], rule: Rule) -> list[SweepRow]:
+def _scored(rows: Sequence[SweepRow], rule: Rule) -> list[SweepRow]:
     """Return the rows of one class with scores, best first, and test figures where they may be seen.
 
     A setting that failed for a seed is not selected: its average would be over the seeds that it survived.
     """
     candidates = [row.validation if row.finished == len(row.points) else None for row in rows]
     chosen = best_of(candidates, rows[0].yardstick)
-    judged = [
+    scored = [
         replace(
             row,
             score=None if figures is None else row.yardstick.score(figures),
@@ -228,7 +228,7 @@ def _judged(rows: Sequence[SweepRow], rule: Rule) -> list[SweepRow]:
         )
         for index, (row, figures) in enumerate(zip(rows, candidates, strict=True))
     ]
-    return sorted(judged, key=lambda row: (row.score is None, row.score or 0.0))
+    return sorted(scored, key=lambda row: (row.score is None, row.score or 0.0))
 
 
 def _figures_json(figures: Figures | None) -> JsonObject | None:
