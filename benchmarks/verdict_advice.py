@@ -144,7 +144,7 @@ def contradictions(told: str, *, near: bool, worse: bool) -> list[str]:
         found.append("advised rate")
     advised = [float(size) for size in _SIZE.findall(told)]
     unserved = [float(size) / 100.0 for size in _UNSERVED.findall(told)]
-    nobody = "no group, not even everybody" in told
+    nobody = "no group, not even all people together" in told
     if any(size <= limit for size in advised for limit in unserved) or (advised and nobody):
         found.append("advised size")
     if near and worse and not advised and "training.algorithm: fedavg" not in told:

@@ -87,7 +87,7 @@ class Statement(_Part):
     """A claim about every group of at least one size.
 
     Attributes:
-        group_size: the least share of everybody that such a group has (rho).
+        group_size: the least share of all records that such a group has (rho).
         sample: an interval that holds the mean loss of the worst such group of the evaluated records.
         population: at most this is the mean of min(loss, loss_range) over any such group of the population; null
             where nothing is claimed.
@@ -167,7 +167,7 @@ class Certificate(_Part):
         sites: how many of each site that has enough of them; null where the plan does not publish that.
         mean: their mean loss.
         classes: how many the model tells apart; null where records are not classified.
-        uniform_floor: the loss of guessing, for everybody alike: log(classes) under cross-entropy; null where
+        uniform_floor: the loss of guessing, for all records alike: log(classes) under cross-entropy; null where
             guessing has no meaning.
         loss: which loss, in which unit.
         loss_range: L; the population statements are about min(loss, L).

@@ -85,9 +85,9 @@ def _curve(certificate: Certificate) -> Markup:
         [group_size_chart(curves, levels, unit=loss_unit(certificate))],
         "group-sizes",
         "Mean loss of the worst group against its size",
-        f"{words}. The mean over everybody is {loss_text(certificate.mean)}, at the right end.",
+        f"{words}. The overall mean is {loss_text(certificate.mean)}, at the right end.",
     )
-    return figure(picture, f"{words}. At 100% it is the mean over everybody, {loss_text(certificate.mean)}.")
+    return figure(picture, f"{words}. At 100% it is the overall mean, {loss_text(certificate.mean)}.")
 
 
 def _sample_curve(sizes: Sequence[float], points: Sequence[Statement]) -> Series:

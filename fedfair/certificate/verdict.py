@@ -33,7 +33,7 @@ def published_outcomes(sums: SplitSums, fewest: int) -> Outcomes | None:
 
 
 def guess_of(classes: int | None, told: float | None) -> float | None:
-    """Return what guessing costs everybody; None where it has no meaning.
+    """Return the loss of guessing; None where it has no meaning.
 
     Args:
         classes: how many the model tells apart; None where records are not classified.

@@ -238,7 +238,7 @@ class OwnRecordsEvaluated(News):
     """How this site's own records fare under the global model; it stays at this site.
 
     Attributes:
-        figures: of the evaluation, beside everybody's.
+        figures: of the evaluation, beside those of all sites.
     """
 
     is_noted = False
@@ -258,8 +258,8 @@ class OwnRecordsEvaluated(News):
             # The evaluation of this model is among those on the way.
             return status
         pooled = {
-            name: watched.PooledFigures(everybody.mean, everybody.worst, everybody.accuracy)
-            for name, everybody in self.figures.everybody.items()
+            name: watched.PooledFigures(split.mean, split.worst, split.accuracy)
+            for name, split in self.figures.everybody.items()
         }
         return watched.evaluated(status, watched.PooledEvaluation(int(self.figures.round), pooled))
 
@@ -341,7 +341,7 @@ class ReconnectionBegun(News):
 
 
 class SurveyCompared(News):
-    """This site's columns were held against everybody else's.
+    """This site's columns were compared with those of all other sites.
 
     Attributes:
         members: sites that the survey is of.
@@ -357,7 +357,8 @@ class SurveyCompared(News):
     def sentence(self) -> str:
         """What the operator reads."""
         found = "nothing odd here" if not self.faults else f"{self.faults} probably wrong here"
-        return f"survey of {self.members} sites: {self.columns} columns compared with everybody else's, {found}"
+        compared = f"{self.columns} columns compared with those of all other sites"
+        return f"survey of {self.members} sites: {compared}, {found}"
 
 
 class SurveyFaultFound(News):
@@ -462,14 +463,14 @@ def _own_lines(figures: SiteFigures) -> Iterator[str]:
     group = f"worst {percent(figures.group_size)}"
     whose = f"the model returned (round {figures.round})" if figures.is_returned else f"round {figures.round}"
     for name, own in figures.own.items():
-        everybody = figures.everybody[name]
-        records = f"records {own.records:>7} / {everybody.records:<7}"
-        mean = f"mean loss {_loss(own.mean)} / {_loss(everybody.mean)}"
-        worst = f"{group} {_loss(own.worst)} / {_loss(everybody.worst)} ({own.worst_records} here)"
+        overall = figures.everybody[name]
+        records = f"records {own.records:>7} / {overall.records:<7}"
+        mean = f"mean loss {_loss(own.mean)} / {_loss(overall.mean)}"
+        worst = f"{group} {_loss(own.worst)} / {_loss(overall.worst)} ({own.worst_records} here)"
         accuracy = ""
-        if own.accuracy is not None and everybody.accuracy is not None:
-            accuracy = f"accuracy {100 * own.accuracy:5.1f} / {100 * everybody.accuracy:5.1f} %"
-        auc = "" if own.auc is None and everybody.auc is None else f"  AUC {_auc(own.auc)} / {_auc(everybody.auc)}"
+        if own.accuracy is not None and overall.accuracy is not None:
+            accuracy = f"accuracy {100 * own.accuracy:5.1f} / {100 * overall.accuracy:5.1f} %"
+        auc = "" if own.auc is None and overall.auc is None else f"  AUC {_auc(own.auc)} / {_auc(overall.auc)}"
         line = f"{whose}, {name:<10} here / everybody: {records} {mean}  {worst}  {accuracy}{auc}"
         yield line.rstrip()
 

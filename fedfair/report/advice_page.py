@@ -41,7 +41,7 @@ def advice_page(advice: AdviceDocument) -> str:
 _HEADINGS = {
     "advice": "",
     "groups": "How the worst group of each size fares",
-    "trade-off": "What protection costs everybody else",
+    "trade-off": "What protection costs all others",
     "limits": "What these figures are, and what they are not",
     "made": "How they were made",
 }
@@ -51,7 +51,7 @@ _GROUP_WORDS = (
 )
 _TRADE_OFF_WORDS = (
     "Each line is one group size: the models trained for it with less and less weight on the mean, from plain "
-    "average training at the left. Right is worse for everybody; down is better for the worst group."
+    "average training at the left. Right is worse overall; down is better for the worst group."
 )
 
 
@@ -100,12 +100,12 @@ def _trade_off(advice: AdviceDocument) -> Markup:
         where = [chosen.held_out.mean], [chosen.held_out.group(size).worst]
         series.append(Series("recommended", *where, points=True))
     chart = Chart(
-        ChartAxis("mean loss of everybody (nats)"),
+        ChartAxis("overall mean loss (nats)"),
         ChartAxis("mean loss of the worst group of that size (nats)", zero=False),
         series,
         [_guess(advice)],
     )
-    return draw([chart], TRADE_OFF, "The worst group against everybody", _TRADE_OFF_WORDS)
+    return draw([chart], TRADE_OFF, "The worst group against the overall mean", _TRADE_OFF_WORDS)
 
 
 def _size_rows(advice: AdviceDocument) -> Iterator[tuple[str, ...]]:

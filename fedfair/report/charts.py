@@ -32,7 +32,7 @@ def group_sizes(results: Sequence[Reported]) -> Markup:
     curves = [_by_size(each.label, each.document.shown[1]) for each in results[:MAX_CURVES]]
     if past is not None and past.by_group_size:
         curves.append(_by_size("before training", past))
-    words = "How the worst group of each size fares. Lower is better; at 100 % it is everybody."
+    words = "How the worst group of each size fares. Lower is better; at 100 % it is the overall mean."
     if past is None or not past.by_group_size:
         words += " The curve before training was not recorded."
     picture = draw(
@@ -66,7 +66,7 @@ def risk_over_rounds(results: Sequence[Reported]) -> Markup:
         for each in results[:MAX_CURVES]
     ]
     series.append(_history(results[0], f"{results[0].label}: everybody", lambda moment, _: moment.mean))
-    words = f"The mean loss of the worst-off {part(size)}, and of everybody, while the model learnt."
+    words = f"The mean loss of the worst-off {part(size)}, and the overall one, while the model learnt."
     unit = results[0].document.loss_unit
     chart = Chart(_ROUNDS, ChartAxis(f"mean loss ({unit}), worst {percent(size)} or everybody"), series)
     return figure(draw([chart], "risk", "Mean loss over the rounds", words), words)
@@ -111,17 +111,17 @@ def trade_off(results: Sequence[Reported]) -> Markup:
     columns = {name: tuple(zip(*known, strict=True)) for name, known in points.items()}
     series = [Series(name, x, y, points=True, notes=notes) for name, (x, y, notes) in columns.items()]
     words = (
-        f"Each point is one result, numbered as in the table: how everybody fares, and how the worst-off "
+        f"Each point is one result, numbered as in the table: the overall mean loss, and how the worst-off "
         f"{part(size)} fare. Down and to the left is better for all; along the lower left edge, one is had only "
         "at the price of the other."
     )
     unit = results[0].document.loss_unit
     chart = Chart(
-        ChartAxis(f"mean loss of everybody ({unit})"),
+        ChartAxis(f"overall mean loss ({unit})"),
         ChartAxis(f"mean loss of the worst {percent(size)} ({unit})", zero=False),
         series,
     )
-    return figure(draw([chart], "trade-off", "The worst group against everybody", words), words)
+    return figure(draw([chart], "trade-off", "The worst group against the overall mean", words), words)
 
 
 def models_on_the_way(result: Reported) -> Markup | None:
@@ -140,16 +140,18 @@ def models_on_the_way(result: Reported) -> Markup | None:
         return None
     words = (
         "Each line is one group size, each bend one model that this run evaluated, from the first to the last. "
-        "Down is better for the worst-off, left is better for everybody."
+        "Down is better for the worst-off, left is better overall."
     )
     unit = document.loss_unit
     chart = Chart(
-        ChartAxis(f"mean loss of everybody ({unit})", zero=False),
+        ChartAxis(f"overall mean loss ({unit})", zero=False),
         ChartAxis(f"mean loss of the worst group of that size ({unit})", zero=False),
         series,
         _guess(document.uniform_floor),
     )
-    return figure(draw([chart], "on-the-way", "The worst group against everybody, on the way", words), words)
+    return figure(
+        draw([chart], "on-the-way", "The worst group against the overall mean, on the way", words), words
+    )
 
 
 def seconds_over_rounds(results: Sequence[Reported]) -> Markup | None:

@@ -1,6 +1,6 @@
 """Tabulates what each algorithm must reveal in a round: the table of docs/explain/algorithms.md.
 
-Counts are for the best protection that each algorithm allows: what is a sum over everybody is counted once,
+Counts are for the best protection that each algorithm allows: what is a sum over all sites is counted once,
 whatever the number of collaborators, because masked sums can carry it. `python -m fedfair.report.disclosure_table`
 prints the table.
 """

@@ -156,7 +156,7 @@ def group_size_chart(
         unit: of the losses.
     """
     return Chart(
-        ChartAxis("size of the group, as a share of everybody", share=True),
+        ChartAxis("size of the group, as a share of all records", share=True),
         ChartAxis(f"mean loss of the worst group ({unit})"),
         curves,
         levels,

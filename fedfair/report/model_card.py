@@ -106,7 +106,7 @@ def _check(model: DescribedModel, result: ResultDocument, certificate: Certifica
 
 
 def _rows(result: ResultDocument) -> list[tuple[str, str, str]]:
-    """Return the losses: the worst group that training protects first, everybody and guessing last."""
+    """Return the losses: the worst group that training protects first, the overall mean and guessing last."""
     _, risk = result.shown
     groups = [(float(key), group) for key, group in risk.by_group_size.items()]
     groups.sort(key=lambda item: (item[0] != result.worst_group_size, item[0]))

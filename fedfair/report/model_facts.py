@@ -72,7 +72,7 @@ def _number(column: NumberColumn, model: DescribedModel) -> str:
     if policy != "mean":
         return _NUMBERS[policy]
     if model.saved.scaling is not None:
-        return "everybody's mean"
+        return "the overall mean"
     by_ranges = model.origin.description.input.by_ranges
     return "the middle of the range" if by_ranges else "the site's own mean, which is not in the file"
 

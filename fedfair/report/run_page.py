@@ -34,7 +34,7 @@ from fedfair.results.risks import ReportedGroupRisk
 from fedfair.results.served_groups import served_groups, served_sentence
 
 _PREFERRED = "fedsrcvar"
-_TRADE_OFF = "The worst group against everybody"
+_TRADE_OFF = "The worst group against the overall mean"
 _OTHER_TRADEOFFS = (
     "Another tradeoff between the two takes another run. Where a record's answer is a class, the command "
     "fedfair plan advise simulates a grid of them. fedfair report shows the results of several runs beside "

@@ -128,7 +128,7 @@ def _worst(reported: Reported, size: float) -> float | None:
 
 
 def second_line(shown: Reported, others: Sequence[Reported]) -> str:
-    """Return how everybody together fares, who they are, and what trained the model."""
+    """Return the overall figures, whom they are of, and what trained the model."""
     split, risk = shown.document.shown
     return _said(
         "second",

@@ -1,4 +1,4 @@
-"""The section of a run's page about its survey: everybody's training records, column by column.
+"""The section of a run's page about its survey: the training records of all sites, column by column.
 
 Decides words and rounding; the figures are `results.survey`'s. What a site found of its own columns is on its own
 terminal and nowhere else.
@@ -25,10 +25,10 @@ def survey_parts(survey: SurveyFields) -> Markup:
     if survey.numeric:
         rows = [(name, *_numbers(column)) for name, column in survey.numeric.items()]
         headings = ("column", "values", "missing", "mean", "spread", "a quarter", "median", "three quarters")
-        parts.append(table("Numeric columns of everybody.", headings, rows))
+        parts.append(table("Numeric columns of all sites.", headings, rows))
     if survey.categories:
         told = [(name, *_categories(column)) for name, column in survey.categories.items()]
-        parts.append(table("Categorical columns of everybody.", ("column", "values", "missing"), told))
+        parts.append(table("Categorical columns of all sites.", ("column", "values", "missing"), told))
     return Markup("").join(parts)
 
 

@@ -40,7 +40,7 @@ def _title(table: SweepTable) -> str:
     worst = f"worst {sizes.pop():.4g}" if len(sizes) == 1 else "worst group of the row's size"
     kept_back = "" if table.rule.show_test else ", test figures only where selected (*)"
     return (
-        f"Mean loss ({table.loss_unit}) of everybody and of the {worst}, and share of right answers;\n"
+        f"Mean loss ({table.loss_unit}) over all records and of the {worst}, and share of right answers;\n"
         f"best {table.rule.criterion} on validation records first{kept_back}"
     )
 

@@ -1,7 +1,7 @@
 """Tables for the terminal that a policy maker can read: who is served how well, by which model.
 
 Losses are cross-entropy in nats: 0 is a sure and right answer, the floor of the uniform classifier is the loss of
-saying "every outcome is equally likely" to everybody (the table calls it the uniform guess).
+saying "every outcome is equally likely" each time (the table calls it the uniform guess).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Advice follows from what is known, and a change that costs a federation new appr
     nothing of that is known:                more evaluations
 
 The group size that is proposed is known to be served better than by guessing: by some model of this kind (where
-the critical size is known), by this very model, or by one prediction for everybody. Where none is known it is a
+the critical size is known), by this very model, or by one prediction for all. Where none is known it is a
 half.
 The words are `verdict_sentences.py`'s. No torch.
 """
@@ -35,7 +35,7 @@ ROOM = 0.05
 """A group is so much larger than the critical size, for a model has to be learnt; sizes are its multiples."""
 
 LARGEST, USUAL = 0.9, 0.5
-"""A group of nearly everybody is no worst group: that is plain training. The usual one is for want of figures."""
+"""A group of nearly all records is no worst group but plain training. The usual one is for want of figures."""
 
 LEAST_RATE, TIMES = 1e-3, 10.0
 """No rate below the first is proposed, and none that differs from the plan's by another factor than the second."""
@@ -122,7 +122,7 @@ def _larger_size(
     if comparison.served is not None and comparison.served.sizes.served_from is not None:
         known.append(_rounded(comparison.served.sizes.served_from))
     if counts:
-        # One prediction for everybody serves every group in which the rarest class cannot have its equal part.
+        # One prediction for all serves every group in which the rarest class cannot have its equal part.
         known.append(_rounded(len(counts) * min(counts) / sum(counts)))
     # A size that some model serves, and this one does not, is no advice to it.
     size = min((each for each in known if each > now), default=1.0)

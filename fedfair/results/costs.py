@@ -57,7 +57,7 @@ class Basis(Enum):
 
 
 class ComputedTraffic:
-    """The bytes that a deployment would move, sum by sum, if everybody took part in each and nobody dropped out.
+    """The bytes that a deployment would move, sum by sum, if all sites took part in each and none dropped out.
 
     Args:
         plan: the plan.
@@ -77,7 +77,7 @@ class ComputedTraffic:
             self._opened = self._uploads
 
     def cost(self, progress: Progress, seconds: float) -> SumCost:
-        """Return what the sum cost that just closed; its total travels back to everybody."""
+        """Return what the sum cost that just closed; its total travels back to all sites."""
         sites, up, down = progress.contributors, self._uploads[progress.purpose], self._opened[progress.purpose]
         return SumCost(progress.purpose, progress.round, seconds, sites, sites * up, sites * down)
 

@@ -133,7 +133,7 @@ class ResultDocument(FrozenPart):
     """which engine computed a simulation; omitted where none was computed"""
 
     survey: SurveyFields | None = None
-    """what everybody's training records look like; omitted without a survey"""
+    """what the training records of all sites look like; omitted without a survey"""
 
     calibration: CalibrationFigures | None = None
     """what makes probabilities of the model's scores; omitted without classes"""

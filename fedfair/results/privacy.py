@@ -1,7 +1,7 @@
 """States differential privacy in a result: the `privacy` part of `fedfair/result/1`.
 
 Decides what is said about a simulation and about a deployment; sentences with an epsilon are
-`privacy.statement`'s. In a simulation one process holds everybody's records and seeds, so that its noise
+`privacy.statement`'s. In a simulation one process holds all records and seeds, so that its noise
 protects nobody; it states what the same plan would promise in a deployment. About single records an aggregator
 knows neither how many a site has nor what the site released under other plans, so a deployed result has no
 epsilon for them: each site's own ledger states it. What protects whole collaborators is the same for all, and is
@@ -78,8 +78,8 @@ def simulated_privacy(
     """
     if noised is not None:
         sums = max(sum(release.count for release in log.sums) for log in logs.values())
-        everybody = len(plan.federation.collaborators)
-        words = _collaborator_words(plan, noised, RELEASED_IN_SIMULATION, sums, everybody)
+        sites = len(plan.federation.collaborators)
+        words = _collaborator_words(plan, noised, RELEASED_IN_SIMULATION, sums, sites)
         return PrivacyFields(sample_level=None, collaborator_level=words)
     releases = {name: log.releases for name, log in logs.items()}
     asked = plan.privacy.sample_level

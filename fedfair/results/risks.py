@@ -36,7 +36,7 @@ class ReportedGroupRisk(FrozenPart):
     """mean loss of the worst group of this size"""
 
     best: float | None
-    """mean loss of the best group: everybody outside the worst group; null where nobody is left"""
+    """mean loss of the best group: all outside the worst group; null where none are left"""
 
     disparity: float | None
     """worst less best"""

@@ -73,7 +73,7 @@ def served_sentence(
     else:
         first = ""
     if sizes.served_from is None:
-        last = f"this model serves no group, not even everybody, {surely} better than guessing"
+        last = f"this model serves no group, not even all people together, {surely} better than guessing"
         return f"{first}; {last}." if family else f"{last[:1].upper()}{last[1:]}."
     if _above(sizes.served_from) == 0:
         return f"This model serves the worst group of every size {surely} better than guessing."

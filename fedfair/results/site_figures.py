@@ -1,8 +1,8 @@
-"""Says how one site's own records fare under the global model, beside everybody's.
+"""Says how one site's own records fare under the global model, beside those of all sites.
 
 Made at the site, of its own losses and of the evaluation that every member sees; nothing of it is ever sent. A
 site may know everything of its own records, so a group of fewer of them than `evaluation.min_group` is told, with
-its number. Everybody's figures keep to that rule. Figures that stand side by side are of one model: both sides say
+its number. The overall figures keep to that rule. Figures that stand side by side are of one model: both sides say
 of which, and two models are refused. Decides the figures; who shows them is the caller's business. No torch.
 """
 
@@ -63,12 +63,12 @@ class LocalLosses:
 
 @dataclass(frozen=True, slots=True)
 class AggregateFigures:
-    """Everybody's figures of one model, all from one opened sum.
+    """The overall figures of one model, all from one opened sum.
 
     Attributes:
         vector_sha256: 32 bytes, of the model.
         evaluation: what the sum says.
-        rankings: how everybody's scores rank in it, by split; nothing unless the plan asks for it.
+        rankings: how all scores rank in it, by split; nothing unless the plan asks for it.
         is_returned: whether this is said of the model that the run returns, at its end.
     """
 
@@ -106,7 +106,7 @@ def site_figures(plan: Plan, own: LocalLosses, aggregate: AggregateFigures) -> S
         plan: the plan that is run.
         own: the losses of this site's records under the very model that was evaluated. Where the site took no part
             in the evaluation, it computes them anew.
-        aggregate: everybody's figures.
+        aggregate: the overall figures.
 
     Raises:
         LocalProtocolError: the two are of different models.
@@ -114,7 +114,7 @@ def site_figures(plan: Plan, own: LocalLosses, aggregate: AggregateFigures) -> S
     """
     if own.vector_sha256 != aggregate.vector_sha256:
         raise LocalProtocolError(
-            f"this site's own losses are of the model {own.vector_sha256.hex()[:16]}, everybody's figures of "
+            f"this site's own losses are of the model {own.vector_sha256.hex()[:16]}, the overall figures of "
             f"{aggregate.vector_sha256.hex()[:16]}"
         )
     losses, evaluation, rankings = own.splits, aggregate.evaluation, aggregate.rankings

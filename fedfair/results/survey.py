@@ -1,4 +1,4 @@
-"""The survey in a result: everybody's training records column by column, before round 1.
+"""The survey in a result: the training records of all sites column by column, before round 1.
 
 Nothing is told of a group of fewer people than the plan's `evaluation.min_group`. A count of that kind is null,
 and so are mean, spread and quartiles of so few values. What is null must not follow from what is told. So where
@@ -19,7 +19,7 @@ Three = tuple[float, float, float]
 
 
 class SurveyedNumbers(FrozenPart):
-    """A numeric column of everybody."""
+    """A numeric column of all sites."""
 
     present: int | None
     """how many values there are; null where few are there, or missing"""
@@ -41,7 +41,7 @@ class SurveyedNumbers(FrozenPart):
 
 
 class SurveyedCategories(FrozenPart):
-    """A categorical column of everybody."""
+    """A categorical column of all sites."""
 
     counts: dict[str, int | None]
     """how many records have each value; other is any other one"""
@@ -51,7 +51,7 @@ class SurveyedCategories(FrozenPart):
 
 
 class SurveyFields(FrozenPart):
-    """Everybody's training records, described; null stands for fewer people than the plan tells of."""
+    """The training records of all sites, described; null stands for fewer people than the plan tells of."""
 
     records: int
     """how many training records there are"""
@@ -70,7 +70,7 @@ def survey_words(found: SurveySummary, fewest: int) -> SurveyFields:
     """Return what a result tells of a survey.
 
     Args:
-        found: the survey of everybody.
+        found: the survey of all sites.
         fewest: `evaluation.min_group` of the plan.
     """
     return SurveyFields(

@@ -1,4 +1,4 @@
-"""Decides whether a run did harm: whether its model is worse than what a user could have instead, for everybody.
+"""Decides whether a run did harm: whether its model is worse than what a user could have instead, overall.
 
     subject          records                      compared with
     training         -                            must have led to a model that is returned
@@ -16,8 +16,8 @@
 A finding is a fault that the evaluations show: a figure worse than its reference by more than `MARGIN`, and by
 more than chance explains where the model's own probabilities are right (`fairness.chance`). The worst group is
 chosen after the outcomes are known, so that the unlucky are in it whatever the model. Its loss is a fault where
-the model mixed with the guess fits everybody better, by more than chance and by `MATERIAL`: then the model is too
-sure of a group. A model that protects the worst group may lose on average; one that does neither is of no use.
+the model mixed with the guess fits all records better, by more than chance and by `MATERIAL`: then the model is
+too sure of a group. A model that protects the worst group may lose on average; one that does neither is of no use.
 
 A finding is certain where intervals prove it: the lower end of the model's figure is above the upper end of the
 reference's. Figures under noise for differential privacy, and figures of sums with replaced losses, have no
@@ -46,7 +46,7 @@ MARGIN = 0.001
 """A smaller difference of losses (nats) or shares is not told: result pages and tables show thousandths."""
 
 MATERIAL = 0.01
-"""In nats: by so much of everybody's mean loss a model is too sure, or it is no matter."""
+"""In nats: by so much of the overall mean loss a model is too sure, or it is no matter."""
 
 State: TypeAlias = Literal["fine", "worse", "uncertain", "unknown"]
 SubjectName: TypeAlias = Literal["training", "objective", "worst_group", "mean", "accuracy", "r_squared", "losses"]
@@ -69,9 +69,9 @@ class VerdictFinding(FrozenPart):
     """the model's figure: nats, a share, or a number of losses or rounds"""
 
     reference: ReferenceName
-    """start (round 0), uniform_guess, base_rate (the shares of the classes, for everybody), majority, target_mean
-    (always predicting the mean), right_model (the least R squared of a model that is right about its loss), or
-    finite (losses); older results also have best_constant"""
+    """start (round 0), uniform_guess, base_rate (the shares of the classes, for all records), majority,
+    target_mean (always predicting the mean), right_model (the least R squared of a model that is right about its
+    loss), or finite (losses); older results also have best_constant"""
 
     limit: float
     """the reference's figure, in the same unit"""
@@ -387,14 +387,14 @@ def _tail_faults(
 
 
 def is_too_sure(risk: SplitRisk) -> bool | None:
-    """Return whether everybody fares better by the model mixed with the guess; None where that is not known."""
+    """Return whether all fare better by the model mixed with the guess; None where that is not known."""
     if risk.hedged is None:
         return None
     return risk.mean - risk.hedged > max(MATERIAL, mean_by_chance(risk.n))
 
 
 def _mean_faults(overall: _Overall, guess: float, group_size: float) -> Iterator[FoundFault]:
-    """Yield what the mean loss of everybody is above by more than chance explains."""
+    """Yield what the overall mean loss is above by more than chance explains."""
     risk, past = overall.risk, overall.start_worst
     chance = max(MARGIN, mean_by_chance(risk.n))
     found: list[tuple[ReferenceName, float, float]] = [("uniform_guess", guess, chance)]

@@ -216,7 +216,7 @@ def test_the_limits_say_how_large_losses_count_and_whom_the_records_stand_for() 
     assert "Above it: at most 12 of the 500 evaluated losses" in told
     assert "not about accuracy" in told
     assert "do not represent those whom the model will be used for, or the sites have other shares there" in told
-    assert "everybody has one record" in told
+    assert "each person has one record" in told
     assert "each range holds at least 10" in told
     validation = draft(
         make_record(validation=losses), make_plan(), IssueTerms("validation", (0.1,)), issued_at=NOW

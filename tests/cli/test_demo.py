@@ -54,7 +54,7 @@ def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp
     average, fair = json.loads(output)
     assert (average["algorithm"], fair["algorithm"]) == ("fedavg", "fedsrcvar")
     assert fair["train"]["by_group_size"]["0.1"]["worst"] < average["train"]["by_group_size"]["0.1"]["worst"]
-    for result, opening in ((average, "For everybody together, "), (fair, "No evaluation shows ")):
+    for result, opening in ((average, "Overall, "), (fair, "No evaluation shows ")):
         *losses, accuracy = _readme_rows()[result["algorithm"]]
         assert _figures(result) == pytest.approx(losses, abs=NEAR)
         # One patient of 569 may change sides.

@@ -49,9 +49,9 @@ def refused(*words: object) -> DataError | CertificateError:
 def test_a_model_is_shown_with_its_plan_its_columns_and_its_classes(run: SavedRun) -> None:
     done = invoke("show", "--model", run.model)
     assert done.exit_code == 0, done.exception
-    for words in ("linear", "30 features", "malignant, benign", "everybody's means and deviations", "mean radius"):
+    for words in ("linear", "30 features", "malignant, benign", "the overall means and deviations", "mean radius"):
         assert words in done.stdout
-    assert "everybody's mean" not in done.stdout.replace("everybody's means", "")
+    assert "the overall mean" not in done.stdout.replace("the overall means", "")
     assert "refused" in done.stdout
     told = json.loads(invoke("show", "--model", run.model, "--json").stdout)
     assert told["plan_digest"] == run.outcome.origin.plan_digest

@@ -270,11 +270,11 @@ SITE: list[tuple[News, str]] = [
     ),
     (
         site.SurveyCompared(4, 3, 0),
-        "survey of 4 sites: 3 columns compared with everybody else's, nothing odd here",
+        "survey of 4 sites: 3 columns compared with those of all other sites, nothing odd here",
     ),
     (
         site.SurveyCompared(4, 3, 1),
-        "survey of 4 sites: 3 columns compared with everybody else's, 1 probably wrong here",
+        "survey of 4 sites: 3 columns compared with those of all other sites, 1 probably wrong here",
     ),
     (
         site.SurveyFaultFound(SurveyFault("age", SurveyFaultKind.CONSTANT, "is 1 in all 9 records here")),

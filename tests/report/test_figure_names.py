@@ -3,7 +3,7 @@
 import re
 
 from fedfair.plan.meanings import meanings
-from fedfair.report.figure_names import BY_GROUP_SIZE, DISPARITY, EVERYBODY, UNIFORM_GUESS
+from fedfair.report.figure_names import BY_GROUP_SIZE, DISPARITY, OVERALL, UNIFORM_GUESS
 from fedfair.report.run_page import run_page
 from fedfair.report.tables import by_group_size, comparison
 from fedfair.results.risks import ReportedGroupRisk
@@ -24,7 +24,7 @@ def test_terminal_page_and_result_name_figures_alike() -> None:
     pair = {"a": read(complete()), "b": read(complete("fedavg"))}
     size = read(complete()).worst_group_size
     terminal = [str(column.header) for column in comparison(pair, [size]).columns]
-    assert terminal == ["model", EVERYBODY, "worst 10 %", DISPARITY, "accuracy"]
+    assert terminal == ["model", OVERALL, "worst 10 %", DISPARITY, "accuracy"]
     page = run_page(pair)
     found = next(row for row in headings(page) if row[:2] == ["model", "trained by"])
     assert [found[0], *(name.replace("\N{NO-BREAK SPACE}", " ") for name in found[2:])] == terminal

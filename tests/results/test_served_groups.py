@@ -67,5 +67,5 @@ def test_a_model_that_serves_all_or_nobody_is_said_so() -> None:
     )
     nobody = served_groups(risk({"0.1": 1.5}, 0.9), GUESS)
     assert served_sentence(nobody) == (
-        "This model serves no group, not even everybody, certainly better than guessing."
+        "This model serves no group, not even all people together, certainly better than guessing."
     )

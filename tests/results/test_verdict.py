@@ -86,7 +86,7 @@ def test_the_bank_of_the_issue_is_told_in_plain_sentences() -> None:
     assert told(verdict) == (
         "Do not use this model as it is; try training.learning_rate: 0.05 (now 0.5) or training.schedule: cosine "
         "(now constant).\n"
-        "All 1000 test records have a mean loss of 0.600, above the 0.353 of telling everybody the base rate.\n"
+        "All 1000 test records have a mean loss of 0.600, above the 0.353 of predicting the base rate for all.\n"
         "The accuracy over 1000 test records is 71.4 %, below the 88.7 % of always naming the most frequent "
         "class.\n"
         "The worst 10 % of 1000 test records have a mean loss of 0.896, and the uniform guess has 0.693; chance "
@@ -104,7 +104,7 @@ def test_a_worst_group_that_chance_explains_is_no_fault_and_one_that_it_does_not
     assert unlucky.unserved is not None
     assert unlucky.unserved.by_chance
     (opening, said, *_) = worded(unlucky, plans.parsed()).sentences
-    assert opening.startswith("For everybody together, no evaluation shows this model worse than before training")
+    assert opening.startswith("Overall, no evaluation shows this model worse than before training")
     assert said.endswith("a mean loss of 1.700, and the uniform guess has 0.693; chance may explain it.")
     badly = compare(AIM, LOG2, start(), ReturnedEvaluation(split(1.6), split(1.7, too_sure=True), BALANCED))
     assert found(badly) == [("worst_group", "test", reference, True) for reference in ("start", "uniform_guess")]
@@ -265,7 +265,10 @@ def test_sizes_are_the_remedy_below_the_critical_one() -> None:
     assert "objective.worst_group_size: 0.5 (now 0.1)" in told(verdict)
     assert "serves" not in told(verdict).replace("a model of this kind serves", "")
     nobody = worded(comparison, plan)
-    assert "This model serves no group, not even everybody, certainly better than guessing." in nobody.sentences
+    assert (
+        "This model serves no group, not even all people together, certainly better than guessing."
+        in nobody.sentences
+    )
     # A group of more than twice the rare class cannot have equal parts of both.
     assert tried(Known(FLAT, LOG2, (887, 113))) == {"objective.worst_group_size": "0.25"}
     known = Known(FLAT, LOG2, (887, 113))

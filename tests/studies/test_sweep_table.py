@@ -130,7 +130,9 @@ def test_losses_of_other_measures_and_units_are_not_compared() -> None:
     points = grid("learning_rate=0.1,0.2", text=NUMBERS)
     held = {point.id: result(split(1, 2)) for point in points}
     table = tabulate(points, held, validated(Plan, document(NUMBERS)), Rule())
-    assert str(sweep_drawing(table, 9).title).startswith("Mean loss (squared units of the target) of everybody")
+    assert str(sweep_drawing(table, 9).title).startswith(
+        "Mean loss (squared units of the target) over all records"
+    )
 
 
 def test_what_cannot_be_selected_says_why() -> None:

@@ -21,10 +21,10 @@ from fedfair.studies.sweep.figures import DISPARITY, WORST, figure_name
 Lines = Sequence[tuple[str, Sequence[Mark]]]
 """For each line, its text in the legend and its marks."""
 
-_SIZE = ChartAxis("size of the worst group, as a share of everybody", share=True)
+_SIZE = ChartAxis("size of the worst group, as a share of all records", share=True)
 _PANELS = {
     "worst": "mean loss of the worst group (nats)",
-    "mean": "mean loss of everybody (nats)",
+    "mean": "overall mean loss (nats)",
     "disparity": "worst group minus the others (nats)",
 }
 

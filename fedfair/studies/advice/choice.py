@@ -6,8 +6,8 @@ were trained for it:
 1. Where no such model surely lowers the worst group's loss below that of plain training, and plain training serves
    the group better than guessing, plain training is recommended. "Surely" is by two standard errors.
 2. Where one surely does, and serves the group better than guessing, the size is recommended. A smaller group would
-   get a guess, at the price of everybody else (Martinez et al. 2021). The tradeoff is that of the model with the
-   least mean loss of everybody, among those that beat guessing and reach three quarters of the greatest gain. The
+   get a guess, at the price of all others (Martinez et al. 2021). The tradeoff is that of the model with the
+   least overall mean loss, among those that beat guessing and reach three quarters of the greatest gain. The
    last quarter of the protection costs the most.
 3. Otherwise the next size is looked at.
 

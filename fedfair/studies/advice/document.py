@@ -34,7 +34,7 @@ class AdvisedFigures(BaseModel):
 
     model_config = _FROZEN
 
-    mean: float = Field(description="mean loss of everybody")
+    mean: float = Field(description="overall mean loss")
     error: float = Field(description="its standard error over records")
     accuracy: float = Field(description="share that was classified correctly, 0 to 1")
     groups: tuple[AdvisedGroup, ...] = Field(description="the worst groups, by increasing size")
@@ -55,7 +55,7 @@ class AdvisedModel(BaseModel):
     held_out: AdvisedFigures = Field(description="over the records that each was not trained on")
     worst_gain: float = Field(description="held out: its worst group's loss below that of plain training")
     worst_gain_error: float = Field(description="standard error of that difference, record by record")
-    mean_cost: float = Field(description="held out: everybody's mean loss above that of plain training")
+    mean_cost: float = Field(description="held out: the overall mean loss above that of plain training")
     mean_cost_error: float = Field(description="standard error of that difference, record by record")
 
 

@@ -93,7 +93,7 @@ class TrainedModels:
 
     Args:
         plan: the plan.
-        sites: everybody's records; test records are not looked at.
+        sites: the records of all sites; test records are not looked at.
         root: the workspace.
         folds: how many parts of each collaborator's records, each held out once, at least 2.
         rounds: training rounds of each model.

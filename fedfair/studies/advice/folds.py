@@ -20,7 +20,7 @@ _SAMPLE = ParticipantId("sample")
 
 
 def pooled_records(sites: Mapping[ParticipantId, Splits]) -> Dataset:
-    """Return everybody's training and validation records as one data set, in order, with the person's column."""
+    """Return all training and validation records as one data set, in order, with the person's column."""
     held = [part for site in sites.values() for part in (site.train, site.validation) if part is not None]
     person, schema = held[0].person_column, held[0].schema
     columns = {} if person is None else {person: np.concatenate([part.columns[person] for part in held])}
@@ -46,7 +46,7 @@ def pooled_folds(records: Dataset, folds: int, seed: int) -> list[tuple[Dataset,
 
 
 def site_folds(sites: Mapping[ParticipantId, Splits], folds: int, seed: int) -> list[dict[ParticipantId, Splits]]:
-    """Return, for each fold, everybody's records: to train on, and held out as test records.
+    """Return, for each fold, the records of all sites: to train on, and held out as test records.
 
     A collaborator with fewer records than folds holds none out.
 

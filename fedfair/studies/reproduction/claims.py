@@ -96,7 +96,7 @@ class Grounds:
         evidence: the marks.
         ours: the method that the claims are about.
         checks: the exact claims, by their names.
-        distances: by the words of a worst group, for each repetition, how far its composition is from everybody's
+        distances: by the words of a worst group, for each repetition, how far its composition is from that of all
             (half the sum of the absolute differences of shares, 0 to 1).
     """
 
@@ -259,7 +259,7 @@ def _like_the_population(grounds: Grounds) -> Iterator[RiskComparison]:
         return
     small, large = words[0], words[-1]
     told = " and ".join(f"{name} {written(Spread.of(grounds.distances[name]))}" for name in (small, large))
-    sentence = f"distance of the members' groups and labels from everybody's: {told}"
+    sentence = f"distance of the members' groups and labels from those of all: {told}"
     yield not_above(sentence, grounds.distances[large], grounds.distances[small], SHARE_TOLERANCE)
 
 

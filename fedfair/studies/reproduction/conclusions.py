@@ -30,7 +30,7 @@ class Conclusions:
     """The conclusions from one study.
 
     Attributes:
-        shares: the composition of worst groups and of everybody, by the words of the row.
+        shares: the composition of worst groups and of all, by the words of the row.
         decisions: what became of every claim, in their order.
     """
 
@@ -57,9 +57,9 @@ class WorstGroupMembers:
     """Who is in the worst groups of FedSRCVaR's models, over the test records.
 
     Attributes:
-        shares: by the words of a worst group, and for everybody: means over the repetitions; empty where no such
+        shares: by the words of a worst group, and for all: means over the repetitions; empty where no such
             model was trained.
-        distances: by the words of a worst group, for each repetition, its distance from everybody, 0 to 1.
+        distances: by the words of a worst group, for each repetition, its distance from all records, 0 to 1.
         no_group_above: C12 on the training records of the first model; None without one.
     """
 
@@ -99,7 +99,7 @@ def membership(done: Done, runner: PointRunner) -> WorstGroupMembers:
 
 
 def _one(runner: PointRunner, plan: Plan, column: str | None, size: float) -> tuple[Shares, Shares, np.ndarray]:
-    """Return the worst group and everybody over the test records of one model, and its training losses."""
+    """Return the shares of the worst group and of all test records of one model, and its training losses."""
     sites = runner.records(plan)
     losses = runner.outcome(plan).losses
     parts: list[tuple[Dataset, np.ndarray]] = [
@@ -113,7 +113,7 @@ def _one(runner: PointRunner, plan: Plan, column: str | None, size: float) -> tu
     groups = np.concatenate([group_names(test.columns[column] if column else test.labels) for test, _ in parts])
     pooled = np.concatenate([values for _, values in parts])
     train = np.concatenate([site["train"].values for site in losses.values() if "train" in site])
-    return worst_group(pooled, groups, labels, size), everybody(groups, labels), train
+    return worst_group(pooled, groups, labels, size), population(groups, labels), train
 
 
 def _mean(shares: Sequence[Shares]) -> Shares:
@@ -125,7 +125,7 @@ Shares = Mapping[tuple[str, int], float]
 """Share of each (group, label), adding up to 1."""
 
 
-def everybody(groups: NDArray[np.generic], labels: NDArray[np.int64]) -> Shares:
+def population(groups: NDArray[np.generic], labels: NDArray[np.int64]) -> Shares:
     """Return the composition of all records.
 
     Args:

@@ -55,7 +55,7 @@ def exact_checks(base: Values, sites: Sites, workspace: Path) -> dict[str, Exact
 
     Args:
         base: the study's base plan.
-        sites: everybody's records.
+        sites: the records of all sites.
         workspace: the folder that the plan's paths start from.
     """
     few = {name: _first(splits) for name, splits in sites.items()}

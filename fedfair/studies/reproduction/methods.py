@@ -149,7 +149,7 @@ class Method:
 
 
 def _full_step_batch(base: Plan) -> int | str:
-    """Return how many records the federation of a base plan draws in a step of everybody."""
+    """Return how many records the federation of a base plan draws in a step of all sites."""
     own = base.training.batch_size
     return own if isinstance(own, str) else own * len(base.federation.collaborators)
 

@@ -58,7 +58,7 @@ class PointRunner:
         return simulate_sites(plan, self.records(plan), self._root, on_progress=heard)
 
     def records(self, plan: Plan) -> Mapping[ParticipantId, Splits]:
-        """Return everybody's records, read anew only where they are not those of the last plan.
+        """Return the records of all sites, read anew only where they are not those of the last plan.
 
         Raises:
             FedfairError: they cannot be loaded.

@@ -31,7 +31,7 @@ class Yardstick:
     """The measure of candidates.
 
     Attributes:
-        criterion: worst is the mean loss of the worst group of `group_size`, mean that of everybody, objective
+        criterion: worst is the mean loss of the worst group of `group_size`, mean the overall one, objective
             (1 - tradeoff) * worst + tradeoff * mean.
         group_size: share of the population (rho in the paper), in (0, 1].
         tradeoff: weight of the mean (epsilon in the paper), in [0, 1].
