@@ -42,6 +42,7 @@ WEIGHTS_LABEL = b"fedfair/initial-weights/v1"
 BEGINNING_LABEL = b"fedfair/initial/v1"
 DIGEST_BYTES = 32
 
+_SPELLING = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _PREFIX = "sha256:"
 _TEXT = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -151,7 +152,7 @@ def canonical_json(values: Mapping[str, object]) -> bytes:
 
 
 def _spelt(value: object) -> str:
-    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"))
+    return _SPELLING.encode(_canonical(value))
 
 
 def _canonical(value: object) -> object:
