@@ -17,6 +17,8 @@ from fedfair.studies.reproduction.study import Figure
 from fedfair.studies.sweep.events import Event
 from tests.studies.reproduction.small_study import SIZE, study
 
+pytestmark = pytest.mark.xdist_group("reproduction page")  # so that one process makes what the tests share
+
 FIGURES = (Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS, Figure.KNOWN_GROUPS)
 
 
@@ -27,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def done(folder: Path) -> Done:
-    return PreparedStudy(study(*FIGURES), SIZE, folder, folder).run(2, lambda event: None)  # noqa: ARG005
+    return PreparedStudy(study(*FIGURES), SIZE, folder, folder).run(1, lambda event: None)  # noqa: ARG005
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +103,7 @@ def test_a_repetition_whose_time_is_up_reports_what_there_is_and_goes_on_later(t
     small = study(Figure.BASELINES, methods=("fedavg",))
     ended: list[Event] = []
     prepared = PreparedStudy(small, SIZE, tmp_path, tmp_path)
+    assert prepared.run(1, ended.append, lambda: True).unfinished == len(prepared.runs.points)
     part = prepared.run(1, ended.append, lambda: any(isinstance(event.said, ResultDocument) for event in ended))
     assert len(part.results) == 1
     assert part.unfinished == len(part.runs.points) - 1

@@ -11,7 +11,7 @@ from fedfair.results.document import JsonObject, ResultDocument, to_json
 from fedfair.results.reading import read_result
 from fedfair.simulation.simulate import simulate
 from fedfair.studies.sweep.events import Event, Failure
-from fedfair.studies.sweep.execution import Outcome, run_points
+from fedfair.studies.sweep.execution import Outcome, run_points, run_stages
 from fedfair.studies.sweep.folder import SweepFolder
 from fedfair.studies.sweep.grid import Point
 from fedfair.studies.sweep.runner import PointRunner
@@ -53,6 +53,18 @@ def load(folder):
     )
     assert len(outcome.results) == 6
     assert (tmp_path / "calls").read_text().count("loaded") == 2
+
+
+def test_the_points_of_a_stage_come_before_those_of_the_next_and_none_comes_twice(tmp_path: Path) -> None:
+    told: list[Point] = []
+
+    def engine(left: Sequence[Point]) -> Generator[Event, None, None]:
+        told.extend(left)
+        return in_order(left)
+
+    stages = [grid("tradeoff=0.5"), grid("tradeoff=0.1,0.5")]
+    assert len(run_stages(stages, opened(tmp_path), engine, lambda _: None).results) == 2
+    assert [point.plan.objective.tradeoff for point in told] == [0.5, 0.1]
 
 
 def test_points_are_results_of_simulate_and_a_restart_runs_only_the_rest(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fedfair.studies.reproduction.evidence import Evidence, Results, evidence_of
 from fedfair.studies.reproduction.runs import RunList
 from fedfair.studies.reproduction.study import Size, Study
 from fedfair.studies.sweep.events import Engine, Event, Failure
-from fedfair.studies.sweep.execution import run_points
+from fedfair.studies.sweep.execution import run_stages
 from fedfair.studies.sweep.folder import SweepFolder
 from fedfair.studies.sweep.grid import Point
 from fedfair.studies.sweep.local import run_locally
@@ -82,22 +82,21 @@ class PreparedStudy:
         """Run what has no result yet, figure by figure, and say what everything together shows.
 
         Args:
-            workers: processes, at least 1.
+            workers: processes, at least 1; they are kept from figure to figure.
             on_event: called after every event.
-            is_over: asked before a figure, and whenever a run has ended; true starts no further one, and loses
+            is_over: asked at the beginning, and whenever a run has ended; true starts no further one, and loses
                 what other workers are running.
         """
-        failures: dict[str, Failure] = {}
-        for points in self.runs.by_figure():
-            if not is_over():
-                outcome = run_points(points, self._folder, self._engine(workers, is_over), on_event)
-                failures |= outcome.failures
+        engine = self._engine(workers, is_over)
+        failures = run_stages(self.runs.by_figure(), self._folder, engine, on_event).failures
         results = self._folder.finished(self.runs.points)
         evidence = evidence_of(self.runs, results, self.study)
         return Done(self.study, self.size, self.runs, results, failures, evidence, self.workspace)
 
     def _engine(self, workers: int, is_over: Callable[[], bool]) -> Engine:
         def run(points: Sequence[Point]) -> Generator[Event, None, None]:
+            if is_over():
+                return
             with closing(run_locally(points, self.workspace, workers)) as events:
                 for event in events:
                     yield event

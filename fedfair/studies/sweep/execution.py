@@ -5,7 +5,7 @@ A point that fails stops no other. How points are run is an engine's business, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -32,10 +32,24 @@ class Outcome:
 def run_points(
     points: Sequence[Point], folder: SweepFolder, engine: Engine, on_event: Callable[[Event], None]
 ) -> Outcome:
-    """Run the points that have no result yet.
+    """Run the points that have no result yet, as `run_stages` does.
 
     Args:
         points: the whole grid.
+        folder: opened.
+        engine: runs points.
+        on_event: called after every event.
+    """
+    return run_stages([points], folder, engine, on_event)
+
+
+def run_stages(
+    stages: Iterable[Sequence[Point]], folder: SweepFolder, engine: Engine, on_event: Callable[[Event], None]
+) -> Outcome:
+    """Run the points that have no result yet; those of a stage begin before those of the next.
+
+    Args:
+        stages: the points; one that several stages have is run in the first of them.
         folder: opened; it gets every result when it is there.
         engine: runs points.
         on_event: called after every event, when it has been recorded.
@@ -44,9 +58,10 @@ def run_points(
         FedfairError: the folder holds something that no sweep wrote.
         OSError: the folder cannot be written.
     """
+    points = list({point.id: point for stage in stages for point in _by_data(stage)}.values())
     results = folder.finished(points)
     failures: dict[str, Failure] = {}
-    with closing(engine(_by_data([point for point in points if point.id not in results]))) as events:
+    with closing(engine([point for point in points if point.id not in results])) as events:
         for event in events:
             point, said = event.point, event.said
             if isinstance(said, ResultDocument):
