@@ -51,7 +51,7 @@ def test_a_first_deployment_with_three_sites_takes_few_commands() -> None:
 
 @pytest.mark.slow
 def test_the_deployment_of_the_readme_works_as_written(tmp_path: Path) -> None:
-    folders = run(README, tmp_path, hosts={"lead", *SITES})
+    folders = run(README, tmp_path, commands(tmp_path), hosts={"lead", *SITES})
     result = json.loads((folders["lead"] / "result.json").read_text())
     assert result["train"]["by_group_size"]["0.3"]["worst"] < result["uniform_floor"]
     assert (folders["lead"] / "report.html").is_file()

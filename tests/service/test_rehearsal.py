@@ -7,10 +7,8 @@ credentials over, replaces specifiers, and starts what the file says in the envi
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,29 +16,27 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import REPOSITORY
+from tests.fork_server import ENVIRONMENT, Process, commands, started
 from tests.interop.processes import until_line
 from tests.patience import PATIENCE
 from tests.service.named import SERVICE
 from tests.service.units import expanded, only, read_unit
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("rehearsal"),
+]  # one process makes what both tests begin with
 
 HOSTS = {"lead": "aggregator", "clinic-a": "collaborator", "clinic-b": "collaborator"}
-FEDFAIR = f'#!/bin/sh\nexec "{sys.executable}" -m fedfair.cli "$@"\n'
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder in which `rehearsal.sh` has made the folders of three hosts."""
     folder = tmp_path_factory.mktemp("rehearsal")
-    tools = folder / "bin"
-    tools.mkdir()
-    (tools / "fedfair").write_text(FEDFAIR)
-    (tools / "fedfair").chmod(0o755)
     done = subprocess.run(
         [SERVICE / "rehearsal.sh", folder / "federation", "localhost"],
-        env=environment({"PATH": f"{tools}:{os.environ['PATH']}"}), capture_output=True, text=True, check=False,
+        env=ENVIRONMENT | commands(folder), capture_output=True, text=True, check=False,
         timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -52,16 +48,9 @@ def federation(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made / "federation", tmp_path / "federation"))
 
 
-def environment(more: Mapping[str, str]) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **more}
-
-
 @contextmanager
-def started(command: list[str], folder: Path, variables: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedfair.cli", *command], cwd=folder, env=environment(variables), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+def running(command: list[str], folder: Path, variables: Mapping[str, str]) -> Iterator[Process]:
+    process = started(["-m", "fedfair.cli", *command], folder, {**ENVIRONMENT, **variables})
     try:
         yield process
     finally:
@@ -77,16 +66,16 @@ def carry_out(place: Path, parts: Mapping[str, tuple[list[str], Path, dict[str, 
         parts: command, folder and variables of each host.
     """
     ready = place / "ready.json"
-    with ExitStack() as running:
+    with ExitStack() as stack:
         command, folder, given = parts["lead"]
         given = {**given, "FEDFAIR_LISTEN": "localhost:0", "FEDFAIR_READY_FILE": str(ready)}
-        processes = [running.enter_context(started(command, folder, given))]
+        processes = [stack.enter_context(running(command, folder, given))]
         until_line(processes[0], "listening on port")
         address = f"localhost:{json.loads(ready.read_text())['port']}"
         for host in ("clinic-a", "clinic-b"):
             command, folder, given = parts[host]
-            process = started(command, folder, {**given, "FEDFAIR_AGGREGATOR": address})
-            processes.append(running.enter_context(process))
+            process = running(command, folder, {**given, "FEDFAIR_AGGREGATOR": address})
+            processes.append(stack.enter_context(process))
         told = [process.communicate(timeout=PATIENCE)[0] for process in processes]
         assert [process.returncode for process in processes] == [0, 0, 0], told
 
