@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 
 from docs.hooks import notebook_page
 from tests.conftest import REPOSITORY
+from tests.fork_server import commands
 from tests.patience import PATIENCE
 
 NOTEBOOKS = sorted((REPOSITORY / "docs" / "notebooks").glob("*.ipynb"))
@@ -24,6 +25,7 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", commands(tmp_path / "work")["PATH"])
     monkeypatch.setenv("PYTHONPATH", f"{REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
