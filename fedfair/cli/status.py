@@ -116,9 +116,9 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         # A process of an earlier version states no unit: it has losses in nats alone.
         unit = document.get("loss_unit", NATS)
         for name, split in document["evaluation"]["splits"].items():
-            everybody, worst = loss_or_too_few(split["mean"]), loss_or_too_few(split["worst"])
+            overall, worst = loss_or_too_few(split["mean"]), loss_or_too_few(split["worst"])
             place = f"after round {document['evaluation']['round']}, {name}"
-            yield f"{place}: everybody {everybody}, {group} {worst} {unit}"
+            yield f"{place}: everybody {overall}, {group} {worst} {unit}"
     if document["certificate_days_left"] is not None:
         yield f"the certificate ends in {document['certificate_days_left']} days"
 

@@ -109,7 +109,7 @@ def result_figures(result: ResultDocument | UnfinishedResult) -> dict[str, float
 
 
 def own_risk_figures(figures: SiteFigures) -> dict[str, float]:
-    """Return a site's own figures of an evaluation and everybody's, as its notes have them."""
+    """Return a site's own and the overall figures of an evaluation, as its notes have them."""
     found: dict[str, float] = {}
     for whose, splits in (("own", figures.own), ("everybody", figures.everybody)):
         for name, split in splits.items():

@@ -125,7 +125,7 @@ class RunStatus:
         waiting_words: the same in a sentence, and what happens then; empty where nobody is waited for.
         withdrawn: who left for good, and why.
         evaluation: the last one; None before the first.
-        history: loss of everybody and of the worst group in evaluations on the way: rounds, means, worsts.
+        history: overall loss and that of the worst group in evaluations on the way: rounds, means, worsts.
         stride: how many evaluations stand for one of `history`.
         evaluations: how many there were in this process.
         round_ends: when the last rounds ended, the oldest first.
