@@ -180,7 +180,7 @@ class RunDriver:
     async def _decide(self, event: Event) -> list[Effect]:
         """Return what is to be done about an event; adding and unmasking a large model happens in a thread.
 
-        Meanwhile streams go on, but no other event is looked at.
+        Meanwhile streams continue, but no other event is looked at.
         """
         async with self.streams.deciding:
             if not self._records.is_small and isinstance(event, MessageArrived | UploadArrived):
@@ -291,6 +291,6 @@ class RunDriver:
 
 
 def _release(done: asyncio.Future[None] | None) -> None:
-    """Let whoever put an event go on: nothing refers to its payload any more."""
+    """Let whoever put an event continue: nothing refers to its payload any more."""
     if done is not None and not done.cancelled():
         done.set_result(None)

@@ -65,7 +65,7 @@ def finished_run(folder: Path, plan: Plan, before: InitialModel) -> FinishedRun:
 
 
 def set_aside(paths: RunPaths, plan: Plan) -> Path | None:
-    """Move the files of the run that a plan goes on from; return where they are, or None where there are none.
+    """Move the files of the run that a plan continues from; return where they are, or None where there are none.
 
     Args:
         paths: of the run.

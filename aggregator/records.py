@@ -389,7 +389,7 @@ class RunRecords:
         self._journal.rows.add_lateness(late.participant, late.seconds, times=isinstance(late, LeftBehind))
 
     def late_sites(self) -> tuple[LateSite, ...]:
-        """Return whom sums went on without, over all starts, as `fedfair/result/1` says it."""
+        """Return whom sums continued without, over all starts, as `fedfair/result/1` says it."""
         return tuple(
             LateSite(collaborator=who, times=times, longest_seconds=round(seconds, 3))
             for who, times, seconds in self._journal.rows.late_sites()

@@ -69,7 +69,7 @@ class RunRows:
         Args:
             who: its name.
             seconds: how long it has taken for a step of a sum.
-            times: how many steps went on without it.
+            times: how many steps continued without it.
         """
         with self._database.transaction() as connection:
             (count,) = connection.execute("SELECT count(*) FROM late_site").fetchone()

@@ -53,7 +53,7 @@ class Streams:
 
     Attributes:
         deciding: held while the round rules are asked, which a thread may be doing for a large model.
-        ending: how the run has ended; None while it goes on.
+        ending: how the run has ended; None while it continues.
         quiet: set while no stream is open.
     """
 
@@ -197,7 +197,7 @@ class Streams:
         """Have the round rules take what a stream said, unless a newer stream speaks for its participant.
 
         A stream that is not heard yet was asked for nothing: what it says is dropped, and a fault ends it. After
-        the end of the run all is dropped, so that the stream goes on to read that its site has heard the end.
+        the end of the run all is dropped, so that the stream continues to read that its site has heard the end.
         """
         if not connection.is_heard and isinstance(event, Misbehaved):
             self._send_away(connection, event.message, event.remedy)

@@ -3,7 +3,7 @@
     python benchmarks/masked_history.py [--folder DIR] [--rounds 1 1000 20000 100000]
 
 A site remembers as many rounds as stated, through its real write-ahead log and its real history in DIR, without
-training or masking anything. Then it goes on for 200 rounds, each with an upload of 2 kB and an answer. Reported
+training or masking anything. Then it continues for 200 rounds, each with an upload of 2 kB and an answer. Reported
 are the median and the mean of a round's time, all writing and waiting for the disk included; the longest of them;
 the bytes of both files; the memory that the site's memory takes; and how long a start takes.
 """

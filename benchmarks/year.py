@@ -8,7 +8,7 @@ introduction. On a machine with other work the CPU time, with that of a process'
 clock. Then the files get the history of a year: the mirror of every site and the egress record of site-1
 (as the keepers write them, signed, file after file), the journal with the cost of every sum and the evaluations,
 every site's own copy of the run, and site-1's records of what it has answered and masked. Both sides are timed
-again, and the federation goes on until its next sum. With `--audit` the record of site-1 is verified too.
+again, and the federation continues until its next sum. With `--audit` the record of site-1 is verified too.
 """
 
 from __future__ import annotations

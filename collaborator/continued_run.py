@@ -195,7 +195,7 @@ def begins_with_own_run(runs: Path, state_folder: Path, participant: Participant
 
 
 def saw_the_end(state_folder: Path, participant: ParticipantId, plan: Plan, before: Before) -> bool:
-    """Compare the state that a plan goes on from with this site's own copy of the earlier run.
+    """Compare the state that a plan continues from with this site's own copy of the earlier run.
 
     Args:
         state_folder: of this site.
@@ -204,7 +204,7 @@ def saw_the_end(state_folder: Path, participant: ParticipantId, plan: Plan, befo
         before: what the plan is bound to.
 
     Returns:
-        Whether this site saw the earlier run end in this state; not where it took no part, or the plan goes on
+        Whether this site saw the earlier run end in this state; not where it took no part, or the plan continues
         from no run.
 
     Raises:
@@ -226,22 +226,22 @@ def saw_the_end(state_folder: Path, participant: ParticipantId, plan: Plan, befo
         raise StateError(
             f"{participant} took part in the earlier run ({', '.join(map(str, took_part))}), and "
             f"its own copy, {state_folder / stem}.run, cannot be read",
-            "copy this site's state folder back from its newest backup; or, if you agree to go on from the state "
-            "that the plan names, move these files away and name it in policy.initial_weights",
+            "copy this site's state folder back from its newest backup; or, if you agree to continue from the "
+            "state that the plan names, move these files away and name it in policy.initial_weights",
         )
     _, ended = copy
     if ended.stage is not FinalStage.FINISHED:
         raise StateError(
             f"{participant} left the earlier run after round {ended.rounds_done} of "
             f"{stated.continues.rounds}, so its own copy cannot tell in which state it ended",
-            f"if you agree to go on from the state that the plan names, move {state_folder / stem}.run and its "
+            f"if you agree to continue from the state that the plan names, move {state_folder / stem}.run and its "
             "like away, and name it in policy.initial_weights",
         )
     own = state_digest(going_on(ended, keeps_tail=derived.returns_tail(plan)), stated.continues.plans)
     if own != stated.continues.state:
         raise ApprovalError(
-            f"the plan goes on from the state {stated.continues.state} after round {stated.continues.rounds}; in "
-            f"{participant}'s own copy of that run the end is {own} after round {ended.rounds_done}",
+            f"the plan continues from the state {stated.continues.state} after round {stated.continues.rounds}; "
+            f"in {participant}'s own copy of that run the end is {own} after round {ended.rounds_done}",
             "do not approve it: the plan was made from another model than that run's; ask the lead and the others",
         )
     _check_remembered(state_folder, participant, plan, begun, before.layout.dimension)
@@ -268,7 +268,7 @@ def beginning_words(runs: Path, state_folder: Path, participant: ParticipantId, 
     if stated.continues is not None:
         if saw_the_end(state_folder, participant, plan, before):
             return (
-                f"the state that the plan goes on from is the one in which {participant} saw the earlier run end"
+                f"the state that the plan continues from is the one in which {participant} saw the earlier run end"
             )
         place = "plan.initial.state" if plan.file is None else state_file(plan.file).name
         return (
@@ -355,7 +355,7 @@ def _check_remembered(
     length = 0 if derived.keeps_site_thresholds(plan) else dimension
     if number != NEVER and earlier_variate(state_folder, participant, plan, length, begun, number) is None:
         raise StateError(
-            f"{participant} has lost what it kept of round {number}, which the run that goes on counts",
+            f"{participant} has lost what it kept of round {number}, which the continued run counts",
             "copy this site's state folder back from its newest backup; without it, begin a new run by "
             "`fedfair plan freeze --from`",
         )
@@ -403,7 +403,7 @@ def _check_lost_rounds(state_folder: Path, participant: ParticipantId, plan: Pla
 def earlier_variate(
     state_folder: Path, participant: ParticipantId, plan: Plan, dimension: int, like: RunState, number: RoundNumber
 ) -> KeptVariate | None:
-    """Return what a site has kept for a round of the runs that its plan goes on with; None where nothing sound is.
+    """Return what a site has kept for a round of the runs that its plan continues; None where nothing sound is.
 
     Args:
         state_folder: of this site.

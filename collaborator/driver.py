@@ -193,7 +193,7 @@ class SiteDriver:
             AbortedError: nobody answered, or no expired certificate was renewed, within the site's patience.
             PrivacyError: this site may release nothing more; the aggregator was told.
             SecaggError: an opened sum is not what the sites added; the aggregator was told.
-            FedfairError: the aggregator broke the protocol, or this site cannot go on.
+            FedfairError: the aggregator broke the protocol, or this site cannot continue.
         """
         while True:
             finished: frames.Finished | None = None

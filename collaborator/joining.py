@@ -12,7 +12,7 @@ either is believed because it is there:
     cert/<name>/joining.json     what the invitation has shown; no secret
     <name>.request.json          for the lead
 
-How far a site has come is read from its files, so the same command goes on wherever it was left.
+How far a site has come is read from its files, so the same command resumes where it was left.
 """
 
 from __future__ import annotations

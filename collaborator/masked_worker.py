@@ -197,7 +197,7 @@ class MaskedWorker(Worker):
         """Return what to send.
 
         Raises:
-            FedfairError: this site cannot go on; the reason is not for the aggregator.
+            FedfairError: this site cannot continue; the reason is not for the aggregator.
         """
         if isinstance(said, ReceivedTotals):
             raise errors.RemoteProtocolError("an opened sum arrived in the clear, but the plan's sums are masked")

@@ -65,7 +65,7 @@ class ParticipationTerms:
     Attributes:
         address: where the aggregator is.
         logs: the folder of this site's metrics.
-        give_up_after_seconds: how long to go on without the aggregator; None for ever.
+        give_up_after_seconds: how long to continue without the aggregator; None for ever.
         targets: where the run is tracked.
     """
 

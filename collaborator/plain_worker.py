@@ -61,7 +61,7 @@ class PlainWorker(Worker):
         """Return the answer; None where a newer request has made it worthless.
 
         Raises:
-            FedfairError: this site cannot go on; the reason is not for the aggregator.
+            FedfairError: this site cannot continue; the reason is not for the aggregator.
         """
         asked = question.run_id, question.start
         if self._current is None or self._current[0] != asked:
@@ -74,7 +74,7 @@ class PlainWorker(Worker):
         """Return what to send.
 
         Raises:
-            FedfairError: this site cannot go on; the reason is not for the aggregator.
+            FedfairError: this site cannot continue; the reason is not for the aggregator.
         """
         if isinstance(said, SecaggMessage | ReceivedSum):
             raise RemoteProtocolError("a message of secure aggregation arrived, but the plan's sums are plain")

@@ -124,7 +124,7 @@ def _may_share(own: Origin, other: Origin) -> bool:
 
 
 def _same_plan(own: Origin, earlier: Collection[str], other: Origin) -> bool:
-    """Return whether a release was made under this plan, or under one whose run it goes on with."""
+    """Return whether a release was made under this plan, or under one whose run it continues."""
     return other.plan_digest == own.plan_digest or other.plan_digest in earlier
 
 

@@ -130,7 +130,7 @@ class RunFollower:
         self.replica.join(welcome.run_id)
 
     def survey_stop(self) -> SurveyError | None:
-        """Return why this site stops after the survey of its state; None where it goes on, or has no survey.
+        """Return why this site stops after the survey of its state; None where it continues, or has no survey.
 
         Raises:
             RemoteProtocolError: the survey does not have this site's part in it.

@@ -86,7 +86,7 @@ class SurveyCheck:
         return (compared, *(SurveyFaultFound(fault) for fault in faults))
 
     def stop(self, survey: KeptSum) -> SurveyError | None:
-        """Return why this site stops after a survey; None where it goes on."""
+        """Return why this site stops after a survey; None where it continues."""
         faults = self._faults(survey)
         if self.policy == "warn" or not faults:
             return None

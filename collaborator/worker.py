@@ -126,7 +126,7 @@ class Worker(ABC):
         """Return what to send.
 
         Raises:
-            FedfairError: this site cannot go on; the reason is not for the aggregator.
+            FedfairError: this site cannot continue; the reason is not for the aggregator.
         """
 
     def take_notices(self) -> list[News]:

@@ -94,7 +94,7 @@ class StoppedError(FedfairError):
 
     Args:
         message: what was stopped.
-        remedy: how to go on.
+        remedy: how to continue.
         signal_name: "SIGTERM" or "SIGINT" for a service that was asked to stop; empty for any other command.
     """
 

@@ -62,7 +62,7 @@ class Answers:
     yes: bool = False
 
     def confirm(self, question: str, option: str, otherwise: str) -> None:
-        """Go on after a yes.
+        """Continue after a yes.
 
         Args:
             question: takes yes or no.
@@ -76,7 +76,7 @@ class Answers:
             self.certain(question, option, otherwise)
 
     def certain(self, question: str, option: str, otherwise: str) -> None:
-        """Go on after a yes of a person, whatever `yes` says: the person vouches for what was shown.
+        """Continue after a yes of a person, whatever `yes` says: the person vouches for what was shown.
 
         Args:
             question: takes yes or no.

@@ -59,7 +59,7 @@ def extend(
         }
         console.print_json(json.dumps({"format": "fedfair/plan-extend/1", **words}))
         return
-    say(f"the run goes on after round {made.done}, with rounds {made.done + 1} to {last}")
+    say(f"the run continues after round {made.done}, with rounds {made.done + 1} to {last}")
     if longer.training.schedule != "constant":
         say(f"the rates rise and fall again over these {last - made.done} rounds ({longer.training.schedule})")
     for name in sorted(made.update.replaced):

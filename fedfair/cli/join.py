@@ -86,7 +86,7 @@ def join_command(
 ) -> None:
     """Join a federation: keys and request; after the lead's answer review, policy, data and approval.
 
-    The same command goes on wherever it was left. The private keys stay here.
+    The same command resumes where it was left. The private keys stay here.
     """
     options = JoinOptions(name, authority, site_file, data, code, approve, passphrase_file, passphrase)
     answers = Answers(at_the_terminal if sys.stdin.isatty() else None, yes)
@@ -157,7 +157,7 @@ def _say_waiting(site: JoiningSite, invitation: Invitation) -> None:
     if invitation.authority is not None:
         say("      they read you the authority's; this archive shows:")
         say(f"  {grouped(fingerprint(invitation.authority))}")
-    say(f"then, when the lead has sent {Path(invitation.source).name} again: the same command goes on")
+    say(f"then, when the lead has sent {Path(invitation.source).name} again: the same command continues")
 
 
 def _install(

@@ -95,13 +95,13 @@ class IdentityWarned(News):
 
 
 class EarlierRunKept(News):
-    """The files of a finished run, whose plan was extended, were set aside for the run that goes on from it.
+    """The files of a finished run, whose plan was extended, were set aside for the run that continues from it.
 
     Attributes:
         folder: where they are now.
     """
 
-    text = "the run goes on from a finished one, whose files are in {folder} now"
+    text = "the run continues from a finished one, whose files are in {folder} now"
 
     folder: Path
 

@@ -161,14 +161,14 @@ class RecordsWithheld(News):
 
 
 class RecordsChanged(News):
-    """This site's records are not those of its last start; a run that continues goes on with them all the same.
+    """This site's records are not those of its last start; a continued run uses them all the same.
 
     Attributes:
         words: since when, and what changed.
     """
 
     level = LogLevel.WARNING
-    text = "own records: {words}; a run that continues goes on with the records as they are now"
+    text = "own records: {words}; a continued run uses the records as they are now"
 
     words: str
 
@@ -265,7 +265,7 @@ class OwnRecordsEvaluated(News):
 
 
 class RunFileUnwritten(News):
-    """A file of this site's own copy of the run cannot be written; the run goes on.
+    """A file of this site's own copy of the run cannot be written; the run continues.
 
     Attributes:
         path: the first such file.
@@ -274,7 +274,7 @@ class RunFileUnwritten(News):
 
     level = LogLevel.WARNING
     text = (
-        "{path} cannot be written: {fault}; the run goes on, the older file is kept, and the next "
+        "{path} cannot be written: {fault}; the run continues, the older file is kept, and the next "
         "evaluation tries again -> make room on the disk, or let this user write there"
     )
 

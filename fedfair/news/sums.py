@@ -171,7 +171,7 @@ class AnswerUnawaited(News):
 
 
 class SiteLeftBehind(News):
-    """A sum goes on without a connected collaborator that has not answered; it is asked again later.
+    """A sum continues without a connected collaborator that has not answered; it is asked again later.
 
     Attributes:
         who: its name.
@@ -194,7 +194,7 @@ class SiteLeftBehind(News):
         """What the operator reads."""
         about = f"the {self.purpose.value} sum of round {self.round}"
         asked = f"{self.who} has not answered {about} within {_seconds(self.seconds, self.median_seconds)}"
-        return f"{asked}; the sum goes on without it, and it is asked again later"
+        return f"{asked}; the sum continues without it, and it is asked again later"
 
     def change(self, status: watched.RunStatus, now: datetime) -> watched.RunStatus:
         """Return the status after it."""

@@ -6,7 +6,7 @@ from fedfair.news.event import LogLevel, News
 
 
 class TrackerFailed(News):
-    """A tracker cannot write; the run goes on without it, and it is tried again.
+    """A tracker cannot write; the run continues without it, and it is tried again.
 
     Attributes:
         target: as `--track` named it, without passwords.
@@ -14,7 +14,7 @@ class TrackerFailed(News):
     """
 
     level = LogLevel.WARNING
-    text = "--track {target} fails: {fault}; the run goes on, the tracker is tried again, and this is told once"
+    text = "--track {target} fails: {fault}; the run continues, the tracker is tried again, and this is told once"
 
     target: str
     fault: str

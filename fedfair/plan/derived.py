@@ -171,7 +171,7 @@ def first_averaged_round(plan: Plan) -> int:
     """Return how many rounds are done before the first model of the mean is broadcast.
 
     The paper averages what was broadcast, theta^1 (the initial model) to theta^T: `average` takes all of it,
-    `tail` the second half. A run that goes on has no model of the rounds before it: its tail begins there at the
+    `tail` the second half. A continued run has no model of the rounds before it: its tail begins there at the
     earliest.
     """
     return 0 if plan.training.output == "average" else max(plan.training.rounds // 2, rounds_before(plan))
@@ -307,13 +307,13 @@ def sums_columns(plan: Plan, numeric_columns: int | None = None) -> bool:
 
 
 def rounds_before(plan: Plan) -> int:
-    """Return how many of the plan's rounds an earlier run has done, which this one goes on from."""
+    """Return how many of the plan's rounds an earlier run has done, which this one continues from."""
     stated = plan.training.initial
     return 0 if stated is None or stated.continues is None else stated.continues.rounds
 
 
 def lost_before(plan: Plan) -> int:
-    """Return how many attempts at rounds an earlier run has given up, which this one goes on from."""
+    """Return how many attempts at rounds an earlier run has given up, which this one continues from."""
     stated = plan.training.initial
     return 0 if stated is None or stated.continues is None else stated.continues.lost_rounds
 
@@ -325,12 +325,12 @@ def evaluates_beginning(plan: Plan) -> bool:
     they do not share. So given weights are evaluated only where these very sites have evaluated them before.
     """
     stated = plan.training.initial
-    # A run that goes on is behind its first evaluation.
+    # A continued run is behind its first evaluation.
     return stated is None or stated.continues is not None or stated.same_sites
 
 
 def earlier_plans(plan: Plan) -> tuple[str, ...]:
-    """Return the digests of the plans whose run this plan goes on with, the oldest first."""
+    """Return the digests of the plans whose run this plan continues, the oldest first."""
     stated = plan.training.initial
     return () if stated is None or stated.continues is None else stated.continues.plans
 

@@ -90,7 +90,7 @@ def code_digest(code_digests: Mapping[str, bytes]) -> bytes:
 def beginning_digest(initial: InitialSection) -> bytes:
     """Return the 32 bytes that stand for all that a run begins with: a site names it in `policy.initial_weights`.
 
-    They cover the weights, their scaling and threshold, and the state of a run that goes on.
+    They cover the weights, their scaling and threshold, and the state of a continued run.
 
     Args:
         initial: the plan's `training.initial`.

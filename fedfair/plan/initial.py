@@ -1,4 +1,4 @@
-"""The beginning of a run in place of the plan's seed: weights from a file, and the run that it goes on from.
+"""The beginning of a run in place of the plan's seed: weights from a file, and the run that it continues from.
 
 The section `training.initial`. `fedfair plan freeze --from` and `fedfair plan extend` write it to
 `plan.initial.yaml` beside the plan, so that no machine edits what people wrote. Every digest in it is part of the
@@ -16,16 +16,16 @@ MAX_EXTENSIONS = 1000
 
 
 class ContinuedSection(Section):
-    """The finished run that a run goes on from."""
+    """The finished run that a run continues from."""
 
     plans: Items[Digest] = Field(min_length=1, max_length=MAX_EXTENSIONS)
-    """digests of the plans whose run goes on, the oldest first; the last one is that of the state"""
+    """digests of the plans whose run continues, the oldest first; the last one is that of the state"""
 
     rounds: PositiveInt = Field(le=10**9)
     """training rounds that are done, at least 1"""
 
     state: Digest
-    """digest of the state that the run goes on from"""
+    """digest of the state that the run continues from"""
 
     lost_rounds: int = Field(default=0, ge=0, le=10**9)
     """attempts at rounds that were given up; noise counts them"""
@@ -49,4 +49,4 @@ class InitialSection(Section):
     evaluated before round 1"""
 
     continues: ContinuedSection | None = None
-    """the finished run that goes on; null for a new run"""
+    """the finished run that continues; null for a new run"""

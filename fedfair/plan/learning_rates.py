@@ -50,11 +50,11 @@ def rate_factor(plan: Plan, number: RoundNumber | int) -> float:
 
     A constant schedule has the factor 1 in every round.
 
-    A run that goes on begins a schedule of its own: its rates rise and fall over the rounds that it adds.
+    A continued run begins a schedule of its own: its rates rise and fall over the rounds that it adds.
 
     Args:
         plan: the plan; T are its rounds, and W is its `warm_up` of them, rounded up.
-        number: t, from 1 to T; where a run goes on, both are counted from its first round.
+        number: t, from 1 to T; where a run continues, both are counted from its first round.
     """
     training, done = plan.training, rounds_before(plan)
     rounds, number = training.rounds - done, int(number) - done

@@ -13,7 +13,7 @@ request, because it may ask for what it never announced. What counts how often i
 Queries about a model's losses are remembered, so that no other query is answered later. The steps of an exact
 evaluation narrow a few quantiles down. Free to choose, an aggregator could ask for any part of the distribution of
 losses, as finely as it likes, again and again. So a site answers each step about one model with one set of
-prefixes, in order, and every prefix must go on from one that it was asked before. That the same answer is not
+prefixes, in order, and every prefix must continue from one that it was asked before. That the same answer is not
 masked a second time is the business of secure aggregation's own log. What was asked is on the disk before an
 answer is computed (`collaborator.site_history`), and survives restarts. The model is known by its vector, whatever
 the threshold: the losses are the same.
@@ -55,7 +55,7 @@ class QueryHistory:
         if known is not None:
             return () if known == asked else _against(step, "about this model was answered before")
         if not self._goes_on(model, step):
-            return _against(step, "does not go on from what was asked about this model before")
+            return _against(step, "does not continue from what was asked about this model before")
         return (text_row(_step_key(model, step.number), asked),)
 
     def _goes_on(self, model: str, step: QueryStep) -> bool:

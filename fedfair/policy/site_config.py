@@ -171,7 +171,7 @@ class SitePolicy(fields.Section):
     round 1)"""
     survey: Literal["warn", "stop"] = "warn"
     """what this site does where a survey before round 1 shows a wrong unit or coding of its own: warn (name it and
-    go on), or stop (name it and leave before anything is trained)"""
+    continue), or stop (name it and leave before anything is trained)"""
 
     @model_validator(mode="after")
     def _check(self) -> SitePolicy:

@@ -18,7 +18,7 @@ STREAMS = (0, 1, 2)
 
 @contextmanager
 def terminal_outlived() -> Iterator[None]:
-    """While the block runs in the main thread, go on without the terminal where it closes."""
+    """While the block runs in the main thread, continue without the terminal where it closes."""
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is None or signal.getsignal(hangup) == signal.SIG_IGN:
         yield

@@ -3,7 +3,7 @@
 A site of a large model makes the same few vectors in every round. The C library takes each from the system and
 gives it back, and the system fills each page with zeros once more: with 45 MB a vector a third of a site's
 processor time. What is longer than the model is given back as ever, so that a round keeps no more than it needs.
-Only the GNU C library is told; another one goes on as it does.
+Only the GNU C library is told; another one continues as it does.
 """
 
 from __future__ import annotations

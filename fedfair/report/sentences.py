@@ -157,10 +157,10 @@ def departures(document: ResultDocument) -> Iterator[str]:
 
 
 def late_sites(document: ResultDocument) -> Iterator[str]:
-    """Yield whom sums went on without, and how long it took."""
+    """Yield whom sums continued without, and how long it took."""
     for late in document.late:
         times = "once" if late.times == 1 else f"{late.times} times"
-        yield f"Sums went on without {late.collaborator} {times}; it took up to {late.longest_seconds:.1f} s."
+        yield f"Sums continued without {late.collaborator} {times}; it took up to {late.longest_seconds:.1f} s."
 
 
 def protection_sentences(document: ResultDocument) -> tuple[str, ...]:

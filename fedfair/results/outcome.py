@@ -58,7 +58,7 @@ class AggregatorFacts:
         seconds: how long it worked.
         costs: of every sum.
         left: who withdrew, in order.
-        late: whom sums went on without, in the order in which it first happened.
+        late: whom sums continued without, in the order in which it first happened.
     """
 
     seconds: float

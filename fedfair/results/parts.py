@@ -253,13 +253,13 @@ class Departure(FrozenPart):
 
 
 class LateSite(FrozenPart):
-    """A collaborator that sums went on without, though it was connected."""
+    """A collaborator that sums continued without, though it was connected."""
 
     collaborator: str
     """its name"""
 
     times: int
-    """how many steps of sums went on without it"""
+    """how many steps of sums continued without it"""
 
     longest_seconds: float
     """the longest that it is known to have taken for one"""

@@ -44,7 +44,7 @@ class DeadlineKind(enum.Enum):
     MASKS = "masks"
     """Until a masked sum continues without those who have not answered in its present phase; after `SUM`."""
     STRAGGLERS = "stragglers"
-    """Until a sum that enough have answered goes on without those who are connected and have not."""
+    """Until a sum that enough have answered continues without those who are connected and have not."""
     GRACE = "grace"
     """Until a collaborator who dropped out of an open sum is no longer waited for."""
 
@@ -319,7 +319,7 @@ class Unawaited:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """A sum goes on without somebody who is connected and has not answered; it is asked again later.
+    """A sum continues without somebody who is connected and has not answered; it is asked again later.
 
     `seconds` is how long it has been asked, `median` what the sites took, by their last answers; None where nobody
     was timed before.

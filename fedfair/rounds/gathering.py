@@ -78,7 +78,7 @@ class Gathering:
             yield waiting
 
     def proceed(self) -> Iterator[Effect]:
-        """Go on after a sum: with the next one, with waiting, or to the end."""
+        """Continue after a sum: with the next one, with waiting, or to the end."""
         if self._run.training_run.next_sum() is None:
             yield from self._run.finish()
         elif self._run.next.is_enough:

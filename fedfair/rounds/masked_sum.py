@@ -277,7 +277,7 @@ class MaskedSumRound:
         self._take(self._protection.server.deadline())
 
     def _leave_out(self, index: int) -> None:
-        """Go on without a member; its next sum begins with new keys."""
+        """Continue without a member; its next sum begins with new keys."""
         self._out.add(index)
         self._protection.note_keys(self._protection.name(index), b"")
         self._take(self._protection.server.gone(index))

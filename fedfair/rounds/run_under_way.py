@@ -76,7 +76,7 @@ class RunUnderWay:
         yield Finish(self.training_run.rounds_done, f"all {self.rounds_total} rounds are done")
 
     def abort(self, reason: str, remedy: str, why: ExitReason) -> Iterator[Effect]:
-        """End a run that cannot go on."""
+        """End a run that cannot continue."""
         # An open sum is dropped with whatever is in it: the model only ever changes by a whole total.
         self.sum, self.phase = None, Phase.ABORTED
         yield from self.deadlines.cancel_all()

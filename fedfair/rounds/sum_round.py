@@ -174,7 +174,7 @@ class SumRound(Protocol):
 
     @property
     def suffices(self) -> bool:
-        """Return whether enough have answered for the sum to go on, or be repeated, without the others."""
+        """Return whether enough have answered for the sum to continue, or be repeated, without the others."""
 
     @property
     def aftermath(self) -> Aftermath:

@@ -49,7 +49,7 @@ class Between(Protocol):
     """The time between two sums (`gathering`)."""
 
     def proceed(self) -> Iterator[Effect]:
-        """Go on after a sum."""
+        """Continue after a sum."""
 
     def go_on(self, outcome: Skipped | End | None) -> Iterator[Effect]:
         """Do what follows a lost sum."""
@@ -103,7 +103,7 @@ class Summing:
         return self.part_with(Refuse(participant, message, remedy, TRY_AGAIN[ExitReason.MISBEHAVED]))
 
     def part_with(self, words: Refuse | Departed) -> Iterator[Effect]:
-        """Go on without a connected participant; what it did before stays as it is."""
+        """Continue without a connected participant; what it did before stays as it is."""
         self._run.members.refuse(words.participant)
         yield words
         if self._run.sum is None:
@@ -113,7 +113,7 @@ class Summing:
             yield from self.close_if_settled(self._run.sum)
 
     def close_if_settled(self, sum_round: SumRound) -> Iterator[Effect]:
-        """Say what a sum has to say; where it is over, go on."""
+        """Say what a sum has to say; where it is over, continue."""
         yield from self.pass_on(sum_round)
         if sum_round.state is SumState.OPEN:
             yield from self._run.late.watch(sum_round)

@@ -1,7 +1,7 @@
 """The things that a run takes over from an earlier one beside its weights.
 
 A model that was trained on standardised columns means nothing under another scaling, so its scaling comes with it
-and takes the place of a new sum. A run that goes on takes the whole state of the finished one: weights, threshold,
+and takes the place of a new sum. A continued run takes the whole state of the finished one: weights, threshold,
 moments, control variates and the evaluations so far. The plan's digest covers both.
 """
 
@@ -18,7 +18,7 @@ class Carried:
 
     Attributes:
         scaling: of the features; None where the run has none, or makes its own.
-        state: the packed state that the run goes on from; None for a new run.
+        state: the packed state that the run continues from; None for a new run.
     """
 
     scaling: FeatureScaling | None = None

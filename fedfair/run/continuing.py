@@ -1,6 +1,6 @@
-"""The state from which a finished run goes on with more rounds, and its check against the plan that names it.
+"""The state from which a finished run continues with more rounds, and its check against the plan that names it.
 
-A run ends with its output model, which may be an earlier one or a mean. It goes on from the model of the last
+A run ends with its output model, which may be an earlier one or a mean. It continues from the model of the last
 round with everything that later rounds depend on: threshold, moments, control variates, weights of groups, clip,
 scaling, and the evaluations so far. So the rounds that follow are those of a run that was planned that long from
 the beginning, bit for bit where a round does not depend on how many there are: under a constant schedule.
@@ -30,7 +30,7 @@ EXTEND_AGAIN = "ask the lead to run `fedfair plan extend` again, and to export t
 
 
 def going_on(state: RunState, *, keeps_tail: bool) -> RunState:
-    """Return the state from which a finished run goes on.
+    """Return the state from which a finished run continues.
 
     Args:
         state: of the finished run; it stays as it is.
@@ -71,11 +71,11 @@ def going_on(state: RunState, *, keeps_tail: bool) -> RunState:
 
 
 def state_digest(state: RunState, plans: tuple[str, ...]) -> str:
-    """Return the digest of a state from which a run goes on, as a plan names it.
+    """Return the digest of a state from which a run continues, as a plan names it.
 
     Args:
         state: of `going_on`.
-        plans: digests of the plans whose run goes on; the state is of the last one.
+        plans: digests of the plans whose run continues; the state is of the last one.
     """
     return format_digest(state.digest(parse_digest(plans[-1])))
 
@@ -93,12 +93,12 @@ def stated_state(raw: bytes, stated: InitialSection, fresh: RunState) -> RunStat
     """
     continues = stated.continues
     if continues is None:
-        raise LocalProtocolError("a state beside a plan that goes on from none")
+        raise LocalProtocolError("a state beside a plan that continues from none")
     try:
         state = unpack_state(raw, fresh)
     except LocalProtocolError as fault:
         raise PlanError(
-            f"the state that the run goes on from does not fit the plan: {fault.message}",
+            f"the state that the run continues from does not fit the plan: {fault.message}",
             "change nothing of an extended plan that its state depends on; " + EXTEND_AGAIN,
         ) from fault
     found = state_digest(state, continues.plans)

@@ -7,7 +7,7 @@ over its weights, and refuses an aggregator with another digest.
 
 Where the plan names initial weights of its own (`training.initial`), nobody makes them: they are in this file, and
 every host compares them with the digest in the plan. So are the feature scaling that they were trained with, and,
-in `plan/plan.initial.state`, the state of a run that goes on.
+in `plan/plan.initial.state`, the state of a continued run.
 
 Decides what is written beside the weights, and when a file is out of date: it names all that a model before
 round 1 is a function of. The format of the tensors is `model_file.py`'s. No torch: the aggregator imports this
@@ -87,7 +87,7 @@ def initial_model_file(plan_file: Path) -> Path:
 
 
 def state_file(plan_file: Path) -> Path:
-    """Return where the state is that the run of a plan goes on from."""
+    """Return where the state is that the run of a plan continues from."""
     return plan_file.with_suffix(STATE_SUFFIX)
 
 
@@ -252,7 +252,7 @@ def _read_state(place: Path) -> bytes:
         return place.read_bytes()
     except OSError as error:
         raise PlanError(
-            f"{place} cannot be read: {error.strerror}; it is the state that the plan's run goes on from",
+            f"{place} cannot be read: {error.strerror}; it is the state that the plan's run continues from",
             "bring the file that `fedfair plan extend` wrote beside the plan",
         ) from error
 

@@ -122,7 +122,7 @@ class RunRules:
         state = stated_state(carried.state, stated, fresh)
         if not self.may_be(state):
             raise PlanError(
-                f"no run of this plan comes to the state after round {state.rounds_done} that it goes on from",
+                f"no run of this plan comes to the state after round {state.rounds_done} that it continues from",
                 "an extended plan that keeps something of every site names the same collaborators; "
                 + EXTEND_AGAIN,
             )

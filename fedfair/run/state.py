@@ -42,7 +42,8 @@ class RunState:
         terms: what the terms of the plan keep, by slot (`terms.table`); nothing for a term that keeps nothing.
         mean: the mean of the iterates; None where the plan keeps none.
         best: the model with the lowest objective so far; None before the first evaluation.
-        last: the model of the last round, from which an extended run goes on, where the output model has taken its
+        last: the model of the last round, from which an extended run continues, where the output model has taken
+        its
             place; None where it has not.
         history: every evaluation so far, from round 0; of very many, evenly spaced ones (`history.py`).
         history_digest: 32 bytes, of the history.

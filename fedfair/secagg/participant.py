@@ -230,7 +230,7 @@ class Participant:
         """
         drawn = self._history.drawn_graphs
         words = f"this site has helped to draw {drawn} graphs under one plan, at most {MAX_DRAWN_GRAPHS} are safe"
-        remedy = "go on under a new plan; or ask who keeps beginning sessions"
+        remedy = "continue under a new plan; or ask who keeps beginning sessions"
         require(drawn < MAX_DRAWN_GRAPHS, Check.GRAPH, words, remedy)
         self._history.drew_graph()
         return [ReplaceLog((history_record(self._history),))]

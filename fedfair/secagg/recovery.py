@@ -175,7 +175,7 @@ class RoundState:
         return bool(self._once_more)
 
     def leave_out(self, members: Collection[int]) -> tuple[int, ...]:
-        """Go on without those whom the others contradict; return who of the others must send its upload once more.
+        """Continue without those whom the others contradict; return who of the others must upload once more.
 
         Nothing can be taken out of the running sum, so it begins again where one of `members` is in it.
         """
@@ -191,7 +191,7 @@ class RoundState:
         return tuple(lacking)
 
     def lonely(self, without: Collection[int]) -> tuple[int, ...]:
-        """Return whom a sum must go on without, because too few of those survive who hold shares of its mask.
+        """Return whom a sum must continue without, because too few of those survive who hold shares of its mask.
 
         Args:
             without: who is left out in any case.

@@ -55,7 +55,7 @@ class Uploading:
         return not self.summing.settled and len(self.summing.arrived.uploads) >= self.summing.least
 
     def close(self) -> Move:
-        """Go on with those who have contributed and whom nobody contradicts, where these are enough."""
+        """Continue with those who have contributed and whom nobody contradicts, where these are enough."""
         summing, arrived = self.summing, self.summing.arrived
         told, once_more = self._settle()
         contributed = len(arrived.uploads) + len(once_more)
@@ -115,7 +115,7 @@ class HandingOver:
         return not self.summing.settled and present >= self.summing.least
 
     def close(self) -> Move:
-        """Go on to the votes; or begin the sum again without those whose masks are missing."""
+        """Continue to the votes; or begin the sum again without those whose masks are missing."""
         summing, arrived = self.summing, self.summing.arrived
         lacking = arrived.without_pair_masks
         if not lacking:

@@ -104,7 +104,7 @@ class Roster:
             raise SecaggError(
                 Check.SIGNATURE,
                 f"the {label} that bears the name of {self.name(index)} was not signed with its pinned key",
-                "somebody between you and that site is lying; do not go on",
+                "somebody between you and that site is lying; do not continue",
             ) from error
 
 

@@ -106,7 +106,8 @@ def local_plan(plan: Plan, participant: ParticipantId) -> Plan:
     if algorithm not in _LOCAL_ALGORITHMS:
         training = training.model_copy(update={"algorithm": _LOCAL_ALGORITHMS[0], "options": OptionsSection()})
     if earlier_plans(plan):
-        # What the federation went on from is its own work; alone, a site would have trained all rounds by itself.
+        # What the federation continued from is its own work; alone, a site would have trained all rounds by
+        # itself.
         training = training.model_copy(update={"initial": None})
     sections = {
         "federation": plan.federation.model_copy(

@@ -2,7 +2,7 @@
 
 Decides which blocks of a file these are: text of one encoding without NUL, lines that all have as many fields as
 the header, and quotes that begin and end their fields. Nothing is guessed or refused here: the first block that
-does not fit raises NotPlain, and `text_file.py` goes on from there field by field. A column is given as numbers
+does not fit raises NotPlain, and `text_file.py` continues from there field by field. A column is given as numbers
 where each of its texts can mean nothing else; its texts are parsed again only where somebody asks for them.
 """
 

@@ -115,7 +115,7 @@ class Faults:
 
     Args:
         table: the table, for places and values.
-        kinds: what was found in earlier parts of the same table, to go on with.
+        kinds: what was found in earlier parts of the same table, to continue with.
         fixed: whether the table is for a saved model, whose form and classes nobody can change any more.
     """
 

@@ -73,13 +73,13 @@ def freeze_from(
 
     Raises:
         DataError: the file is missing, unreadable, or of another model.
-        PlanError: the plan or its model cannot be used, or its run goes on from an earlier one.
+        PlanError: the plan or its model cannot be used, or its run continues from an earlier one.
     """
     plan = load_plan(plan_file)
     check_not_by_hand(plan_file)
     if plan.training.initial is not None and plan.training.initial.continues is not None:
         raise PlanError(
-            f"the run of {plan_file} goes on from an earlier one, so its weights are those of that run's end",
+            f"the run of {plan_file} continues from an earlier one, so its weights are those of that run's end",
             "give another plan; or remove plan.initial.yaml, and set training.rounds to those of a new run",
         )
     schema = declared_schema(plan)

@@ -69,7 +69,7 @@ GAUGES: Mapping[str, MetricKind] = {
     "site_connected": MetricKind("1 where this site is connected, 0 where it is not.", ("site",)),
     "site_answer_seconds": MetricKind("Seconds that this site took for its last contribution.", ("site",)),
     "median_answer_seconds": MetricKind("Median of the seconds that sites took for the last sum."),
-    "site_left_behind": MetricKind("1 where sums go on without this connected site, 0 otherwise.", ("site",)),
+    "site_left_behind": MetricKind("1 where sums continue without this connected site, 0 otherwise.", ("site",)),
     "awaited_deadline_timestamp_seconds": MetricKind("When the present waiting ends, in seconds since 1970."),
     "last_round_timestamp_seconds": MetricKind(
         "When the last round ended, in seconds since 1970; its age is time() less this."

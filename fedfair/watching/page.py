@@ -184,7 +184,7 @@ def _person(status: RunStatus, name: str, now: datetime, *, here: bool) -> Perso
 
 
 def _slowness(status: RunStatus, name: str) -> str:
-    """Return how long a site took, where that is much or sums went on without it."""
+    """Return how long a site took, where that is much or sums continued without it."""
     seconds, median = status.answer_seconds.get(name), status.median_answer_seconds
     if seconds is None or median is None:
         return ""

@@ -135,7 +135,7 @@ class RunStatus:
         awaited_seconds: how long each site was waited for, by phase.
         answer_seconds: how long each site took for its last contribution.
         median_answer_seconds: over the contributions of the last sum; None before the first.
-        behind: whom sums went on without, though it was connected, and since when; until it contributes again.
+        behind: whom sums continued without, though it was connected, and since when; until it contributes again.
     """
 
     role: str
@@ -306,7 +306,7 @@ def answered(
 
 
 def left_behind(status: RunStatus, who: str, now: datetime) -> RunStatus:
-    """Return the status with a sum that went on without a connected site."""
+    """Return the status with a sum that continued without a connected site."""
     status = counted(status, "left_behind_answers", who)
     return replace(status, behind={**status.behind, who: status.behind.get(who, now)})
 

@@ -92,7 +92,7 @@ def extension(plan_file: Path, before: InitialModel, run: FinishedRun, rounds: i
     check_not_by_hand(plan_file)
     if not 1 <= rounds <= MAX_ROUNDS - plan.training.rounds:
         raise PlanError(
-            f"--rounds {rounds}: a run goes on for at least one round more", "state how many rounds to add"
+            f"--rounds {rounds}: a run continues for at least one round more", "state how many rounds to add"
         )
     state = going_on(run.state, keeps_tail=returns_tail(plan))
     plans = (*earlier_plans(plan), format_digest(before.plan_digest))

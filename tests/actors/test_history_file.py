@@ -23,7 +23,7 @@ def with_history(length: int, first: int = 0) -> RunState:
 
 
 def grown(state: RunState, length: int) -> RunState:
-    """Return a state whose history goes on from another's, with the very same values."""
+    """Return a state whose history continues from another's, with the very same values."""
     history = (*state.history, *with_history(length).history[len(state.history) :])
     return replace(state, history=history, history_digest=history_digest(history))
 

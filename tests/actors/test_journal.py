@@ -124,7 +124,7 @@ def test_vectors_that_stay_change_come_and_go_are_those_of_the_last_entry(path: 
 
 def test_a_restart_keeps_the_name_of_the_run_and_never_reuses_a_sum_number(path: Path) -> None:
     numbers = []
-    # The clock goes on, stands still, and goes back.
+    # The clock advances, stands still, and goes back.
     for start, seconds in enumerate((NOW, NOW + 1, NOW + 1, NOW - 3600)):
         journal = Journal.open(path, DIGEST, RUN if start == 0 else "f" * 32, seconds)
         assert journal.run_id == RUN

@@ -1,4 +1,4 @@
-"""The ledger on the disk: what it survives, and what it refuses to go on with."""
+"""The ledger on the disk: what it survives, and what it refuses to continue with."""
 
 from __future__ import annotations
 
@@ -393,7 +393,7 @@ def test_a_total_goes_on_over_starts_and_counts_what_a_refusal_has_seen(tmp_path
     def refuse(_: Sequence[LedgerEntry]) -> None:
         raise PrivacyError("no")
 
-    # Another process has seen those entries and could not go on; what it writes next has them in its total.
+    # Another process has seen those entries and could not continue; what it writes next has them in its total.
     with pytest.raises(PrivacyError, match="no"):
         second.record(entry(), refuse)
     second.record(entry(), lambda _: None)

@@ -124,7 +124,7 @@ def test_every_attempt_is_paid_for_and_what_one_plan_costs_is_bounded_over_resta
 
 
 def going_on(rounds: int, earlier: str) -> Plan:
-    """Return a plan whose run goes on from five rounds of an earlier one."""
+    """Return a plan whose run continues from five rounds of an earlier one."""
     made, zero = full(rounds), f"sha256:{'0' * 64}"
     continues = ContinuedSection(plans=(f"sha256:{earlier * 64}",), rounds=5, state=zero)
     initial = InitialSection(weights=zero, continues=continues)

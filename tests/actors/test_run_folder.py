@@ -180,7 +180,7 @@ def test_a_best_model_that_found_no_room_is_written_when_there_is_some(tmp_path:
         del losses
         if progress.evaluation is None:
             return
-        # Only the model of round 1 is called the best; the vector goes on changing after it.
+        # Only the model of round 1 is called the best; the vector keeps changing after it.
         is_best = progress.round == 1
         with full_beyond(100 if is_best else 10**9):
             site.note(site.files.evaluated(training_run, is_best=is_best))
@@ -228,7 +228,7 @@ def test_a_state_that_was_removed_between_runs_is_told(tmp_path: Path, *, remove
     assert forgotten_runs(tmp_path / "state", "clinic-a-0123", runs, "sha256:" + "0" * 64) == ""
 
 
-# ---- one step of the driver: whoever waits for its event goes on, whatever becomes of the step
+# ---- one step of the driver: whoever waits for its event continues, whatever becomes of the step
 
 
 def receive(_event: object) -> None:

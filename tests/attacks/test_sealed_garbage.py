@@ -1,4 +1,4 @@
-"""A site seals garbage in place of shares, or says falsely that another did: it is named, and the others go on."""
+"""A site seals garbage in place of shares, or says falsely that another did: it is named; the others continue."""
 
 from __future__ import annotations
 

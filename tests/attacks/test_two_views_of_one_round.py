@@ -101,7 +101,7 @@ class Spy:
 
 
 def stubborn(workspace: Workspace, notes: list[str]) -> Ending:
-    """Let everybody take part for as long as the aggregator goes on; what ends a site is part of the play."""
+    """Let everybody take part for as long as the aggregator continues; what ends a site is part of the play."""
 
     async def everybody(federation: Federation) -> None:
         endings = await until_served(federation, workspace.collaborators)
@@ -406,7 +406,8 @@ def assert_other_batches(spy: Spy) -> None:
 
 # ---- an honest-looking aggregator that leaves one site out of the second of two rounds, and subtracts
 # Where batches are full and the rate is small, what everybody else adds hardly changes from one round to the next.
-# No lie is needed: the plan lets a sum go on without a site. So the sites have to agree to that, each for itself.
+# No lie is needed: the plan lets a sum continue without a site. So the sites have to agree to that, each for
+# itself.
 
 
 def prepared_neighbours(folder: Path) -> Workspace:

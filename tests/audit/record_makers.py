@@ -38,7 +38,7 @@ ROUNDS: tuple[Said, ...] = (
 
 
 def ticking() -> Clock:
-    """Return a clock that goes on by a second whenever it is looked at."""
+    """Return a clock that advances by a second whenever it is looked at."""
     seconds = itertools.count()
     return lambda: BEGINNING + timedelta(seconds=next(seconds))
 

@@ -113,9 +113,9 @@ def test_the_whole_way_in_takes_two_commands_and_no_key_leaves() -> None:
 def test_a_folder_of_the_federations_name_is_made_and_found_again(here: Path) -> None:
     run("join", "invitation.zip", "--name", "clinic-a")
     assert (here / "heart" / "clinic-a.request.json").is_file()
-    assert "the same command goes on" in run("join", "invitation.zip")
+    assert "the same command continues" in run("join", "invitation.zip")
     with inside("heart"):
-        assert "the same command goes on" in run("join", "../invitation.zip")
+        assert "the same command continues" in run("join", "../invitation.zip")
 
 
 def test_without_a_terminal_each_question_names_the_option_that_answers_it() -> None:
@@ -179,7 +179,7 @@ def test_an_invitation_makes_keys_and_a_request_that_can_be_made_again() -> None
     output = requested()
     assert grouped(bytes.fromhex(authority())) in output
     assert "send clinic-a/clinic-a.request.json to the lead" in output
-    assert "the same command goes on" in requested()
+    assert "the same command continues" in requested()
     assert not Path("clinic-a/plan").exists()
     assert not Path("clinic-a/cert/ca.crt").exists()
     requested()

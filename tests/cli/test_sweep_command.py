@@ -116,7 +116,7 @@ def test_a_sweep_killed_in_the_middle_goes_on_to_the_same_table(workspace: Path)
     workers = psutil.Process(killed.pid).children(recursive=True)
     killed.kill()
     killed.communicate()
-    # Nobody would hear what they find; were they to go on, a restart would have to share the machine with them.
+    # Nobody would hear what they find; were they to continue, a restart would have to share the machine with them.
     gone, alive = psutil.wait_procs(workers, timeout=PATIENCE)
     assert alive == []
     assert gone

@@ -1,7 +1,7 @@
 """A year in a minute: real processes whose clock libfaketime moves, while their certificates end and are renewed.
 
 The processes read the wall clock from libfaketime, also inside gRPC's own TLS library; clocks that only measure
-spans go on as they are, so that no timeout of a round passes with a year.
+spans continue as they are, so that no timeout of a round passes with a year.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Calendar:
         self.turn(0)
 
     def turn(self, days: int) -> datetime:
-        """Go on to so many days after the beginning."""
+        """Advance to so many days after the beginning."""
         self.days = days
         beside = self._file.with_suffix(".next")
         beside.write_text(f"+{days}d\n")

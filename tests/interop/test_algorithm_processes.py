@@ -1,4 +1,4 @@
-"""Local BPF in the real processes: a killed collaborator goes on with the threshold that the run counts."""
+"""Local BPF in the real processes: a killed collaborator continues with the threshold that the run counts."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ GONE_ON = 5
         ("after-upload", 5),
         ("before-answer", 5),
         ("before-opened", 5),
-        # The others open the sum of round 3, in which it is, and go on without it.
+        # The others open the sum of round 3, in which it is, and continue without it.
         ("after-upload", 3),
         ("before-answer", 3),
     ],

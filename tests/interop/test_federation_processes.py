@@ -83,7 +83,7 @@ def test_a_killed_collaborator_is_done_without_and_taken_back(tmp_path: Path, st
     until_line(aggregator, "train: mean")
     back = started.collaborator("clinic-c")
     until_line(aggregator, "clinic-c connected")
-    # A sum may go on without a site that is slow, so which sum is the first of all three again is not known.
+    # A sum may continue without a site that is slow, so which sum is the first of all three again is not known.
     while 3 not in contributors_after_the_loss(started.workspace):
         until_line(aggregator, "train: mean")
     aggregator.send_signal(signal.SIGTERM)

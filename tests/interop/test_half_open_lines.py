@@ -1,4 +1,4 @@
-"""A line that looks open and carries nothing any more: both ends notice it within seconds, and the run goes on."""
+"""A line that looks open and carries nothing any more: both ends notice it in seconds, and the run continues."""
 
 from __future__ import annotations
 

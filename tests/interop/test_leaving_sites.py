@@ -1,4 +1,4 @@
-"""A site whose budget ends in the middle of a run leaves in words at that round; the others go on to the end."""
+"""A site whose budget ends during a run leaves in words at that round; the others continue to the end."""
 
 from __future__ import annotations
 

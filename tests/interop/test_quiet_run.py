@@ -35,7 +35,7 @@ def test_a_perfect_masked_run_says_nothing_that_sounds_like_a_fault(tmp_path: Pa
     assert play(workspace, everybody).state.value == "finished"
     assert [note for note in notes if ALARMING.search(note)] == []
     # Late answers are a number of each sum, and nothing that anybody is told. Two of three open a training sum, so
-    # one answer comes while the next sum goes on; the other sums are opened by all three.
+    # one answer comes while the next sum continues; the other sums are opened by all three.
     lines = metrics(workspace)
     before = [None, *(line["purpose"] for line in lines)]
     late = [int(purpose == "training") for purpose in before[:-1]]

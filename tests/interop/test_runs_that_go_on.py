@@ -1,4 +1,4 @@
-"""Finished runs that go on with more rounds over real sockets, and lies about where they ended."""
+"""Finished runs that continue with more rounds over real sockets, and lies about where they ended."""
 
 from __future__ import annotations
 

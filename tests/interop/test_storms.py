@@ -1,4 +1,4 @@
-"""One authenticated site that asks, connects or says far too much, over real sockets: the others go on."""
+"""One authenticated site that asks, connects or says far too much, over real sockets: the others continue."""
 
 from __future__ import annotations
 

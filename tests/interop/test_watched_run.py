@@ -100,7 +100,7 @@ def test_a_run_with_a_dying_site_is_watched_in_a_browser(
         assert f"{other}: round {FATAL_ROUND - 1} of {ROUNDS}" in site.stdout
         _check_own_figures_stay(tmp_path, other, site_place, browser)
 
-    # Somebody starts it again, and the run goes on to its end.
+    # Somebody starts it again, and the run continues to its end.
     ended(dying)
     returned = started.collaborator(victim)
     for process in (aggregator, returned, *sites):

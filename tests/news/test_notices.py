@@ -33,7 +33,7 @@ AGGREGATOR: list[tuple[News, str]] = [
     (run.IdentityWarned("the certificate ends tomorrow"), "the certificate ends tomorrow"),
     (
         run.EarlierRunKept(Path("earlier/0123456789abcdef")),
-        "the run goes on from a finished one, whose files are in earlier/0123456789abcdef now",
+        "the run continues from a finished one, whose files are in earlier/0123456789abcdef now",
     ),
     (
         run.RunContinued("0123456789abcdef" * 2, SEVEN),
@@ -67,7 +67,7 @@ AGGREGATOR: list[tuple[News, str]] = [
         sums.SiteLeftBehind(A, Purpose.TRAINING, SEVEN, 2.04, 0.131),
         (
             "clinic-a has not answered the training sum of round 7 within 2.0 s (the median of the sites is "
-            "0.13 s); the sum goes on without it, and it is asked again later"
+            "0.13 s); the sum continues without it, and it is asked again later"
         ),
     ),
     (sums.SiteCaughtUp(A, 61.24, None), "clinic-a has answered after 61.2 s, too late for that sum"),
@@ -154,8 +154,8 @@ AGGREGATOR: list[tuple[News, str]] = [
     (
         TrackerFailed("jsonl:run.jsonl", "No space left on device"),
         (
-            "--track jsonl:run.jsonl fails: No space left on device; the run goes on, the tracker is tried again, "
-            "and this is told once"
+            "--track jsonl:run.jsonl fails: No space left on device; the run continues, the tracker is tried "
+            "again, and this is told once"
         ),
     ),
 ]
@@ -189,8 +189,8 @@ SITE: list[tuple[News, str]] = [
     (
         site.RecordsChanged("changed since the run of 2030-05-01: records 31 -> 26"),
         (
-            "own records: changed since the run of 2030-05-01: records 31 -> 26; a run that continues goes on "
-            "with the records as they are now"
+            "own records: changed since the run of 2030-05-01: records 31 -> 26; a continued run uses the "
+            "records as they are now"
         ),
     ),
     (
@@ -232,7 +232,7 @@ SITE: list[tuple[News, str]] = [
     (
         site.RunFileUnwritten(Path("runs/a/result.json"), "No space left on device"),
         (
-            "runs/a/result.json cannot be written: No space left on device; the run goes on, the older file is "
+            "runs/a/result.json cannot be written: No space left on device; the run continues, the older file is "
             "kept, and the next evaluation tries again -> make room on the disk, or let this user write there"
         ),
     ),
@@ -290,8 +290,8 @@ SITE: list[tuple[News, str]] = [
     (
         TrackerFailed("jsonl:run.jsonl", "No space left on device"),
         (
-            "--track jsonl:run.jsonl fails: No space left on device; the run goes on, the tracker is tried again, "
-            "and this is told once"
+            "--track jsonl:run.jsonl fails: No space left on device; the run continues, the tracker is tried "
+            "again, and this is told once"
         ),
     ),
 ]

@@ -71,7 +71,7 @@ def test_a_step_about_one_model_is_not_answered_for_other_prefixes(table: Disk) 
     ],
 )
 def test_a_step_that_goes_on_from_nothing_leaves_no_row(request_: AggregationRequest, table: Disk) -> None:
-    assert "does not go on from" in objection(table, request_).reason
+    assert "does not continue from" in objection(table, request_).reason
     assert not table
 
 

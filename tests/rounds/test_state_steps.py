@@ -24,7 +24,7 @@ PLAN = make_plan()
 
 
 class Steps:
-    """A run that goes on sum by sum, and what its aggregator notes of it."""
+    """A continued run sum by sum, and what its aggregator notes of it."""
 
     def __init__(self, *, masked: bool = False, last: LastOpened | None = None) -> None:
         self.run: TrainingRun = make_training_run(PLAN)

@@ -102,7 +102,7 @@ def test_no_patience_is_longer_than_the_deadline() -> None:
 
 
 def left_behind(clock: Clock) -> Stragglers:
-    """Return the times after a sum of a second that went on without C."""
+    """Return the times after a sum of a second that continued without C."""
     times = timed(clock, {A: 1.0, B: 1.0, C: 1.0})
     times.begin(question(2), (A, B, C))
     clock.now += 1.0

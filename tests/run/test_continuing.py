@@ -1,4 +1,4 @@
-"""A finished run that goes on is the run that was planned with all of its rounds from the beginning."""
+"""A finished run that continues is the run that was planned with all of its rounds from the beginning."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Federation:
         return training_run
 
     def extended(self, before: Plan, ended: RunState, rounds: int) -> tuple[Plan, Carried, RunState]:
-        """Return the plan by which a run goes on, and what it takes over."""
+        """Return the plan by which a run continues, and what it takes over."""
         state = going_on(ended, keeps_tail=before.training.output == "tail")
         section = InitialSection(
             weights=format_digest(vector_digest(state.model.vector)),

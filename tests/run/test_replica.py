@@ -69,7 +69,7 @@ class Pair:
             self.copy.apply(totals, MEMBERS)
 
     def come_to(self, purpose: Purpose, round_number: int) -> None:
-        """Go on, both, until this sum is due."""
+        """Continue, both, until this sum is due."""
         while (request := self.run.next_sum()) is not None:
             if (request.purpose, request.round) == (purpose, round_number):
                 return

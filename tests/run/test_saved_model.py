@@ -133,7 +133,7 @@ def test_a_model_that_was_saved_is_judged_as_it_was_at_the_end_of_its_run(tmp_pa
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 0, done.output
     run, again = (json.loads(Path(path).read_text()) for path in paths.values())
-    # A file tells of its model, and not how long its run went on after it.
+    # A file tells of its model, and not how long its run continued after it.
     assert again["rounds"] == run["model"]["round"]
     for key in ("format", "plan_digest", "threshold", "model", "objective", "train", "test", "collaborators"):
         assert again[key] == run[key], key

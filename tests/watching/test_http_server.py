@@ -232,7 +232,7 @@ def test_an_answer_that_takes_its_time_does_not_hold_the_loop() -> None:
     async def scene(port: int) -> None:
         asked = asyncio.create_task(said(port, GET % b""))
         await asyncio.to_thread(begun.wait, PATIENCE)
-        # The loop is free: it runs this while the work goes on.
+        # The loop is free: it runs this while the work continues.
         assert not asked.done()
         released.set()
         assert (await asked).endswith(b"late")

@@ -1,4 +1,4 @@
-"""Has an open sum go on without members that are late, where the sum and the plan allow it.
+"""Has an open sum continue without members that are late, where the sum and the plan allow it.
 
 `stragglers` says how long that is, and when they are asked again. This joins it to one sum: whether the sum can do
 without them, and the deadline that ends the wait. Where it cannot, the plan's own deadline does.
@@ -74,7 +74,7 @@ class LateMembers:
             yield self._deadlines.set(DeadlineKind.STRAGGLERS, seconds)
 
     def may_be_left(self, sum_round: SumRound) -> bool:
-        """Return whether a sum can go on, or be repeated, without those it waits for.
+        """Return whether a sum can continue, or be repeated, without those it waits for.
 
         Who has lost its connection keeps the grace of the plan, as far as its account goes. A sum that only the
         very same sites can repeat waits for the plan's deadline, and so does one that is tried for the last time

@@ -40,7 +40,7 @@ MIN_SECONDS: Final = 2.0
 """The shortest patience: a pause of a process or a lost packet leaves nobody behind."""
 
 FACTOR: Final = 3.0
-"""Medians that a step may take where the sum goes on without those who are late."""
+"""Medians that a step may take where the sum continues without those who are late."""
 
 FACTOR_OF_ALL: Final = 10.0
 """Medians that a step may take where the sum has to be repeated without those who are late."""

@@ -5,7 +5,7 @@ says which round counted this site last, and the variate of that round is v_k. S
 opened without this site leaves v_k as it is, wherever a process ends in between. Each attempt at a round replaces
 the one before.
 
-A site whose variate is lost cannot go on: the run counts a number that nobody knows any more.
+A site whose variate is lost cannot continue: the run counts a number that nobody knows any more.
 """
 
 from __future__ import annotations
