@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """The collaborators still to be told that the run is over, and how long to wait for them.
+    """The collaborators still to be notified that the run is over, and how long to wait for them.
 
     Attributes:
         seconds: how long to listen for those who are away.

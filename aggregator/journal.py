@@ -316,7 +316,7 @@ def _has_begun(connection: sqlite3.Connection) -> bool:
 
 
 def _begin_anew(connection: sqlite3.Connection, plan_digest: bytes, run_id: str) -> None:
-    """Give a journal without a sum to the run of another plan; who did not come to the old one is forgotten."""
+    """Give a journal without a sum to the run of another plan; absences from the old one are forgotten."""
     update = "UPDATE run SET plan_digest = ?, run_id = ?, words = NULL, seconds = 0, vectors = '{}'"
     connection.execute(update, (plan_digest, run_id))
     seal(connection, "run")
@@ -353,7 +353,7 @@ def _vectors_of(opened: LastOpened | None) -> dict[str, NDArray[np.uint8]]:
 
 
 _Facts = tuple[str, bool, list[str]]
-"""The state before the sum that was opened last, whether it is masked, and who was told."""
+"""The state before the sum that was opened last, whether it is masked, and who received it."""
 
 
 def _facts_of(opened: LastOpened | None) -> _Facts | None:

@@ -234,7 +234,7 @@ def _resume(
     """Continue where the journal stands.
 
     Returns:
-        The next sum, if an earlier start had begun it; and the sum before it, as sites are told of it.
+        The next sum, if an earlier start had begun it; and the sum before it, as sites receive it.
     """
     entry, unfinished = journal.latest(), journal.unfinished()
     if entry is not None:

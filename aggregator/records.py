@@ -6,9 +6,9 @@
     save/journal.vectors/               its long vectors
     received/<name>.jsonl               what each collaborator sent (`received_log.py`)
     logs/aggregator_metrics.jsonl       one line per sum
-    logs/aggregator_notes.log           one line for everything that the operator was told
+    logs/aggregator_notes.log           one line for every notice to the operator
     logs/aggregator_departures.jsonl    one line for every collaborator that left, or did not come, in words
-    logs/aggregator_told.jsonl          one line for every collaborator that was told that the run is over
+    logs/aggregator_told.jsonl          one line for every collaborator that was notified that the run is over
     logs/aggregator_refusals.jsonl      one line for every sum that a collaborator took no part in, in its words
     save/evaluation.json                the sums behind the result, by the contract `fedfair/evaluation/1`
     result.json                         the result, by the contract `fedfair/result/1`
@@ -371,7 +371,7 @@ class RunRecords:
         self._told.write(self._stamped({"collaborator": who}) + "\n")
 
     def informed(self) -> set[str]:
-        """Return who needs no word that the run is over: those who were told, and those who left for good."""
+        """Return who needs no word that the run is over: those who were notified, and those who left for good."""
         written = self._paths.told.read_text(encoding="utf-8").splitlines()
         lines = [json.loads(line) for line in written if line.endswith("}")]
         left = [departed.participant for departed in self._journal.rows.departures()]

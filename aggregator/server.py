@@ -140,7 +140,7 @@ def _upload_budget(run: Run, vectors: frozenset[int]) -> UploadBudget:
 
 
 def _farewell(run: Run, seconds: float | None) -> Farewell:
-    """Return who is to be told that the run is over.
+    """Return who is to be notified that the run is over.
 
     A run that is under way waits for those who took part and have lost their connection, as long as the plan lets
     a lost connection return. A run that was over before was started again for those who do not know it yet.

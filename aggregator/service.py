@@ -95,7 +95,7 @@ class StreamHandler(UploadHandler, Protocol):
         """Return the first frame for a stream that is let in."""
 
     def trust_update(self) -> TrustUpdate | None:
-        """Return what a stream that is let in is told of certificates; None for nothing."""
+        """Return what an admitted stream receives about certificates; None for nothing."""
 
     def connect(self, connection: Connection) -> None:
         """Take a stream over; it replaces an older one of the same participant."""

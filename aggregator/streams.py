@@ -114,7 +114,7 @@ class Streams:
         return Welcome(self._records.run_id, done, total, self._evaluates, self._model)
 
     def trust_update(self) -> TrustUpdate | None:
-        """Return what a stream that is let in is told of certificates; None where nobody keeps them."""
+        """Return what an admitted stream receives about certificates; None where nobody keeps them."""
         return None if self._certificates is None else self._certificates.update
 
     def connect(self, connection: Connection) -> None:

@@ -1,7 +1,7 @@
 """When a site calls its aggregator again after a stream that ended, and when it gives up.
 
 Waits grow with each failed attempt. They begin with short ones again after a stream that lived, a
-round that came to its end, or an accepted contribution: what breaks after that is a new fault.
+round that ended, or an accepted contribution: what breaks after that is a new fault.
 
 The wait before the next attempt doubles from a quarter of a second to half a minute, and takes a random part of
 it, so that many sites which lost the same aggregator do not all come back in the same moment. It starts again with
@@ -128,7 +128,7 @@ class Calls:
         self._was_asked = True
 
     def took(self, message: MovesState | SecaggMessage) -> None:
-        """Begin with short waits again once a sum was asked for and came to its end on this stream."""
+        """Begin with short waits again once a sum was asked for and ended on this stream."""
         if self._was_asked and isinstance(message, ReceivedTotals | ReceivedSum):
             self._patience.backoff.reset()
 

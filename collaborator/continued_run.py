@@ -14,8 +14,8 @@ and is looked up there.
 The folder in which a site keeps its control variates between two starts: `state/<name>-<plan>.variates/`.
 
 One file for each round whose variate may still be counted: the last round that counted this site, the one before
-it, and the round under way. A file is on the disk before what it belongs to is sent. Which of them counts is told
-by the state of the run, so nothing is ever moved or marked. A file of another run is none.
+it, and the round under way. A file is on the disk before what it belongs to is sent. Which of them counts is
+decided by the state of the run, so nothing is ever moved or marked. A file of another run is none.
 
     16 bytes of a mark, SHA-256 of the rest (32), run id (32), round and weight (8 each), threshold (8),
     vector (8 for each entry); little-endian

@@ -191,8 +191,8 @@ class SiteDriver:
         Raises:
             ConnectionRefusedByPeerError: the aggregator does not want this site.
             AbortedError: nobody answered, or no expired certificate was renewed, within the site's patience.
-            PrivacyError: this site may release nothing more; the aggregator was told.
-            SecaggError: an opened sum is not what the sites added; the aggregator was told.
+            PrivacyError: this site may release nothing more; the aggregator was notified.
+            SecaggError: an opened sum is not what the sites added; the aggregator was notified.
             FedfairError: the aggregator broke the protocol, or this site cannot continue.
         """
         while True:

@@ -210,7 +210,7 @@ class Ledger:
     Args:
         path: the file; made, with its folder, if there is none.
         witness: remembers how far the ledger had come; None for somebody who only reads.
-        total: what the ledger came to earlier, for a quick start; None for somebody who reads everything.
+        total: an earlier total of the ledger, for a quick start; None for somebody who reads everything.
 
     Raises:
         PrivacyError: it cannot be made, or is gone although this site has written to it.

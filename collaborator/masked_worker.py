@@ -7,7 +7,7 @@ with an abstention that says which check fired, and so is a sum that it may not 
 because of a value, so that leaving tells nothing of its records: numbers that cannot be summed are replaced, and
 counted under the masks. A site that has no records takes part with nothing, so that nobody can tell.
 
-What a sum is about is told by this site's own copy of the run (`run_follower`), and the copy moves only by sums
+What a sum is about is decided by this site's own copy of the run (`run_follower`), and the copy moves only by sums
 that this site has checked.
 
 What a site adds is made by `MaskedUpdates`, which decides nothing about whether it may: the site's policy was

@@ -233,7 +233,7 @@ async def participate(ready: Readiness, worker: Worker, terms: ParticipationTerm
 
 
 def _tracked(ready: Readiness) -> TrackedRun:
-    """Return what a tracker is told of the run, which the aggregator has yet to name."""
+    """Return what a tracker receives of the run, which the aggregator has yet to name."""
     plan = ready.site.plan
     facts = tracked_facts(plan, format_digest(ready.binding.digest))
     return TrackedRun("", plan.federation.name, ready.site.participant, facts)

@@ -100,7 +100,7 @@ class PlainWorker(Worker):
     # -------------------------------------------------------------- in the worker thread
 
     def _take_state(self, packed: memoryview) -> None:
-        """Come to the state that the aggregator states: under a plan with plain sums its word is all there is."""
+        """Take the state that the aggregator states: under a plan with plain sums its word is all there is."""
         self._follower.replica.offer(packed)
         self._follower.replica.trust()
 

@@ -2,7 +2,7 @@
 
 <name>_metrics.jsonl    one JSON line per accepted answer
 <name>_refusals.jsonl   one JSON line per refusal: the term, what was asked, what is allowed, the reason
-<name>_notes.log        one line for everything that the operator was told
+<name>_notes.log        one line for every notice to the operator
 
 Every line of metrics and refusals has `time` (ISO 8601, UTC, milliseconds) and `run_id`, the run that the
 aggregator named last: empty before it has named one, as when a site refuses a plan before it connects.

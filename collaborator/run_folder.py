@@ -1,4 +1,4 @@
-"""This site's own copy of what a run has come to: the models, and the result with its history.
+"""This site's own copy of the outcome of a run: the models, and the result with its history.
 
     runs/<name>/<run>/save/last.safetensors    the model of the latest evaluation; at the end, the output model
     runs/<name>/<run>/save/best.safetensors    the model of the best evaluation so far
@@ -8,7 +8,7 @@
 The folder `runs` lies beside `collaborator.yaml`; <run> is the run's id, so that no run replaces the files of
 another. The result grows with the history: of a long run it is written when a hundredth of the evaluations are
 new, so that a round costs the same late as early. Decides when each file is due and what happens where one cannot
-be written: the operator is told, the older file stays whole, the run continues, and the next evaluation tries
+be written: the operator is notified, the older file stays whole, the run continues, and the next evaluation tries
 again. The words in a model's file are `saved_model.py`'s, the result is that of `results`. What only the
 aggregator knows (seconds, bytes, who withdrew) is not in it.
 """

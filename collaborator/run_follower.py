@@ -38,7 +38,7 @@ class Recording(Protocol):
     """
 
     def progressed(self, replica: RunReplica, before: GlobalModel, progress: Progress, *, kept: bool) -> None:
-        """Record what an opened sum came to."""
+        """Record the outcome of an opened sum."""
 
     def surveyed(self, survey: KeptSum) -> SurveyError | None:
         """Say what a survey shows of this site's own columns, once; return why it stops, if it does."""
@@ -86,7 +86,7 @@ class RunFollower:
         task: what computes.
         own: the copy of the whole run.
         on_demand: makes the copy of a run that evaluates a saved model.
-        recording: records what each opened sum comes to; it is the owner's to read and close.
+        recording: records the outcome of each opened sum; it is the owner's to read and close.
         opened: hears of every opened sum: why it was made, about which state, and who took part.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Records what a run comes to at this site: its models and result, and how the site's own records fare.
+"""Records the outcome of a run at this site: its models and result, and how the site's own records fare.
 
 Called in the worker's thread, right after an opened sum was applied. Files of a run are `run_folder.py`'s, figures
 are `results.site_figures`'s. Nothing here is ever sent, and nothing that is sent depends on it. What there is to
@@ -193,7 +193,7 @@ class RunRecording:
         self._survey = survey
         self._folder: tuple[str, RunFolder] | None = None
         self._notices: deque[News] = deque()
-        self._told_of = b""  # the model whose figures were told last
+        self._told_of = b""  # the model whose figures were reported last
 
     def take_notices(self) -> list[News]:
         """Return what there is to say to the operator, once."""
@@ -202,12 +202,12 @@ class RunRecording:
         return taken
 
     def progressed(self, replica: RunReplica, before: GlobalModel, progress: Progress, *, kept: bool) -> None:
-        """Record what an opened sum came to.
+        """Record the outcome of an opened sum.
 
         Args:
             replica: the copy of the run, after the sum.
             before: the global model before the sum.
-            progress: what the sum came to.
+            progress: the outcome of the sum.
             kept: whether the run is kept in a folder; a run that evaluates a saved model is not.
         """
         evaluation, evaluated = progress.evaluation, progress.evaluated

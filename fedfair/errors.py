@@ -65,7 +65,7 @@ class AuditError(FedfairError):
 class TrainingError(FedfairError):
     """Local training failed, or produced something that must not leave the site (a NaN or an infinity).
 
-    The message may be told to the aggregator, so it holds no data; the remedy stays at the site.
+    The message may be sent to the aggregator, so it holds no data; the remedy stays at the site.
     """
 
 

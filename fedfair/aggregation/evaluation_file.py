@@ -76,7 +76,7 @@ class SplitSums(BaseModel):
         sums: (bins + 1,), the sum of the losses in each bin.
         confusion: (classes, classes), how many records of each class were taken for which; None with more than 64
             classes.
-        sites: how many records each site has, without those that may not be told of; None where the plan does not
+        sites: how many records each site has, without those that may not be reported; None where the plan does not
             publish the means of single sites.
         scores: the histograms of scores, as `score_histogram.scored_classes` lists the classes; None, and not in
             the file, unless the plan asks for them.

@@ -53,7 +53,7 @@ class Bits:
 
 
 def one_of(values: int) -> Bits:
-    """Return what is told by the numbers of a field that have one of so many values, all of them together."""
+    """Return what the numbers disclose of a field that have one of so many values, all of them together."""
     return Bits(math.log2(values))
 
 

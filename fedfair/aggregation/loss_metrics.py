@@ -35,7 +35,7 @@ from fedfair.plan.losses import (
 
 Metric: TypeAlias = "float | tuple[float | None, ...] | None"
 Metrics: TypeAlias = Mapping[str, Metric]
-"""Metrics by name: one number, or one for each label, interval or class; None for what may not be told."""
+"""Metrics by name: one number, or one for each label, interval or class; None for what may not be reported."""
 
 MAX_FIGURE = 2.0**36
 """No figure of a record counts for more, in its unit: those of 2^18 records of a site fit a masked sum."""
@@ -143,7 +143,7 @@ def metrics_of(
         sums: float64 array (figures,), over all records; empty where none are summed.
         records: how many there are, at least 1.
         loss_range: where the histogram ends, in units of the loss.
-        fewest: fewest records about which anything is told.
+        fewest: fewest records about which anything is reported.
     """
     if not sums.size or records < fewest:
         return {}
@@ -187,7 +187,7 @@ def _labels(sums: NDArray[np.float64], records: int, fewest: int) -> dict[str, M
 
 def _intervals(sums: NDArray[np.float64], fewest: int) -> dict[str, Metric]:
     at_risk, events, expected = sums.T
-    # A total over all intervals, less those that are told, would tell of the others.
+    # A total over all intervals, less those reported, would disclose the others.
     told = at_risk >= fewest
     happened, promised = float(events[told].sum()), float(expected[told].sum())
     ratios = np.divide(events, expected, out=np.full(len(events), np.nan), where=expected > 0.0)

@@ -69,7 +69,7 @@ def exact_header(losses: Mapping[str, NDArray[np.floating]], step: QueryStep, si
 
     Raises:
         RemoteProtocolError: the step does not ask about so many sizes.
-        TrainingError: a loss cannot be told; see `radix.loss_keys`.
+        TrainingError: a loss has no key; see `radix.loss_keys`.
     """
     expected = 0 if step.number == 1 else len(SPLITS) * sizes
     if len(step.prefixes) != expected:

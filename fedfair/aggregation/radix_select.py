@@ -17,7 +17,7 @@ give the worst-group risk of the rounded losses (`cvar_bounds.histogram_bounds`,
 the risk wide, beside the rounding of the sums.
 
 A query tells the key of whatever loss is at a quantile, all of its 31 bits: that is one person's loss, and the
-reason why a site's policy must name `loss-quantiles`. No loss is told more exactly than its key.
+reason why a site's policy must name `loss-quantiles`. No loss is disclosed more exactly than its key.
 
 One `SplitQuery` is the state of a query for one split; `apply_aggregate` returns the next one. Nothing here knows
 sites, models or messages. A query is answered for all sizes together, so the length of an answer says nothing.

@@ -106,7 +106,7 @@ def class_rankings(block: NDArray[Any], fewest: int) -> tuple[ClassRanking, ...]
 
     Args:
         block: array (columns,) of `score_histogram.score_group`.
-        fewest: the fewest records of a group that is told of.
+        fewest: the fewest records of a group that is reported.
     """
     return tuple(
         _class_ranking(column, wanted, fewest)

@@ -1,6 +1,6 @@
 """Moves the global model by a weighted mean of changes, and keeps the mean of the iterates.
 
-Elementwise arithmetic only, so that the aggregator and every site come to the same bits. It works in blocks, so
+Elementwise arithmetic only, so that the aggregator and every site compute the same bits. It works in blocks, so
 that nothing but the result has the size of the model.
 """
 

@@ -132,7 +132,7 @@ class Outcomes(_Part):
 
 
 class CertifiedVerdict(_Part):
-    """Whether the evaluated people are served worse than without a model; null where it cannot be told.
+    """Whether the evaluated people are served worse than without a model; null where that is unknown.
 
     Attributes:
         state: worse if any of the others is true: then the model is not to be used as it is.

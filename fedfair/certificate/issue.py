@@ -95,9 +95,9 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         issued_at: the time in ISO 8601.
 
     Raises:
-        DataError: the evaluation has no records of that split, or none that are told of a site that the plan
+        DataError: the evaluation has no records of that split, or none that are reported of a site that the plan
             weighs.
-        CertificateError: every group of these sizes is fewer people than may be told about, or the sums hold
+        CertificateError: every group of these sizes is fewer people than may be reported, or the sums hold
             replaced losses, which prove nothing.
         RemoteProtocolError: no losses whatsoever have these sums.
     """

@@ -67,7 +67,7 @@ class SimulationWatch:
             tell(words, "yellow")
 
     def ended(self, result: ResultDocument) -> list[str]:
-        """Take the end of the run; return what people have to be told of trackers."""
+        """Take the end of the run; return what is to be said about trackers."""
         words = f"finished after {result.rounds} rounds"
         self._trackers.finish(TrackedEnd("finished", words, result.rounds, result_figures(result)))
         failures = self._trackers.take_failures()

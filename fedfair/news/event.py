@@ -98,7 +98,7 @@ class News:
 
         Args:
             status: before.
-            now: when it was told, with a time zone.
+            now: when it was reported, with a time zone.
         """
         if self.is_notice:
             status = counted(status, "notices", event_name(type(self)))

@@ -11,7 +11,7 @@ from fedfair.watching.run_status import RunStatus, SumStep, attended, round_ende
 
 @dataclass(frozen=True, slots=True)
 class StepReached:
-    """The open sum has come to another step, or none is open any more.
+    """The open sum has reached another step, or none is open any more.
 
     Attributes:
         step: which, and how long it may take.

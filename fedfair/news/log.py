@@ -41,7 +41,7 @@ class LogChoice:
 
     Attributes:
         format: text or JSON.
-        level: the least that is told.
+        level: the least that is logged.
     """
 
     format: LogFormat = LogFormat.TEXT

@@ -366,7 +366,7 @@ class RevocationListChanged(News):
 
 
 class CertificateEnding(News):
-    """A certificate or the revocation list ends in 30, 7 or 1 days, or has ended; each is told once.
+    """A certificate or the revocation list ends in 30, 7 or 1 days, or has ended; each is reported once.
 
     Attributes:
         ending: which, when, and what to do.

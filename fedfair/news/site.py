@@ -225,7 +225,7 @@ class AggregatorUntold(News):
     """The aggregator does not know that this site does not come.
 
     Attributes:
-        reason: why it could not be told.
+        reason: why it could not be notified.
     """
 
     level = LogLevel.WARNING
@@ -375,7 +375,7 @@ class SurveyFaultFound(News):
 
 
 class SiteCertificateEnding(News):
-    """A certificate or the revocation list ends in 30, 7 or 1 days, or has ended; each is told once.
+    """A certificate or the revocation list ends in 30, 7 or 1 days, or has ended; each is reported once.
 
     Attributes:
         ending: which, when, and what to do.

@@ -23,7 +23,7 @@ class SumApplied(News):
     """A sum was opened and applied.
 
     Attributes:
-        progress: what it came to.
+        progress: its outcome.
         rounds_total: training rounds of the plan.
     """
 
@@ -114,7 +114,7 @@ def news_of_sum(progress: Progress, rounds_total: int, worst_group_size: float) 
     """Return the news of a sum that was applied: that it was, and of an evaluation its figures.
 
     Args:
-        progress: what the sum came to.
+        progress: the outcome of the sum.
         rounds_total: training rounds of the plan.
         worst_group_size: of the plan.
     """

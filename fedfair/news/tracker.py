@@ -14,7 +14,9 @@ class TrackerFailed(News):
     """
 
     level = LogLevel.WARNING
-    text = "--track {target} fails: {fault}; the run continues, the tracker is tried again, and this is told once"
+    text = (
+        "--track {target} fails: {fault}; the run continues, the tracker is tried again, and this is logged once"
+    )
 
     target: str
     fault: str

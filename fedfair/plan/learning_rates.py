@@ -1,7 +1,7 @@
 """The learning rates of a round: what the plan states, and how its schedule lowers them over the rounds.
 
 One factor holds for every rate of a round: the model's and the threshold's at the sites, and the server
-optimizer's. It is a function of the plan and of the round's number, so nobody has to be told.
+optimizer's. It is a function of the plan and of the round's number, so it is never sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedfair.plan.sections import ServerOptimizerSection
 from fedfair.plan.task import LinearModel, MlpModel
 
 _GRID = 1 << 32
-"""A factor is rounded to one part in this many, so that every platform's cosine comes to the same number."""
+"""A factor is rounded to one part in this many, so that every platform's cosine gives the same number."""
 
 _ADAPTIVE_RATES: Mapping[type, float] = {LinearModel: 0.3, MlpModel: 0.03}
 _OTHER_ADAPTIVE_RATE = 0.01

@@ -3,7 +3,7 @@
 A site of a large model makes the same few vectors in every round. The C library takes each from the system and
 gives it back, and the system fills each page with zeros once more: with 45 MB a vector a third of a site's
 processor time. What is longer than the model is given back as ever, so that a round keeps no more than it needs.
-Only the GNU C library is told; another one continues as it does.
+Only the GNU C library is configured; another one continues as it does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KEPT_BY_ITSELF = 16 << 20
-"""Up to this length, in bytes, the C library comes to keep what is freed without being told."""
+"""Up to this length, in bytes, the C library may keep what is freed by default."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3), by `malloc.h` of the GNU C library."""

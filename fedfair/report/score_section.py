@@ -94,7 +94,7 @@ def _cells(figures: ClassScores | SplitScores) -> tuple[str, str, str, str]:
 
 
 def _picture(about: Reported, scores: SplitScores) -> Markup:
-    """Return what came true against the scores; nothing where no class is told of."""
+    """Return what came true against the scores; nothing where no class is reported."""
     drawn = [(wanted, figures) for wanted, figures in scores.by_class.items() if figures.reliability][:MAX_CURVES]
     if not drawn:
         return Markup()

@@ -124,7 +124,7 @@ def by_group_size(result: ResultDocument, label: str = "") -> Table:
 
 
 def above_range_lines(risk: SplitRisk) -> Iterator[str]:
-    """Yield how many losses are above the range of the histogram, where it is enough people to be told."""
+    """Yield how many losses are above the range of the histogram, where it is enough people to be reported."""
     if risk.above_range is not None:
         yield f"losses at or above evaluation.loss_range {risk.above_range:.1%}"
 

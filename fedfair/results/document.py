@@ -115,7 +115,7 @@ class ResultDocument(FrozenPart):
     """of the software that ran"""
 
     collaborators: dict[str, CollaboratorRisk | None] | None = None
-    """what each collaborator's own records come to, where the result may tell of it"""
+    """the figures of each collaborator's own records, where the result may tell of it"""
 
     state: str | None = None
     """running, finished, stopped or aborted; omitted for a simulation"""

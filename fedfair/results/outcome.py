@@ -75,7 +75,7 @@ class AggregatorFacts:
 def run_outcome(
     subject: RunSubject, reached: RunResult, state: EndState, words: str, known: AggregatorFacts | None = None
 ) -> ResultDocument | UnfinishedResult:
-    """Return what a run has come to; without an evaluation that is its state alone.
+    """Return the outcome of a run; without an evaluation that is its state alone.
 
     Args:
         subject: the plan and its model.

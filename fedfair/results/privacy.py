@@ -104,7 +104,7 @@ def deployed_privacy(
     Args:
         plan: the plan that was run.
         noised: how training sums were noised for whole collaborators; None where they were not.
-        run: what the run came to; attempts that were given up count, as some sum of theirs may be open.
+        run: the outcome of the run; attempts that were given up count, as some sum of theirs may be open.
         costs: of every sum that was opened; None at a site, which promises by the plan's quorum.
     """
     if noised is not None:

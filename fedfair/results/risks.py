@@ -74,8 +74,8 @@ class SplitRisk(FrozenPart):
     """how well the predicted probabilities rank and fit; omitted unless the plan sums them"""
 
     metrics: dict[str, float | tuple[float | None, ...] | None] | None = None
-    """what else is told of a task without classes, by name: a number, or one for each label, interval or class;
-    omitted where there is nothing"""
+    """what else is reported of a task without classes, by name: a number, or one for each label, interval or
+    class; omitted where there is nothing"""
 
     hedged: float | None = None
     """mean loss of the model's probabilities mixed with those of the uniform guess, whose share is the plan's

@@ -2,7 +2,7 @@
 
 A score is the probability that a model gives to a class. Where the plan asks for it (`evaluation.scores`), these
 follow from the summed histograms of `aggregation.ranking`; the AUC of a simulation is exact. Decides which of them
-are told: nothing about a class of which, or beside which, there are fewer records than `evaluation.min_group`.
+are reported: nothing about a class of which, or beside which, there are fewer records than `evaluation.min_group`.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ def mean_auc(losses: Losses) -> float | None:
 def split_scores(
     rankings: Sequence[ClassRanking], fewest: int, exact: Mapping[int, Interval], *, proved: bool
 ) -> SplitScores:
-    """Return what is told about the scores of one split.
+    """Return what is reported about the scores of one split.
 
     Args:
         rankings: what the sums prove, class by class.
-        fewest: the fewest records of a group that is told of.
+        fewest: the fewest records of a group that is reported.
         exact: AUCs that are known exactly, in place of those from sums.
         proved: whether the intervals hold; they do not where losses were replaced.
     """

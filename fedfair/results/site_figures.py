@@ -1,9 +1,10 @@
 """Says how one site's own records fare under the global model, beside those of all sites.
 
 Made at the site, of its own losses and of the evaluation that every member sees; nothing of it is ever sent. A
-site may know everything of its own records, so a group of fewer of them than `evaluation.min_group` is told, with
-its number. The overall figures keep to that rule. Figures that stand side by side are of one model: both sides say
-of which, and two models are refused. Decides the figures; who shows them is the caller's business. No torch.
+site may know everything of its own records, so a group of fewer of them than `evaluation.min_group` is reported,
+with its number. The overall figures keep to that rule. Figures that stand side by side are of one model: both
+sides say of which, and two models are refused. Decides the figures; who shows them is the caller's business. No
+torch.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SplitFigures:
     Attributes:
         records: how many there are, at least 1.
         mean: mean loss, in nats.
-        worst: mean loss of the worst group; None where it has fewer people than the plan lets be told.
+        worst: mean loss of the worst group; None where it has fewer people than the plan lets be reported.
         worst_records: how many records the worst group has, rounded up.
         accuracy: share of records that were classified correctly, 0 to 1; None where there are no classes.
         auc: how well the scores rank, 0 to 1, the mean over the classes; None unless the plan has

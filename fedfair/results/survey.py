@@ -1,10 +1,10 @@
 """The survey in a result: the training records of all sites column by column, before round 1.
 
-Nothing is told of a group of fewer people than the plan's `evaluation.min_group`. A count of that kind is null,
-and so are mean, spread and quartiles of so few values. What is null must not follow from what is told. So where
-counts of values or classes add up to the records, the least of the others is null as well, until those that are
-null are of enough people together. Nobody learns a few missing values from the number of those that are there. And
-mean and spread of a column of at most three values are two equations for their counts.
+Nothing is reported of a group of fewer people than the plan's `evaluation.min_group`. A count of that kind is
+null, and so are mean, spread and quartiles of so few values. What is null must not follow from what is reported.
+So where counts of values or classes add up to the records, the least of the others is null as well, until those
+that are null are of enough people together. Nobody learns a few missing values from the number of those that are
+there. And mean and spread of a column of at most three values are two equations for their counts.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ NOTHING_KNOWN = Known()
 
 
 def worded(comparison: Comparison, plan: Plan, known: Known = NOTHING_KNOWN) -> RunVerdict:
-    """Return the verdict that a comparison comes to.
+    """Return the verdict of a comparison.
 
     Args:
         comparison: of the model that the run returned.

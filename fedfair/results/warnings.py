@@ -13,7 +13,7 @@ from fedfair.results.document import ResultDocument
 from fedfair.templates import sentences
 
 MANY_ABOVE = 0.01
-"""From this share of losses above the range on, the operator is told of it."""
+"""From this share of losses above the range on, the operator is warned."""
 
 
 def result_warnings(result: ResultDocument) -> tuple[str, ...]:

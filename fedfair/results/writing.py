@@ -146,7 +146,7 @@ def simulated_result(
     Args:
         plan: the plan that was run.
         plan_digest: its digest, "sha256:" and 64 hex digits.
-        run: what the training run came to; it must have been evaluated. Its history is taken as it is: see
+        run: the outcome of the training run; it must have been evaluated. Its history is taken as it is: see
             `exact_evaluation`.
         losses: of the output model, for every collaborator.
         classes: number of classes.
@@ -453,15 +453,15 @@ def _groups(
     noised: bool = False,
     surely: bool = False,
 ) -> dict[str, ReportedGroupRisk]:
-    """Return the groups that may be told of.
+    """Return the groups that may be reported.
 
     Args:
         groups: by size.
         records: how many people they are of.
-        fewest: the fewest of whom something is told.
+        fewest: the fewest of whom something is reported.
         proved: whether the intervals hold; sums under noise, and sums with replaced losses, prove none.
         noised: whether they are what the noise leaves open.
-        surely: whether it is told too what a group surely has, where that is known.
+        surely: whether it is reported too what a group surely has, where that is known.
     """
     told = {}
     for size, risk in groups.items():

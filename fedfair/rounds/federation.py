@@ -9,7 +9,7 @@ own.
 Waiting. The first sum begins when every collaborator of the plan is connected, or when the join deadline passes
 with at least `min_collaborators`. After an interruption, such as a restart of the aggregator, it is enough that
 a quorum is back: the others get `reconnect_grace_seconds` to return with it. A join deadline that passes without a
-quorum aborts the run. `events.Waiting` has what is told of it. Before the first sum after a restart, what the
+quorum aborts the run. `events.Waiting` has what is reported of it. Before the first sum after a restart, what the
 sites know is compared with the journal (`continued`).
 
 Summing. The cohort is all sites connected when the sum begins. `plain_sum` or `masked_sum` says who is

@@ -1,6 +1,6 @@
 """The steps that the state of a run makes at the aggregator, and what a site lacks to be at the present one.
 
-A site whose copy is one sum behind is told that sum. A site that is further behind, or elsewhere, is sent the
+A site whose copy is one sum behind receives that sum. A site that is further behind, or elsewhere, is sent the
 whole state, which it believes only where the others vouch for it. An evaluation that is left out changes the state
 without a sum: a site finds that out by itself, from the next request.
 """
@@ -31,14 +31,14 @@ OUT_OF_STEP = frozenset({RefusalReason.SECAGG_STATE.value, RefusalReason.PROTOCO
 
 @dataclass(frozen=True, slots=True)
 class LastOpened:
-    """The sum that was opened last, as sites are told of it.
+    """The sum that was opened last, as sites receive it.
 
     Attributes:
         before: 32 bytes, digest of the state that it was about.
         message: of secure aggregation; the opened totals where sums are plain.
         vector: what travels beside a message of secure aggregation.
         masked: whether it is one.
-        told: who was told at once, or would have been; under masks nobody else could check it.
+        told: who received it at once, or would have been; under masks nobody else could check it.
     """
 
     before: bytes
@@ -49,18 +49,18 @@ class LastOpened:
 
     @classmethod
     def in_the_clear(cls, before: bytes, totals: Totals, members: Sequence[ParticipantId]) -> LastOpened:
-        """Return what sites are told of a plain sum.
+        """Return what sites receive of a plain sum.
 
         Args:
             before: digest of the state that it was about, 32 bytes.
-            totals: what it came to.
+            totals: its totals.
             members: who contributed.
         """
         return cls(before, OpenedTotals(before, tuple(members), totals).encode(), b"", masked=False, told=())
 
     @classmethod
     def under_masks(cls, before: bytes, said: Announcement, told: Sequence[ParticipantId]) -> LastOpened:
-        """Return what sites are told of a masked sum.
+        """Return what sites receive of a masked sum.
 
         Args:
             before: digest of the state that it was about, 32 bytes.
@@ -154,7 +154,7 @@ class StateSteps:
     ) -> Iterator[SendMessage | SendTotals | SendState]:
         """Bring a participant's copy to the end of a run that is over, as far as it would believe it.
 
-        Nobody is there any more to vouch for a masked run's state, so only the last sum is told.
+        Nobody is there any more to vouch for a masked run's state, so only the last sum is sent.
 
         Args:
             participant: who.

@@ -19,7 +19,7 @@ from fedfair.run.history_digest import extended_history, history_digest
 from fedfair.run.state import RunState
 
 MAX_EVALUATIONS = 10_000
-"""A history that comes to have so many is shortened."""
+"""A history that reaches so many is shortened."""
 
 _EVALUATION = TypeAdapter(Evaluation)
 

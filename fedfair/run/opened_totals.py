@@ -28,7 +28,7 @@ class OpenedTotals:
     Attributes:
         state: 32 bytes, digest of the state of the run that it is about.
         members: who contributed.
-        totals: what they came to.
+        totals: the sums over them.
     """
 
     state: bytes

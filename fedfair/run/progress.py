@@ -102,7 +102,7 @@ class RunResult:
         finished: False where the run was stopped on the way.
         left_out: the rounds whose evaluation was due and could not be had.
         query_fault: why an exact evaluation was given up; empty where none was.
-        site_means: each site's own means of that evaluation, by split, for the splits that may be told of;
+        site_means: each site's own means of that evaluation, by split, for the splits that may be reported;
             nothing unless the plan publishes them.
         rankings: how well the scores of each class rank and fit in that evaluation, by split; nothing unless the
             plan asks for it.

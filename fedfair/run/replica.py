@@ -154,7 +154,7 @@ class RunReplica:
         if not self.rules.may_be(offered):
             raise OutOfStepError(
                 f"a state at {offered.stage.value} after {offered.rounds_done} rounds was sent, which no run of "
-                "this plan comes to",
+                "this plan reaches",
                 "compare the plan digests and the versions of fedfair on both sides",
             )
         digest = offered.digest(self._plan_digest)
@@ -167,7 +167,7 @@ class RunReplica:
         self._offered = offered
 
     def take_vouched(self, digest: bytes) -> None:
-        """Come to a state that enough members have signed.
+        """Take a state that enough members have signed.
 
         Raises:
             OutOfStepError: this site neither holds it nor was sent it.
@@ -204,7 +204,7 @@ class RunReplica:
             self._move(offered)
 
     def _reached(self, digest: bytes) -> RunState | None:
-        """Return the state with this digest, if no sum is needed to come to it."""
+        """Return the state with this digest, if no sum is needed to reach it."""
         if digest == self._digest:
             return self.state
         without = (state for state in self._reachable() if state is not self.state)

@@ -122,7 +122,7 @@ class RunRules:
         state = stated_state(carried.state, stated, fresh)
         if not self.may_be(state):
             raise PlanError(
-                f"no run of this plan comes to the state after round {state.rounds_done} that it continues from",
+                f"no run of this plan reaches the state after round {state.rounds_done} that it continues from",
                 "an extended plan that keeps something of every site names the same collaborators; "
                 + EXTEND_AGAIN,
             )
@@ -154,7 +154,7 @@ class RunRules:
         return state if terms is state.terms else replace(state, terms=terms)
 
     def may_be(self, state: RunState) -> bool:
-        """Return whether a run of this plan can come to a state, as far as its stage and the shapes of it tell.
+        """Return whether a run of this plan can reach a state, as far as its stage and the shapes of it tell.
 
         Args:
             state: anything that somebody has sent, of the plan's model.

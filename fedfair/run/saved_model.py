@@ -123,7 +123,7 @@ class DescribedModel:
 
 RunModel: TypeAlias = Literal["initial", "present", "best", "trained"]
 """A model that a run has now: the one before round 1, the global model (at the end the output model), the best one
-right after its evaluation, or what training has come to."""
+right after its evaluation, or the end of training."""
 
 
 def saved_of(training_run: TrainingRun, which: RunModel, plan_digest: str) -> TrainedModel:

@@ -32,7 +32,7 @@ LABEL = "fedfair/run-state/2"
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Everything that a run has come to.
+    """The whole state of a run.
 
     Attributes:
         stage: what is summed next.

@@ -140,7 +140,7 @@ class TrainingRun:
 
     @property
     def trained(self) -> GlobalModel:
-        """Return what training has come to: the model of the last round, whichever one is returned."""
+        """Return the trained model: the model of the last round, whichever one is returned."""
         return self.state.last or self.state.model
 
     @property

@@ -31,7 +31,7 @@ _WHO_LIED = (
 
 @dataclass(frozen=True, slots=True)
 class AwaitedSum:
-    """A sum that this site has entered the round of, and that it will be told.
+    """A sum that this site has entered the round of, and that it will receive.
 
     Attributes:
         context: the public facts of the round.
@@ -121,7 +121,7 @@ class Acceptance:
         awaited: what is known of it; None before the first round.
 
     Attributes:
-        accepted: digest of the message with which this site was told; empty before.
+        accepted: digest of the message with which this site received it; empty before.
     """
 
     def __init__(self, awaited: AwaitedSum | None) -> None:

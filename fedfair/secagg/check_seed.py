@@ -1,4 +1,4 @@
-"""The seeds of the sum check: how the members of a session come to have a key that the aggregator has not.
+"""The seeds of the sum check: how the members of a session agree on a key that the aggregator has not.
 
 Site i draws g_i, and its key advertisement carries a commitment to it. Its confirm carries g_i sealed for every
 other member. G is made of the g_i of all members that confirmed; `sum_check` makes the key of each round of it.

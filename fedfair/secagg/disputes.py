@@ -2,7 +2,7 @@
 
 Two honest members never contradict each other, so of two that do, at least one lies; which one, a single
 contradiction does not tell. A member that is contradicted by more others than there can be liars is one itself.
-Decides which members a sum omits, who is proven to lie, and in which words the driver is told; what counts as a
+Decides which members a sum omits, who is proven to lie, and how the driver is notified; what counts as a
 contradiction is `recovery`'s business. Every decision is polynomial: at most n steps over at most n² pairs.
 """
 

@@ -131,7 +131,7 @@ class SessionFailed:
 
 @dataclass(frozen=True, slots=True)
 class SumOpened:
-    """A sum is open: `Server.take_sum` has it, and `Server.announcement` what the sites are to be told.
+    """A sum is open: `Server.take_sum` has it, and `Server.announcement` what the sites are to receive.
 
     Attributes:
         round: number of the round within its session.

@@ -34,7 +34,7 @@ class RoundOutcome:
     Attributes:
         record: what opening it again takes; None where there is no round.
         opened: the sum, until it is taken; None where there is none.
-        announcement: what the cohort is to be told of it; None where there is none.
+        announcement: what the cohort is to receive; None where there is none.
     """
 
     record: RoundRecord | None = None
@@ -64,7 +64,7 @@ class Opening:
     Attributes:
         body_dtype: float32 or float64: width of an opened body.
         threads: how many threads may take masks away.
-        keep: where its body is kept for those who are to be told of it; None for memory.
+        keep: where its body is kept for those who are to receive it; None for memory.
     """
 
     body_dtype: np.dtype[np.floating]

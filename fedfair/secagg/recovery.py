@@ -46,7 +46,7 @@ from fedfair.secagg.signing import Roster
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The words in which every site of a cohort is told of its opened sum.
+    """The words by which every site of a cohort learns its opened sum.
 
     Attributes:
         message: an `OpenedMessage`.
@@ -94,7 +94,7 @@ class RoundState:
         uploads: the head of every upload that came, in the order of arrival, without those that were left out or
             must come once more.
         votes: the signatures of the voters.
-        shares: that came to open the sum.
+        shares: that arrived to open the sum.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class RoundState:
             keep: where the body of the announcement is kept; None for memory.
 
         Returns:
-            What the sum says, and what the sites are to be told of it.
+            What the sum says, and what the sites are to receive.
 
         Raises:
             SecaggError: SHARE, COMMITMENT or TAG: a member promised other shares than those of its masks, and is

@@ -48,7 +48,7 @@ def seal(key: Secret, transcript: bytes, sender: int, receiver: int, share: byte
         transcript: of the round, 32 bytes.
         sender: its roster index.
         receiver: its roster index.
-        share: what is told, 32 bytes.
+        share: the share itself, 32 bytes.
     """
     return AESSIV(key.reveal()).encrypt(share, [_associated(transcript, sender, receiver)])
 

@@ -54,7 +54,7 @@ class Server:
         body_dtype: float32 or float64: width of an opened body.
         threads: how many threads may take masks away.
         quorum: fewest contributors of a sum that is opened, where the consortium wants more than the protocol.
-        keep: where the body of an opened sum is kept for those who are to be told of it; None for memory.
+        keep: where the body of an opened sum is kept for those who are to receive it; None for memory.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Server:
 
     @property
     def announcement(self) -> Announcement | None:
-        """Return what the cohort is to be told of its opened sum; None once the next session or round begins."""
+        """Return the announcement of the cohort's opened sum; None once the next session or round begins."""
         return self._outcome.announcement
 
     @property

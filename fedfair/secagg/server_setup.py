@@ -102,7 +102,7 @@ class SetUp:
         self._owners[advert.agreement_key] = sender
 
     def name_session(self) -> dict[int, bytes]:
-        """End the advertising; return what those are told who draw the graph, nobody for a complete one."""
+        """End the advertising; return what those receive who draw the graph, none for a complete one."""
         adverts, terms = self._adverts, self._plan.terms
         self._tree = tree = MemberTree({one: leaf(one, known.advertised) for one, (_, known) in adverts.items()})
         self.session_id = session_identity(self.proposal, tree.members, tree.root)

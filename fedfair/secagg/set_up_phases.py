@@ -50,7 +50,7 @@ class Revealing:
 
     Args:
         set_up: whose keys have come.
-        drawing: what each of them is told.
+        drawing: what each of them receives.
     """
 
     state: Final = ServerState.REVEALS

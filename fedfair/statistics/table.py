@@ -43,7 +43,7 @@ class Purpose(enum.Enum):
 
 
 IN_A_RUN = tuple(purpose for when in When for purpose in Purpose if purpose.statistic.when is when)
-"""All of them, in the order in which a run comes to them."""
+"""All of them, in the order in which a run makes them."""
 
 
 def purpose_named(word: str) -> Purpose:

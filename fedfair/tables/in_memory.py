@@ -1,7 +1,7 @@
 """Records that a program holds in memory: features and labels of several sites, checked and numbered alike.
 
-Decides what counts as features and as labels, and which class has which number. Every fault is told at once with
-its site and the place. Tables of a library (`DataFrame`, `Series`) and tensors are taken as they are; their
+Decides what counts as features and as labels, and which class has which number. Every fault is reported at once
+with its site and the place. Tables of a library (`DataFrame`, `Series`) and tensors are taken as they are; their
 columns give the features their names.
 """
 
@@ -259,7 +259,7 @@ def _features(where: str, given: object, names: tuple[str, ...] | None) -> Value
                     "encode it first, such as by pandas.get_dummies; or describe a CSV file in a plan",
                 )
     if names is not None and hasattr(given, "isna"):
-        # A table of pandas: its own missing values become NaN, which is told with its place.
+        # A table of pandas: its own missing values become NaN, which is reported with its place.
         given = cast("Any", given).to_numpy(dtype=np.float64, na_value=np.nan)
     values = _array(where, "features", given)
     if values.dtype.kind not in "fiub":

@@ -1,6 +1,6 @@
 """One site's own file beside the plan's description of a table: other marks and names, the same records.
 
-Decides how the plan's description is told in the words of one file, so that every reader takes that file as it
+Decides how the plan's description is put in the terms of one file, so that every reader takes that file as it
 takes any other and names the file's own columns in a fault. What was read gets the plan's names back at once: no
 sum, no digest of records and no model can tell in which form a site keeps its file.
 """

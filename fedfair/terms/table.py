@@ -130,7 +130,7 @@ class PlanTerms:
         return {name: states[name] for name, rule in self._rules if rule.told and name in states}
 
     def may_be(self, states: TermStates, rounds_done: int) -> bool:
-        """Return whether a run may have come to these states after so many rounds."""
+        """Return whether a run may have reached these states after so many rounds."""
         return states.keys() == self.first.keys() and all(
             rule.may_be(states[name], rounds_done) for name, rule in self._rules if name in states
         )

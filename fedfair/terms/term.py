@@ -81,7 +81,7 @@ class TermRule(Generic[_Held]):
         return None
 
     def may_be(self, held: _Held, rounds_done: int) -> bool:
-        """Return whether a run may have come to this after so many rounds, as far as shapes and numbers tell."""
+        """Return whether a run may have reached this after so many rounds, as far as shapes and numbers tell."""
         del held, rounds_done
         return True
 

@@ -1,8 +1,8 @@
 """Runs trackers beside a run, each in a thread of its own, so that no store that is slow, away or full delays it.
 
 A call that fails is repeated, later each time, and what has to wait too long is forgotten, the oldest first. The
-operator is told of the first fault of each tracker, once. At the end trackers get a few seconds; one that has not
-written everything by then is left behind, and that is told if no fault was.
+operator is notified of the first fault of each tracker, once. At the end trackers get a few seconds; one that has
+not written everything by then is left behind, and that is reported if no fault was.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BackgroundTracker:
     """One tracker in its thread.
 
     Args:
-        name: the target as it is told.
+        name: the target as it is shown.
         make: makes the tracker, in the thread.
         first_pause_seconds: after a fault; it doubles up to `MAX_PAUSE_SECONDS`.
     """

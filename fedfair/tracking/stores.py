@@ -21,7 +21,7 @@ from fedfair.store.line_end import is_cut
 from fedfair.tracking.tracker import Figures, TrackedEnd, TrackedRun
 
 SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody but the named store is told of a run
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody but the named store receives a run
     "DO_NOT_TRACK": "true",
     "MLFLOW_ALLOW_FILE_STORE": "true",  # a folder is as good a choice as another, once it is named
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # a server that is away is asked again later

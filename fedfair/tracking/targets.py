@@ -52,7 +52,7 @@ class TrackTarget:
 
     @property
     def shown(self) -> str:
-        """The target as it is told, without the name and password that a URI may hold."""
+        """The target as it is shown, without the name and password that a URI may hold."""
         if self.kind is not TrackerKind.MLFLOW or "@" not in self.place:
             return f"{self.kind.value}:{self.place}"
         parts = urlsplit(self.place)

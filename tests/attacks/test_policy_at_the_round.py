@@ -224,7 +224,7 @@ def test_a_state_in_which_no_run_of_the_plan_can_be_ends_the_stream(liar_for: ty
     """Such as a sum of columns without a range, or an evaluation that the plan does not make due."""
     site = liar_for()
     for purpose, number in ((Purpose.STANDARDISATION, 0), (EVALUATION, 1), (EVALUATION, 3), (EXACT, 2)):
-        with pytest.raises(OutOfStepError, match="which no run of this plan comes to"):
+        with pytest.raises(OutOfStepError, match="which no run of this plan reaches"):
             site.ask(purpose, number)
     histogram = site.ready.site.plan.evaluation.model_copy(update={"method": "histogram"})
     asked = site.state(EXACT, ROUNDS)

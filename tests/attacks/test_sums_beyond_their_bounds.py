@@ -269,7 +269,7 @@ def test_features_are_scaled_only_under_a_plan_that_standardises(liar_under: Mad
         if plan == "secure" and columns == 30:
             assert answered(site.ask(TRAINING, 1))
             continue
-        with pytest.raises(OutOfStepError, match="which no run of this plan comes to"):
+        with pytest.raises(OutOfStepError, match="which no run of this plan reaches"):
             site.ask(TRAINING, 1)
     # What computes refuses too: it is the last that could.
     with pytest.raises(LocalProtocolError, match="nothing scales its features"):

@@ -155,7 +155,7 @@ AGGREGATOR: list[tuple[News, str]] = [
         TrackerFailed("jsonl:run.jsonl", "No space left on device"),
         (
             "--track jsonl:run.jsonl fails: No space left on device; the run continues, the tracker is tried "
-            "again, and this is told once"
+            "again, and this is logged once"
         ),
     ),
 ]
@@ -291,7 +291,7 @@ SITE: list[tuple[News, str]] = [
         TrackerFailed("jsonl:run.jsonl", "No space left on device"),
         (
             "--track jsonl:run.jsonl fails: No space left on device; the run continues, the tracker is tried "
-            "again, and this is told once"
+            "again, and this is logged once"
         ),
     ),
 ]

@@ -101,7 +101,7 @@ def test_a_result_says_what_calibration_does_in_every_split(two: SimulationOutco
 def test_ten_classes_have_sentences_for_five_and_figures_for_all(ten: SimulationOutcome) -> None:
     lines = [*calibration_lines(ten.result)]
     assert len(lines) == 7
-    assert lines[-1] == "5 of 10 classes are told of here; the result file has all of them."
+    assert lines[-1] == "5 of 10 classes are shown here; the result file has all of them."
     assert ten.result.calibration is not None
     assert len(ten.result.calibration.by_class) == len(ten.result.calibration.splits["test"]) == 10
 

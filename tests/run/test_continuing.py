@@ -202,6 +202,6 @@ def test_other_collaborators_cannot_go_on_where_something_is_kept_of_each() -> N
     plan, carried, state = federation.extended(before, federation.run(before).state, 4)
     more = plan.federation.model_copy(update={"collaborators": (*plans.NAMES, "clinic-d")})
     wider, made = plan.model_copy(update={"federation": more}), federation.made
-    with pytest.raises(PlanError, match="no run of this plan comes to the state") as refused:
+    with pytest.raises(PlanError, match="no run of this plan reaches the state") as refused:
         TrainingRun(wider, made.layout, made.schema, state.model.vector, carried=carried)
     assert "the same collaborators" in refused.value.remedy

@@ -11,7 +11,7 @@ were trained for it:
    last quarter of the protection costs the most.
 3. Otherwise the next size is looked at.
 
-Better than guessing is by the estimate; whether it is sure is told beside the recommendation. The setting is a
+Better than guessing is by the estimate; whether it is sure is stated beside the recommendation. The setting is a
 winner among noisy figures, so these flatter it a little.
 """
 

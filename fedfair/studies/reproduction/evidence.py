@@ -33,7 +33,7 @@ class Mark:
         cell: which.
         settings: those of the chosen candidates, one for each repetition.
         points: the chosen runs, one for each repetition.
-        results: what they came to.
+        results: of these runs.
         train: figures over the training records.
         test: figures over the test records; `worst_0.1`, `disparity_0.1`, `mean` and so on.
         uniform_floor: loss of the uniform classifier, in nats.

@@ -29,7 +29,7 @@ class ClipRule(TermRule[float]):
 
     Attributes:
         begins_at: that of the first sum, above 0.
-        greatest: the largest that the rule may come to.
+        greatest: the largest that the rule may reach.
         follows: whether it follows the sizes of the changes; otherwise it stays as it is.
     """
 

@@ -89,7 +89,7 @@ class GroupRule(TermRule[GroupWeights]):
         return (int(number) - 1) % self._interval == 0
 
     def may_be(self, held: GroupWeights, rounds_done: int) -> bool:
-        """Return whether a run may have come to this, as far as shapes and numbers tell."""
+        """Return whether a run may have reached this, as far as shapes and numbers tell."""
         del rounds_done
         arrays = held.weights, held.counts
         return all(each.shape == (self._groups,) and np.isfinite(each).all() for each in arrays) and bool(

@@ -14,7 +14,7 @@ unit of the local steps, and the step is multiplied by it (`target_scaling.py`).
 where m' = m / (1 - beta1^t) and v' = v / (1 - beta2^t) after t rounds. sgd at the local rate is the plain mean,
 x + D, and computed as that. Running statistics of a model are no parameters: their mean is taken as it is.
 
-Only +, -, *, / and square roots, each rounded once, so that every platform comes to the same bits; powers of beta
+Only +, -, *, / and square roots, each rounded once, so that every platform computes the same bits; powers of beta
 are kept and multiplied. A step is a function of the opened sum alone, so that noise in the sum protects the step
 as well. Source: Reddi et al. 2021, "Adaptive Federated Optimization", Algorithm 2; the correction by 1 - beta^t
 is Kingma and Ba's (2015).

@@ -1,13 +1,13 @@
 """Thresholds that sites keep to themselves: what a site tells of its own, and which of them the state counts.
 
-Site k begins a round at c_k, its own threshold after the last round that counted it, and comes to
+Site k begins a round at c_k, its own threshold after the last round that counted it, and ends at
 
     c_k+ = c + told_k,    told_k = clip(clip(c_k + moved_k, 0, B) - c, -R, R)
 
 where c is the threshold of the state, moved_k is what the local steps did to c_k, B is the plan's loss bound, and
 R is `derived.threshold_limit`. The sum carries w_k told_k where others carry the weighted change of c. So the next
-c is the weighted mean of the thresholds of its members, and nothing else is told of any. With a loss bound the
-outer clip never binds; without one a threshold is at most R from c. Whoever no sum has counted begins at c.
+c is the weighted mean of the thresholds of its members, and nothing else is disclosed of any. With a loss bound
+the outer clip never binds; without one a threshold is at most R from c. Whoever no sum has counted begins at c.
 
 The state holds the last round that counted each site. No torch: the aggregator imports this.
 """
@@ -42,7 +42,7 @@ class SiteThresholdRule(TermRule[CountedVariates]):
         return CountedVariates(Variate(np.zeros(0), 0.0), 0.0, (NEVER,) * len(self._names))
 
     def may_be(self, counted: CountedVariates, rounds_done: int) -> bool:
-        """Return whether a run may have come to this: rounds that are over, and nothing else."""
+        """Return whether a run may have reached this: rounds that are over, and nothing else."""
         total = counted.total
         return (
             (total.vector.shape, total.threshold, counted.weight) == ((0,), 0.0, 0.0)

@@ -90,7 +90,7 @@ class VariateRule(TermRule[CountedVariates]):
         return Variate(np.zeros(self._dimension), 0.0)
 
     def may_be(self, counted: CountedVariates, rounds_done: int) -> bool:
-        """Return whether a run may have come to this, as far as shapes and numbers tell."""
+        """Return whether a run may have reached this, as far as shapes and numbers tell."""
         return (
             counted.total.vector.shape == (self._dimension,)
             and bool(np.isfinite(counted.total.vector).all())
