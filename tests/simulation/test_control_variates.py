@@ -202,7 +202,7 @@ def test_the_limit_of_one_class_a_site_does_not_depend_on_the_number_of_local_st
     problem = replace(problem_of(parts), **objective)
     found = {}
     for steps, corrects in ((1, False), (10, False), (10, True)):
-        rounds = 600 // steps
+        rounds = 400 // steps
         training = {**stated, "rounds": rounds + 1, "local_steps": steps, "control_variates": corrects}
         plan = plan_of(parts, objective=objective, **training)
         run = bc10.Federation(plan, bc10.sites(parts)).training_run

@@ -66,7 +66,7 @@ def test_where_guessing_is_the_optimum_the_result_is_not_above_it_though_trainin
     assert objective(outcome.losses, 0.1) <= math.log(2) * (1.0 + ROUNDING)
 
 
-@pytest.mark.parametrize("rho", [0.3, 0.5])
+@pytest.mark.parametrize("rho", [0.3, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_hospitals_converge(rho: float, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Scripts import their neighbours by their bare names.
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))

@@ -190,8 +190,8 @@ def minimised_huber(columns: np.ndarray, targets: np.ndarray, delta: float) -> n
 @pytest.mark.parametrize(
     ("name", "optimizer", "tradeoffs"),
     [
-        ("squared", "sgd", (1.0, 0.3)), ("huber", None, (1.0,)), ("wide", "sgd", (1.0,)),
-        ("pinball", None, (1.0, 0.3)),
+        ("squared", "sgd", (1.0, 0.3)), pytest.param("huber", None, (1.0,), marks=pytest.mark.slow),
+        ("wide", "sgd", (1.0,)), ("pinball", None, (1.0,)),
     ],
 )  # fmt: skip
 def test_defaults_come_to_the_optimum_of_the_mean_and_to_a_use_of_the_plans_objective(
