@@ -114,9 +114,9 @@ def test_two_outputs_and_one_train_the_same_model_of_two_classes(workspace: Path
 
 def test_a_linear_model_of_ordered_classes_comes_down_to_proportional_odds(workspace: Path) -> None:
     """An independent likelihood, minimised by SciPy over slopes and borders as they are."""
-    training = {"algorithm": "fedavg", "rounds": 300, "learning_rate": 2.5, "batch_size": "full", "output": "last"}
+    training = {"algorithm": "fedavg", "rounds": 400, "learning_rate": 2.5, "batch_size": "full", "output": "last"}
     plan = plan_of(
-        "ordinal", {"test_fraction": 0.0, "standardize": "none"}, training=training, evaluation={"every": 300}
+        "ordinal", {"test_fraction": 0.0, "standardize": "none"}, training=training, evaluation={"every": 400}
     )
     with pytest.raises(PlanError, match="cannot be vectorised"):
         simulate(plan, workspace, engine="vectorised")
