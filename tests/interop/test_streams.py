@@ -53,15 +53,15 @@ def one_thread() -> None:
 
 
 def test_three_collaborators_give_the_model_of_the_simulation(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=20))
+    workspace = prepare(tmp_path, small_plan(rounds=10))
 
     async def everybody(federation: Federation) -> None:
         endings = await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-        assert [ending.rounds for ending in endings] == [20, 20, 20]
+        assert [ending.rounds for ending in endings] == [10, 10, 10]
 
     ending = play(workspace, everybody)
     assert ending.state.value == "finished"
-    # The sums are the same numbers added in another order: 3 addends in float64, over 20 rounds.
+    # The sums are the same numbers added in another order: 3 addends in float64, over 10 rounds.
     deployed, simulated = model_files_agree(workspace, 1e-9)
     # What a simulation computes from the shapes of the sums is what a deployment counts, to the byte.
     assert isinstance(simulated["traffic"], dict)
@@ -111,7 +111,7 @@ def test_an_upload_that_broke_off_is_asked_for_again_under_the_same_number(tmp_p
 
 
 def test_a_late_joiner_takes_part_from_the_next_sum_on(tmp_path: Path) -> None:
-    plan = small_plan(rounds=30, federation={"min_collaborators": 2})
+    plan = small_plan(rounds=8, federation={"min_collaborators": 2})
     workspace = prepare(tmp_path, plan)
 
     async def third_comes_late(federation: Federation) -> None:
@@ -319,7 +319,7 @@ def test_a_certificate_of_the_right_authority_is_not_enough_without_a_place_in_t
 
 
 def test_stopping_the_aggregator_tells_everybody_and_the_next_start_goes_on_from_there(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=40))
+    workspace = prepare(tmp_path, small_plan(rounds=14))
     told = []
 
     async def stopped(federation: Federation) -> None:
@@ -339,18 +339,18 @@ def test_stopping_the_aggregator_tells_everybody_and_the_next_start_goes_on_from
 
     async def stopped_later(federation: Federation) -> None:
         everybody = [asyncio.create_task(federation.take_part(name)) for name in workspace.collaborators]
-        await federation.watching.until_round(12)
+        await federation.watching.until_round(6)
         os.kill(os.getpid(), signal.SIGTERM)
         await federation.serving
         for one in everybody:
             one.cancel()
 
     assert play(workspace, stopped_later).state.value == "stopped"
-    assert json.loads(workspace.result.read_text())["rounds"] >= 12
+    assert json.loads(workspace.result.read_text())["rounds"] >= 6
 
     async def continued(federation: Federation) -> None:
         await asyncio.gather(*(federation.take_part(name) for name in workspace.collaborators))
-        assert federation.watching.progress[0].round >= 12
+        assert federation.watching.progress[0].round >= 6
 
     assert play(workspace, continued).state.value == "finished"
     model_files_agree(workspace, 1e-9)
