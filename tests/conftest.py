@@ -47,7 +47,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if config.getoption("quick") and collection_path.suffix == ".py" and not is_quick(collection_path):
+    if collection_path.suffix != ".py":
+        return None
+    if config.getoption("quick") and not is_quick(collection_path):
+        return True
+    # Whoever asks for the slow tests alone waits for no file without one.
+    if config.getoption("markexpr") == "slow" and "mark.slow" not in collection_path.read_text("utf-8"):
         return True
     return None
 
