@@ -17,7 +17,7 @@ from aggregator.console import RunConsole
 from aggregator.malloc import use_one_heap
 from aggregator.outcome import Ending, EndState, write_result
 from aggregator.preparation import Run, Start
-from aggregator.server import EndTerms, serve, untold, write_ready_file
+from aggregator.server import EndTerms, serve, unnotified, write_ready_file
 from fedfair.errors import AbortedError, FedfairError, StateError, StoppedError
 from fedfair.ids import AGGREGATOR
 from fedfair.news.event import LogLevel
@@ -228,7 +228,7 @@ def _carry(
 
 
 def _finished_before(run: Run) -> Ending | None:
-    if run.training_run.next_sum() is not None or untold(run):
+    if run.training_run.next_sum() is not None or unnotified(run):
         return None
     words = f"all {run.plan.training.rounds} rounds were done before; nothing was repeated"
     return Ending(EndState.FINISHED, ExitReason.FINISHED, words)

@@ -118,7 +118,7 @@ class Connection:
             loop.call_later(ENDED_SECONDS, self.cut, "the end of the run was not acknowledged")
 
     def _cut_unread(self) -> None:
-        if not (self._is_end and self.told):
+        if not (self._is_end and self.is_written):
             self.cut("the last frame was not read")
 
     def cut(self, reason: str) -> None:
@@ -137,7 +137,7 @@ class Connection:
         return self._is_end
 
     @property
-    def told(self) -> bool:
+    def is_written(self) -> bool:
         """Return whether the last frame was written."""
         return self._leaving and not self._queue
 

@@ -64,7 +64,7 @@ class EndOfRun:
     def ended(self, who: ParticipantId, *, in_step: bool) -> None:
         """Note that a site has heard of the end; `in_step` says whether it has the run to its end on its disk."""
         if in_step:
-            self._records.append_told(who)
+            self._records.append_notified(who)
         else:
             self._publish(EndMissed(who))
         self._untold.discard(who)

@@ -80,7 +80,7 @@ def set_aside(paths: RunPaths, plan: Plan) -> Path | None:
         return None
     check_free(paths.journal)
     target = paths.folder / EARLIER / found.hex()[:DIGITS]
-    logs = (paths.metrics, paths.notes, paths.departures, paths.refusals, paths.told)
+    logs = (paths.metrics, paths.notes, paths.departures, paths.refusals, paths.notified)
     rotated = [each for path in logs for each in sorted(path.parent.glob(f"{path.name}*"))]
     try:
         for path in (paths.result, *rotated, paths.received, paths.save):

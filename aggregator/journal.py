@@ -267,10 +267,10 @@ class Journal:
             found = {name: self._vectors.load(name, place) for name, place in json.loads(places).items()}
         # What the result will need is looked at here too: damage is reported before the run continues.
         self.rows.check()
-        state, told, evaluations = json.loads(words)
+        state, last, evaluations = json.loads(words)
         if evaluations:
             state = {**state, "history": self.rows.evaluations(evaluations)}
-        opened = _opened_of(told, found)
+        opened = _opened_of(last, found)
         return JournalEntry(RunSnapshot(state, found), seconds, opened=opened)
 
     def close(self) -> None:
@@ -357,15 +357,15 @@ _Facts = tuple[str, bool, list[str]]
 
 
 def _facts_of(opened: LastOpened | None) -> _Facts | None:
-    return None if opened is None else (opened.before.hex(), opened.masked, list(opened.told))
+    return None if opened is None else (opened.before.hex(), opened.masked, list(opened.receivers))
 
 
-def _opened_of(told: _Facts | None, vectors: dict[str, NDArray[np.floating]]) -> LastOpened | None:
+def _opened_of(facts: _Facts | None, vectors: dict[str, NDArray[np.floating]]) -> LastOpened | None:
     """Take what is kept of the sum that was opened last out of the vectors."""
     message, vector = (vectors.pop(name, None) for name in (OPENED_MESSAGE, OPENED_VECTOR))
-    if told is None or message is None or vector is None:
+    if facts is None or message is None or vector is None:
         return None
-    before, masked, names = told
+    before, masked, names = facts
     # A long one is a file, and stays there.
     parts = (message.tobytes(), vector.data)
-    return LastOpened(bytes.fromhex(before), *parts, masked=masked, told=tuple(names))
+    return LastOpened(bytes.fromhex(before), *parts, masked=masked, receivers=tuple(names))

@@ -135,7 +135,7 @@ class RunPaths:
         return self.folder / "logs" / "aggregator_refusals.jsonl"
 
     @property
-    def told(self) -> Path:
+    def notified(self) -> Path:
         """Who knows that the run is over."""
         return self.folder / "logs" / "aggregator_told.jsonl"
 
@@ -215,10 +215,10 @@ class RunRecords:
         self._entered = time.monotonic()
         self._unrecorded: list[SumCost] = []
         mode = "w" if recorded is None else "a"
-        cut = is_cut(paths.told)
-        self._told = paths.told.open(mode, buffering=1, encoding="utf-8")
+        cut = is_cut(paths.notified)
+        self._notified = paths.notified.open(mode, buffering=1, encoding="utf-8")
         if cut and recorded is not None:
-            self._told.write("\n")
+            self._notified.write("\n")
         self._lines = RotatedLog(paths.metrics, max_total_bytes=MAX_METRICS_BYTES, kept=MAX_METRICS_FILES)
         logs = (RotatedLog(path) for path in (paths.notes, paths.departures, paths.refusals))
         self._notes, self._departures, self._refusals = logs
@@ -366,13 +366,13 @@ class RunRecords:
         }
         self._refusals.append(self._stamped(line))
 
-    def append_told(self, who: ParticipantId) -> None:
+    def append_notified(self, who: ParticipantId) -> None:
         """Append the name of a collaborator that knows that the run is over."""
-        self._told.write(self._stamped({"collaborator": who}) + "\n")
+        self._notified.write(self._stamped({"collaborator": who}) + "\n")
 
     def informed(self) -> set[str]:
         """Return who needs no word that the run is over: those who were notified, and those who left for good."""
-        written = self._paths.told.read_text(encoding="utf-8").splitlines()
+        written = self._paths.notified.read_text(encoding="utf-8").splitlines()
         lines = [json.loads(line) for line in written if line.endswith("}")]
         left = [departed.participant for departed in self._journal.rows.departures()]
         return {str(name) for name in (*(line["collaborator"] for line in lines), *left)}
@@ -420,5 +420,5 @@ class RunRecords:
         self._notes.close()
         self._departures.close()
         self._refusals.close()
-        self._told.close()
+        self._notified.close()
         self._journal.close()

@@ -147,10 +147,10 @@ def _farewell(run: Run, seconds: float | None) -> Farewell:
     """
     if run.training_run.next_sum() is not None:
         return Farewell(run.plan.federation.reconnect_grace_seconds if seconds is None else seconds)
-    return Farewell(CALL_SECONDS if seconds is None else seconds, untold(run))
+    return Farewell(CALL_SECONDS if seconds is None else seconds, unnotified(run))
 
 
-def untold(run: Run) -> frozenset[ParticipantId]:
+def unnotified(run: Run) -> frozenset[ParticipantId]:
     """Return which collaborators of a finished run do not know yet that it is over."""
     return frozenset(run.admission.roster) - run.records.informed()
 

@@ -121,7 +121,7 @@ def start(
 
     Several GPUs: torchrun --nproc-per-node 2 -m collaborator start ...; docs/how-to/gpu.md has the whole line.
     """
-    _tell_of_another(name, config)
+    _warn_of_another(name, config)
     from collaborator.preparation import find_site
     from fedfair.training.across_devices import asked_processes
 
@@ -226,7 +226,7 @@ def personalise(
         console.print(Text(line), soft_wrap=True)
 
 
-def _tell_of_another(name: str | None, config: Path) -> None:
+def _warn_of_another(name: str | None, config: Path) -> None:
     """Say at once that this site runs already: to read plan, model and records takes a while."""
     if name is None and not config.exists():
         return

@@ -83,7 +83,7 @@ def refusals_of(fault: FedfairError) -> Iterator[Refusal]:
         yield Refusal(term.fault, term.key, term.asked, term.allowed)
 
 
-def told_of(fault: FedfairError) -> RefusalReason:
+def abstention_reason(fault: FedfairError) -> RefusalReason:
     """Return what the aggregator is notified of: of several broken terms, the first."""
     if isinstance(fault, PrivacyError):
         return RefusalReason.BUDGET
@@ -117,14 +117,14 @@ def withdraw(site: PreparedSite, address: Address, logs: Path, fault: PolicyErro
             # What is sent is recorded under the plan's digest, and for that its code would have to run.
             note(AggregatorUntold("nothing can be sent in the name of a plan whose code must not run"))
             return
-        asyncio.run(asyncio.wait_for(_tell(site, address, told_of(fault)), TELL_SECONDS))
+        asyncio.run(asyncio.wait_for(_notify(site, address, abstention_reason(fault)), TELL_SECONDS))
     except (FedfairError, TimeoutError) as silence:
         note(AggregatorUntold(str(silence)))
     finally:
         records.close()
 
 
-async def _tell(site: PreparedSite, address: Address, reason: RefusalReason) -> None:
+async def _notify(site: PreparedSite, address: Address, reason: RefusalReason) -> None:
     digest = plan_binding(site.plan, site.code.folder).digest
     identity = site.identity()
     now = datetime.now(UTC)
@@ -225,7 +225,7 @@ class SiteDriver:
         seconds = self._calls.pause_seconds(fault.message, is_over=held.is_over)
         if seconds is None:
             await self._worker.finish(AGGREGATOR_GONE)
-            self._tell_of_run()
+            self._report_run()
             return frames.Finished(int(held.rounds_done), AGGREGATOR_GONE)
         await asyncio.sleep(seconds)
         return None
@@ -323,12 +323,12 @@ class SiteDriver:
                         self._calls.contributed()
                         self._limit.contributed()
                         self._records.answered(link, "accepted")
-                        self._tell_of_evaluation()
+                        self._report_evaluation()
                 case frames.Finished() as finished:
                     # The last opened sum may still wait for the worker.
                     await questions.drained()
                     await self._worker.finish(finished.outcome)
-                    self._tell_of_run()
+                    self._report_run()
                     return finished
                 case frames.Refused() as refused:
                     self._calls.last_words = refused.reason
@@ -344,8 +344,8 @@ class SiteDriver:
                 link.answer(asked)
                 self._limit.asked()
             replies = await self._worker.frames(said)
-            self._tell_of_fault()
-            self._tell_of_run()
+            self._report_fault()
+            self._report_run()
             refused = ""
             with contextlib.suppress(*LISTENER_TELLS):
                 for frame in replies:
@@ -378,7 +378,7 @@ class SiteDriver:
             self._records.refused(refusal, None)
         with contextlib.suppress(*LISTENER_TELLS, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                await send_withdrawal(link, told_of(fault))
+                await send_withdrawal(link, abstention_reason(fault))
 
     async def _leave(self, link: Link) -> None:
         """Wait until the aggregator has read the last words and closed the stream; that ends the listener too."""
@@ -387,16 +387,16 @@ class SiteDriver:
         await asyncio.sleep(LEAVE_SECONDS)
         self._end_if_left()
 
-    def _tell_of_fault(self) -> None:
+    def _report_fault(self) -> None:
         fault, self._worker.sums.fault = self._worker.sums.fault, ""
         if fault:
             self._publish(news.ValuesOmitted(fault))
 
-    def _tell_of_run(self) -> None:
+    def _report_run(self) -> None:
         for notice in self._worker.take_notices():
             self._publish(notice)
 
-    def _tell_of_evaluation(self) -> None:
+    def _report_evaluation(self) -> None:
         kind = None if self._asked is None else self._asked.purpose.statistic
         if self._asked is not None and kind is not None and kind.is_evaluation and not kind.has_query:
             self._publish(news.EvaluationDone(RoundNumber(self._asked.round), self._shapes.rounds))

@@ -189,7 +189,7 @@ def _look_at_computation(site: preparation.PreparedSite, checklist: _Checklist, 
         look("initial weights", begun, str)
     look("earlier sums", lambda: preparation.keep_history(site, binding), lambda _: str(site.history_file))
     if read is not None and site.keeps_ledger:
-        look("privacy", partial(preparation.foretold, site, binding.digest, read.splits), "; ".join)
+        look("privacy", partial(preparation.forecast_of, site, binding.digest, read.splits), "; ".join)
     return _Local(binding, read)
 
 

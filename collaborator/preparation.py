@@ -312,7 +312,7 @@ def holder_of(site: PreparedSite, plan_digest: bytes, splits: Splits) -> Holder:
     return Holder(site.plan, site.config, origin, len(splits.train))
 
 
-def foretold(site: PreparedSite, plan_digest: bytes, splits: Splits) -> tuple[str, ...]:
+def forecast_of(site: PreparedSite, plan_digest: bytes, splits: Splits) -> tuple[str, ...]:
     """Return in words what the plan will cost this site and what that leaves; nothing is written.
 
     Raises:

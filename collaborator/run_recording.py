@@ -193,7 +193,7 @@ class RunRecording:
         self._survey = survey
         self._folder: tuple[str, RunFolder] | None = None
         self._notices: deque[News] = deque()
-        self._told_of = b""  # the model whose figures were reported last
+        self._reported = b""  # the model whose figures were reported last
 
     def take_notices(self) -> list[News]:
         """Return what there is to say to the operator, once."""
@@ -219,13 +219,13 @@ class RunRecording:
             (each for each in (replica.state.model, before) if each.vector_sha256 == aggregate.vector_sha256), None
         )
         if model is not None:
-            self._tell_own(replica.run_id, model, aggregate)
+            self._report_own(replica.run_id, model, aggregate)
         if kept:
             self._note(self._folder_of(replica).evaluated(replica.training_run, is_best=progress.is_best))
 
-    def _tell_own(self, run_id: str, model: GlobalModel, aggregate: AggregateFigures) -> None:
+    def _report_own(self, run_id: str, model: GlobalModel, aggregate: AggregateFigures) -> None:
         """Tell how this site's own records fare under a model, beside those of all sites."""
-        self._told_of = aggregate.vector_sha256
+        self._reported = aggregate.vector_sha256
         try:
             own = LocalLosses(model.vector_sha256, self._task.losses_of(model))
             figures = site_figures(self._subject.plan, own, aggregate)
@@ -236,15 +236,15 @@ class RunRecording:
         except FedfairError as fault:
             self._notices.append(RunFileUnwritten(self._figures.path, fault.message))
 
-    def _tell_returned(self, replica: RunReplica) -> None:
+    def _report_returned(self, replica: RunReplica) -> None:
         """Tell the same of the model that the run returns, where the last evaluation was of another one."""
         state, evaluated = replica.state, replica.state.evaluated
         if evaluated is None or evaluated.vector_sha256 != state.model.vector_sha256:
             return
-        if evaluated.vector_sha256 != self._told_of:
+        if evaluated.vector_sha256 != self._reported:
             rankings = replica.training_run.rules.evaluator.rankings(evaluated.header)
             aggregate = AggregateFigures(evaluated.vector_sha256, state.latest, rankings, is_returned=True)
-            self._tell_own(replica.run_id, state.model, aggregate)
+            self._report_own(replica.run_id, state.model, aggregate)
 
     def surveyed(self, survey: KeptSum) -> SurveyError | None:
         """Say what a survey shows of this site's own columns, once; return why it stops, if it does.
@@ -267,7 +267,7 @@ class RunRecording:
         """
         which = replica.training_run.which
         if finished:
-            self._tell_returned(replica)
+            self._report_returned(replica)
             if which is not None:
                 self._notices.append(ModelReturned(which.words))
         else:

@@ -192,10 +192,10 @@ def _intervals(sums: NDArray[np.float64], fewest: int) -> dict[str, Metric]:
     happened, promised = float(events[told].sum()), float(expected[told].sum())
     ratios = np.divide(events, expected, out=np.full(len(events), np.nan), where=expected > 0.0)
     return {
-        "interval_at_risk": _told(at_risk, at_risk, fewest),
-        "interval_events": _told(events, at_risk, fewest),
-        "interval_expected_events": _told(expected, at_risk, fewest),
-        "interval_observed_to_expected": _told(ratios, at_risk, fewest),
+        "interval_at_risk": _reported(at_risk, at_risk, fewest),
+        "interval_events": _reported(events, at_risk, fewest),
+        "interval_expected_events": _reported(expected, at_risk, fewest),
+        "interval_observed_to_expected": _reported(ratios, at_risk, fewest),
         "observed_events": happened if told.any() else None,
         "expected_events": promised if told.any() else None,
         "observed_to_expected": happened / promised if promised > 0.0 else None,
@@ -220,7 +220,7 @@ def _shares(parts: NDArray[np.float64], wholes: NDArray[np.float64], fewest: int
     )
 
 
-def _told(values: NDArray[np.float64], at_risk: NDArray[np.float64], fewest: int) -> tuple[float | None, ...]:
+def _reported(values: NDArray[np.float64], at_risk: NDArray[np.float64], fewest: int) -> tuple[float | None, ...]:
     return tuple(
         value if many >= fewest and math.isfinite(value) else None
         for value, many in zip(values.tolist(), at_risk.tolist(), strict=True)

@@ -213,7 +213,7 @@ class NumericSummary:
     bound: tuple[float, float, float] | None
     held: tuple[int, ...] = ()
 
-    def tells_few(self, fewest: int) -> bool:
+    def discloses_few(self, fewest: int) -> bool:
         """Return whether mean and spread tell how many people have one value, where those are fewer than this.
 
         Two equations and the number of values tell the counts of three values, which have at most three bins.

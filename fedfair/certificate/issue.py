@@ -107,7 +107,7 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
     published = join_small_bins(planned, fewest)
     population = _population(plan, terms) if speaks_for_others(terms.split) else None
     objective = plan.objective
-    sizes = _told(terms.group_sizes, published.records, plan)
+    sizes = _reported_sizes(terms.group_sizes, published.records, plan)
     proven = statements(published, sizes, population, sums.sites)
     words = record.loss or loss_in_words(CROSS_ENTROPY)
     floor, outcomes = guess_of(record.classes, record.guess), published_outcomes(sums, fewest)
@@ -196,7 +196,7 @@ def privacy_statement(plan: Plan) -> str:
     return "none"
 
 
-def _told(group_sizes: Iterable[float], records: int, plan: Plan) -> tuple[float, ...]:
+def _reported_sizes(group_sizes: Iterable[float], records: int, plan: Plan) -> tuple[float, ...]:
     """Return, in order, the sizes of groups that are enough people."""
     fewest = plan.evaluation.min_group
     told = tuple(size for size in sorted(set(group_sizes)) if not is_suppressed(records, size, fewest))

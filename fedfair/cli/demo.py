@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 from fedfair.aggregation.model_file import load
-from fedfair.cli.interrupts import interrupts_noticed
+from fedfair.cli.interrupts import interrupts_caught
 from fedfair.cli.progress import rounds_bar
 from fedfair.cli.secagg_demo import secagg_command
 from fedfair.errors import FedfairError, StoppedError
@@ -83,7 +83,7 @@ def demo(
     _check_replaceable(output)
     show = not (quiet or as_json)
     try:
-        with interrupts_noticed() as ask, tempfile.TemporaryDirectory(prefix="fedfair-demo-") as temporary:
+        with interrupts_caught() as ask, tempfile.TemporaryDirectory(prefix="fedfair-demo-") as temporary:
             folders = {
                 algorithm: _run(Path(temporary) / algorithm, algorithm, ask, show=show)
                 for algorithm in ("fedavg", "fedsrcvar")

@@ -42,7 +42,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def interrupts_noticed() -> Iterator[Callable[[], None]]:
+def interrupts_caught() -> Iterator[Callable[[], None]]:
     """Let SIGINT and SIGTERM raise a KeyboardInterrupt in the block, which gets a function to ask for lost ones.
 
     Python swallows what is raised while it destroys an object or forgets a module's lock. A caller that asks at

@@ -42,14 +42,14 @@ def names_groups(plan: Plan) -> bool:
     return bool(group_names(plan, 2))
 
 
-def tells_groups(plan: Plan) -> bool:
+def publishes_groups(plan: Plan) -> bool:
     """Return whether all sites know the groups from the plan, or needs to know none."""
     return group_names(plan, 2) is not None
 
 
 def group_obstacles(plan: Plan) -> Iterator[str]:
     """Yield why a deployment cannot have the groups of the plan, and what would help, as one text."""
-    if not tells_groups(plan):
+    if not publishes_groups(plan):
         yield (
             f"training.options.group_column: {plan.training.options.group_column!r} is no declared category, so "
             "that sites could not number its groups alike"

@@ -32,18 +32,18 @@ A site allows `loss-quantiles`, `score-sums` and `survey-sums` by name.
 def of_evaluation(plan: Plan) -> dict[Disclosure, str]:
     """Return the kinds that an evaluation under a plan discloses, each with what in the plan asks for it."""
     rows = ((purpose, purpose.statistic) for purpose in Purpose)
-    return _told(plan, (purpose for purpose, row in rows if row.is_evaluation and row.planned(plan)))
+    return _disclosed(plan, (purpose for purpose, row in rows if row.is_evaluation and row.planned(plan)))
 
 
 def of_run(plan: Plan) -> dict[Disclosure, str]:
     """Return the kinds that a whole run of a plan discloses, each with what in the plan asks for it."""
-    return _told(plan, schedule_of(plan).purposes)
+    return _disclosed(plan, schedule_of(plan).purposes)
 
 
-def _told(plan: Plan, purposes: Iterable[Purpose]) -> dict[Disclosure, str]:
-    told: dict[Disclosure, str] = {}
+def _disclosed(plan: Plan, purposes: Iterable[Purpose]) -> dict[Disclosure, str]:
+    found: dict[Disclosure, str] = {}
     for purpose in purposes:
         row = purpose.statistic
         asked = row.asked_by(plan)
-        told |= {disclosure: row.asked_more_by.get(disclosure, asked) for disclosure in row.discloses(plan)}
-    return told
+        found |= {disclosure: row.asked_more_by.get(disclosure, asked) for disclosure in row.discloses(plan)}
+    return found

@@ -69,14 +69,14 @@ def stopping(
         clock: seconds that never go back.
     """
 
-    def stop_then_tell(name: str) -> None:
+    def stop_then_notify(name: str) -> None:
         stop(name)
         # On a full disk no note fits, and that must keep nobody from stopping.
         with suppress(OSError):
             if tell is not None:
                 tell(name)
 
-    requests, loop = StopRequests(stop_then_tell, clock), asyncio.get_running_loop()
+    requests, loop = StopRequests(stop_then_notify, clock), asyncio.get_running_loop()
     interrupts = interrupts_of_this_process()
     woken, wake = os.pipe()
     for end in (woken, wake):

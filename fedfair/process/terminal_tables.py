@@ -49,14 +49,14 @@ def _blocks(table: Table, width: int) -> Group:
     lines = [] if table.title is None else [Text(_words(table.title), style="italic")]
     headings = [_words(column.header) for column in table.columns]
     for row in zip(*(column.cells for column in table.columns), strict=True):
-        told = _told(headings, row)
+        told = _filled_cells(headings, row)
         lines += [*(told if len(told) <= MAX_LINES else _side_by_side(told, width)), Text()]
     if table.caption is not None:
         lines.append(Text(_words(table.caption), style="italic"))
     return Group(*lines)
 
 
-def _told(headings: Sequence[str], row: Sequence[RenderableType]) -> list[Text]:
+def _filled_cells(headings: Sequence[str], row: Sequence[RenderableType]) -> list[Text]:
     """Return every cell of a row that says something after its heading, and after the mark before it."""
     told: list[Text] = []
     mark = Text()

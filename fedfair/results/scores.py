@@ -127,13 +127,13 @@ def split_scores(
     )
 
 
-def is_told(ranking: ClassRanking, fewest: int) -> bool:
+def is_reported(ranking: ClassRanking, fewest: int) -> bool:
     """Return whether enough records are of the class, and enough are not (`evaluation.min_group`)."""
     return min(ranking.positives, ranking.negatives) >= fewest
 
 
 def _class_scores(ranking: ClassRanking, fewest: int, auc: Interval | None, *, proved: bool) -> ClassScores:
-    if auc is None or not is_told(ranking, fewest):
+    if auc is None or not is_reported(ranking, fewest):
         return _SUPPRESSED
     rows = tuple(
         ReliabilityRow(records=group.records, mean_score=group.mean_score, observed=group.observed)

@@ -14,7 +14,7 @@ from fedfair.run.training_run import RunResult
 Sites: TypeAlias = dict[str, CollaboratorRisk | None]
 
 
-def told_sites(run: RunResult) -> Sites:
+def reported_sites(run: RunResult) -> Sites:
     """Return what the evaluation's sum tells of each site; null of one that was missing or has too few records."""
     return {name: site_risk(means, None) if means else None for name, means in run.site_means.items()}
 

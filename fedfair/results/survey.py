@@ -75,17 +75,17 @@ def survey_words(found: SurveySummary, fewest: int) -> SurveyFields:
     """
     return SurveyFields(
         records=found.records,
-        labels=_told_together(found.labels, fewest),
+        labels=_reported_together(found.labels, fewest),
         numeric={column.name: _numbers(column, fewest) for column in found.numeric},
         categories={column.name: _categories(column, fewest) for column in found.categories},
     )
 
 
-def _told(count: int, fewest: int) -> int | None:
+def _reported(count: int, fewest: int) -> int | None:
     return None if 0 < count < fewest else count
 
 
-def _told_together(counts: Sequence[int], fewest: int) -> tuple[int | None, ...]:
+def _reported_together(counts: Sequence[int], fewest: int) -> tuple[int | None, ...]:
     """Return counts whose sum is known, so many of them as null that no small group follows from the others."""
     rising = sorted((count, place) for place, count in enumerate(counts) if count)
     hidden: list[int] = []
@@ -101,8 +101,8 @@ def _told_together(counts: Sequence[int], fewest: int) -> tuple[int | None, ...]
 
 def _numbers(column: NumericSummary, fewest: int) -> SurveyedNumbers:
     enough = column.present >= fewest
-    few = None in (_told(column.missing, fewest), _told(column.present, fewest))
-    described = enough and not column.tells_few(fewest)
+    few = None in (_reported(column.missing, fewest), _reported(column.present, fewest))
+    described = enough and not column.discloses_few(fewest)
     return SurveyedNumbers(
         present=None if few else column.present,
         missing=None if few else column.missing,
@@ -114,11 +114,11 @@ def _numbers(column: NumericSummary, fewest: int) -> SurveyedNumbers:
 
 
 def _categories(column: CategorySummary, fewest: int) -> SurveyedCategories:
-    told = dict(zip(column.counts, _told_together(tuple(column.counts.values()), fewest), strict=True))
+    told = dict(zip(column.counts, _reported_together(tuple(column.counts.values()), fewest), strict=True))
     # Records without a value are among those of another one, unless that is a value of its own.
     within = column.missing - column.counts.get(MISSING, 0)
     rest = column.counts[OTHER] - within
     missing: int | None = column.missing
-    if (MISSING in told and told[MISSING] is None) or None in (_told(within, fewest), _told(rest, fewest)):
+    if (MISSING in told and told[MISSING] is None) or None in (_reported(within, fewest), _reported(rest, fewest)):
         missing = None
     return SurveyedCategories(counts=told, missing=missing)

@@ -69,7 +69,7 @@ from fedfair.results.risks import (
     SplitRisk,
 )
 from fedfair.results.scores import SplitScores, exact_aucs, split_scores
-from fedfair.results.site_risks import Sites, own_means, site_risk, told_sites
+from fedfair.results.site_risks import Sites, own_means, reported_sites, site_risk
 from fedfair.results.survey import survey_words
 from fedfair.results.training_trend import Evaluated
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
@@ -169,7 +169,7 @@ def simulated_result(
     }
     collaborators: Sites = {name: site_risk(own_means(site), 0) for name, site in losses.items()}
     if plan.evaluation.site_means:
-        collaborators = told_sites(run)
+        collaborators = reported_sites(run)
     frame = _Frame(plan, plan_digest, run, classes, seconds, costs, privacy, Setting.SIMULATION, family)
     # Exact, like the matrices, even where sums carry noise.
     counts = {
@@ -216,7 +216,7 @@ def deployed_result(
     promised = deployed_privacy(plan, noised, run, costs)
     frame = _Frame(plan, plan_digest, run, classes, seconds, costs, promised, Setting.DEPLOYMENT)
     counts = {name: [sum(row) for row in matrix] for name, matrix in run.confusion.items()}
-    told = told_sites(run) if plan.evaluation.site_means else None
+    told = reported_sites(run) if plan.evaluation.site_means else None
     return _result(frame, objective, splits, counts, collaborators=told)
 
 

@@ -255,7 +255,7 @@ class Federation:
         if participant in self._run.liars:
             yield from self._run.liars.send_away(participant)
         elif self._run.sum is None:
-            yield from self.steps.tell_of_last(participant, self._run.members)
+            yield from self.steps.send_last_sum(participant, self._run.members)
             yield from self._gathering.start_if_enough()
         elif participant in self._run.sum.cohort:
             yield from self._run.deadlines.cancel(DeadlineKind.GRACE, participant)

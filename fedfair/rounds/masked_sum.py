@@ -297,7 +297,7 @@ class MaskedSumRound:
                 case SumOpened():
                     self._opened = self._protection.server.take_sum()
                     self._settled = self.counted
-                    self._tell_of_sum()
+                    self._announce_sum()
                 case SessionFailed(reason):
                     self.reason = reason
                 case RoundAborted(_, reason, _, missing, survivors, reopens):
@@ -305,7 +305,7 @@ class MaskedSumRound:
                     self._missing = tuple(self._protection.name(index) for index in missing)
                     self._settled = tuple(self._protection.name(index) for index in survivors)
 
-    def _tell_of_sum(self) -> None:
+    def _announce_sum(self) -> None:
         """Tell every site that was asked and is not out what was opened, whether it is in the sum or not."""
         for index, member in self._members.items():
             if index not in self._out and (told := self._protection.announcement_for(member)) is not None:

@@ -38,14 +38,14 @@ class LastOpened:
         message: of secure aggregation; the opened totals where sums are plain.
         vector: what travels beside a message of secure aggregation.
         masked: whether it is one.
-        told: who received it at once, or would have been; under masks nobody else could check it.
+        receivers: who received it at once, or would have been; under masks nobody else could check it.
     """
 
     before: bytes
     message: bytes
     vector: bytes | memoryview
     masked: bool
-    told: tuple[str, ...]
+    receivers: tuple[str, ...]
 
     @classmethod
     def in_the_clear(cls, before: bytes, totals: Totals, members: Sequence[ParticipantId]) -> LastOpened:
@@ -56,22 +56,22 @@ class LastOpened:
             totals: its totals.
             members: who contributed.
         """
-        return cls(before, OpenedTotals(before, tuple(members), totals).encode(), b"", masked=False, told=())
+        return cls(before, OpenedTotals(before, tuple(members), totals).encode(), b"", masked=False, receivers=())
 
     @classmethod
-    def under_masks(cls, before: bytes, said: Announcement, told: Sequence[ParticipantId]) -> LastOpened:
+    def under_masks(cls, before: bytes, said: Announcement, receivers: Sequence[ParticipantId]) -> LastOpened:
         """Return what sites receive of a masked sum.
 
         Args:
             before: digest of the state that it was about, 32 bytes.
             said: what secure aggregation tells.
-            told: who was in the round to its end.
+            receivers: who was in the round to its end.
         """
-        return cls(before, said.message, said.vector, masked=True, told=tuple(told))
+        return cls(before, said.message, said.vector, masked=True, receivers=tuple(receivers))
 
     def is_for(self, participant: ParticipantId) -> bool:
         """Return whether a participant can do anything with it."""
-        return not self.masked or participant in self.told
+        return not self.masked or participant in self.receivers
 
     def effect(self, participant: ParticipantId) -> SendMessage | SendTotals:
         """Return the telling of it."""
@@ -130,21 +130,21 @@ class StateSteps:
             return None
         return last
 
-    def tell_of_last(self, participant: ParticipantId, members: Membership) -> Iterator[SendMessage | SendTotals]:
+    def send_last_sum(self, participant: ParticipantId, members: Membership) -> Iterator[SendMessage | SendTotals]:
         """Tell a participant of the sum that was opened last, if that is all that its copy of the run lacks.
 
         Args:
             participant: who, connected.
             members: what state each of them holds.
         """
-        told = self.lacks(participant, members.held(participant))
-        if told is not None:
+        last = self.lacks(participant, members.held(participant))
+        if last is not None:
             members.hold(participant, self.present)
-            yield told.effect(participant)
+            yield last.effect(participant)
 
     def bring_up(self, participant: ParticipantId, members: Membership) -> Iterator[Effect]:
-        """Bring a participant's copy of the run to the present state; the rest as `tell_of_last`."""
-        yield from self.tell_of_last(participant, members)
+        """Bring a participant's copy of the run to the present state; the rest as `send_last_sum`."""
+        yield from self.send_last_sum(participant, members)
         if not self.is_present(members.held(participant)):
             members.hold(participant, self.present)
             yield SendState(participant)
@@ -161,9 +161,9 @@ class StateSteps:
             held: the digest of its copy; empty where it has none of this run.
         """
         held = held or self.initial
-        told = self.lacks(participant, held)
-        if told is not None:
-            yield told.effect(participant)
+        last = self.lacks(participant, held)
+        if last is not None:
+            yield last.effect(participant)
         elif not self.masked and not self.is_present(held):
             yield SendState(participant)
 

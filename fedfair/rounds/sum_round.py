@@ -109,7 +109,7 @@ class Aftermath:
         reopens: whether the lost sum can be opened for the very same sites, once they are back.
         record: what must be kept before messages are sent, so that this sum can be opened later; may be empty.
         clipping: what the opened sum says about the size of changes; None where nothing is clipped.
-        told: to whom the opened sum was announced; empty where sums are plain.
+        receivers: to whom the opened sum was announced; empty where sums are plain.
     """
 
     accepted: tuple[ParticipantId, ...] = ()
@@ -118,7 +118,7 @@ class Aftermath:
     reopens: bool = False
     record: bytes = b""
     clipping: Clipping | None = None
-    told: tuple[ParticipantId, ...] = ()
+    receivers: tuple[ParticipantId, ...] = ()
 
 
 class SumRound(Protocol):

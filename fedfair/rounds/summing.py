@@ -285,11 +285,11 @@ class Summing:
             self._run.steps.moved(LastOpened.in_the_clear(before, totals, sum_round.counted))
             for participant in self._run.members.connected:
                 if not self._run.late.times.owes(participant) or participant in sum_round.cohort:
-                    yield from self._run.steps.tell_of_last(participant, self._run.members)
+                    yield from self._run.steps.send_last_sum(participant, self._run.members)
         else:
             # The round itself has told whoever was in it to its end.
-            self._run.steps.moved(LastOpened.under_masks(before, said, aftermath.told))
-            for participant in set(aftermath.told) & set(self._run.members.connected):
+            self._run.steps.moved(LastOpened.under_masks(before, said, aftermath.receivers))
+            for participant in set(aftermath.receivers) & set(self._run.members.connected):
                 self._run.members.hold(participant, self._run.steps.present)
         yield Report(progress, aftermath.clipping)
         if progress.is_best:

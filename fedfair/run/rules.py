@@ -193,7 +193,7 @@ class RunRules:
         if not purpose.statistic.is_round:
             return asked
         unit = loss_unit(self._plan.task.loss, state.scaling)
-        return replace(asked, terms=self._terms.told(state.terms), loss_unit=unit)
+        return replace(asked, terms=self._terms.read_by_sites(state.terms), loss_unit=unit)
 
     # -------------------------------------------------------------- what an opened sum does
 

@@ -166,13 +166,13 @@ class SetUp:
             self.graph = SessionGraph(members, self._plan.terms.graph(len(members)), drawn)
         known: dict[tuple[int, ...], bytes] = {}  # in a complete graph one message for all
 
-        def told(needed: tuple[int, ...]) -> bytes:
+        def message_for(needed: tuple[int, ...]) -> bytes:
             if needed not in known and self._tree is not None:
                 adverts = tuple((one, self._adverts[one][0]) for one in needed)
                 known[needed] = KeyAdvertisements(members, adverts, self._tree.proof(needed), nonces).encode()
             return known[needed]
 
-        return {member: told(self.graph.known_to(member, self._drawing)) for member in members}
+        return {member: message_for(self.graph.known_to(member, self._drawing)) for member in members}
 
     def take_confirm(self, sender: int, raw: bytes) -> None:
         """Check and keep a confirm.

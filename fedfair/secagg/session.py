@@ -241,7 +241,7 @@ class Advertised:
         found = tuple(member for member, _ in message.nonces)
         words = f"a graph drawn by the members {list(found)}, due are {list(drawing)}"
         require(found == drawing and adverts.keys() >= set(drawing), Check.GRAPH, words)
-        told = [Reveal.told(member, session_id, nonce) for member, nonce in message.nonces]
+        told = [Reveal.forwarded(member, session_id, nonce) for member, nonce in message.nonces]
         for one in told:
             kept = nonce_commitment(one.nonce, self.proposal, one.member) == adverts[one.member].nonce
             name = site.roster.name(one.member)

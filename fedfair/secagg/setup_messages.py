@@ -175,7 +175,7 @@ class Reveal:
         return message
 
     @classmethod
-    def told(cls, member: int, session_id: bytes, signed_nonce: bytes) -> Reveal:
+    def forwarded(cls, member: int, session_id: bytes, signed_nonce: bytes) -> Reveal:
         """Return what a member has revealed in a session, from the nonce and the signature that travel further."""
         return cls(member, session_id, signed_nonce[:NONCE_BYTES], signed_nonce[NONCE_BYTES:])
 

@@ -94,7 +94,7 @@ class DatabaseAddress:
     def __str__(self) -> str:
         return self.place
 
-    def told(self, words: str) -> str:
+    def censored(self, words: str) -> str:
         """Return a driver's words as one line of a readable length, without secrets and without the query."""
         for secret in self.secrets:
             words = words.replace(secret, HIDDEN)
@@ -271,7 +271,7 @@ def _fault(address: DatabaseAddress, step: DatabaseStep, error: Exception) -> Fe
         return MissingExtraError(missing_driver((error.name or "its driver").partition(".")[0]))
     if type(error).__name__ == "NoSuchModuleError":
         return _unknown_kind(address)
-    words = address.told(_words_of(error))
+    words = address.censored(_words_of(error))
     remedy = next((remedy for pattern, remedy in _REMEDIES if pattern.search(words)), "")
     if _LOGIN.search(words):
         return DataError(

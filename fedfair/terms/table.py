@@ -125,9 +125,9 @@ class PlanTerms:
         """Return the states before round 1."""
         return {name: held for name, held in self._firsts.items() if held is not None}
 
-    def told(self, states: TermStates) -> TermStates:
+    def read_by_sites(self, states: TermStates) -> TermStates:
         """Return the states that sites read in a round."""
-        return {name: states[name] for name, rule in self._rules if rule.told and name in states}
+        return {name: states[name] for name, rule in self._rules if rule.is_read_by_sites and name in states}
 
     def may_be(self, states: TermStates, rounds_done: int) -> bool:
         """Return whether a run may have reached these states after so many rounds."""

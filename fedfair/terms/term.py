@@ -72,7 +72,7 @@ class OpenedRound:
 class TermRule(Generic[_Held]):
     """The rule of one term of one plan; as it stands it keeps nothing and changes nothing."""
 
-    told = False
+    is_read_by_sites = False
     """Whether sites read its state in a round, so that the request carries it."""
 
     @property

@@ -160,7 +160,7 @@ class Trackers:
         """Return the first fault of each tracker, once."""
         return [failure for tracker in self._trackers if (failure := tracker.take_failure()) is not None]
 
-    def tell_failures(self, failed: Callable[[StatusUpdate], None]) -> None:
+    def report_failures(self, failed: Callable[[StatusUpdate], None]) -> None:
         """Hand over the first fault of each tracker, once."""
         for failure in self.take_failures():
             failed(failure)

@@ -51,7 +51,7 @@ class RunTracking:
             self._trackers.figures(moment.round, moment_figures(moment))
         elif isinstance(update, News) and update.is_notice:
             self._trackers.event(update.logged())
-        self._trackers.tell_failures(self._failed)
+        self._trackers.report_failures(self._failed)
 
     def finish(self, state: str, words: str, result: ResultDocument | UnfinishedResult) -> None:
         """Track how the run ended.
@@ -62,4 +62,4 @@ class RunTracking:
             result: with the figures.
         """
         self._trackers.finish(TrackedEnd(state, words, result.rounds, result_figures(result)))
-        self._trackers.tell_failures(self._failed)
+        self._trackers.report_failures(self._failed)

@@ -50,7 +50,7 @@ class SiteTracking:
         if isinstance(update, OwnRecordsEvaluated) and not update.figures.is_returned:
             self._rounds = update.figures.round
             self._trackers.figures(update.figures.round, own_risk_figures(update.figures))
-        self._trackers.tell_failures(self._failed)
+        self._trackers.report_failures(self._failed)
 
     def finish(self, state: str, words: str, rounds: int | None = None) -> None:
         """Track how the run ended for this site.
@@ -62,7 +62,7 @@ class SiteTracking:
         """
         if self._trackers is not None:
             self._trackers.finish(TrackedEnd(state, words, self._rounds if rounds is None else rounds, {}))
-            self._trackers.tell_failures(self._failed)
+            self._trackers.report_failures(self._failed)
 
     def _join(self, joined: RunJoined) -> None:
         self._rounds = joined.rounds_done

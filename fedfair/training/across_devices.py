@@ -202,12 +202,12 @@ class DeviceGroup(BatchParts):
     def lead(self, method: str, *given: object, **named: object) -> None:
         """Have every other process call the same method of its own client."""
         if self.leads:
-            self.told((method, given, named))
+            self.broadcast((method, given, named))
 
-    def told(self, words: Any = None) -> Any:  # noqa: ANN401 - a call, or a seed
+    def broadcast(self, words: Any = None) -> Any:  # noqa: ANN401 - a call, or a seed
         """Return what rank 0 says to all; the others say nothing."""
         with _lost_process():
-            return self._channel.told(words)
+            return self._channel.broadcast(words)
 
     def protection(self, own: RecordProtection | None) -> RecordProtection:
         """Return what a client's records are protected with: rank 0's, whose samples all ranks share.
@@ -218,7 +218,7 @@ class DeviceGroup(BatchParts):
 
         def entropy(*words: str | int) -> int:
             if words[0] in SHARED:
-                return int(self.told(None if own is None else own.entropy(*words)))
+                return int(self.broadcast(None if own is None else own.entropy(*words)))
             # A process that does not lead draws no noise: its stream is never used.
             return 0 if own is None else own.entropy(*words)
 
@@ -236,7 +236,7 @@ class DeviceGroup(BatchParts):
     def end(self) -> None:
         """Let the others end."""
         if self.leads:
-            self.told(None)
+            self.broadcast(None)
         if distributed.is_initialized():
             distributed.destroy_process_group()
             self._channel.leave_folder()
@@ -255,7 +255,7 @@ def follow(client: TrainingClient, group: DeviceGroup) -> None:
         "summable_losses": client.records.summable_losses,
         "apply_scaling": client.records.apply_scaling,
     }
-    while (told := group.told()) is not None:
+    while (told := group.broadcast()) is not None:
         method, given, named = told
         try:
             methods[method](*given, **named)

@@ -72,7 +72,7 @@ class ProcessChannel:
         by_rank = {link.recv(): link for link in found}
         self._links = [by_rank[number] for number in sorted(by_rank)]
 
-    def told(self, words: object) -> Any:  # noqa: ANN401 - whatever rank 0 says
+    def broadcast(self, words: object) -> Any:  # noqa: ANN401 - whatever rank 0 says
         """Return what rank 0 says; what the others give is not read."""
         if self._rank:
             return self._links[0].recv()
@@ -84,8 +84,8 @@ class ProcessChannel:
         """Return what every process gives, by rank."""
         if self._rank:
             self._links[0].send(words)
-            return list(self.told(None))
-        return list(self.told([words, *(link.recv() for link in self._links)]))
+            return list(self.broadcast(None))
+        return list(self.broadcast([words, *(link.recv() for link in self._links)]))
 
     def add(self, values: Tensor) -> None:
         """Put the sum over all processes, added in the order of ranks, in the place of the values on the CPU."""

@@ -36,7 +36,7 @@ def entry(value: int) -> JournalEntry:
         "best": np.full(LENGTH, 7.0, np.float32),
         "scaling.mean": np.full(3, float(value)),
     }
-    opened = LastOpened(bytes(32), b"message", bytes([value]) * (LARGE + 1), masked=True, told=("a",))
+    opened = LastOpened(bytes(32), b"message", bytes([value]) * (LARGE + 1), masked=True, receivers=("a",))
     return JournalEntry(RunSnapshot({"round": value}, vectors), float(value), opened=opened)
 
 

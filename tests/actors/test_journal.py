@@ -136,8 +136,10 @@ def test_a_restart_keeps_the_name_of_the_run_and_never_reuses_a_sum_number(path:
 @pytest.mark.parametrize(
     "opened",
     [
-        LastOpened(bytes(range(32)), b"message", bytes(range(40)), masked=True, told=("clinic-a", "clinic-b")),
-        LastOpened(bytes(range(32)), b"totals", b"", masked=False, told=()),
+        LastOpened(
+            bytes(range(32)), b"message", bytes(range(40)), masked=True, receivers=("clinic-a", "clinic-b")
+        ),
+        LastOpened(bytes(range(32)), b"totals", b"", masked=False, receivers=()),
         None,
     ],
     ids=["masked", "plain", "none yet"],
@@ -145,7 +147,7 @@ def test_a_restart_keeps_the_name_of_the_run_and_never_reuses_a_sum_number(path:
 def test_the_sum_opened_last_comes_back_with_the_state_it_led_to(path: Path, opened: LastOpened | None) -> None:
     write(
         path,
-        replace(entry(), opened=LastOpened(bytes(32), b"older", b"longer" * 9, masked=True, told=())),
+        replace(entry(), opened=LastOpened(bytes(32), b"older", b"longer" * 9, masked=True, receivers=())),
         replace(entry(), opened=opened),
     )
     found = read(path)

@@ -17,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collaborator.driver import told_of
+from collaborator.driver import abstention_reason
 from collaborator.masked_worker import _refusal
 from collaborator.plain_worker import PlainWorker
 from fedfair.aggregation.contribution import Contribution
@@ -72,11 +72,11 @@ def faults() -> st.SearchStrategy[FedfairError]:
 
 @given(faults(), faults())
 def test_leaving_the_run_says_nothing_but_a_reason(one: FedfairError, other: FedfairError) -> None:
-    assert told_of(one) in RefusalReason
+    assert abstention_reason(one) in RefusalReason
     same_check = not isinstance(one, SecaggError) or (isinstance(other, SecaggError) and one.check is other.check)
     if type(one) is type(other) and same_check and not isinstance(one, PolicyError):
         # The same kind of fault, or the same check, with other words in it is told alike.
-        assert told_of(one) is told_of(other)
+        assert abstention_reason(one) is abstention_reason(other)
 
 
 @given(
@@ -189,7 +189,7 @@ def test_a_masked_contribution_has_the_same_form_whatever_the_records_the_model_
 
 
 def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() -> None:
-    """Every place that makes an abstention takes its reason from `reason_for`, `told_of` or the list."""
+    """Every place that makes an abstention takes its reason from `reason_for`, `abstention_reason` or the list."""
     found, accused = [], []
     for place, name, node in called():
         package = place.partition("/")[0]
@@ -203,7 +203,7 @@ def test_abstentions_are_made_in_the_collaborator_only_and_from_the_list_only() 
         "reason_for(refusal.term)", "reason_for(answer.term)", "reason_for(self.sums.refused.term)", "reason",
     }  # fmt: skip
     assert set(accused) == {"refusal.accused"}
-    assert inspect.signature(told_of).return_annotation == "RefusalReason"
+    assert inspect.signature(abstention_reason).return_annotation == "RefusalReason"
 
 
 def test_nobody_is_accused_but_by_the_code_that_opens_envelopes() -> None:

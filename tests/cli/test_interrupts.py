@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from fedfair.cli.interrupts import interrupts_deferred, interrupts_noticed
+from fedfair.cli.interrupts import interrupts_caught, interrupts_deferred
 from tests.patience import PATIENCE
 
 
@@ -63,7 +63,7 @@ class Dying:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_python_swallows_in_a_destructor_is_not_lost() -> None:
-    with interrupts_noticed() as ask:
+    with interrupts_caught() as ask:
         ask()
         Dying()
         with pytest.raises(KeyboardInterrupt):
@@ -73,5 +73,5 @@ def test_an_interrupt_that_python_swallows_in_a_destructor_is_not_lost() -> None
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_noticed_interrupts_are_raised_where_they_come(number: signal.Signals) -> None:
-    with pytest.raises(KeyboardInterrupt), interrupts_noticed():
+    with pytest.raises(KeyboardInterrupt), interrupts_caught():
         os.kill(os.getpid(), number)

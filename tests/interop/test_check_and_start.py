@@ -191,8 +191,8 @@ CONNECTED = {"driver_of", "_until_stopped", "withdraw"}
 """Where a start connects; what these call comes later, or instead."""
 
 ONLY_AT_A_START = {
-    "other_process": "of _tell_of_another",
-    "_tell_of_another": "says at once that a second process of the site waits, where a check does not wait",
+    "other_process": "of _warn_of_another",
+    "_warn_of_another": "says at once that a second process of the site waits, where a check does not wait",
     "_take_part": "its parts are looked at one by one",
     "asked_processes": "reads what torchrun says, by which no check is started",
     "compute_along": "the other processes of a site, which need what the first one needs",
@@ -201,7 +201,7 @@ ONLY_AT_A_START = {
     "participate": "its parts before the connection are looked at one by one",
     "make_ready": "its parts are looked at one by one",
     "keep_freed_memory": "a wish to the C library, which never stops a start",
-    "open_account": "foretold looks at the ledger without writing to it",
+    "open_account": "forecast_of looks at the ledger without writing to it",
     "PrivacyBudget": "of open_account",
     "ParticipationTerms": "holds values, refuses none",
     "_say": "prints",

@@ -50,7 +50,7 @@ OF_THE_AGGREGATOR: dict[str, Callable[[AggregatorRecords], None]] = {
     "append_line": lambda kept: kept.append_line(PROGRESS, SumFigures(started=1.0), 1.25),
     "append_departure": lambda kept: kept.append_departure(Departed(SITE, ONE, "it left")),
     "append_refusal": lambda kept: kept.append_refusal(SITE, REQUEST, "no"),
-    "append_told": lambda kept: kept.append_told(SITE),
+    "append_notified": lambda kept: kept.append_notified(SITE),
 }
 
 

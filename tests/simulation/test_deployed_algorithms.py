@@ -28,7 +28,7 @@ from fedfair.tables.dataset import Dataset
 from fedfair.tables.source import load_federation
 from fedfair.terms.group_weights.site import record_groups
 from fedfair.terms.loss_powers.site import MAX_POWER, LossPowers
-from fedfair.terms.site_thresholds.state import ToldThreshold, renewed_threshold
+from fedfair.terms.site_thresholds.state import ReportedThreshold, renewed_threshold
 from fedfair.terms.table import training_layout
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
@@ -178,11 +178,11 @@ def test_a_told_threshold_and_powers_of_losses_stay_within_their_limits() -> Non
     bounded = plan_of("localbpf").model_copy(
         update={"objective": plan_of("localbpf").objective.model_copy(update={"loss_bound": 2.0})}
     )
-    told = ToldThreshold(bounded, 2)
+    told = ReportedThreshold(bounded, 2)
     assert told(0.5, 1.0, 0.25) == 0.75
     assert (told(0.5, 1.0, -3.0), told(0.5, 1.0, 3.0)) == (-0.5, 1.5)
     assert renewed_threshold(bounded, 0.5, 1.5) == 2.0
-    free = ToldThreshold(plan_of("localbpf"), 2)
+    free = ReportedThreshold(plan_of("localbpf"), 2)
     limit = 8 * np.log(2)
     assert free(1.0, 30.0, 1.0) == pytest.approx(limit)
     for power in (0.0, 0.5, 1.0, 40.0, 1e6):

@@ -319,7 +319,7 @@ def test_a_password_comes_from_the_environment_or_a_file(on_postgres: SqlSection
     in_variable = on_postgres.model_copy(update={"url": None, "url_env": "DB_URL", "password_file": None})
     assert read(in_variable, environment={"DB_URL": url}).digest == expected
     address = database_address(in_file, {})
-    for text in (repr(address), str(address), address.told(f"tried {url} with {PASSWORD}")):
+    for text in (repr(address), str(address), address.censored(f"tried {url} with {PASSWORD}")):
         assert PASSWORD not in text
         assert quote(PASSWORD, safe="") not in text
     assert "environment has no variable DB_PASSWORD" in refused(lambda: read(named))

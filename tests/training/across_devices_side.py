@@ -114,7 +114,7 @@ def main() -> None:
         if own is not None:
             found[f"{name}, asked"] = [own.asked, counting.asked]
             found[f"{name}, released"] = [len(own.log.releases), len(counting.log.releases)]
-        group.told(None)
+        group.broadcast(None)
     if group.leads:
         out.write_text(json.dumps(found))
 

@@ -51,7 +51,7 @@ def test_sums_are_added_in_the_order_of_ranks(channels: list[ProcessChannel], wi
 
 
 def test_values_of_any_shape_are_summed_and_everybody_hears(channels: list[ProcessChannel]) -> None:
-    assert everywhere(lambda rank: channels[rank].told({"who": rank})) == [{"who": 0}] * SIZE
+    assert everywhere(lambda rank: channels[rank].broadcast({"who": rank})) == [{"who": 0}] * SIZE
     assert everywhere(lambda rank: channels[rank].gathered(10 * rank)) == [[0, 10, 20]] * SIZE
     scalars = [torch.tensor(rank + 1.0) for rank in range(SIZE)]
     columns = [torch.arange(6.0).reshape(2, 3).t() * (rank + 1) for rank in range(SIZE)]
@@ -71,7 +71,7 @@ def test_who_ends_is_noticed_and_the_folder_goes(channels: list[ProcessChannel],
         channels[0].gathered(1)
     channels[0].close()
     with pytest.raises((EOFError, OSError)):
-        channels[2].told(None)
+        channels[2].broadcast(None)
     assert folder.stat().st_mode & 0o777 == 0o700
     channels[1].leave_folder()
     assert folder.exists()

@@ -169,7 +169,7 @@ def _meet(grounds: Grounds) -> Iterator[RiskComparison]:
 def _no_worse_than_guessing(grounds: Grounds) -> Iterator[RiskComparison]:
     for ours in _baseline(grounds, grounds.ours, _sizes(grounds)[:1]):
         values = ours.worst_values("train")
-        sentence = f"{_place(ours, 'train')}: {_told(ours, 'train')}, guessing {ours.uniform_floor:.3f}"
+        sentence = f"{_place(ours, 'train')}: {_worst(ours, 'train')}, guessing {ours.uniform_floor:.3f}"
         yield not_above_level(sentence, values, ours.uniform_floor, TOLERANCE * ours.uniform_floor)
 
 
@@ -181,7 +181,7 @@ def _better_than_guessing(grounds: Grounds) -> str | None:
         if served.holds is not None and served.holds <= LEVEL:
             size = ours.cell.group_size
             return (
-                f"a group of {size:.0%} is above the critical size here: {_told(ours, 'train')} on training "
+                f"a group of {size:.0%} is above the critical size here: {_worst(ours, 'train')} on training "
                 f"records, guessing {floor:.3f}; smaller groups were not run"
             )
     return None
@@ -195,7 +195,7 @@ def _fan(grounds: Grounds) -> Iterator[RiskComparison]:
             continue
         first, last = fan[0], fan[-1]
         margin, ends = TOLERANCE * first.uniform_floor, f"tradeoffs {_tradeoff(first):g} and {_tradeoff(last):g}"
-        lower = f"{_place(first, 'train')}, {ends}: {_told(first, 'train')} and {_told(last, 'train')}"
+        lower = f"{_place(first, 'train')}, {ends}: {_worst(first, 'train')} and {_worst(last, 'train')}"
         yield not_above(lower, first.worst_values("train"), last.worst_values("train"), margin)
         if size < 1.0:
             means = f"mean, train, {ends} at {size:.0%}: {_mean(first)} and {_mean(last)}"
@@ -217,7 +217,7 @@ def _local_steps(grounds: Grounds) -> Iterator[RiskComparison]:
     small, large = sizes[0], sizes[-1]
     steps, margin = f"{LOCAL_STEPS[0]} and {LOCAL_STEPS[-1]} local steps", TOLERANCE * one[small].uniform_floor
     sentence = (
-        f"{_place(one[small], 'train')}, {steps}: {_told(one[small], 'train')} and {_told(ten[small], 'train')}"
+        f"{_place(one[small], 'train')}, {steps}: {_worst(one[small], 'train')} and {_worst(ten[small], 'train')}"
     )
     yield not_above(sentence, one[small].worst_values("train"), ten[small].worst_values("train"), margin)
     if large > small:
@@ -311,14 +311,14 @@ def _alike(ours: Mark, theirs: Mark) -> RiskComparison:
 
 def _both(ours: Mark, theirs: Mark, split: str) -> str:
     label = METHODS[theirs.cell.method].label
-    return f"{_place(ours, split)}: {_told(ours, split)}, {label} {_told(theirs, split)}"
+    return f"{_place(ours, split)}: {_worst(ours, split)}, {label} {_worst(theirs, split)}"
 
 
 def _place(mark: Mark, split: str) -> str:
     return f"worst {mark.cell.group_size:.0%}, {split}"
 
 
-def _told(mark: Mark, split: str) -> str:
+def _worst(mark: Mark, split: str) -> str:
     value = mark.worst(split)
     return "nothing" if value is None else written(value)
 

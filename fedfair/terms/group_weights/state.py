@@ -71,7 +71,7 @@ class GroupRule(TermRule[GroupWeights]):
         groups: how many it tells, at least 1.
     """
 
-    told = True
+    is_read_by_sites = True
 
     def __init__(self, plan: Plan, groups: int) -> None:
         self._groups = groups

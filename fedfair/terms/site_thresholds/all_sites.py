@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.schema import Plan
-from fedfair.terms.site_thresholds.state import ToldThreshold, renewed_threshold
+from fedfair.terms.site_thresholds.state import ReportedThreshold, renewed_threshold
 
 Members = NDArray[np.int64]
 """Numbers of collaborators."""
@@ -27,7 +27,7 @@ class PooledThresholds:
     """
 
     def __init__(self, plan: Plan, count: int, classes: int) -> None:
-        self._plan, self._told = plan, ToldThreshold(plan, classes)
+        self._plan, self._reported = plan, ReportedThreshold(plan, classes)
         self._round = 0
         self._own = self._renewed = np.zeros(count)
 
@@ -59,6 +59,6 @@ class PooledThresholds:
             moved: float64 array (k,), what the local steps did to them.
         """
         shared, pairs = model.threshold, zip(self._own[group].tolist(), moved.tolist(), strict=True)
-        told = np.array([self._told(shared, start, change) for start, change in pairs])
+        told = np.array([self._reported(shared, start, change) for start, change in pairs])
         self._renewed[group] = [renewed_threshold(self._plan, shared, each) for each in told.tolist()]
         return told

@@ -28,7 +28,7 @@ from fedfair.terms.kept import (
     round_of,
 )
 from fedfair.terms.local_change import LocalChange
-from fedfair.terms.site_thresholds.state import ToldThreshold, renewed_threshold
+from fedfair.terms.site_thresholds.state import ReportedThreshold, renewed_threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SiteStart(Remembered):
         return self.threshold
 
 
-class ToldSiteThreshold(SiteTerm):
+class ReportedSiteThreshold(SiteTerm):
     """The change of the threshold as the sum takes it: from the state's threshold to the site's own.
 
     Args:
@@ -56,19 +56,19 @@ class ToldSiteThreshold(SiteTerm):
     """
 
     def __init__(self, plan: Plan, classes: int) -> None:
-        self._told = ToldThreshold(plan, classes)
+        self._reported = ReportedThreshold(plan, classes)
 
     def finished(self, change: LocalChange, about: FinishedRound) -> LocalChange:
         """Return the change with told_k in place of what the steps did to c_k."""
         if not isinstance(about.remembered, SiteStart):
             return change
-        told = self._told(about.model.threshold, about.remembered.threshold, change.threshold)
+        told = self._reported(about.model.threshold, about.remembered.threshold, change.threshold)
         return replace(change, threshold=told)
 
 
-def site_term(plan: Plan, records: Dataset) -> ToldSiteThreshold:
+def site_term(plan: Plan, records: Dataset) -> ReportedSiteThreshold:
     """Return what a site tells of its own threshold."""
-    return ToldSiteThreshold(plan, records.schema.classes)
+    return ReportedSiteThreshold(plan, records.schema.classes)
 
 
 class SiteThresholds:

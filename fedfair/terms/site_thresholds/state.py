@@ -31,7 +31,7 @@ class SiteThresholdRule(TermRule[CountedVariates]):
         plan: the plan.
     """
 
-    told = True
+    is_read_by_sites = True
 
     def __init__(self, plan: Plan) -> None:
         self._names = plan.federation.collaborators
@@ -68,7 +68,7 @@ def rule(setting: TermSetting) -> SiteThresholdRule:
     return SiteThresholdRule(setting.plan)
 
 
-class ToldThreshold:
+class ReportedThreshold:
     """The rule for how a site tells of its own threshold.
 
     Args:

@@ -71,7 +71,7 @@ class VariateRule(TermRule[CountedVariates]):
         layout: of its model.
     """
 
-    told = True
+    is_read_by_sites = True
 
     def __init__(self, plan: Plan, layout: Layout) -> None:
         self._plan = plan
