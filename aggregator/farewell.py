@@ -58,7 +58,7 @@ class EndOfRun:
         self._untold.add(who)
 
     def left(self, who: ParticipantId) -> None:
-        """Note that nobody need wait for a site at the end."""
+        """Note that a site need not be waited for at the end."""
         self._untold.discard(who)
 
     def ended(self, who: ParticipantId, *, in_step: bool) -> None:
@@ -72,7 +72,7 @@ class EndOfRun:
             self._over.set()
 
     def hurry(self) -> None:
-        """Wait for nobody: the operator says so."""
+        """Stop waiting: the operator says so."""
         self._over.set()
 
     async def wait(self, before: Callable[[], None], quiet: Callable[[], Awaitable[object]]) -> None:

@@ -47,7 +47,7 @@ class Streams:
         end: keeps account of who knows that the run is over.
         sender: sends what moves a site.
         put: takes the events for the round rules.
-        certificates: what the streams rest on; None where nobody keeps them.
+        certificates: what the streams rest on; None where none are kept.
         evaluates: whether a saved model is evaluated and nothing trained.
         model: the identity of that model; empty where a whole run is driven.
 
@@ -114,7 +114,7 @@ class Streams:
         return Welcome(self._records.run_id, done, total, self._evaluates, self._model)
 
     def trust_update(self) -> TrustUpdate | None:
-        """Return what an admitted stream receives about certificates; None where nobody keeps them."""
+        """Return what an admitted stream receives about certificates; None where none are kept."""
         return None if self._certificates is None else self._certificates.update
 
     def connect(self, connection: Connection) -> None:

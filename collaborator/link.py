@@ -184,7 +184,7 @@ async def ask(
 
     Raises:
         AuditError: it cannot be recorded, so it was not asked.
-        UnreachableError: nobody answers.
+        UnreachableError: nothing answers.
         ConnectionRefusedByPeerError: the aggregator does not want to answer.
         RemoteProtocolError: what arrived is no answer.
     """

@@ -284,7 +284,7 @@ async def dial(
     certificates the stream rests on; `keepalive` says when its line counts as dead.
 
     Raises:
-        UnreachableError: nobody answers there now.
+        UnreachableError: nothing answers there now.
         RenewableIdentityError: a certificate of either side has expired.
         IdentityError: the peer is not this federation's aggregator, or does not accept this site.
     """

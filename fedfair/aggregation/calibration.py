@@ -78,7 +78,7 @@ class Uncalibrated:
     """The lack of a calibration.
 
     Attributes:
-        reason: why there is none, as the end of a sentence; empty where nobody has said it.
+        reason: why there is none, as the end of a sentence; empty where unstated.
     """
 
     reason: str = ""

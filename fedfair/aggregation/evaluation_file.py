@@ -171,7 +171,7 @@ class EvaluationRecord(BaseModel):
 def split_sums(
     header: NDArray[np.float64], layout: Header, sites: Sequence[str] = (), fewest: int = 1
 ) -> dict[Split, SplitSums]:
-    """Return the header of an evaluation sum in its parts, without the splits that nobody has records of.
+    """Return the header of an evaluation sum in its parts, without the splits without records.
 
     Args:
         header: float64 array (layout.length,), the sum over all sites.

@@ -131,7 +131,7 @@ class Evaluator:
             contributors: how many sites are in the total; where sums carry noise, each has added its own.
 
         Raises:
-            RemoteProtocolError: nobody contributed a training record, or the counts are impossible.
+            RemoteProtocolError: no site contributed a training record, or the counts are impossible.
         """
         if self._deviation is not None:
             noised = self._noised(header, self._deviation * math.sqrt(contributors))

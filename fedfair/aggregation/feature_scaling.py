@@ -30,7 +30,7 @@ MIN_VALUE = 2.0**-20
 def scaling_from_sums(header: NDArray[np.float64], units: tuple[float, ...] = ()) -> FeatureScaling:
     """Return means and standard deviations from the total of `column_sums`.
 
-    A column that nobody has a value of gets mean 0 and scale 1. The variance is a difference of two numbers of the
+    A column without any value gets mean 0 and scale 1. The variance is a difference of two numbers of the
     size of the mean square, each with a relative rounding error of up to n * 2^-53. A smaller result may be a
     constant column's, or one's that varies by a few millionths of its size, such as milliseconds since 1970 within
     an hour: it gets the largest deviation that the rounding may hide, at least 1, so that neither is blown up.

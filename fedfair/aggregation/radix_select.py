@@ -166,7 +166,7 @@ class SplitQuery:
     Attributes:
         group_sizes: the shares (rho) asked about, each in (0, 1].
         step: the step that is to be asked next, 1 to 4; 5 when everything is known.
-        records: how many losses there are; 0 before step 1, and for a split that nobody has records of.
+        records: how many losses there are; 0 before step 1, and for a split without records.
         prefixes: for each size, what is known of the key; zeros for a split without records.
         above: for each size, how many losses have a greater prefix.
         within: for each size, how many losses have this prefix.

@@ -99,10 +99,10 @@ class PlainSum:
         """Return the sum; the arrays are the running ones, so nothing may be added afterwards.
 
         Raises:
-            LocalProtocolError: nobody was added.
+            LocalProtocolError: nothing was added.
         """
         if not self._contributors:
-            raise LocalProtocolError("a sum over nobody has no totals")
+            raise LocalProtocolError("a sum over no site has no totals")
         return Totals(self._header, self._body, self._contributors)
 
 

@@ -170,7 +170,7 @@ class RecordReader:
         """
         entry = signed.entry
         if not isinstance(entry, record.Signed | record.RecordContinued) or signed.signature is None:
-            raise AuditError("it is signed by nobody")
+            raise AuditError("it has no signature")
         self._check_noted(signed)
         verify_chain_signature(begun.key, begun.names, signed.chain, signed.signature)
         self.opened = self.begun = begun
@@ -269,7 +269,7 @@ class RecordReader:
                 "file before it has"
             )
         if found.signature is None:
-            raise AuditError("it is signed by nobody")
+            raise AuditError("it has no signature")
         verify_chain_signature(entry.key, entry.names, found.chain, found.signature)
 
     def _check_signed(self, entry: record.Signed, found: record.RecordLine) -> None:
@@ -280,7 +280,7 @@ class RecordReader:
                 f"before it are {counted[0]} of {counted[1]}"
             )
         if self.opened is None or found.signature is None:
-            raise AuditError("it is signed by nobody")
+            raise AuditError("it has no signature")
         verify_chain_signature(self.opened.key, self.names, found.chain, found.signature)
 
     def _commit(self, found: record.RecordLine) -> None:

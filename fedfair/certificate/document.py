@@ -161,7 +161,7 @@ class Certificate(_Part):
         training: what it was trained for.
         privacy: the differential-privacy statement, or "none".
         participants: how many sites contributed to the evaluation.
-        masked: whether nobody saw one site's contribution.
+        masked: whether no process saw one site's contribution.
         split: which records were evaluated.
         n: how many.
         sites: how many of each site that has enough of them; null where the plan does not publish that.

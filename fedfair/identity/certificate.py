@@ -76,7 +76,7 @@ def parse_uri(uri: str) -> CertifiedParticipant:
     """Return the participant that a URI of a certificate names.
 
     Raises:
-        IdentityError: it is outside the scheme, or names nobody.
+        IdentityError: it is outside the scheme, or names no participant.
     """
     federation, slash, name = uri.removeprefix(SCHEME).partition("/")
     if not uri.startswith(SCHEME) or not slash:
@@ -118,7 +118,8 @@ def participant_of(certificate: x509.Certificate) -> CertifiedParticipant:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     except x509.ExtensionNotFound as error:
-        raise IdentityError("the certificate has no subject alternative name, so it names nobody") from error
+        message = "the certificate has no subject alternative name, so it names no participant"
+        raise IdentityError(message) from error
     if len(uris) != 1:
         raise IdentityError(
             f"the certificate has {len(uris)} URIs in its subject alternative name, expected one",

@@ -189,7 +189,7 @@ def check_certificate(certificate: x509.Certificate, trust: Trust, now: datetime
     """Return whom a certificate names after checking all that can be checked without a connection.
 
     Raises:
-        IdentityError: another authority or federation, expired, revoked, or it names nobody.
+        IdentityError: another authority or federation, expired, revoked, or it names no participant.
     """
     check_issued_by(certificate, trust.ca)
     participant = participant_of(certificate)

@@ -229,7 +229,7 @@ class AggregatorUntold(News):
     """
 
     level = LogLevel.WARNING
-    text = "the aggregator was not told: {reason}"
+    text = "the aggregator was not notified: {reason}"
 
     reason: str
 

@@ -178,7 +178,7 @@ class SiteLeftBehind(News):
         purpose: of the sum.
         round: of the sum.
         seconds: how long it has been asked.
-        median_seconds: what the sites took, by the last answer of each; None where nobody was timed.
+        median_seconds: what the sites took, by the last answer of each; None where no site was timed.
     """
 
     level = LogLevel.WARNING
@@ -207,7 +207,7 @@ class SiteCaughtUp(News):
     Attributes:
         who: its name.
         seconds: what it took.
-        median_seconds: what the sites took, by the last answer of each; None where nobody was timed.
+        median_seconds: what the sites took, by the last answer of each; None where no site was timed.
     """
 
     who: ParticipantId

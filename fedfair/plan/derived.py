@@ -89,7 +89,7 @@ class PrivacyLevel(enum.Enum):
 
 
 def privacy_level(plan: Plan) -> PrivacyLevel:
-    """Return whom the plan protects by noise: nobody, single records, or whole collaborators."""
+    """Return whom the plan protects by noise: none, single records, or whole collaborators."""
     if plan.privacy.collaborator_level is not None:
         return PrivacyLevel.COLLABORATORS
     return PrivacyLevel.NONE if plan.privacy.sample_level is None else PrivacyLevel.RECORDS
@@ -262,7 +262,7 @@ def why_uncalibrated(plan: Plan, classes: int) -> str:
 
     Args:
         plan: the plan.
-        classes: how many there are; 0 where nobody can tell.
+        classes: how many there are; 0 where unknown.
     """
     if not predicts_classes(plan):
         return "its answers are no classes"

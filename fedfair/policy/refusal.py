@@ -16,7 +16,7 @@ class Refusal:
         asked: the value that was asked for; for this site's log.
         allowed: the value that is allowed; for this site's log.
         leaving: whether this site leaves the federation with this answer.
-        accused: place in the roster of the member whose sealed shares this site cannot open; 0 for nobody.
+        accused: place in the roster of the member whose sealed shares this site cannot open; 0 for none.
     """
 
     reason: str

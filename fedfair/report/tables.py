@@ -130,7 +130,7 @@ def above_range_lines(risk: SplitRisk) -> Iterator[str]:
 
 
 def score_lines(scores: SplitScores | None) -> Iterator[str]:
-    """Yield the lines about scores: none where nobody asked for them."""
+    """Yield the lines about scores: none where they were not asked for."""
     if scores is None:
         return
     if scores.auc is None or scores.brier is None:

@@ -127,7 +127,7 @@ class ResultDocument(FrozenPart):
     """who left the run, and why"""
 
     late: tuple[LateSite, ...] = ()
-    """whom sums continued without, because it was too slow; omitted where nobody was"""
+    """whom sums continued without, because it was too slow; omitted where there was none"""
 
     engine: Literal["loop", "vectorised", "ray"] | None = None
     """which engine computed a simulation; omitted where none was computed"""
@@ -214,7 +214,7 @@ class UnfinishedResult(FrozenPart):
     """who left the run, and why"""
 
     late: tuple[LateSite, ...] = ()
-    """whom sums continued without, because it was too slow; omitted where nobody was"""
+    """whom sums continued without, because it was too slow; omitted where there was none"""
 
 
 def to_json(result: ResultDocument | UnfinishedResult) -> JsonObject:

@@ -47,7 +47,7 @@ class Known:
         history: the figure that the plan's algorithm minimises, at every evaluation from round 0 on.
         reached: the same of the returned model.
         counts: records of each class among those that speak for the model; nothing where they are not known.
-        family: asked just where there is something to advise; None where nobody can tell.
+        family: asked just where there is something to advise; None where unknown.
     """
 
     history: tuple[Evaluated, ...] = ()

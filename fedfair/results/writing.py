@@ -107,7 +107,7 @@ def exact_evaluation(evaluation: Evaluation, losses: Iterable[SiteLosses]) -> Ev
 
 def _exact_summary(summary: SplitSummary, losses: Losses | None) -> SplitSummary:
     if losses is None:
-        raise LocalProtocolError("an evaluation has a split that nobody has losses of")
+        raise LocalProtocolError("an evaluation has a split without losses")
     exact = summarise_losses(losses.values, losses.correct, summary.by_group_size)
     if summary.mean_interval is not None:
         summary = replace(
@@ -153,7 +153,7 @@ def simulated_result(
         seconds: how long the run took.
         costs: what every sum cost, in order.
         privacy: from `privacy_words.simulated_privacy`.
-        family: as `verdict_sentences.Known`; None where nobody can tell.
+        family: as `verdict_sentences.Known`; None where unknown.
         engine: which engine computed it; None where a saved model was evaluated.
     """
     stated = plan.objective
@@ -413,7 +413,7 @@ def _scores(
 
 
 def _above(count: int, records: int, fewest: int) -> float | None:
-    """Return the share of losses above the range; None where it would tell of too few people, or of nobody."""
+    """Return the share of losses above the range; None where it would disclose too few people, or none."""
     return count / records if count and count >= fewest else None
 
 

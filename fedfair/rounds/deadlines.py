@@ -61,7 +61,7 @@ class Deadlines:
         """Refuse a token that was never issued.
 
         Raises:
-            LocalProtocolError: nobody set this deadline.
+            LocalProtocolError: this deadline was never set.
         """
         if not 1 <= token.number <= self._issued:
             raise LocalProtocolError(f"{token.kind.value} deadline {token.number} passed, but was never set")

@@ -122,7 +122,7 @@ class MessageArrived:
 class Abstained:
     """A collaborator said that it takes no part in this sum, and why; and perhaps that it leaves for good.
 
-    `accused` is the place in the roster of the member whose sealed shares it cannot open; 0 for nobody.
+    `accused` is the place in the roster of the member whose sealed shares it cannot open; 0 for none.
     """
 
     participant: ParticipantId

@@ -275,7 +275,7 @@ class Summing:
         try:
             progress = self._run.training_run.apply_aggregate(totals, sum_round.counted)
         except RemoteProtocolError as fault:
-            # A total that cannot be right names nobody: the attempt is lost, and the model is what it was. Every
+            # A total that cannot be right names no site: the attempt is lost, and the model is what it was. Every
             # site has the same rules, and refuses the same total.
             yield from self._lose(sum_round, fault.message)
             return

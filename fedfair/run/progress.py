@@ -108,8 +108,8 @@ class RunResult:
             plan asks for it.
         lost_rounds: attempts at training rounds that were given up; noise counts what they would have opened.
         survey: what the training records of all sites look like; None without a survey, and before it.
-        which: which model all of this is of; None where nobody has said it.
-        vector_sha256: 32 bytes, of that model; empty where nobody has said it.
+        which: which model all of this is of; None where unstated.
+        vector_sha256: 32 bytes, of that model; empty where unstated.
         hedged: the mean loss of the evaluated model mixed with the guess, by split (`fairness.chance`); nothing
             where losses are no nats of whole outcomes.
         calibration: of the evaluated model, or why it has none; of a saved model, what its file says.

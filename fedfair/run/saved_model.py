@@ -63,7 +63,7 @@ class TrainedModel:
         round: training rounds that it has behind it.
         plan_digest: of the plan that it was trained by, "sha256:" and 64 hex digits; empty if not said.
         scaling: of the features that it expects; None where it takes them as they are.
-        which: which of the run's models it is; None where nobody has said it.
+        which: which of the run's models it is; None where unstated.
         calibration: what makes probabilities of its scores, or why nothing does.
     """
 

@@ -22,7 +22,7 @@ def parse_scaling(text: str | None, numeric: int | None) -> FeatureScaling | Non
 
     Args:
         text: of `scaling_text`, or None.
-        numeric: how many numeric columns there are; None where nobody can tell.
+        numeric: how many numeric columns there are; None where unknown.
 
     Raises:
         ValueError: it is no scaling of so many columns.

@@ -59,9 +59,9 @@ class SecaggError(RemoteProtocolError):
         remedy: what to do about it; empty where the message says it already.
         asked: where a site's terms refuse: the value that was asked for.
         allowed: the values that are allowed.
-        liar: roster index of the member whom the fault proves to lie, whoever sent the message; 0 for nobody.
+        liar: roster index of the member whom the fault proves to lie, whoever sent the message; 0 for none.
         accused: roster index of the member whose sealed shares are at fault as one site sees them, which proves
-            nothing to others; 0 for nobody.
+            nothing to others; 0 for none.
     """
 
     def __init__(

@@ -311,7 +311,7 @@ class Uploaded:
         context.check_transcript(message.transcript)
         context.check_survivors(message.survivors)
         whole = message.survivors == context.cohort
-        require(not whole, Check.SURVIVORS, "a request for the masks with nobody")
+        require(not whole, Check.SURVIVORS, "a request for an empty list of masks")
         dropped = [member for member in context.near.peers if member not in message.survivors]
         if masks is None:
             words = "this site no longer has the masks that it uses with others in this round"
@@ -337,7 +337,7 @@ class Uploaded:
         return ConsistencyChecked(self, message.survivors), vote
 
     def answer(self, raw: bytes) -> tuple[SharesRevealed, bytes]:
-        """Answer, once, where nobody dropped out.
+        """Answer, once, where no member dropped out.
 
         Raises:
             SecaggError: ENCODING, TRANSCRIPT, SURVIVORS, VOTES, ENVELOPE or SHARE.

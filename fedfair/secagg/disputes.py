@@ -77,7 +77,7 @@ class Disputes:
             pairs: who of them contradict each other in this sum; noted with `add` before.
 
         Returns:
-            Members in the order in which they were left out; empty where nobody is contradicted.
+            Members in the order in which they were left out; empty where no member is contradicted.
         """
         arrival = {member: at for at, member in enumerate(members)}
         liars, open_pairs, without = self.liars, set(pairs), []

@@ -499,7 +499,7 @@ def automatic_clip(histogram: Sequence[int], present: float, greatest: float) ->
 
     Args:
         histogram: the summed histogram of the last round.
-        present: the clip of the last round, kept where nobody contributed.
+        present: the clip of the last round, kept where no site contributed.
         greatest: the largest clip that all sites allow.
     """
     reached = [position for position, count in enumerate(histogram) if count > 0]

@@ -51,7 +51,7 @@ class Exposure:
     """The possible fate of an update that left this site.
 
     Attributes:
-        whole: every round that it was sent in is opened for its whole cohort or for nobody.
+        whole: every round that it was sent in is opened for its whole cohort or not at all.
         answered: `set_digest` of the one set that a sum with it may be open for; empty where there is none.
     """
 
@@ -59,7 +59,7 @@ class Exposure:
     answered: bytes = b""
 
     def allows(self, cohort: tuple[int, ...]) -> bool:
-        """Return whether it may be sent again in a round that opens for the whole of `cohort` or for nobody.
+        """Return whether it may be sent again in a round that opens for the whole of `cohort` or not at all.
 
         Then the only sums with it that can ever be open are over one and the same set, and are equal.
         """

@@ -102,7 +102,7 @@ def masked_vector(
         threads: how many threads share the blocks.
         tagging: makes the check tag; None just where the shape has none.
         encoded: uint32 (body_length,), filled with the body as it is added, clipped and rounded, before it is
-            masked; `fixedpoint.decode_body` reads it. None where nobody wants to know. It is a secret of the site.
+            masked; `fixedpoint.decode_body` reads it. None where it is not asked for. It is a secret of the site.
         frames: filled with the SHA-256 of each frame that carries the vector, for the record of what leaves.
 
     Raises:

@@ -1,7 +1,7 @@
 """One digest of what all members of a set-up have advertised, and short proofs of what some of them have.
 
 A binary tree over the members in order of the roster. Whoever knows the root and who is in the tree can check what
-any of them has advertised, given the digests of those parts of the tree in which nobody is shown: about
+any of them has advertised, given the digests of those parts of the tree in which no member is shown: about
 m log2(n / m) of them for m of n members. With all members shown there is none, and the root is checked all the
 same. Leaves and nodes have labels of their own, and the places are those of the members, so one root has one
 reading. Who must be shown to whom is for `session_graph` to say. Source: Merkle 1987; labels as in RFC 6962.
@@ -69,7 +69,7 @@ def root_of(members: Sequence[int], leaves: Mapping[int, bytes], proof: Sequence
     Args:
         members: who is in the tree, increasing; at least one.
         leaves: `leaf` of those who are shown, all of them members, by roster index.
-        proof: of the parts of the tree in which nobody is shown, from left to right.
+        proof: of the parts of the tree in which no member is shown, from left to right.
 
     Raises:
         SecaggError: ENCODING: another number of digests is due.

@@ -94,7 +94,7 @@ def _set(members: int) -> int:
 
 
 def _proof(members: int, shown: int) -> int:
-    """Return the most bytes of the digests of those parts of a tree in which nobody is shown."""
+    """Return the most bytes of the digests of those parts of a tree in which no member is shown."""
     if shown >= members:
         return 0
     return DIGEST_BYTES * shown * ((members - 1).bit_length() - shown.bit_length() + 1)

@@ -180,7 +180,7 @@ class Sums:
             number: of the round in its session.
             sum_of: why something is summed, what it is about, and C of each group of the body.
             cohort: whom to ask, increasing.
-            unanimous: whether the sum is opened for the whole cohort or for nobody.
+            unanimous: whether the sum is opened for the whole cohort or not at all.
 
         Raises:
             PlanError: the cohort is too small for the colluders of the terms.

@@ -29,7 +29,7 @@ class RoundRecord:
         start: the round start that was sent.
         survivors: who had uploaded when the uploads were closed; empty before.
         votes: the votes that were collected for them; empty before, and where none are due.
-        uploaded: for whom masks with the others were asked; empty before, and where nobody was missing.
+        uploaded: for whom masks with the others were asked; empty before, and where no member was missing.
     """
 
     members: tuple[int, ...]

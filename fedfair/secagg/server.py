@@ -116,7 +116,7 @@ class Server:
     def suffices(self) -> bool:
         """Return whether the present phase can close without those who are awaited.
 
-        Where a sum is opened for the whole cohort or for nobody, it is lost then, but the others can repeat it.
+        Where a sum is opened for the whole cohort or not at all, it is lost then, but the others can repeat it.
         """
         return not isinstance(self._phase, Resting) and self._phase.suffices()
 
@@ -154,7 +154,7 @@ class Server:
             subject: what it is about.
             clips: C of each group of the body.
             cohort: whom to ask, members of the session.
-            unanimous: whether the sum is opened for the whole cohort or for nobody. Then a member that has not
+            unanimous: whether the sum is opened for the whole cohort or not at all. Then a member that has not
                 answered may send the same update again, because no sum with it can be open.
 
         Raises:
@@ -173,7 +173,7 @@ class Server:
         """Ask for the very same round again, byte for byte; whatever was under way is over.
 
         Sites that have uploaded, voted or answered send what they sent then. Where the survivors were known, the
-        sum is opened for them or for nobody.
+        sum is opened for them or not at all.
 
         Args:
             record: of a round of this plan, by this process or an earlier one.

@@ -86,7 +86,7 @@ class Roster:
         """Refuse a number that is nobody's.
 
         Raises:
-            SecaggError: MEMBERSHIP: nobody has this index.
+            SecaggError: MEMBERSHIP: no member has this index.
         """
         require(index in self._members, Check.MEMBERSHIP, f"member {index} is not in the pinned roster")
 
@@ -94,7 +94,7 @@ class Roster:
         """Check a member's signature over `fields` under `label`.
 
         Raises:
-            SecaggError: MEMBERSHIP: nobody has this index; SIGNATURE: it does not verify.
+            SecaggError: MEMBERSHIP: no member has this index; SIGNATURE: it does not verify.
         """
         self.check_pinned(index)
         key = Ed25519PublicKey.from_public_bytes(self._members[index].public_key)

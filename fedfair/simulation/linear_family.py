@@ -33,7 +33,7 @@ MAX_PROGRAM_RECORDS = 5000
 """Up to so many records the linear program gives the critical size; above, its dual bounds it."""
 
 MAX_VALUES = 4_000_000
-"""A solver that nobody asked for sees at most so many feature values times logits."""
+"""a solver that was not asked for sees at most so many feature values times logits."""
 
 _MEAN_ALGORITHMS = frozenset({"fedavg", "erm"})
 """The algorithms that minimise the mean loss."""
@@ -90,7 +90,7 @@ def _optimum(plan: Plan, trained: Dataset) -> float | None:
 
 
 def is_too_much(schema: FeatureSchema, records: int) -> bool:
-    """Return whether nobody is asked about so many records."""
+    """Return whether the solver is not asked about so many records."""
     return records * math.prod(schema.input_shape) * (schema.classes - 1) > MAX_VALUES
 
 

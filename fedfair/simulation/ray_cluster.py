@@ -116,13 +116,13 @@ def _imported() -> Any:  # noqa: ANN401 - a module
 
 
 def _check_answers(address: str) -> None:
-    """Refuse an address where nobody accepts a connection.
+    """Refuse an address where nothing accepts a connection.
 
     Args:
         address: as for `ray_session`; what has no port is left to Ray.
 
     Raises:
-        UnreachableError: nobody does.
+        UnreachableError: nothing does.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdecimal() and int(port) <= MAX_PORT):

@@ -57,7 +57,7 @@ class ProcessLock:
 
 
 def holder_of(path: Path) -> str | None:
-    """Return the number of the process that holds a file, or "unknown"; None where nobody does.
+    """Return the number of the process that holds a file, or "unknown"; None where none does.
 
     Raises:
         OSError: it cannot be opened.

@@ -25,7 +25,7 @@ class VectorWriter(Protocol):
         """
 
     def finished(self) -> tuple[_Array, bytes]:
-        """Return the vector, and its SHA-256 as `requests.vector_sha256`; no bytes where nobody computed it."""
+        """Return the vector, and its SHA-256 as `requests.vector_sha256`; no bytes where it was not computed."""
 
     def close(self) -> None:
         """Let go of what is not finished; a finished vector stays."""

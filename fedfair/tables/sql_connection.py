@@ -254,7 +254,7 @@ def guarded(address: DatabaseAddress, step: DatabaseStep, call: Callable[[], Fou
 
     Raises:
         DataError: it failed; the message says why, without secrets.
-        UnreachableError: nobody answers at the address.
+        UnreachableError: nothing answers at the address.
         MissingExtraError: the driver is not installed.
     """
     with cut_off():
@@ -348,7 +348,7 @@ def opened(address: DatabaseAddress) -> Iterator[OpenDatabase]:
 
     Raises:
         DataError: it cannot be opened, or refuses the login.
-        UnreachableError: nobody answers at its address.
+        UnreachableError: nothing answers at its address.
         MissingExtraError: its driver is not installed.
     """
     from sqlalchemy import create_engine

@@ -266,7 +266,7 @@ def read_sql(
     Raises:
         DataError: a secret is missing, the database or its records cannot be used, or there is no room for them;
             no message holds a password.
-        UnreachableError: nobody answers at the address.
+        UnreachableError: nothing answers at the address.
         MissingExtraError: a library for this kind of database is not installed.
     """
     stated = {TRAIN: (section.query, section.query_file), TEST: (section.test_query, section.test_query_file)}

@@ -29,7 +29,7 @@ NEW_RUN = "have the aggregator begin a new run with --fresh, in which every vari
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variate:
-    """A mean gradient, of one site or of all; nobody changes its array.
+    """A mean gradient, of one site or of all; its array never changes.
 
     Attributes:
         vector: float64 array (d,); 0 for entries that are never trained.

@@ -89,7 +89,7 @@ class TermRule(Generic[_Held]):
         """Return what is kept after a round, and the model as this term leaves it.
 
         Args:
-            held: what was kept before it; nobody changes it.
+            held: what was kept before it; it never changes.
             opened: the sum of the round; only the last term that reads `total` may use up its memory.
             model: as the terms before this one left it.
 

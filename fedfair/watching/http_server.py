@@ -240,7 +240,7 @@ async def serving(place: StatusPlace, pages: Mapping[str, ServedPage]) -> AsyncI
         pages: by their paths.
 
     Raises:
-        FedfairError: nobody can listen there, or the certificate cannot be used.
+        FedfairError: the address is taken, or the certificate cannot be used.
     """
     with place.listener() as listener:
         server = _StatusServer(listener, place, pages)

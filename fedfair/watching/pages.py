@@ -49,7 +49,7 @@ async def watched(
         announce: called with the address, once it is served.
 
     Raises:
-        FedfairError: nobody can listen there, or the certificate cannot be used.
+        FedfairError: the address is taken, or the certificate cannot be used.
     """
     if place is None:
         yield

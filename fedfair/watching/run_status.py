@@ -122,7 +122,7 @@ class RunStatus:
         connected: who is connected, in the order of `sites`.
         awaited: who is waited for, and since when.
         awaited_until: when the waiting ends, while no sum is open.
-        waiting_words: the same in a sentence, and what happens then; empty where nobody is waited for.
+        waiting_words: the same in a sentence, and what happens then; empty where no site is waited for.
         withdrawn: who left for good, and why.
         evaluation: the last one; None before the first.
         history: overall loss and that of the worst group in evaluations on the way: rounds, means, worsts.

@@ -203,7 +203,7 @@ def test_a_certificate_names_one_participant_in_one_role(name: str, role: Role) 
 
 
 def test_a_common_name_without_a_uri_names_nobody() -> None:
-    with pytest.raises(IdentityError, match="no subject alternative name, so it names nobody"):
+    with pytest.raises(IdentityError, match="no subject alternative name, so it names no participant"):
         participant_of(home_made([], [CLIENT]))
 
 

@@ -175,7 +175,7 @@ def test_a_refusal_stands_where_nobody_can_be_told(tmp_path: Path) -> None:
     nobody = Address("localhost", site.plan.federation.aggregator.port)
     withdraw(site, nobody, workspace.folder / "logs", caught.value)
     assert [entry["term"] for entry in lines(workspace, "clinic-a_refusals.jsonl")] == ["max_rounds"]
-    assert "the aggregator was not told: " in (workspace.folder / "logs" / "clinic-a_notes.log").read_text()
+    assert "the aggregator was not notified: " in (workspace.folder / "logs" / "clinic-a_notes.log").read_text()
 
 
 def test_an_aggregator_that_lies_about_the_run_is_told_why_a_site_leaves(

@@ -199,7 +199,7 @@ SITE: list[tuple[News, str]] = [
     ),
     (site.LeavingBegun("SIGINT"), "SIGINT: leaving the federation; once more to stop at once"),
     (site.PlanRefused("the mode\n  is off"), "the mode is off"),
-    (site.AggregatorUntold("nobody answers"), "the aggregator was not told: nobody answers"),
+    (site.AggregatorUntold("nobody answers"), "the aggregator was not notified: nobody answers"),
     (
         site.OwnRecordsEvaluated(
             SiteFigures(

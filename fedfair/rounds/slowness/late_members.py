@@ -108,5 +108,5 @@ class LateMembers:
             yield CaughtUp(participant, late.seconds, late.median)
 
     def _is_opened_for_all(self, sum_round: SumRound) -> bool:
-        """Return whether a sum is opened for its whole cohort or for nobody."""
+        """Return whether a sum is opened for its whole cohort or not at all."""
         return self._is_masked and not sum_round.request.purpose.statistic.is_round

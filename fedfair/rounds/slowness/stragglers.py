@@ -136,7 +136,7 @@ class SumPace:
     """The answers of one sum, for the metrics and the status.
 
     Attributes:
-        answers: how many seconds each took that contributed in time; empty where nobody was timed.
+        answers: how many seconds each took that contributed in time; empty where no site was timed.
         left_behind: who was not waited for.
     """
 
@@ -145,12 +145,12 @@ class SumPace:
 
     @property
     def median(self) -> float | None:
-        """Return the median of the seconds; None where nobody was timed."""
+        """Return the median of the seconds; None where no site was timed."""
         return statistics.median(self.answers.values()) if self.answers else None
 
     @property
     def slowest(self) -> tuple[ParticipantId, float] | None:
-        """Return who took longest, and how many seconds; None where nobody was timed."""
+        """Return who took longest, and how many seconds; None where no site was timed."""
         return max(self.answers.items(), key=lambda one: one[1], default=None)
 
 

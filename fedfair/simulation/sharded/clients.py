@@ -7,8 +7,8 @@ order of n addends differs from the exact sum by at most (n - 1) u sum |addend|,
 A lost worker is replaced. Where plans need nothing of earlier rounds, records and scaling are all that the new one
 needs. Where they do (control variates, own thresholds, releases under noise), what every worker remembers is
 copied to outlive it after each `SUMS_BETWEEN_COPIES` sums. The new worker starts from the copy and is asked again
-for the sums since then, whose answers nobody adds a second time. All draws follow from the plan's seed, so that it
-computes the very numbers that were lost.
+for the sums since then, whose answers are not added a second time. All draws follow from the plan's seed, so that
+it computes the very numbers that were lost.
 """
 
 from __future__ import annotations

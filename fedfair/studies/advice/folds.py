@@ -51,7 +51,7 @@ def site_folds(sites: Mapping[ParticipantId, Splits], folds: int, seed: int) -> 
     A collaborator with fewer records than folds holds none out.
 
     Raises:
-        DataError: nobody has as many records as there are folds.
+        DataError: no site has as many records as there are folds.
     """
     own = {name: pooled_records({name: site}) for name, site in sites.items()}
     if not any(len(records) >= folds for records in own.values()):

@@ -41,7 +41,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupWeights:
-    """The groups in the state of a run; nobody changes an array of it.
+    """The groups in the state of a run; its arrays never change.
 
     Attributes:
         weights: mu, float64 array (groups,); zeros before the first training sum.

@@ -38,7 +38,7 @@ class SiteThresholdRule(TermRule[CountedVariates]):
 
     @property
     def first(self) -> CountedVariates:
-        """Return what is counted before round 1: nobody."""
+        """Return what is counted before round 1: no site."""
         return CountedVariates(Variate(np.zeros(0), 0.0), 0.0, (NEVER,) * len(self._names))
 
     def may_be(self, counted: CountedVariates, rounds_done: int) -> bool:

@@ -81,7 +81,7 @@ class VariateRule(TermRule[CountedVariates]):
 
     @property
     def first(self) -> CountedVariates:
-        """Return what is counted before round 1: nobody."""
+        """Return what is counted before round 1: no site."""
         return CountedVariates(self.zero, 0.0, (NEVER,) * len(self._names))
 
     @property
