@@ -488,7 +488,7 @@ class Federation:
         self._label = f"federation {number}"
 
     async def run(self, faults: int, pause_seconds: float, patience_seconds: float) -> None:
-        """Start everybody, inject up to so many faults, and wait for the end."""
+        """Start every site, inject up to so many faults, and wait for the end."""
         for proxy in self._proxies.values():
             await proxy.start()
         everybody = ("aggregator", *self._workspace.collaborators)

@@ -149,7 +149,7 @@ class Bench:
         return risks
 
     def losses(self, outcome: SimulationOutcome) -> Vector:
-        """Return everybody's training losses under a run's model."""
+        """Return all records' training losses under a run's model."""
         plan = self.plan()
         model = flat_model(plan, self.schema, torch.device("cpu"), Path())
         tasks = {name: TrainingClient(plan, name, splits, model) for name, splits in self.sites.items()}
@@ -197,7 +197,7 @@ Finding = dict[str, object]
 
 
 def c1(bench: Bench) -> Finding:
-    """One full local step of everybody is descent on the pooled records, for this split."""
+    """One full local step of all sites is descent on the pooled records, for this split."""
     federated = simulate_sites(bench.plan(), bench.sites, Path()).model
     alone = bench.plan().model_copy(
         update={"federation": bench.plan().federation.model_copy(update={"collaborators": (POOLED,)})}
@@ -217,7 +217,7 @@ def c2(bench: Bench) -> Finding:
 
 
 def c3(bench: Bench) -> Finding:
-    """As the group grows to everybody, the worst risks of FedSRCVaR and FedAvg meet."""
+    """As the group grows to all records, the worst risks of FedSRCVaR and FedAvg meet."""
     gaps = [
         abs(bench.worst(size, "fedsrcvar", size) - bench.worst(size, "fedavg", size))
         for size in (0.1, 0.5, 0.9, 1.0)

@@ -107,7 +107,7 @@ def objective(losses: NDArray[np.float64], rho: float) -> float:
 
 
 def training_losses(losses: Mapping[ParticipantId, SiteLosses]) -> NDArray[np.float64]:
-    """Return the losses of everybody's training records, in one row."""
+    """Return the losses of all sites' training records, in one row."""
     return np.concatenate([one["train"].values for one in losses.values()])
 
 

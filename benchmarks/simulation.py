@@ -96,7 +96,7 @@ def plan_of(local_steps: int, *, private: bool) -> Plan:
 
 
 def everybody(engine: str, plan: Plan, sites: Sites) -> tuple[TrainingRun, Clients]:
-    """Return a training run and everybody in it."""
+    """Return a training run and every site in it."""
     schema = next(iter(sites.values())).train.schema
     model = flat_model(plan, schema, torch.device("cpu"), Path())
     training_run = TrainingRun(plan, model.layout, schema, model.vector())

@@ -87,7 +87,7 @@ def plan(collaborators: int, *, objective: dict[str, object] | None = None, **tr
 
 
 class Federation:
-    """A training run with everybody that takes part in it, in one process."""
+    """A training run with all sites that take part in it, in one process."""
 
     def __init__(self, plan: Plan, members: dict[ParticipantId, Splits]) -> None:
         schema = next(iter(members.values())).train.schema
@@ -108,7 +108,7 @@ class Federation:
         return self.training_run.model
 
     def total(self, request: SumRequest, order: int = 1) -> Totals:
-        """Return the total of a sum over everybody, in their order or (with -1) against it."""
+        """Return the total of a sum over all sites, in their order or (with -1) against it."""
         running = PlainSum(request.spec)
         for task in self.tasks[::order]:
             running.add(encode(task.contribution(request, self.training_run.model), request.spec))
@@ -121,7 +121,7 @@ class Federation:
         return request
 
     def losses(self) -> NDArray[np.float64]:
-        """Return the training losses of everybody under the run's model."""
+        """Return the training losses of all sites under the run's model."""
         held = [task.records.losses(self.training_run.model)["train"].values for task in self.tasks]
         return np.concatenate(held)
 

@@ -75,7 +75,7 @@ def test_what_a_process_loads_at_its_start_and_while_it_trains() -> None:
         ("import fedfair, fedfair.plan.schema as schema; from tests.plans import over, small_plan", ""),
     ]
     for changes in TRAINING.values():
-        # The import of sympy takes seconds on a busy machine, in a round that everybody waits for.
+        # The import of sympy takes seconds on a busy machine, in a round that every site waits for.
         plan = f"schema.Plan.model_validate(over(small_plan(rounds=1), **{changes}))"
         steps.append((f"fedfair.simulate({plan}, engine='loop')", "sympy"))
     assert _loaded(steps) == [""] * len(steps)

@@ -119,7 +119,7 @@ class Liar:
 
 
 def ask_for_both_shares(liar: Liar, victim: int) -> list[Refusal]:
-    """First open the own masks of everybody; then claim that `victim` was gone, to get its pair masks as well."""
+    """First open the own masks of all sites; then claim that `victim` was gone, to get its pair masks as well."""
     members = liar.consortium.members
     for member in members:
         liar.consortium.hand_over(member, liar.request(member, members))

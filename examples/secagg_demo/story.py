@@ -1,7 +1,7 @@
 """Plays the whole demonstration and says what was found; every number here was computed in this very run.
 
 Two values come back: `Facts`, which become sentences, JSON and tables, and `Vectors`, which become pictures.
-Order: keys, one round with everybody, one clinic that vanishes before its upload, one that vanishes after it,
+Order: keys, one round with all sites, one clinic that vanishes before its upload, one that vanishes after it,
 four lies.
 """
 

@@ -1,4 +1,4 @@
-"""A site's side of masked sums: what it may not add to, it leaves for everybody to see."""
+"""A site's side of masked sums: what it may not add to, it leaves visibly."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
 
 
 def means(run: RecordedRun) -> tuple[float, float]:
-    """Return the mean training loss of the model that the run returned: this site's, and everybody's."""
+    """Return the mean training loss of the model that the run returned: this site's, and all sites'."""
     evaluation = run.training_run.result().evaluation
     own = run.task.losses_of(run.training_run.model)["train"].values.mean()
     return float(own), evaluation.splits["train"].mean
@@ -134,7 +134,7 @@ def test_figures_of_two_models_are_never_put_side_by_side(recorded: RecordedRun)
     assert np.isfinite(means(recorded)).all()
 
 
-def test_whatever_holds_own_and_everybodys_figures_says_of_which_model() -> None:
+def test_whatever_holds_own_and_overall_figures_says_of_which_model() -> None:
     """Find every value with figures of two sides: it must carry the model's digest."""
     found = set()
     for package in (fedfair.results, collaborator):

@@ -1,4 +1,4 @@
-"""What needs more than a sum is refused by everybody who could start a deployment, before anything happens."""
+"""What needs more than a sum is refused by every process that could start a deployment, before it starts."""
 
 from __future__ import annotations
 

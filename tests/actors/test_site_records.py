@@ -186,7 +186,7 @@ def seen(folder: Path, plan: Plan) -> list[tuple[SiteLosses, Evaluation, SiteFig
     return found
 
 
-def test_the_figures_are_those_of_the_sites_own_losses_beside_everybodys(tmp_path: Path) -> None:
+def test_the_figures_are_those_of_the_sites_own_losses_beside_those_of_all_sites(tmp_path: Path) -> None:
     found = seen(tmp_path, small())
     assert [figures.round for _, _, figures in found] == [0, 1, 2, 3]
     for losses, evaluation, figures in found:
@@ -207,7 +207,7 @@ def test_the_figures_are_those_of_the_sites_own_losses_beside_everybodys(tmp_pat
             assert everybody.records > own.records
 
 
-def test_a_group_that_is_too_small_is_told_of_own_records_and_not_of_everybodys(tmp_path: Path) -> None:
+def test_a_group_that_is_too_small_is_shown_of_own_records_and_not_of_all(tmp_path: Path) -> None:
     plan = small()
     losses, evaluation, _ = seen(tmp_path, plan)[-1]
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
@@ -220,7 +220,7 @@ def test_a_group_that_is_too_small_is_told_of_own_records_and_not_of_everybodys(
     assert "test" in losses
 
 
-def test_a_site_sees_how_its_own_scores_rank_beside_everybodys(tmp_path: Path) -> None:
+def test_a_site_sees_how_its_own_scores_rank_beside_those_of_all(tmp_path: Path) -> None:
     plan = Plan.model_validate(plans.over(small().model_dump(), evaluation={"scores": True}))
     lines: list[str] = []
     losses, evaluation, figures = seen(tmp_path, plan)[-1]
@@ -234,7 +234,7 @@ def test_a_site_sees_how_its_own_scores_rank_beside_everybodys(tmp_path: Path) -
         log.append("ab" * 16, figures)
     written = json.loads((tmp_path / "clinic-b_own_figures.jsonl").read_text())
     assert written["own"]["test"]["auc"] == figures.own["test"].auc
-    # Of too few people everybody's figure is not told; one's own is.
+    # Of too few people the overall figure is not shown; a site's own is.
     strict = plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"min_group": 100_000})})
     rankings = {"test": (ClassRanking(1, 9, 9, Interval(0.5, 0.5), 0.1, ()),)}
     again = site_figures(strict, LocalLosses(MODEL, losses), AggregateFigures(MODEL, evaluation, rankings))

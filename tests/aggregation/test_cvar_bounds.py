@@ -209,7 +209,7 @@ def test_hand_worked_intervals_and_quantiles() -> None:
     losses = [0.1, 0.2, 0.6, 1.1, 3.0]
     found = [quantile(block(losses), level, SPEC) for level in (0.0, 0.5, 0.7, 0.85)]
     assert found == pytest.approx([2.5 / 16, 10 / 16, 18 / 16, 3.0], rel=1e-14)
-    # What a model that starts at zero has: log(classes) for everybody.
+    # What a model that starts at zero has: log(classes) for all records.
     spec = HistogramSpec(256, 8 * math.log(2))
     for size in (0.1, 0.3, 0.9):
         assert quantile(block([math.log(2)] * 50, spec, sites=3), 1 - size, spec) == pytest.approx(

@@ -157,7 +157,7 @@ def test_a_value_that_no_masked_sum_could_hold_is_refused_with_column_and_record
 ROWS = ("age,chol,died,clinic", "50,?,0,clinic-a", "70,,1,clinic-a", "60,200,0,clinic-b", "40,300,1,clinic-b")
 
 
-def test_missing_numbers_are_everybodys_mean_where_features_are_standardised(tmp_path: Path) -> None:
+def test_missing_numbers_are_the_overall_mean_where_features_are_standardised(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("\n".join(ROWS))
     sites = load_federation(plan({"train": "all.csv"}), tmp_path)
     assert np.isnan(sites[SITE].train.features[:, 1]).all()

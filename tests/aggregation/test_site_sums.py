@@ -39,14 +39,14 @@ def pooled_splits(records: list[float], correct: list[float]) -> NDArray[Any]:
 
 
 def blocks(sites: list[Site]) -> NDArray[Any]:
-    """Return the records of everybody, and how many are correct, for each split."""
+    """Return the records of all sites, and how many are correct, for each split."""
     everybody = [record for site in sites for record in site]
     n, right = len(everybody), sum(right for _, right in everybody)
     return pooled_splits([n, 0, n], [right, 0, right])
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=6))
-def test_the_rows_of_all_sites_add_up_to_the_figures_of_everybody(sites: list[Site]) -> None:
+def test_the_rows_of_all_sites_add_up_to_the_overall_figures(sites: list[Site]) -> None:
     rows, pooled = table(sites, 1), blocks(sites)
     check_site_sums(rows, pooled, 1)
     told = site_means(rows, pooled["records"], 1)

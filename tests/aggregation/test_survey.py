@@ -1,4 +1,4 @@
-"""The survey's totals: worked by hand, against a slow oracle with everybody's records, and ones that cannot be."""
+"""The survey's totals: worked by hand, against a slow oracle with all sites' records, and ones that cannot be."""
 
 import math
 from fractions import Fraction

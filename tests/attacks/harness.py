@@ -56,7 +56,7 @@ class Lies(Wire):
     def after_uploads(
         cls, members: int = 5, colluders: int = 0, *, without: Sequence[int] = (), **options: object
     ) -> Lies:
-        """Return an aggregator that holds the uploads of everybody but `without`."""
+        """Return an aggregator that holds the uploads of all but `without`."""
         lies = cls.in_session(members, colluders, **options)
         lies.collect(lies.fresh_updates(), without=without)
         return lies

@@ -148,7 +148,7 @@ class LeakingPlay(Wire):
         self.happened: dict[str, int] = defaultdict(int)
         shapes = {"training": shape_of(2), "evaluation": shape_of(0, 2)}
         super().__init__(members, terms_of(members, colluders), shapes, honest)
-        self.updates = dict.fromkeys(self.roster.indices, KNOWN)  # everybody adds something; see `_contribute`
+        self.updates = dict.fromkeys(self.roster.indices, KNOWN)  # every member adds something; see `_contribute`
 
     def site(self, index: int) -> Participant:
         """Start a process of a site from its log; a colluder's has no rules of its own."""
@@ -179,7 +179,7 @@ class LeakingPlay(Wire):
         return self.findings()
 
     def new_session(self) -> None:
-        """Set a session up with everybody; who holds another state than the others is sent it."""
+        """Set a session up with all members; who holds another state than the others is sent it."""
         self.happened["sessions"] += 1
         try:
             self.deliver(self.server.open_session(self.roster.indices))

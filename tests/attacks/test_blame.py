@@ -233,7 +233,7 @@ def other_keys(wire: Wire, liar: int, towards: set[int]) -> None:
 
 
 @pytest.mark.parametrize("liar", [1, 3, 5], ids=["first", "in the middle", "last"])
-def test_a_liar_with_other_keys_than_everybody_is_left_out_and_named_wherever_it_comes(liar: int) -> None:
+def test_a_liar_with_other_keys_than_the_others_know_is_left_out_and_named_wherever_it_comes(liar: int) -> None:
     wire = LyingWire.in_session(5)
     honest = tuple(member for member in range(1, 6) if member != liar)
     wire.lie = of_kind(Kind.UPLOAD, (liar,), wrong_tags(set(honest)))

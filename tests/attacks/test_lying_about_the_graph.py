@@ -58,7 +58,7 @@ def lying() -> Lying:
 
 
 def held_at(stop: Kind, missing: frozenset[int] = frozenset()) -> Lying:
-    """Return a federation that has come to where everybody would be told a message of this kind in a round."""
+    """Return a federation in which every member is about to receive a message of this kind in a round."""
     wire = lying()
     wire.set_up()
     wire.stop, wire.silent = stop, {(member, Kind.UPLOAD) for member in missing}
@@ -80,7 +80,7 @@ def refused(wire: Wire, member: int, message: bytes) -> Check:
 
 
 class SetUp:
-    """A set-up that has come to where everybody is to be shown keys, in the hands of an aggregator that lies."""
+    """A set-up in which every member is about to be shown keys, in the hands of an aggregator that lies."""
 
     def __init__(self) -> None:
         self.wire = lying()

@@ -238,7 +238,7 @@ def test_the_tags_of_survivors_add_up_to_that_of(
         for m in range(1, 6)
     }
     if wire.round(updates) is None:
-        return  # Everybody who was left had abstained.
+        return  # Every remaining member had abstained.
     assert set(wire.accepted) == {1, 2, 3, 4, 5}
     told = wire.server.announcement
     message, due = OpenedMessage.decode(told.message), wire.sites[1]._acceptance.due

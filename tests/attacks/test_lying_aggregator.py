@@ -427,7 +427,7 @@ def test_a_part_of_the_cohort_is_not_opened_without_a_vote() -> None:
 
 
 def test_both_shares_of_one_member_are_never_given() -> None:
-    # First everybody survives, so shares of b; then member 5 is said to be gone, so masks with it would follow.
+    # First every member survives, so shares of b; then member 5 is said to be gone, so masks with it would follow.
     lies = Lies.after_uploads()
     lies.answer(1, lies.request(1, lies.roster.indices))
     assert refused(lies.sites[1], lies.masks_request((1, 2, 3, 4))) is Check.ONE_ANSWER

@@ -42,7 +42,7 @@ from tests.rounds.test_replayed_run import Chaos
 
 PEOPLE = 400
 COLUMNS = {"age": (18, 99), "pressure": (80, 219), "glucose": (50, 349), "weight": (400, 1499), "chol": (90, 389)}
-"""What everybody knows: the least and the greatest value of each column, all of them whole numbers."""
+"""Known to all: the least and the greatest value of each column, all of them whole numbers."""
 
 LEVELS = np.array([most - least + 1 for least, most in COLUMNS.values()])
 LEAST = np.array([least for least, _ in COLUMNS.values()])
@@ -52,7 +52,7 @@ Losses = NDArray[np.float64]
 
 
 def people() -> Records:
-    """Return the records of everybody, the label last: (people, 6)."""
+    """Return all records, the label last: (people, 6)."""
     draws = np.random.default_rng(11)
     values = LEAST + np.floor(draws.uniform(size=(PEOPLE, 5)) * LEVELS).astype(np.int64)
     return np.column_stack([values, draws.integers(0, 2, PEOPLE)])
@@ -131,7 +131,7 @@ class Trap:
 
 
 def everybodys(trap: Trap) -> tuple[Losses, NDArray[np.float64], NDArray[np.float64]]:
-    """Return everybody's losses before round 1, and what their bins hold in the sum of all headers."""
+    """Return all losses before round 1, and what their bins hold in the sum of all headers."""
     plan, spec = trap.plan, None
     total, losses = None, []
     binding = plan_binding(plan, trap.folder)

@@ -87,7 +87,7 @@ class SealingWire(LyingWire):
 
 @pytest.mark.parametrize("sealing", [noise, no_shares])
 @pytest.mark.parametrize("liar", [1, 3, 5], ids=["first", "in the middle", "last"])
-def test_a_liar_that_seals_garbage_for_everybody_is_named_and_left_out(liar: int, sealing: Sealing) -> None:
+def test_a_liar_that_seals_garbage_for_all_members_is_named_and_left_out(liar: int, sealing: Sealing) -> None:
     wire = SealingWire.in_session(5, liar)
     honest = wire.honest()
     wire.seal_with(sealing, honest)

@@ -87,7 +87,7 @@ def test_a_body_beyond_the_clip_times_the_weights_is_not_opened(sign_of: int) ->
     lies = Lies.in_session()
     members, start = lies.members, lies.shapes["training"].masked_header_length()
     one = 1 << fraction_bits(32, members)
-    # Unit updates of weight 1 with W >= 1: what everybody may add is members * one / W, and a step for each.
+    # Unit updates of weight 1 with W >= 1: what every member may add is members * one / W, and a step for each.
     allowed = members * one // lies.terms.greatest_weight + members
     aborted = opened_with(lies, start + 2, sign_of * (allowed + one))
     assert "times as large as the clip and the weights allow" in aborted.reason

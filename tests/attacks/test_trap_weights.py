@@ -8,7 +8,7 @@ the row, g in the bias. Their quotient is the record, whatever the records of al
 The trap is a claimed sum of the first round, within the clip times the weights, so nothing but its tag is wrong.
 In the broken variant every site approved a plan without the check, and the aggregator robs the next honest sum.
 
-Or the trap is what the plan begins with, which everybody approves as a digest. Then the first honest sum is
+Or the trap is what the plan begins with, which every site approves as a digest. Then the first honest sum is
 robbed, whatever is checked of it. So a site begins with the weights of a seed, of a run of its own, or of its own
 list, and with no others.
 """

@@ -1,7 +1,7 @@
 """An aggregator that has sites compute about different things, in the hope that their masks cancel all the same.
 
 Real collaborators over real sockets; the aggregator is the real one with one lie in it. What it wants is a sum in
-which everybody but the target adds zeros, for that sum is the target's own update. No site believes it: what each
+which all but the target adds zeros, for that sum is the target's own update. No site believes it: what each
 computes follows from its own copy of the run.
 """
 
@@ -101,7 +101,7 @@ class Spy:
 
 
 def stubborn(workspace: Workspace, notes: list[str]) -> Ending:
-    """Let everybody take part for as long as the aggregator continues; what ends a site is part of the play."""
+    """Let every site take part for as long as the aggregator continues; what ends a site is part of the play."""
 
     async def everybody(federation: Federation) -> None:
         endings = await until_served(federation, workspace.collaborators)
@@ -147,7 +147,7 @@ LIES: dict[str, Callable[[RunState], RunState]] = {
 
 
 def two_states(monkeypatch: pytest.MonkeyPatch, lie: Callable[[RunState], RunState]) -> None:
-    """Show the target the true state of the run, and everybody else a false one with digests that fit it."""
+    """Show the target the true state of the run, and all other sites a false one with digests that fit it."""
     send, start_round = RunDriver._send, SecaggSession.start_round
     false: list[bytes] = []
 
@@ -182,7 +182,7 @@ def two_states(monkeypatch: pytest.MonkeyPatch, lie: Callable[[RunState], RunSta
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_state_shown_to_everybody_but_one_site_opens_no_sum_and_is_refused_by_name(
+def test_a_state_shown_to_all_sites_but_one_opens_no_sum_and_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
     workspace, spy, notes = prepare(tmp_path, lying_plan()), Spy(monkeypatch), list[str]()
@@ -195,7 +195,7 @@ def test_a_state_shown_to_everybody_but_one_site_opens_no_sum_and_is_refused_by_
 
 
 def test_two_approved_plans_of_one_roster_open_no_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody but the target has approved a variant of the plan in which training changes nothing."""
+    """All but the target have approved a variant of the plan in which training changes nothing."""
     workspace, spy = prepare(tmp_path, lying_plan()), Spy(monkeypatch)
     variant = workspace.plan.with_name("variant.yaml")
     stated = yaml.safe_load(workspace.plan.read_text())
@@ -342,13 +342,13 @@ def test_where_two_attempts_are_allowed_other_batches_are_drawn(
 def two_runs(
     workspace: Workspace, spy: Spy, monkeypatch: pytest.MonkeyPatch, *, evaluated: bool = True
 ) -> list[str]:
-    """Open round 1 for everybody; then, in another run, without the target. Return who refused the second.
+    """Open round 1 for all sites; then, in another run, without the target. Return who refused the second.
 
     Args:
         workspace: of the federation.
         spy: what is opened.
         monkeypatch: for the lies.
-        evaluated: whether the model before round 1 is evaluated for everybody in the second run too; otherwise
+        evaluated: whether the model before round 1 is evaluated for all sites in the second run too; otherwise
             nobody evaluates it, and the state before round 1 has another digest than in the first run.
     """
     take, asked = CohortSelection.take, requests_of(monkeypatch)
@@ -405,7 +405,7 @@ def assert_other_batches(spy: Spy) -> None:
 
 
 # ---- an honest-looking aggregator that leaves one site out of the second of two rounds, and subtracts
-# Where batches are full and the rate is small, what everybody else adds hardly changes from one round to the next.
+# Where batches are full and the rate is small, what the others add hardly changes from one round to the next.
 # No lie is needed: the plan lets a sum continue without a site. So the sites have to agree to that, each for
 # itself.
 

@@ -1,6 +1,6 @@
 """A plan that asks about one patient: what a site says in the clear is the same whatever its records are.
 
-An aggregator chooses no model any more, so the crafted one is that of the plan: everybody has approved it and
+An aggregator chooses no model any more, so the crafted one is that of the plan: every site has approved it and
 nobody has looked. One weight of it is near the largest float. Then the model has finite numbers about a record
 just below a threshold, and none about a record just above it. A site that leaves a sum because of such a number
 has answered the question whether the record exceeds the threshold.
@@ -191,7 +191,7 @@ def test_what_a_site_says_in_the_clear_does_not_tell_whether_a_record_exceeds_a_
     assert above.ending == below.ending == "finished"
 
 
-def test_what_was_replaced_is_counted_for_everybody_together(attacked: Attacked) -> None:
+def test_what_was_replaced_is_counted_for_all_sites_together(attacked: Attacked) -> None:
     told = attacked(ABOVE, {"name": "linear", "init": "zeros"}, batch_size="full")
     evaluation, training, _ = told.replaced
     # One loss of one patient; then that patient's gradient, which is every entry of one row at least.

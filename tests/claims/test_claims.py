@@ -39,7 +39,7 @@ def losses_of(model: FlatModel) -> NDArray[np.float64]:
 
 
 def optimal_losses(rho: float, eps: float) -> NDArray[np.float64]:
-    """Return everybody's losses at the minimum of an objective that is close to the exact one."""
+    """Return all records' losses at the minimum of an objective that is close to the exact one."""
     model = zero_model()
     minimise_rcvar(model, *bc10.pooled(), Objective(rho, eps, smoothing("zang", 0.005)))
     return losses_of(model)
@@ -148,7 +148,7 @@ def test_c2_the_mean_as_objective_is_fedavg(objective: dict[str, object], option
     assert fair.threshold == plain.threshold
 
 
-def test_c3_all_methods_meet_where_the_worst_group_is_everybody() -> None:
+def test_c3_all_methods_meet_where_the_worst_group_is_all_records() -> None:
     parts = bc10.by_class()
     plain = trained_losses(parts, 0.5, 1.0, rounds=150)
     gaps = [

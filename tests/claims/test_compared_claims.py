@@ -27,7 +27,7 @@ ADVERSARIES = {"afl", "fedminmax", "bpf"}
 
 @cache
 def trained(algorithm: str, split: str, rho: float) -> NDArray[np.float64]:
-    """Return everybody's training losses after a run; tradeoff 0.01, which is the paper's epsilon near 0."""
+    """Return all records' training losses after a run; tradeoff 0.01, which is the paper's epsilon near 0."""
     parts = SPLITS[split]()
     objective = {"worst_group_size": rho, "tradeoff": 0.01, "smoothing": {"name": "zang", "gamma": 0.02}}
     plan = bc10.plan(

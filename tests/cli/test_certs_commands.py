@@ -212,7 +212,7 @@ def test_a_known_name_with_a_new_signing_key_is_signed_only_on_purpose(
     lead.run("sign", "clinic-a.request.json", "--yes", "--replace-signing-key")
 
 
-def test_the_inventory_shows_everybody_and_what_is_wrong(lead: Host, clinic: Host) -> None:
+def test_the_inventory_shows_every_site_and_what_is_wrong(lead: Host, clinic: Host) -> None:
     join(lead, clinic)
     lead.run("request", "-n", "aggregator", "-f", "heart")
     table = lead.run("show")

@@ -409,7 +409,7 @@ def test_code_runs_only_after_policy_and_site_agree_to_its_digest() -> None:
 # ------------------------------------------------------------------------------------------------------- lead
 
 
-def test_nobody_is_answered_before_everybody_is_admitted() -> None:
+def test_nobody_is_answered_before_every_site_is_admitted() -> None:
     requested()
     shutil.copy("clinic-a/clinic-a.request.json", "lead")
     with inside("lead"):

@@ -113,7 +113,7 @@ def test_the_threshold_interval_is_exactly_the_set_of_minimisers(losses: list[fl
 
 @settings(deadline=None, max_examples=70)
 @given(losses_lists, sizes)
-def test_worst_and_best_add_up_to_everybody(losses: list[float], size: float) -> None:
+def test_worst_and_best_add_up_to_all_records(losses: list[float], size: float) -> None:
     values = np.array(losses)
     worst, best = worst_and_best(values, size)
     k, n = tail_count(len(losses), size), len(losses)

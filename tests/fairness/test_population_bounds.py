@@ -163,13 +163,13 @@ def test_three_outliers_of_three_thousand_do_not_void_the_bound_of_the_worst_ten
     def bound(losses: NDArray[np.float64], fewest: int) -> float:
         return bound_of(join_small_bins(histogram(losses, 256, RANGE), fewest))
 
-    # The outliers are published with everybody else, because they are fewer than ten: this made it 5.545.
+    # The outliers are published with all others, because they are fewer than ten: this made it 5.545.
     assert bound(with_outliers(0, 6.0), 10) == pytest.approx(0.376, abs=5e-4)
     assert bound(with_outliers(3, 6.0), 1) == pytest.approx(0.495, abs=1e-3)
     assert bound(with_outliers(3, 6.0), 10) == pytest.approx(0.620, abs=5e-4)
     # Losses that are left over at the other end join the same bin, which then begins at 0.
     assert bound(with_outliers(3, 6.0, low=5), 10) == pytest.approx(0.681, abs=5e-4)
-    # Nine losses of the whole range would not lift it further, but for the width of the bin of everybody else.
+    # Nine losses of the whole range would not lift it further, but for the width of the bin of all others.
     assert bound(with_outliers(3, 6.0), 10) <= bound(with_outliers(9, 6.0), 1) + RANGE / 256
 
 

@@ -63,7 +63,7 @@ def test_the_chi_square_adversary_keeps_its_bound_as_the_slow_one(losses: list[f
         assert weights @ values == pytest.approx(expected @ values, rel=1e-6)
 
 
-def test_the_chi_square_adversary_is_that_of_a_solver_and_of_everybody() -> None:
+def test_the_chi_square_adversary_is_that_of_a_solver_and_of_all_records() -> None:
     """So near to 1 the bound is 1 in floating point, and leaves no weight free to differ."""
     np.testing.assert_array_equal(chi_square_weights(np.array([0.0, 1.0]), 0.9999999999999999), 1.0)
     values = np.random.default_rng(2).exponential(size=200)
@@ -79,7 +79,9 @@ def test_equal_losses_weigh_the_same(weigh: slow.Callable[..., slow.Vector]) -> 
 
 
 @pytest.mark.parametrize("weigh", [cvar_weights, chi_square_weights])
-def test_where_everybody_is_protected_everybody_weighs_the_same(weigh: slow.Callable[..., slow.Vector]) -> None:
+def test_where_every_record_is_protected_every_record_weighs_the_same(
+    weigh: slow.Callable[..., slow.Vector],
+) -> None:
     np.testing.assert_allclose(weigh(np.arange(5.0), 1.0), np.ones(5), rtol=1e-14)
 
 

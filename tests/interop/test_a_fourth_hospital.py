@@ -98,7 +98,7 @@ def test_a_hospital_that_has_other_weights_beside_its_plan_refuses_the_run(tmp_p
     three = prepare(tmp_path / "three", small_plan(rounds=4, output="last"))
     assert play(three, Federation.everybody, binding=initial_binding).state.value == "finished"
     four = begun_by_four(tmp_path / "four", three.folder / "save" / "last.safetensors")
-    # The lead freezes other weights after everybody has approved, and starts all the same.
+    # The lead freezes other weights after every site has approved, and starts all the same.
     last = str(three.folder / "save" / "last.safetensors")
     command("plan", "freeze", "-p", str(four.plan), "--from", last, "--new-threshold")
     with pytest.raises(ApprovalError, match=r"has approved plan sha256:.*, this plan is"):

@@ -64,7 +64,7 @@ def assert_threshold_is_mean_of_own(workspace: Workspace, by: str) -> tuple[int,
     """Assert that the last threshold is the mean of what the sites keep; return who was counted when.
 
     Args:
-        workspace: a finished federation with local BPF, the last round of which had everybody in it.
+        workspace: a finished federation with local BPF, the last round of which had every site in it.
         by: a site that was there to the end.
     """
     run_id, state = state_of(workspace, by)

@@ -121,7 +121,7 @@ def test_an_aggregator_that_calls_training_an_evaluation_gets_no_update_of_anybo
     assert play(workspace, everybody).state.value == "finished"
     allow(workspace, "clinic-c", "evaluation")
     before = len(metrics(workspace))
-    # Everybody has approved the model that the liar's run begins with, so that nobody refuses for the lack of it.
+    # Every site has approved the model that the liar's run begins with, so that nobody refuses for the lack of it.
     begun_with = workspace.folder / "save" / "init.safetensors"
     announced = identity_of(workspace, begun_with)
     honest = Streams.welcome

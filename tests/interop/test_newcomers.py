@@ -74,7 +74,7 @@ def stated(workspace: Workspace, name: str, keys: dict[str, object], **policy: o
 
 
 def run(workspace: Workspace) -> list[dict[str, object]]:
-    """Run a study to its end, and return the evaluations that everybody may read."""
+    """Run a study to its end, and return the evaluations that anyone may read."""
     assert play(workspace, Federation.everybody, binding=initial_binding).state.value == "finished"
     history = json.loads(workspace.result.read_text())["history"]
     assert isinstance(history, list)
@@ -180,7 +180,7 @@ def test_a_model_of_the_seed_that_three_have_evaluated_is_not_evaluated_over_fou
     assert [past["round"] for past in run(three)] == [0, 2]
     four = study(tmp_path / "four", FOUR, standardize="none")
     shutil.copytree(three.folder / "history", four.folder / "history")
-    # The three leave that evaluation, and with it everybody; the run continues.
+    # The three leave that evaluation, and with it every site; the run continues.
     assert [past["round"] for past in run(four)] == [2]
     refused = [
         json.loads(line) for line in (four.folder / "logs" / "clinic-a_refusals.jsonl").read_text().splitlines()

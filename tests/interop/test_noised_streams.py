@@ -36,7 +36,7 @@ def noised_workspace(folder: Path) -> Workspace:
 
 
 def with_seeded_noise(federation: Federation, name: str) -> ReleaseLog:
-    """Have a site draw the noise that it draws in a simulation, which everybody can draw again."""
+    """Have a site draw the noise that it draws in a simulation, which anyone can draw again."""
     ready, log = federation.ready(name), ReleaseLog()
     plan, participant = ready.site.plan, ready.site.participant
     model = flat_model(plan, ready.binding.schema, torch.device("cpu"), ready.site.workspace)

@@ -60,7 +60,7 @@ def test_every_site_has_the_model_the_result_and_its_own_figures(
         assert lines[-1]["model"] == result["model"]["digest"]
         assert lines[-1]["everybody"]["train"]["mean"] == result["train"]["mean"]
         assert {line["run_id"] for line in lines} == {run.name}
-        # What everybody is told is what the result says; what is their own is not.
+        # What all sites receive is what the result says; what is their own is not.
         assert lines[-1]["everybody"]["train"]["records"] == result["train"]["n"]
         figures[name] = lines[-1]["own"]["train"]
         for line in (line for line in lines if not line["returned"]):

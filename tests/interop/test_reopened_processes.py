@@ -103,7 +103,7 @@ def test_the_votes_for_the_survivors_of_a_killed_site_are_used_again(
     assert [number for number, _ in trained(started)] == [1, 2, 3, 4, 5, 6]
 
 
-def test_everybody_is_killed_in_the_answers_phase_and_the_sum_is_opened_from_the_logs(
+def test_every_site_is_killed_in_the_answers_phase_and_the_sum_is_opened_from_the_logs(
     tmp_path: Path, started: Started
 ) -> None:
     started.workspace = prepare(tmp_path, small_plan(rounds=8, protection=MASKED, **FULL))

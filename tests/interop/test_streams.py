@@ -318,7 +318,7 @@ def test_a_certificate_of_the_right_authority_is_not_enough_without_a_place_in_t
     assert "SIGTERM" in ending.words
 
 
-def test_stopping_the_aggregator_tells_everybody_and_the_next_start_goes_on_from_there(tmp_path: Path) -> None:
+def test_stopping_the_aggregator_notifies_every_site_and_the_next_start_continues(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=14))
     told = []
 

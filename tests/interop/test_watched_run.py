@@ -114,7 +114,7 @@ def test_a_run_with_a_dying_site_is_watched_in_a_browser(
 
 
 def _check_own_figures_stay(folder: Path, name: str, place: str, browser: Browser) -> None:
-    """See that a site's page has everybody's losses, and that nothing it serves has its own."""
+    """See that a site's page has all sites' losses, and that nothing it serves has its own."""
     lines = (folder / "logs" / f"{name}_own_figures.jsonl").read_text().splitlines()
     figures = json.loads(lines[-1])
     own, everybody = (figures[whose]["train"]["mean"] for whose in ("own", "everybody"))

@@ -174,7 +174,7 @@ def test_a_site_counts_what_it_answered_and_what_it_refused() -> None:
     assert status.rounds_done == 8
 
 
-def test_a_site_shows_the_figures_of_everybody_and_not_its_own() -> None:
+def test_a_site_shows_the_figures_of_all_sites_and_not_its_own() -> None:
     own, everybody = SplitFigures(57, 0.4123, 1.25, 6, 0.875), SplitFigures(512, 0.3, 1.0, 52, 1.0)
     status = after_at_site(
         site.OwnRecordsEvaluated(SiteFigures("sha256:0", False, 7, 0.1, {"train": own}, {"train": everybody}))

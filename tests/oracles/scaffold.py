@@ -1,4 +1,4 @@
-"""SCAFFOLD on (theta, c), slowly, in numpy, from the paper: two vectors travel, and everybody's variate is kept.
+"""SCAFFOLD on (theta, c), slowly, in numpy, from the paper: two vectors travel, and all sites' variate is kept.
 
 Option II of Algorithm 1 of Karimireddy et al. 2020, with the weighted mean of FedAvg in place of the plain one.
 The gradients of the smoothed objective are written out by hand. Nothing of fedfair's training is used; a model is
@@ -42,7 +42,7 @@ class Problem:
         return np.concatenate([error.sum(axis=0), (error.T @ x).ravel(), [1.0 - weight.mean()]])
 
     def objective(self, point: Vector) -> float:
-        """Return the smoothed objective over everybody's records."""
+        """Return the smoothed objective over all sites' records."""
         theta, c = point[:-1], point[-1]
         losses = np.concatenate([self.losses(theta, site) for site in range(len(self.sites))])
         plus = self.gamma * np.logaddexp(0.0, (losses - c) / self.gamma)
@@ -71,7 +71,7 @@ class Scaffold:
 
     @property
     def common(self) -> Vector:
-        """Return v: the weighted mean of the variates of everybody who has ever taken part."""
+        """Return v: the weighted mean of the variates of all sites that have ever taken part."""
         taken = [(w, v) for w, v in zip(self.weights, self.own, strict=True) if v is not None]
         if not taken:
             return np.zeros_like(self.x)

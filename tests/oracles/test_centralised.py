@@ -90,7 +90,7 @@ def test_the_threshold_of_centralised_descent_stays_in_its_range(rho: float, end
     assert threshold == end
 
 
-def test_the_mean_is_the_worst_group_of_everybody_and_tradeoff_one() -> None:
+def test_the_mean_is_the_worst_group_of_all_records_and_tradeoff_one() -> None:
     mean = next(optimum for optimum in bc10.ORACLE["optima"] if optimum["rho"] == 1.0)
     model = zero_model()
     assert minimise_mean(model, *bc10.pooled()).value == pytest.approx(mean["objective"], abs=1e-6)

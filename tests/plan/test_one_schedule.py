@@ -148,7 +148,7 @@ def answer(request: SumRequest, plan: Plan, schema: FeatureSchema, scale: float)
             block = loss_block(losses, np.zeros(len(losses), bool), float(losses.sum()), spec)
             matrix = np.zeros(matrix_length(schema.classes))
             if len(matrix):
-                matrix[schema.classes] = len(losses)  # Everybody is in class 1 and taken for class 0.
+                matrix[schema.classes] = len(losses)  # Every record is in class 1 and taken for class 0.
             rows = np.zeros(9 * len(published_sites(plan)))
             empty = [np.zeros_like(block), np.zeros_like(block), matrix, 0.0 * matrix, 0.0 * matrix]
             scores = score_header(len(losses), score_columns(plan, schema.classes))

@@ -140,7 +140,7 @@ def test_an_attacker_proves_less_than_what_is_stated_and_finds_every_noise_that_
     stated = skellam_epsilon([honest.release(1)], AUDIT_DELTA)
     proved = audited(honest)
     assert 0.4 * stated < proved <= stated
-    # Shares that count on everybody, of whom two dropped out and two tell: 3/7 of the noise; half the scale: 1/4.
+    # Shares that count on every site, of whom two dropped out and two tell: 3/7 of the noise; half the scale: 1/4.
     divided_by_all = replace(honest, share_variance=honest.variance // MEMBERS)
     half = replace(honest, share_variance=honest.share_variance // 4)
     for broken in (divided_by_all, half):

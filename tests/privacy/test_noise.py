@@ -39,7 +39,7 @@ def test_every_record_is_in_a_sample_with_the_stated_probability() -> None:
     assert CHANCE < stats.chi2.sf(((sizes - count * rate) ** 2 / variance).sum(), rounds) < 1 - CHANCE
 
 
-def test_samples_are_independent_and_a_rate_of_one_takes_everybody() -> None:
+def test_samples_are_independent_and_a_rate_of_one_takes_all_records() -> None:
     draws, count, rate, rounds = Draws(12), 12, 0.4, 6000
     members = np.zeros((rounds, count))
     for place in range(rounds):

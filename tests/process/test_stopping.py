@@ -36,7 +36,7 @@ def test_the_first_signal_stops_in_order_and_a_later_one_at_once() -> None:
 
 
 def test_signals_that_follow_each_other_closely_are_one_request() -> None:
-    # Ctrl-C reaches everybody at the terminal, and `timeout` or a script may pass its own on a moment later.
+    # Ctrl-C reaches all processes at the terminal, and `timeout` or a script may pass its own on a moment later.
     times = iter([5.0, 5.001, 5.9, 6.5])
     asked: list[str] = []
     requests = StopRequests(asked.append, lambda: next(times))

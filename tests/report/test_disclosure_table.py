@@ -21,7 +21,7 @@ def test_what_is_about_one_is_revealed_and_deployed_runs_say_nothing_of_it() -> 
     for facts in ALGORITHMS.values():
         assert set(facts.numbers) <= set(TERMS)
         assert all(count <= facts.numbers.get(term, 0) for term, count in facts.about_one.items())
-    # Of one group over everybody FedMinMax does, which a site's policy allows by name or not at all.
+    # Of one group over all sites FedMinMax does, which a site's policy allows by name or not at all.
     told = {name: facts for name, facts in ALGORITHMS.items() if facts.deployed and facts.about_one}
     assert [(name, set(facts.about_one), facts.kinds[0]) for name, facts in told.items()] == [
         ("fedminmax", {"G"}, "group-losses")

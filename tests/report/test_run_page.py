@@ -67,12 +67,12 @@ def test_everything_that_a_deployed_run_records_is_on_its_page() -> None:
     assert "not recorded" not in shown
 
 
-def test_a_single_run_shows_what_its_models_on_the_way_traded_between_everybody_and_the_worst_off() -> None:
+def test_a_single_run_shows_what_its_models_on_the_way_traded_between_all_records_and_the_worst_off() -> None:
     result = complete()
     page = run_page({"result.json": read(result)})
     assert {"trade-off", "on-the-way"} <= ids(page)
     picture = page[page.index('<svg id="on-the-way"') :]
-    # At 100 % the worst group is everybody: nothing to trade.
+    # At 100 % the worst group is all records: nothing to trade.
     assert [
         size for size in ("10", "30", "100") if f"worst {size}" in picture.replace("\N{NO-BREAK SPACE}", " ")
     ] == ["10", "30"]

@@ -54,7 +54,7 @@ def run_result(plan: Plan, *, smoothed: float = 3.5) -> RunResult:
         )
         for split in (TRAIN, {}, TEST)
     ]
-    # Everybody with a loss from 0.45 on, in class 1, was taken for class 0.
+    # Every record with a loss from 0.45 on, in class 1, was taken for class 0.
     matrices = [
         sum(
             (confusion_matrix(*classes_of(part), CLASSES) for part in split.values()), np.zeros((CLASSES, CLASSES))
@@ -186,7 +186,7 @@ def test_a_simulated_result_is_the_contract_to_the_letter() -> None:
     assert history[0]["train"]["mean"] == pytest.approx(0.8, abs=HALF_STEP)
     assert set(history[0]["train"]["by_group_size"]) == {"0.2", "0.4", "1.0"}
     assert history[0]["test"]["worst"] == pytest.approx(0.7, abs=8 * math.log(4) / 256)
-    # 1.4375 is above log(4), and everybody is of one class, which a constant prediction gives all the chance.
+    # 1.4375 is above log(4), and every record is of one class, which a constant prediction gives all the chance.
     assert (verdict["state"], verdict["better_than_guess_from"]) == ("fine", 0.2)
     # Five records prove nothing against chance.
     assert verdict["findings"] == []

@@ -250,7 +250,7 @@ class ReplayedPlay:
     Args:
         plan: the plan.
         folder: an empty one.
-        records: of everybody; None for those that the plan names.
+        records: of all sites; None for those that the plan names.
     """
 
     def __init__(self, plan: Plan, folder: Path, records: Mapping[ParticipantId, Splits] | None = None) -> None:

@@ -251,7 +251,7 @@ class Play:
         return self.tell(events.DeadlinePassed(token))
 
     def run_to_the_end(self) -> None:
-        """Let everybody who is asked answer until nobody is asked any more."""
+        """Let all sites that are asked answer until none is asked any more."""
         while self.federation.phase is Phase.SUMMING:
             self.upload(self.federation.waiting_for[0])
 

@@ -94,7 +94,7 @@ class LyingPlay(Play):
 
 
 @pytest.mark.parametrize("first", [Purpose.EVALUATION, Purpose.TRAINING])
-def test_a_site_that_seals_garbage_for_everybody_loses_one_sum_and_the_others_finish(first: Purpose) -> None:
+def test_a_site_that_seals_garbage_for_all_sites_loses_one_sum_and_the_others_finish(first: Purpose) -> None:
     play = LyingPlay()
     play.seals_noise = lambda purpose: purpose is first
     play.begin()

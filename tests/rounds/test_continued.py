@@ -129,7 +129,7 @@ def test_a_continued_run_waits_for_a_quorum_and_the_grace_of_the_others() -> Non
     assert set(play.asked) == {A, B}
 
 
-def test_a_continued_run_begins_at_once_with_everybody() -> None:
+def test_a_continued_run_begins_at_once_with_all_sites() -> None:
     play = Play(plan_of(minimum=2), continued=CONTINUED)
     play.start(A, B, C)
     assert play.federation.phase is Phase.SUMMING

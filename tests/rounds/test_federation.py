@@ -26,7 +26,7 @@ def unawaited(effects: list[events.Effect]) -> list[tuple[ParticipantId, int, st
 
 
 def playing(minimum: int | None = None, collaborators: int = 3, **changes: object) -> Play:
-    """Return a play of which the first sum, the baseline evaluation, has begun with everybody."""
+    """Return a play of which the first sum, the baseline evaluation, has begun with all sites."""
     play = Play(plan_of(collaborators, minimum, **changes))
     play.start(*play.members)
     return play
@@ -149,7 +149,7 @@ def test_a_view_says_how_far_the_run_is_and_whom_it_waits_for() -> None:
 # ------------------------------------------------------------------ beginning
 
 
-def test_nothing_begins_until_everybody_is_there() -> None:
+def test_nothing_begins_until_every_site_is_there() -> None:
     play = Play(plan_of(minimum=2))
     play.start(A, B)
     assert play.federation.phase is Phase.WAITING
@@ -340,7 +340,7 @@ def test_a_success_gives_the_next_sum_all_its_attempts_again() -> None:
 
 
 def test_a_sum_that_nobody_can_complete_is_given_up_without_waiting_for_its_deadline() -> None:
-    play = training()  # everybody is needed
+    play = training()  # every site is needed
     play.disconnect(C)
     play.upload(A, B)
     effects = play.pass_deadline(DeadlineKind.GRACE)
@@ -568,7 +568,7 @@ def test_who_is_sent_away_while_we_wait_is_missing_and_its_end_is_no_news() -> N
 def test_a_total_that_cannot_be_right_loses_the_attempt_and_not_the_model() -> None:
     play = training()
     model, number = play.model_bytes(), play.federation.sum_number
-    nobody = np.zeros(6).tobytes()  # weight 0, from everybody
+    nobody = np.zeros(6).tobytes()  # weight 0, from all sites
     for who in (A, B, C):
         effects = play.tell(events.UploadArrived(who, number, nobody))
     assert "SumLost" in kinds(effects)

@@ -39,7 +39,7 @@ LAST_EVALUATION = (Purpose.EVALUATION, 2, 1)
 """Of a run of two rounds: its purpose, its round, and how many evaluations came before it."""
 
 
-def test_a_whole_run_needs_one_session_and_adds_everybodys_change() -> None:
+def test_a_whole_run_needs_one_session_and_adds_every_sites_change() -> None:
     play = Play(make_plan(4))
     play.begin()
     assert (play.federation.phase, play.set_ups()) == (Phase.FINISHED, 1)

@@ -213,7 +213,7 @@ def test_an_aggregator_and_every_site_killed_at_any_message_still_end_with_the_s
 
 
 def interrupted(silent: Silence, *, quorum: int | None = None) -> Restarting:
-    """Return a run whose second training sum lacks answers, after everybody who may answer has done so."""
+    """Return a run whose second training sum lacks answers, after every site that may answer has done so."""
     play = Restarting(make_plan(4, quorum=quorum, rounds=3, every=2, clip=1.0))
     play.begin()
     while not play.notes:

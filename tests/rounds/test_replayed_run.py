@@ -31,7 +31,7 @@ from tests.rounds.masked_play import Kept, Play, make_plan
 from tests.rounds.replayed_play import NAMES, ReplayedPlay, Site, plan_of
 
 CALM_ROUNDS = 3
-"""Rounds at the end in which nothing goes wrong any more, so that everybody can hear of the last sum."""
+"""Rounds at the end in which nothing goes wrong any more, so that every site can hear of the last sum."""
 
 
 class Chaos:
@@ -41,7 +41,7 @@ class Chaos:
         play: the run.
         seed: of everything that happens.
         accidents: how probable one is, at each step.
-        patient: whether everybody is waited for, and heard in the plan's order: then every sum is over all sites,
+        patient: whether every site is waited for, and heard in the plan's order: then every sum is over all sites,
             and numbers are added in one order.
     """
 
@@ -50,7 +50,7 @@ class Chaos:
         self.random = play.random = random.Random(seed)  # noqa: S311 - an order, not a secret
 
     def to_the_end(self, most_steps: int) -> None:
-        """Play until the run is finished, and everybody has heard what was said."""
+        """Play until the run is finished, and every site has heard what was said."""
         play = self.play
         for _ in range(most_steps):
             if play.federation.phase is Phase.FINISHED:

@@ -46,7 +46,7 @@ class Steps:
         return last
 
 
-def test_before_the_first_sum_everybody_who_is_at_the_beginning_is_in_step() -> None:
+def test_before_the_first_sum_every_site_at_the_beginning_is_in_step() -> None:
     steps = Steps().steps
     assert steps.initial == steps.present
     assert steps.is_present(steps.initial)

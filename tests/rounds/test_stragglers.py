@@ -331,10 +331,10 @@ def questions_after_a_late_answer(*, answers: bool) -> dict[str, set[tuple[Purpo
     return asked
 
 
-def test_in_the_last_round_everybody_is_asked_who_has_answered() -> None:
+def test_in_the_last_round_every_site_that_has_answered_is_asked() -> None:
     asked = questions_after_a_late_answer(answers=True)
     of_last_round = {(Purpose.TRAINING, 6), (Purpose.EVALUATION, 6)}
-    # The run cannot afford its ten seconds in four quick rounds, but it ends with everybody's records.
+    # The run cannot afford its ten seconds in four quick rounds, but it ends with all sites' records.
     assert asked["clinic-c"] == of_last_round < asked["clinic-b"]
 
 
@@ -342,7 +342,7 @@ def test_who_still_owes_an_answer_does_not_hold_up_the_end_of_the_run() -> None:
     assert questions_after_a_late_answer(answers=False)["clinic-c"] == set()
 
 
-def test_a_sum_that_needs_everybody_waits_for_the_deadline_of_the_plan() -> None:
+def test_a_sum_that_needs_every_site_waits_for_the_deadline_of_the_plan() -> None:
     play = in_training(minimum=None)
     play.upload(A, B)
     assert {token.kind for token in play.deadlines} == {DeadlineKind.SUM}

@@ -47,7 +47,7 @@ def planned(rounds: int, evaluation: plans.Section = {}, mode: str = "off", **tr
 
 
 class Federation:
-    """Everybody's clients, which remember what sites remember."""
+    """All sites' clients, which remember what sites remember."""
 
     def __init__(self, plan: Plan) -> None:
         self.sites = load_federation(plan, Path())

@@ -77,7 +77,7 @@ def evaluation(plan: Plan, train: list[float], validation: list[float] | None = 
         else np.zeros(block_length(spec))
         for losses in (train, validation, None)
     ]
-    # Everybody is in class 1 and taken for class 0.
+    # Every record is in class 1 and taken for class 0.
     matrices = [[0.0, 0.0, len(losses or ()), 0.0] for losses in (train, validation, None)]
     return Totals(np.concatenate([*blocks, *matrices]), np.zeros(0), 2)
 
@@ -131,7 +131,7 @@ def test_features_without_numeric_columns_are_not_standardised() -> None:
     assert request.purpose is Purpose.EVALUATION
 
 
-def test_the_scaling_is_mean_and_standard_deviation_of_everybody() -> None:
+def test_the_scaling_is_mean_and_standard_deviation_of_all_records() -> None:
     training_run = make_training_run(make_plan(standardize="secure"))
     assert training_run.scaling is None
     # Two records (0, 2) and (2, 2): sums 2, 4; squares 4, 8. The second column never varies.

@@ -222,7 +222,7 @@ def test_no_more_than_a_block_of_a_vector_is_held_as_it_came() -> None:
 
 
 def asked(members: int = 3) -> tuple[Wire, dict[int, tuple[bytes, bytes]]]:
-    """Return a federation of which everybody has made its upload, and the uploads, of which none has arrived."""
+    """Return a federation in which every member has uploaded, and the uploads, of which none has arrived."""
     wire = Wire(members, terms_of(members), {"training": shape_of(LENGTH)})
     wire.set_up()
     made: dict[int, tuple[bytes, bytes]] = {}

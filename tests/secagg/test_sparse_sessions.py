@@ -129,7 +129,7 @@ def test_a_member_without_enough_neighbours_counts_as_missing() -> None:
         assert isinstance(wire.aborted, RoundAborted)
 
 
-def test_an_evaluation_needs_everybody_and_no_vote() -> None:
+def test_an_evaluation_needs_every_member_and_no_vote() -> None:
     wire = sparse_wire()
     wire.updates = dict(updates_of(wire))  # type: ignore[arg-type]
     wire.deliver(wire.server.start_round("evaluation", wire.model, (1.0,), wire.roster.indices, unanimous=True))

@@ -30,7 +30,7 @@ OPTIMA = json.loads((Path(__file__).parents[1] / "vectors" / "algorithms_bc10.js
 
 
 def cohort_of(plan: Plan, parts: bc10.Parts) -> Clients:
-    """Return everybody, each with its part of bc10; for a centralised reference, with all of it in one place."""
+    """Return every site, each with its part of bc10; for a centralised reference, with all of it in one place."""
     members = bc10.sites(parts)
     federation = bc10.Federation(plan, members)
     memories = simulated_memories(plan, federation.flat.layout, members)
@@ -65,7 +65,7 @@ class SummedRounds:
         self._state = self._rules.initial(np.zeros(layout.dimension))
 
     def round(self, cohort: Clients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
-        """Return the model after the sum over everybody that the state asks for."""
+        """Return the model after the sum over all sites that the state asks for."""
         rounds_done = RoundNumber(number - 1)
         due = replace(self._state, stage=Purpose.TRAINING, rounds_done=rounds_done, model=model)
         request = self._rules.next_request(due)

@@ -135,7 +135,7 @@ def fedminmax(groups: Parts, rounds: int, rate: float, adversary_rate: float) ->
 
 
 def qffl(parts: Parts, rounds: int, rate: float, steps: int, power: float) -> list[Vector]:
-    """Return the models of q-FedAvg (Li et al. 2020, Algorithm 2), everybody taking part with its share."""
+    """Return the models of q-FedAvg (Li et al. 2020, Algorithm 2), every site taking part with its share."""
     share = masses(parts)
 
     def step(theta: Vector, _: int) -> Vector:
@@ -164,7 +164,7 @@ def deltafl(parts: Parts, rounds: int, rate: float, steps: int, worst: float) ->
 
     def step(theta: Vector, _: int) -> Vector:
         risks = np.array([losses(theta, part).mean() for part in parts])
-        # All collaborators tie at zero: then everybody counts.
+        # All collaborators tie at zero: then every site counts.
         weights = masses(parts) if np.ptp(risks) < 1e-12 else tail(risks, masses(parts), worst)
         return sum(
             (w * local(theta, part, rate, steps) for w, part in zip(weights, parts, strict=True)),

@@ -30,7 +30,7 @@ def thresholds(
 
 
 class WeightedMean:
-    """FedSRCVaR once more, from the changes that everybody would have to reveal."""
+    """FedSRCVaR once more, from the changes that every site would have to reveal."""
 
     def round(self, cohort: LoopClients, model: GlobalModel, number: RoundNumber) -> GlobalModel:
         share = cohort.weights / cohort.weights.sum()

@@ -162,7 +162,7 @@ def test_a_round_that_is_lost_leaves_every_variate_as_it_was() -> None:
     assert played.counted.rounds == (6, 6, 6)
 
 
-def test_with_everybody_the_common_variate_is_the_mean_pseudo_gradient() -> None:
+def test_with_all_sites_the_common_variate_is_the_mean_pseudo_gradient() -> None:
     parts = bc10.random_thirds()
     plan = plan_of(parts, rounds=8)
     played = Played(plan, parts)
@@ -177,7 +177,7 @@ def test_with_everybody_the_common_variate_is_the_mean_pseudo_gradient() -> None
         )
 
 
-def test_one_local_step_of_everybody_is_no_other_with_control_variates() -> None:
+def test_one_local_step_of_all_sites_is_no_other_with_control_variates() -> None:
     parts = bc10.random_thirds()
     with_variates, without = (
         plan_of(parts, rounds=15, local_steps=2, control_variates=True),

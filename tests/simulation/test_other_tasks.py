@@ -246,7 +246,7 @@ def test_ordered_classes_and_their_worst_half_come_within_a_hundredth_of_a_conic
     assert worst is not None
     value = (1.0 - eps) * worst + eps * train.mean
     gap = objective_of(plan).smoothing.gap * (1.0 - eps) / rho
-    # Before training every class is as likely as another, for everybody.
+    # Before training every class is as likely as another, for all records.
     assert optimum - SOLVED <= value <= optimum + gap + 0.01 * (np.log(4.0) - optimum)
 
 

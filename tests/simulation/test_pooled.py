@@ -1,4 +1,4 @@
-"""The references on pooled records: one place to train, everybody's own figures, and the contract of a result."""
+"""The references on pooled records: one place to train, each site's own figures, and the contract of a result."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_every_algorithm_gives_the_same_result_file(tmp_path: Path, algorithm: s
 
 
 @pytest.mark.parametrize("engine", ["loop", "vectorised"])
-def test_erm_in_full_batches_is_descent_on_everybodys_records(engine: str) -> None:
+def test_erm_in_full_batches_is_descent_on_every_sites_records(engine: str) -> None:
     plan = bc10.plan(2, algorithm="erm", rounds=20, learning_rate=0.5)
     outcome = simulate_sites(plan, bc10.sites(bc10.by_class()), Path(), engine=engine)  # type: ignore[arg-type]
     model = bc10.Federation(bc10.plan(1), bc10.sites(bc10.everybody())).flat

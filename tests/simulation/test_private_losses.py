@@ -73,7 +73,7 @@ def trained(plan: Plan, workspace: Path) -> SimulationOutcome:
 
 
 def clipped_one_by_one(plan: Plan, workspace: Path) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """Return the first model, the mean of everybody's clipped gradients, each from a pass of its own."""
+    """Return the first model, the mean of all sites' clipped gradients, each from a pass of its own."""
     sites = load_federation(plan, workspace)
     schema = next(iter(sites.values())).train.schema
     model = flat_model(plan, schema, torch.device("cpu"), workspace)

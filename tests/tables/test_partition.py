@@ -115,7 +115,7 @@ def test_fewer_records_than_collaborators_are_refused(rule: Partition) -> None:
         deal([turns(3)], rule, names(5), 0)
 
 
-def test_small_alphas_are_unequal_and_training_records_reach_everybody() -> None:
+def test_small_alphas_are_unequal_and_training_records_reach_all_sites() -> None:
     def largest_share(alpha: float) -> tuple[float, float]:
         dealt = deal([turns(5000), turns(5000)], Partition(scheme="dirichlet", alpha=alpha), names(5), 0)
         shares = [np.array([np.bincount(p[i].labels, minlength=10) / 500 for p in dealt.values()]) for i in (0, 1)]
@@ -133,7 +133,7 @@ def test_small_alphas_are_unequal_and_training_records_reach_everybody() -> None
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_everybodys_share_is_found_as_by_searching_for_each(rule: Partition) -> None:
+def test_every_sites_share_is_found_as_by_searching_for_each(rule: Partition) -> None:
     train, test = turns(150), turns(40)
     dealt = deal([train, test], rule, names(7), 3)
     for part, place in ((train, 0), (test, 1)):

@@ -1,4 +1,4 @@
-"""A site's columns against everybody else's: what is named, and what is not."""
+"""A site's columns against all other sites': what is named, and what is not."""
 
 import math
 
@@ -233,7 +233,7 @@ def test_fishers_test_is_the_count_of_all_odder_tables(here: tuple[int, int], th
     assert not is_chance(here, there, odds * 1.001)
 
 
-def test_a_site_that_was_away_compares_itself_with_everybody() -> None:
+def test_a_site_that_was_away_compares_itself_with_all_sites() -> None:
     own, others = site(18.0156 * drawn(0)), [site(drawn(seed)) for seed in (1, 2, 3)]
     total = sum(other.header for other in others)
     (fault,) = survey_faults(np.asarray(total), own, LAYOUT, is_member=False)

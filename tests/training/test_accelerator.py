@@ -170,7 +170,7 @@ def test_rules_that_read_values_are_seen_waiting_and_cpu_rules_refused() -> None
         steps_with(lambda losses, _: torch.ones(4) / losses.numel() * losses.detach(), standin.DEVICE)
 
 
-def test_everybody_at_once_on_another_device_is_the_same() -> None:
+def test_every_site_at_once_on_another_device_is_the_same() -> None:
     plan = plan_of(precision="fp64")
     sites = {
         ParticipantId(f"site-{place}"): Splits(records().take(np.arange(8 * place + 8))) for place in range(4)

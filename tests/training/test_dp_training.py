@@ -143,7 +143,7 @@ def test_simulations_repeat_themselves_and_real_sites_do_not() -> None:
     assert not np.allclose(*changes)
 
 
-def test_everybodys_steps_are_made_at_once_and_need_a_protection_that_fits() -> None:
+def test_every_sites_steps_are_made_at_once_and_need_a_protection_that_fits() -> None:
     with pytest.raises(LocalProtocolError, match="entropy and a ledger"):
         task(private(), None)
     with pytest.raises(LocalProtocolError, match="entropy and a ledger"):

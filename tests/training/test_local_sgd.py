@@ -194,7 +194,7 @@ def test_an_evaluation_holds_the_losses_hits_and_smoothed_objective_of_the_broad
     assert header[HEAD + 17 :].sum() == pytest.approx(losses.sum(), rel=1e-12)
 
 
-def test_standardised_features_have_mean_zero_and_variance_one_over_everybody() -> None:
+def test_standardised_features_have_mean_zero_and_variance_one_over_all_sites() -> None:
     plan = make_plan(standardize="secure", precision="fp64")
     parts = [records(20, 1), records(35, 2)]
     tasks = [make_task(plan, part)[0] for part in parts]

@@ -50,7 +50,7 @@ def test_sums_are_added_in_the_order_of_ranks(channels: list[ProcessChannel], wi
     assert all(torch.equal(each, expected) for each in held)
 
 
-def test_values_of_any_shape_are_summed_and_everybody_hears(channels: list[ProcessChannel]) -> None:
+def test_values_of_any_shape_are_summed_and_every_process_hears(channels: list[ProcessChannel]) -> None:
     assert everywhere(lambda rank: channels[rank].broadcast({"who": rank})) == [{"who": 0}] * SIZE
     assert everywhere(lambda rank: channels[rank].gathered(10 * rank)) == [[0, 10, 20]] * SIZE
     scalars = [torch.tensor(rank + 1.0) for rank in range(SIZE)]

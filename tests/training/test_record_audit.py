@@ -119,7 +119,7 @@ def power(sent: Sent, given: Plan, features: list[float]) -> float:
     noise = []
     for site.seed in range(1, DRAWS + 1):
         noise.append(sent(site.task, given).copy())
-    # One release each, in which everybody takes part.
+    # One release each, in which every record takes part.
     assert [(release.sampling_rate, release.steps) for release in log.releases] == [(1.0, 1)] * (DRAWS + 2)
     deviation = np.std(noise, axis=0)
     # What carries no noise must not move at all; the rounding of a float64 sum is no movement.

@@ -1,4 +1,4 @@
-"""Groups fit their budget, hold everybody once, and hold nobody whom padding would drown."""
+"""Groups fit their budget, hold every site once, and hold none that padding would drown."""
 
 import numpy as np
 from hypothesis import given
@@ -21,7 +21,7 @@ def test_groups_are_cut_by_the_budget_and_pad_nobody_to_more_than_twice_its_size
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=40), st.integers(1, 400))
-def test_groups_hold_everybody_once_within_the_budget(everybody: list[tuple[int, int]], budget: int) -> None:
+def test_groups_hold_all_sites_once_within_the_budget(everybody: list[tuple[int, int]], budget: int) -> None:
     sizes, lengths = (list(part) for part in zip(*everybody, strict=True))
     groups = groups_of(sizes, lengths, budget, 3, 2)
     assert sorted(place for group in groups for place in group) == list(range(len(everybody)))

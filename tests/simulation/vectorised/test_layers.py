@@ -39,7 +39,7 @@ def descended(model: FlatModel, flat: Tensor, moved: Tensor, *batch: Tensor) -> 
 
 
 @pytest.mark.parametrize("hidden", [(), (8,), (8, 4), tuple([2] * 11)])
-def test_everybodys_own_step_is_autograds(hidden: tuple[int, ...]) -> None:
+def test_every_sites_own_step_is_autograds(hidden: tuple[int, ...]) -> None:
     model, *batch = drawn(hidden)
     own = model.flat + 0.1 * torch.randn(MEMBERS, len(model.flat), dtype=torch.float64)
     expected = own.clone()
@@ -51,7 +51,7 @@ def test_everybodys_own_step_is_autograds(hidden: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("hidden", [(), (8, 4)])
-def test_a_shared_step_is_the_sum_of_everybodys(hidden: tuple[int, ...]) -> None:
+def test_a_shared_step_is_the_sum_over_all_sites(hidden: tuple[int, ...]) -> None:
     model, *batch = drawn(hidden)
     total = torch.zeros_like(model.flat)
     descended(model, model.flat, total, *batch)

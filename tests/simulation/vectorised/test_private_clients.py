@@ -1,4 +1,4 @@
-"""Private steps of everybody at once against the loop, which is tested against the slow obvious version."""
+"""Private steps of all sites at once against the loop, which is tested against the slow obvious version."""
 
 import math
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ class Both:
 
 @pytest.mark.parametrize("clipping", ["before_weighting", "joint"])
 @pytest.mark.parametrize("hidden", [(), (6,), (6, 5)])
-def test_a_round_of_everybody_at_once_is_the_loops(hidden: tuple[int, ...], clipping: str) -> None:
+def test_a_round_of_all_sites_at_once_is_the_loops(hidden: tuple[int, ...], clipping: str) -> None:
     sites = make_sites()
     Both(plan_of(sites, hidden=hidden, privacy={"clipping": clipping, "threshold_scale": 0.3}), sites).check()
 
@@ -106,7 +106,7 @@ def test_a_round_of_everybody_at_once_is_the_loops(hidden: tuple[int, ...], clip
     "training",
     [
         {"algorithm": "fedavg"},
-        {"local_epochs": 2, "local_steps": 1},  # everybody makes another number of steps
+        {"local_epochs": 2, "local_steps": 1},  # every site makes another number of steps
         {"batch_size": "full"},
         {"batch_size": 1, "local_steps": 6},  # where most samples are empty
         {"weights": "uniform", "threshold_learning_rate": 0.7},

@@ -1,4 +1,4 @@
-"""Everybody at once gives what one after the other gives, up to the order in which numbers are added.
+"""All sites at once give what one after the other gives, up to the order in which numbers are added.
 
 Tolerance of a trajectory in float64: a step adds at most b + columns + hidden + classes + members < 100 roundings
 of 2^-53 to changes of at most learning_rate * |gradient| < 1, so that 50 rounds of 4 steps differ by less than
@@ -122,7 +122,7 @@ STEPS = st.fixed_dictionaries({"local_steps": st.integers(1, 3), "resample": st.
     smoothing=st.sampled_from(["softplus", "zang", "chks"]), walk=st.one_of(EPOCHS, STEPS),
     group_bytes=st.sampled_from([None, 1, 5_000]),
 )  # fmt: skip
-def test_a_run_of_everybody_at_once_is_the_run_of_the_loop(
+def test_a_run_of_all_sites_at_once_is_the_run_of_the_loop(
     counts: list[int],
     classes: int,
     hidden: tuple[int, ...],
@@ -206,7 +206,7 @@ def test_a_sum_is_the_weighted_sum_of_the_single_changes() -> None:
     assert totals.contributors == len(sites)
 
 
-def test_everybody_is_described_and_losses_are_those_of_each_site() -> None:
+def test_every_site_is_described_and_losses_are_those_of_each_site() -> None:
     sites = sites_of([20, 0, 9])
     for weights in ("samples", "batch", "uniform"):
         loop, vectorised = both(plan_of(sites, weights=weights), sites)
@@ -266,7 +266,7 @@ def test_a_plan_that_cannot_be_vectorised_is_refused_in_one_sentence(
         simulate_sites(plan, sites, Path(), engine="vectorised")
 
 
-def test_an_exact_evaluation_is_that_of_the_loop_and_asks_everybody_at_once() -> None:
+def test_an_exact_evaluation_is_that_of_the_loop_and_asks_every_site_at_once() -> None:
     sites = sites_of([20, 0, 9, 4])
     plan = plan_of(sites, method="exact")
     found = [played(plan, sites, cohort).result() for cohort in both(plan, sites)]

@@ -110,7 +110,7 @@ def told(validation: SplitRisk, *collaborators: float) -> ResultDocument:
 
 
 def test_methods_are_chosen_by_what_they_minimise_and_keep_every_repetition() -> None:
-    # The worst tenth has 0.8 on validation records, everybody 0.4, the collaborators 0.3 and 0.7.
+    # The worst tenth has 0.8 on validation records, every record 0.4, the collaborators 0.3 and 0.7.
     found, of = told(split(0.8), 0.3, 0.7), study(Figure.BASELINES)
     known = of.model_copy(update={"groups_are_collaborators": True})
 
