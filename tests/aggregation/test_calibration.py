@@ -108,14 +108,14 @@ def test_the_fit_is_near_that_of_the_scores_and_of_a_slow_descent() -> None:
     assert np.abs(found - expected).max() <= 0.25 * 0.5 * fit.slope * widths.max() + 1e-3
     scores, labels = drawn(200, 0.6, 0.4, seed=3)
     middles = rounded_scores(scores, 1)
-    logits = [math.log(value / (1.0 - value)) for value in middles]
+    logits = np.log(middles / (1.0 - middles))
     won, lost = int(labels.sum()), int(len(labels) - labels.sum())
-    targets = [(won + 1) / (won + 2) if label else 1 / (lost + 2) for label in labels]
+    targets = np.where(labels, (won + 1) / (won + 2), 1 / (lost + 2))
     slope = intercept = 0.0
     for _ in range(20_000):
-        off = [1.0 / (1.0 + math.exp(-(slope * x + intercept))) - t for x, t in zip(logits, targets, strict=True)]
-        slope -= 0.005 * math.fsum(d * x for d, x in zip(off, logits, strict=True))
-        intercept -= 0.005 * math.fsum(off)
+        off = 1.0 / (1.0 + np.exp(-(slope * logits + intercept))) - targets
+        slope -= 0.005 * float(off @ logits)
+        intercept -= 0.005 * float(off.sum())
     fit = fit_of(scores, labels)
     assert (fit.slope, fit.intercept) == pytest.approx((slope, intercept), rel=1e-7)
 

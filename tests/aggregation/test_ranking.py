@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import brier_score_loss, roc_auc_score
@@ -126,7 +126,6 @@ def federations(draw: st.DrawFn) -> list[tuple[Scores, NDArray[np.int64]]]:
 
 
 @given(federations())
-@settings(max_examples=100)
 def test_the_truth_is_inside_with_any_ties_and_sites(sites: list[tuple[Scores, NDArray[np.int64]]]) -> None:
     (found,) = class_rankings(summed(sites, 1), 1)
     scores = np.concatenate([scores[:, 0] for scores, _ in sites])

@@ -101,7 +101,7 @@ def leaks_of_drawn_rings(shape: tuple[int, int, int, int], tries: int, **broken:
 
 @pytest.mark.parametrize("shape", LARGER)
 def test_no_drawn_pattern_isolates_anybody_on_a_larger_ring(shape: tuple[int, int, int, int]) -> None:
-    assert leaks_of_drawn_rings(shape, 300) == 0
+    assert leaks_of_drawn_rings(shape, 150) == 0
 
 
 @pytest.mark.parametrize(

@@ -482,7 +482,7 @@ def places(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, .
     return found
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_state_with_anything_else_in_its_words_is_refused_in_words_or_is_one_to_go_on_from(
     sound: tuple[Plan, Path, list[bytes]], data: st.DataObject

@@ -76,7 +76,10 @@ def minimiser(objective: Objective) -> tuple[torch.Tensor, float]:
     return basis @ torch.from_numpy(point[:-1]), float(point[-1])
 
 
-@pytest.mark.parametrize(("rho", "eps", "key"), SMOOTHED)
+@pytest.mark.parametrize(
+    ("rho", "eps", "key"),
+    [pytest.param(*case, marks=pytest.mark.slow if place % 3 else ()) for place, case in enumerate(SMOOTHED)],
+)
 def test_the_smoothed_optimum_is_reached_with_our_weights_and_thresholds(rho: float, eps: float, key: str) -> None:
     expected, optimum = OPTIMA[rho, eps][key], OPTIMA[rho, eps]
     _, name, gamma = key.split("_")

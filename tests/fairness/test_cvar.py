@@ -124,7 +124,7 @@ def test_worst_and_best_add_up_to_all_records(losses: list[float], size: float) 
 
 
 @pytest.mark.thorough
-@settings(deadline=None, max_examples=70)
+@settings(deadline=None, max_examples=30)
 @given(losses_lists, sizes, st.randoms(use_true_random=False))
 def test_no_group_of_the_size_has_a_mean_above_cvar(losses: list[float], size: float, random: Random) -> None:
     values = np.array(losses)

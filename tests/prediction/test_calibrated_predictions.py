@@ -148,7 +148,7 @@ def test_files_without_calibration_have_scores_and_show_it(raw: SavedRun, tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated")
-@pytest.mark.parametrize("which", ["run", "ten"])
+@pytest.mark.parametrize("which", ["ten", pytest.param("run", marks=pytest.mark.slow)])
 def test_an_export_has_the_calibration_inside(which: str, request: pytest.FixtureRequest) -> None:
     run: SavedRun = request.getfixturevalue(which)
     model, (features, _) = load_model(run.model), records_of(run)

@@ -29,9 +29,10 @@ def serial(points: tuple[Point, ...]) -> dict[str, object]:
     return results(list(in_order(points)))
 
 
-def test_two_processes_give_the_bits_of_one_thread_of_this_process() -> None:
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_processes_give_the_bits_of_one_thread_of_this_process(workers: int) -> None:
     points = grid("learning_rate=0.1,0.2,1e300", "seed=0,1")
-    events = [event for event in run_locally(points, Path(), workers=2) if event.ends]
+    events = [event for event in run_locally(points, Path(), workers=workers) if event.ends]
     assert sorted(event.point.id for event in events) == sorted(point.id for point in points)
     assert {event.point.settings["learning_rate"] for event in events if isinstance(event.said, Failure)} == {
         1e300

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.aggregation.feature_moments import column_sums
@@ -110,6 +110,7 @@ def test_what_is_made_of_records_in_a_file_is_in_the_same_room_and_equal(tmp_pat
     assert np.array_equal(held, FEATURES)
 
 
+@settings(max_examples=15)
 @given(st.data(), st.integers(1, 3), st.integers(1, 700))
 def test_records_in_a_file_come_in_any_order_and_repeatedly(data: st.DataObject, blocks: int, count: int) -> None:
     chosen = np.array(data.draw(st.lists(st.integers(-count, count - 1), max_size=900)), np.int64)

@@ -154,7 +154,7 @@ def files(draw: st.DrawFn) -> tuple[bytes, CsvData]:
     return (gzip.compress(raw) if draw(st.booleans()) else raw), stated
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(files(), st.sampled_from([7, 40, 1 << 22]))
 def test_a_file_is_read_alike_in_blocks_of_any_size_and_field_by_field(
     tmp_path_factory: pytest.TempPathFactory, file: tuple[bytes, CsvData], block: int
@@ -166,7 +166,7 @@ def test_a_file_is_read_alike_in_blocks_of_any_size_and_field_by_field(
         assert_read_alike(path, file[1])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.permutations(HEADER),
     st.permutations(["age", "dose", "clinic"]),
@@ -200,7 +200,7 @@ def test_numbers_whose_texts_are_looked_at_stay_in_their_columns(
     assert_read_alike(path, stated)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(st.binary(max_size=60) | st.text('age,died\n"1 \r#;\t', max_size=40).map(str.encode))
 @example(b'age,died\n"1" ,0\n')
 @example(b"age,died\n1,0,\n,1\n")

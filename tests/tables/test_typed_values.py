@@ -59,7 +59,7 @@ rows = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(rows, st.integers(1, 7), st.booleans())
 def test_typed_columns_mean_what_a_csv_file_of_them_means(
     tmp_path_factory: pytest.TempPathFactory, values: Sequence[tuple[object, ...]], block: int, objects: bool

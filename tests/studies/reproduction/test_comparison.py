@@ -18,7 +18,7 @@ from fedfair.studies.reproduction.comparison import (
     verdict,
 )
 
-TRIALS = 500
+TRIALS = 250
 SLACK = 4 * math.sqrt(0.05 * 0.95 / TRIALS)
 """Four standard errors of a share of 5 % that is counted in so many trials."""
 
