@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tarfile
 import venv
 from pathlib import Path
@@ -19,6 +20,19 @@ from supply.wheels import fill
 SECONDS = 1800
 
 
+def pip_of(place: Path) -> list[str]:
+    """Return the pip of this process for a new environment without one, whose own would take as long to make."""
+    venv.create(place)
+    return [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "--quiet"]
+
+
+def alone() -> dict[str, str]:
+    """Return the variables under which no setting of this machine brings another source of files back."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHONPATH"))}
+    # Bytecode of what is never imported would take as long as all else.
+    return kept | {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_COMPILE": "0"}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2 * SECONDS)
 def test_a_host_without_a_network_installs_from_the_folder_by_hash_alone(tmp_path: Path) -> None:
@@ -28,17 +42,18 @@ def test_a_host_without_a_network_installs_from_the_folder_by_hash_alone(tmp_pat
     except subprocess.CalledProcessError as fault:
         pytest.skip(f"no package index here, or no room for the files: {fault}")
     assert {path.parent for path in lists} == {folder}
-    venv.create(place, with_pip=True)
-    # A setting of this machine must not bring another source of files back.
-    alone = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    alone |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
     words = ["--no-index", "--find-links", str(folder), "--no-deps", "--require-hashes"]
     named = [word for path in lists for word in ("-r", str(path))]
-    pip = [str(place / "bin" / "python"), "-m", "pip", "--quiet"]
-    subprocess.run([*pip, "install", *words, *named], check=True, env=alone, cwd=tmp_path, timeout=SECONDS)
-    subprocess.run([*pip, "check"], check=True, env=alone, cwd=tmp_path, timeout=SECONDS)
+    pip = pip_of(place)
+    subprocess.run([*pip, "install", *words, *named], check=True, env=alone(), cwd=tmp_path, timeout=SECONDS)
+    subprocess.run([*pip, "check"], check=True, env=alone(), cwd=tmp_path, timeout=SECONDS)
     told = subprocess.run(
-        [place / "bin" / "fedfair", "--version"], check=True, capture_output=True, text=True, cwd=tmp_path
+        [place / "bin" / "fedfair", "--version"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=alone(),
     )
     assert told.stdout.strip() == f"fedfair {__version__}"
     # One byte more in one file, and nothing is installed.
@@ -46,7 +61,7 @@ def test_a_host_without_a_network_installs_from_the_folder_by_hash_alone(tmp_pat
     wheel.write_bytes(wheel.read_bytes() + b"\0")
     again = subprocess.run(
         [*pip, "install", "--force-reinstall", *words, *named], check=False, capture_output=True, text=True,
-        env=alone, cwd=tmp_path, timeout=SECONDS,
+        env=alone(), cwd=tmp_path, timeout=SECONDS,
     )  # fmt: skip
     assert again.returncode != 0
     assert "DO NOT MATCH THE HASHES" in again.stderr
@@ -65,16 +80,15 @@ def test_an_aggregators_host_installs_from_one_file_and_has_no_torch(tmp_path: P
     folder = tmp_path / bundle.stem
     check, command = (folder / "INSTALL.txt").read_text().splitlines()
     subprocess.run(check.split(), check=True, cwd=folder, timeout=SECONDS)
-    venv.create(place, with_pip=True)
-    alone = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    alone |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
-    assert {"--no-index", "--require-hashes"} <= set(command.split())
-    python = str(place / "bin" / "python")
-    subprocess.run([python, "-m", *command.split()], check=True, env=alone, cwd=folder, timeout=SECONDS)
-    subprocess.run([python, "-m", "pip", "check"], check=True, env=alone, cwd=folder, timeout=SECONDS)
+    pip = pip_of(place)
+    program, *words = command.split()
+    assert program == "pip"
+    assert {"--no-index", "--require-hashes"} <= set(words)
+    subprocess.run([*pip, *words], check=True, env=alone(), cwd=folder, timeout=SECONDS)
+    subprocess.run([*pip, "check"], check=True, env=alone(), cwd=folder, timeout=SECONDS)
     fedfair = str(place / "bin" / "fedfair")
     for words in (["workspace", "create", "heart"], ["plan", "check", "-p", "heart/plan/plan.yaml"]):
-        subprocess.run([fedfair, *words], check=True, cwd=tmp_path, timeout=SECONDS)
+        subprocess.run([fedfair, *words], check=True, cwd=tmp_path, env=alone(), timeout=SECONDS)
     told = subprocess.run([fedfair, "simulate", "-p", "heart/plan/plan.yaml"], check=False, capture_output=True,
-                          text=True, cwd=tmp_path, timeout=SECONDS)  # fmt: skip
+                          text=True, cwd=tmp_path, env=alone(), timeout=SECONDS)  # fmt: skip
     assert (told.returncode, install_command("train") in told.stderr) == (2, True)
