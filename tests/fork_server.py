@@ -151,8 +151,12 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
 
 
-class _Server:
-    """The other side of `_serve`, in the process that tests."""
+class Server:
+    """The other side of `_serve`, in the process that tests.
+
+    Args:
+        environment: in which the product is imported, and all that is forked begins.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
@@ -204,8 +208,8 @@ class _Request(NamedTuple):
 
 
 @functools.cache
-def _server() -> _Server:
-    server = _Server(ENVIRONMENT)
+def _server() -> Server:
+    server = Server(ENVIRONMENT)
     atexit.register(server.end)
     return server
 

@@ -18,6 +18,7 @@ from fedfair.cli.loopback import prepare
 from fedfair.extras import EXTRAS, install_command
 from supply.pins import ROOT, normal
 from tests import plans
+from tests.fork_server import ENVIRONMENT, Process, Server, started
 from tests.patience import PATIENCE
 from tests.process.forked_instants import FORKED
 
@@ -38,26 +39,41 @@ def python(code: str, variables: dict[str, str]) -> str:
 
 
 class Shell:
-    """Runs `fedfair` in a folder, under variables of its own."""
+    """Runs `fedfair` in a folder, under variables of its own; in forks where a server of them is given."""
 
-    def __init__(self, folder: Path, variables: dict[str, str]) -> None:
-        self.folder, self.variables = folder, variables
+    def __init__(self, folder: Path, variables: dict[str, str], server: Server | None = None) -> None:
+        self.folder, self.variables, self._server = folder, variables, server
+
+    def start(self, *words: str) -> Process:
+        """Start Python with these words."""
+        if self._server is not None:
+            return self._server.fork(words, self.folder, self.variables)
+        return started(words, self.folder, self.variables)
 
     def run(self, *words: str, status: int = 0) -> str:
         """Return what a command says on both streams; it ends with `status`."""
-        done = subprocess.run(
-            [sys.executable, "-m", "fedfair.cli", *words], check=False, capture_output=True, text=True,
-            cwd=self.folder, env=self.variables, timeout=PATIENCE,
-        )  # fmt: skip
-        told = done.stdout + done.stderr
-        assert done.returncode == status, told
+        process = self.start("-m", "fedfair.cli", *words)
+        told, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == status, told
         assert "Traceback" not in told
         return told
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> Shell:
+def plain(tmp_path: Path) -> Shell:
     return Shell(tmp_path, environment("base_only"))
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Server]:
+    server = Server(environment("base_only"))
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def base(tmp_path: Path, forks: Server) -> Shell:
+    return Shell(tmp_path, environment("base_only"), forks)
 
 
 def stated() -> Iterator[tuple[str, str]]:
@@ -74,12 +90,13 @@ def test_the_table_of_extras_is_the_projects() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("base install")
 def test_a_lead_without_torch_makes_checks_and_exports_a_plan(base: Shell) -> None:
     base.run("workspace", "create", "heart")
     base.folder /= "heart"
     assert "guarantee" in base.run("plan", "check")
     assert "plan freeze" in base.run("workspace", "export", "first.zip")
-    with_torch = Shell(base.folder, dict(os.environ))
+    with_torch = Shell(base.folder, ENVIRONMENT)
     frozen = with_torch.run("plan", "freeze").rsplit("plan digest ", 1)[1].strip()
     assert base.run("plan", "digest").strip() == frozen
     base.run("workspace", "export", "second.zip")
@@ -107,12 +124,12 @@ print(json.dumps(endings))
 """
 
 
-def test_a_command_that_lacks_its_extra_says_in_one_line_which(base: Shell) -> None:
+def test_a_command_that_lacks_its_extra_says_in_one_line_which(plain: Shell) -> None:
     lacking = ["simulate", "collaborator check", "plan freeze", "demo", "plan advise"]
     lines = json.dumps([words.split() for words in ("workspace create heart", *lacking)])
     done = subprocess.run(
-        [sys.executable, "-c", f"import json{FORKED}{EACH}", lines], check=True, text=True, cwd=base.folder,
-        env=base.variables, stdout=subprocess.PIPE, timeout=PATIENCE,
+        [sys.executable, "-c", f"import json{FORKED}{EACH}", lines], check=True, text=True, cwd=plain.folder,
+        env=plain.variables, stdout=subprocess.PIPE, timeout=PATIENCE,
     )  # fmt: skip
     created, *endings = json.loads(done.stdout)
     assert created[1] == 0, created
@@ -123,6 +140,7 @@ def test_a_command_that_lacks_its_extra_says_in_one_line_which(base: Shell) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("base install")
 def test_an_aggregator_without_torch_runs_a_masked_federation_and_everything_after_it(
     tmp_path: Path, base: Shell
 ) -> None:
@@ -132,28 +150,16 @@ def test_an_aggregator_without_torch_runs_a_masked_federation_and_everything_aft
     workspace = prepare(tmp_path / "federation", document)
     base.folder = workspace.folder
     plan = ("-p", str(workspace.plan))
-    aggregator = [sys.executable, "-m", "aggregator", "start", *plan, "--quiet"]
-    running = [subprocess.Popen(aggregator, cwd=workspace.folder, env=base.variables)]
+    running = [base.start("-m", "aggregator", "start", *plan, "--quiet")]
     try:
         for name in workspace.collaborators:
-            site = [
-                sys.executable,
-                "-m",
-                "collaborator",
-                "start",
-                "-n",
-                name,
-                "-c",
-                f"{name}.yaml",
-                *plan,
-                "--quiet",
-            ]
-            running.append(subprocess.Popen(site, cwd=workspace.folder))
+            words = ("-m", "collaborator", "start", "-n", name, "-c", f"{name}.yaml", *plan, "--quiet")
+            running.append(started(words, workspace.folder, ENVIRONMENT))
         assert [process.wait(PATIENCE) for process in running] == [0, 0, 0, 0]
     finally:
         for process in running:
             process.kill()
-            process.wait()
+            process.communicate()
     assert "FedSRCVaR" in base.run("report", "result.json", "--output", "report.html")
     assert install_command("plots") in (workspace.folder / "report.html").read_text()
     base.run("certificate", "--split", "train")
