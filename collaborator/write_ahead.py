@@ -3,6 +3,9 @@
 Decides how bytes become durable: a record is on the disk when `append` returns, and `replace` leaves either the
 old log or the new one, whenever the power fails. What is in the records is `fedfair.secagg.log`'s business. The
 file is locked, because two processes that wrote one log could send two different things for one round.
+
+The key of the masks in the log has a file of its own, `.masks`, and each is written over the one before. SQLite
+would leave it in the log of its table, for whoever takes the disk after the site has forgotten it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedfair.errors import FedfairError
+from fedfair.secagg.history import MASKS_KEY
+from fedfair.secagg.keys import ENVELOPE_KEY_BYTES
 from fedfair.store.atomic_file import OWNER_ONLY, replace_file
 from fedfair.store.disk import writing
 from fedfair.store.lock import HeldError, ProcessLock, runs_already
@@ -22,6 +27,58 @@ HISTORY = Content(
     "make room on its disk, or copy it back from a backup together with the write-ahead log beside it; "
     "without it a site cannot know what it has sent",
 )
+
+_written = getattr(
+    os, "fdatasync", os.fsync
+)  # macOS and Windows have only the other, which waits for the dates too
+
+
+class SettledTable:
+    """The rows that the log need not repeat, and the one row that is overwritten in place.
+
+    Args:
+        path: of the log; the rows are in `.history`, the key of the masks is in `.masks`.
+
+    Raises:
+        FedfairError: one of the files cannot be opened, or another process has them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._rows = TableFile(path.with_suffix(".history"), HISTORY)
+        self._key_path = path.with_suffix(".masks")
+        try:
+            self._key = os.open(self._key_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
+        except OSError as error:
+            self._rows.close()
+            raise _unusable(self._key_path, error) from error
+
+    def get(self, key: bytes, /) -> bytes | None:
+        """Return the value of a key; None where there is none.
+
+        Raises:
+            FedfairError: the file cannot be read.
+        """
+        return os.pread(self._key, ENVELOPE_KEY_BYTES, 0) if key == MASKS_KEY else self._rows.get(key)
+
+    def write(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write rows, all or none, and then the key of the masks; they are on the disk when this returns.
+
+        Raises:
+            FedfairError: they cannot be written.
+        """
+        values = dict(rows)
+        key = values.pop(MASKS_KEY, None)
+        if values:
+            self._rows.write(values.items())
+        if key is not None:
+            with writing(self._key_path):
+                os.pwrite(self._key, key, 0)
+                _written(self._key)
+
+    def close(self) -> None:
+        """Let the files go."""
+        self._rows.close()
+        os.close(self._key)
 
 
 class WriteAheadLog:
@@ -35,7 +92,7 @@ class WriteAheadLog:
 
     Attributes:
         path: the file.
-        history: the table; its file has the suffix `.history`.
+        history: the table.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +110,7 @@ class WriteAheadLog:
             self._lock.close()
             raise _unusable(path, error) from error
         try:
-            self.history = TableFile(path.with_suffix(".history"), HISTORY)
+            self.history = SettledTable(path)
         except FedfairError:
             os.close(self._file)
             self._lock.close()

@@ -4,7 +4,7 @@ A record holds no key of the session and no seed of a mask, only what the one ro
 keys of envelopes addressed to this site, its share of its own mask, the very bytes that were sent, and what
 checking the opened sum takes: the round start and K (`sum_check`). So a restarted site can resend and finish that
 round, and nothing else. The masks that this site shares with others are in it, each under the site's own mask, and
-all of them under a key that is kept in the table and overwritten when the site has voted or answered. Whoever
+all of them under a key that is kept beside the log and overwritten when the site has voted or answered. Whoever
 steals K can, together with the aggregator, have that one sum believed falsely; it
 reveals nothing.
 
