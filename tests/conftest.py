@@ -36,7 +36,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What is durable waits for the disk, and no test cuts the power: in memory, whoever waits is answered at once.
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 << 30  # noqa: S108 - pytest makes folders of its own there
-if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
+
+
+def _keeps_folders(place: Path) -> bool:
+    """Return whether tests may have their folders there: there is room, and what they write there can be run."""
+    if not os.access(place, os.W_OK) or shutil.disk_usage(place).free < ROOM_BYTES:
+        return False
+    return not os.statvfs(place).f_flag & os.ST_NOEXEC
+
+
+if "TMPDIR" not in os.environ and _keeps_folders(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 

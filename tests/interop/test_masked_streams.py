@@ -15,6 +15,7 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.loading import load_plan
 from fedfair.rounds import events
 from fedfair.rounds.federation import Federation as Rules
+from fedfair.secagg.keys import Secret
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import CollaboratorFrame, Refused, SecaggMessage, SumStart
 from tests.interop.federation_kit import FIVE, Federation, metrics, model_files_agree, play
@@ -108,6 +109,40 @@ def test_a_large_model_is_added_and_unmasked_beside_the_streams(
     assert {line["contributors"] for line in metrics(workspace)} == {3}
     assert (("MessageArrived", False) in threads) is beside
     assert ("Connected", False) not in threads
+
+
+def test_a_secret_that_was_erased_is_in_no_file_but_those_of_the_round_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = prepare(tmp_path, small_plan(rounds=6, protection={"mode": "malicious", "most_records": 512}))
+    erased: set[bytes] = set()
+    erase = Secret.erase
+
+    def watched(self: Secret) -> None:
+        if not self.erased and len(self.reveal()) >= 32:
+            erased.add(self.reveal())
+        erase(self)
+
+    monkeypatch.setattr(Secret, "erase", watched)
+    looked_at: dict[str, set[bytes]] = {}
+
+    def look() -> None:
+        for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+            content = path.read_bytes()
+            looked_at[path.name] = {secret for secret in erased if secret in content}
+
+    async def looked_into(federation: Federation) -> None:
+        sites = asyncio.create_task(federation.everybody())
+        await federation.watching.until_round(4)
+        # While it runs: as it closes, SQLite empties its own log.
+        look()
+        await sites
+
+    assert play(workspace, looked_into).state.value == "finished"
+    assert len(erased) > 50
+    found = {name for name, secrets in looked_at.items() if secrets}
+    assert {Path(name).suffix for name in looked_at} >= {".masks", ".secagg", ".history-wal", ".answered-wal"}
+    assert {Path(name).suffix for name in found} <= {".masks", ".secagg"}, found
 
 
 @pytest.mark.slow
