@@ -1,4 +1,7 @@
-"""Draws each picture once in a session: that it is the same every time is a test of `report/test_figures.py`."""
+"""Draws each picture of a session once, and none where a page is not about its pictures.
+
+That a picture is the same every time is a test of `report/test_figures.py`.
+"""
 
 from __future__ import annotations
 
@@ -26,3 +29,10 @@ def drawn_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "_svg", remembered)
         yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the pictures of pages empty."""
+    empty = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
+    monkeypatch.setattr(figures, "_svg", lambda *_: empty)

@@ -123,6 +123,7 @@ def _text(run: PlayedRun, known: AggregatorFacts) -> str:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_is_made_of_a_sites_own_result_on_the_way_and_at_the_end(tmp_path: Path) -> None:
     site = Site(tmp_path)
     place = str(site.path / "result.json")

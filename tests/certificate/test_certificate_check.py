@@ -405,6 +405,7 @@ def check_told(made: Certificate, *, page: bool = False) -> None:
     assert not any(" nan" in text or " inf " in text for text in words)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("delta", EXTREMES)
 def test_a_chance_of_error_is_proven_or_refused_with_the_allowed_range(delta: float, method: str) -> None:
@@ -415,6 +416,7 @@ def test_a_chance_of_error_is_proven_or_refused_with_the_allowed_range(delta: fl
         certified(delta, (0.1, 1.0), method, 4.0, 1)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("size", EXTREMES)
 def test_a_group_size_is_proven_or_refused_with_the_allowed_range(size: float) -> None:
     if MIN_GROUP_SIZE <= size <= 1.0:
@@ -424,6 +426,7 @@ def test_a_group_size_is_proven_or_refused_with_the_allowed_range(size: float) -
         certified(0.05, (size, 1.0), "dkw-binomial", 4.0, 1)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("loss_range", "method"), list(zip((*EXTREMES, 1e-5, 1e5), itertools.cycle(METHODS), strict=False))
 )

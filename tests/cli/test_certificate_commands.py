@@ -22,6 +22,8 @@ from fedfair.plan.public_keys import format_public_key
 from fedfair.workspace.create import create_workspace
 from tests.conftest import REPOSITORY
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:

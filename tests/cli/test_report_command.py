@@ -12,6 +12,8 @@ from fedfair.report.html import MARK
 from fedfair.results.json_schema import result_schema
 from tests.result_files import complete, oldest
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def report(*words: str) -> str:
     outcome = CliRunner().invoke(app, ["report", *words])

@@ -9,6 +9,8 @@ from typer.testing import CliRunner, Result
 
 from fedfair.cli.commands import app
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 CLINICS = """
 federation: {name: demo, collaborators: [a, b, c]}
 task: {data: breast-cancer, partition: {scheme: random}, standardize: secure, model: {name: linear, init: zeros}}

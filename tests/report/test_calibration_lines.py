@@ -19,6 +19,8 @@ from fedfair.simulation.simulate import SimulationOutcome
 from tests import plans
 from tests.prediction.saved_runs import saved_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 TASK: dict[str, object] = {
     "partition": {"scheme": "random"}, "standardize": "secure", "validation_fraction": 0.3, "test_fraction": 0.2,
 }  # fmt: skip

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from fedfair.plan.meanings import meanings
 from fedfair.report.figure_names import BY_GROUP_SIZE, DISPARITY, OVERALL, UNIFORM_GUESS
 from fedfair.report.run_page import run_page
@@ -9,6 +11,8 @@ from fedfair.report.tables import by_group_size, comparison
 from fedfair.results.risks import ReportedGroupRisk
 from tests.report.test_run_page import read, text_of
 from tests.result_files import complete
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def headings(page: str) -> list[list[str]]:

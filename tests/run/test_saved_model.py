@@ -38,6 +38,8 @@ from fedfair.simulation.evaluate import evaluate
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from tests import bc10, plans
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SCHEMA = FeatureSchema((2,), 2, (0, 1), ("radius", "texture"), ranges=((0.0, 50.0), (0.0, 5.0)))
 DIGEST = "sha256:" + "0" * 64
 LAYOUT = Layout((LayoutEntry("weight", (3,)),), np.dtype(np.float64))

@@ -349,6 +349,7 @@ def ranged(workspace: Path, min_group: int) -> tuple[SimulationOutcome, int]:
     return outcome, int((values >= 0.5).sum())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_losses_above_the_range_are_told_unless_they_are_too_few(workspace: Path) -> None:
     outcome, above = ranged(workspace, 5)
     result = outcome.result
