@@ -131,10 +131,10 @@ def start(
 
     After a stop or a crash, another start resumes after the last recorded round.
     """
-    goes_on = after_restore is Restored.CONTINUE
+    repeats_rounds = after_restore is Restored.CONTINUE
     secret = own_passphrase(cert_folder, AGGREGATOR, passphrase_file)
     _carry(
-        Start(plan, Path(), cert_folder, fresh=fresh, goes_on=goes_on, passphrase=secret),
+        Start(plan, Path(), cert_folder, fresh=fresh, repeats_rounds=repeats_rounds, passphrase=secret),
         listen,
         ready_file,
         tell_for=tell_for,

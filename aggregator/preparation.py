@@ -58,7 +58,7 @@ class Start:
         cert_folder: where the aggregator's identity is.
         fresh: forget the run that was recorded in the folder, if any.
         model: evaluate this saved model, and train nothing; None for a whole run.
-        goes_on: repeat the rounds that an older copy of the journal has lost, instead of stopping.
+        repeats_rounds: repeat the rounds that an older copy of the journal has lost, instead of stopping.
         passphrase: of the aggregator's encrypted keys; None where they are not encrypted.
     """
 
@@ -67,7 +67,7 @@ class Start:
     cert_folder: Path
     fresh: bool = False
     model: Path | None = None
-    goes_on: bool = False
+    repeats_rounds: bool = False
     passphrase: bytes | None = field(default=None, repr=False)
 
 
@@ -144,7 +144,7 @@ def _checked_plan(start: Start) -> Plan:
     """Return the plan, which this machine and these options can carry out."""
     plan = load_plan(start.plan)
     check_deployment(plan)
-    if start.goes_on and sites_remember(plan):
+    if start.repeats_rounds and sites_remember(plan):
         raise StateError(
             f"--after-restore continue is not for this plan: {CANNOT_REPEAT}",
             "put the newest copy of save/ back and start without it; the sites wait. Or begin a run with --fresh",
@@ -178,7 +178,7 @@ def _continued(
         training_run.rounds_done,
         records.rounds_at_risk(training_run.rounds_done),
         vouchers,
-        start.goes_on,
+        start.repeats_rounds,
         CANNOT_REPEAT if sites_remember(plan) else "",
     )
 

@@ -51,7 +51,7 @@ class RunFolder:
             subject.plan, subject.plan_digest, subject.schema, subject.initial_weights
         )
         self._best: TrainedModel | None = None
-        self._told = 0
+        self._announced = 0
 
     def evaluated(self, training_run: TrainingRun, *, is_best: bool) -> RunFileUnwritten | None:
         """Write the files that an evaluation changes; call it right after the evaluation was applied.
@@ -68,8 +68,8 @@ class RunFolder:
         rounds = self._subject.plan.training.rounds
         words = f"round {training_run.rounds_done} of {rounds}"
         count = len(training_run.history)
-        is_told = 0 <= count - self._told < max(1, count // MIN_NEWS)
-        return self._write(training_run, EndState.RUNNING, words, is_told=is_told)
+        is_announced = 0 <= count - self._announced < max(1, count // MIN_NEWS)
+        return self._write(training_run, EndState.RUNNING, words, is_announced=is_announced)
 
     def ended(self, training_run: TrainingRun, state: EndState, words: str) -> RunFileUnwritten | None:
         """Write the files at the end of the run, or where this site leaves it.
@@ -82,10 +82,10 @@ class RunFolder:
         Returns:
             What to tell the operator; None where everything was written.
         """
-        return self._write(training_run, state, words, is_told=False)
+        return self._write(training_run, state, words, is_announced=False)
 
     def _write(
-        self, training_run: TrainingRun, state: EndState, words: str, *, is_told: bool
+        self, training_run: TrainingRun, state: EndState, words: str, *, is_announced: bool
     ) -> RunFileUnwritten | None:
         """Write what is due; a file that fails does not keep the others from being tried."""
         best, layout, digest = self._best, self._subject.layout, self._subject.plan_digest
@@ -97,15 +97,15 @@ class RunFolder:
             self._save / name: partial(save_model, self._save / name, layout, model, self._origin)
             for name, model in models.items()
         }
-        if not is_told:
+        if not is_announced:
             result = run_outcome(self._subject, training_run.result(), state, words)
             due[self._result] = partial(write_whole, self._result, to_text(result))
         faults = {path: fault for path, write in due.items() if (fault := _fault_of(self._save, write))}
         if best is not None:
             # The training run may change the vector, or not keep this model, before the next evaluation.
             self._best = _copy(best) if self._save / BEST in faults else None
-        if not is_told and self._result not in faults:
-            self._told = len(training_run.history)
+        if not is_announced and self._result not in faults:
+            self._announced = len(training_run.history)
         first = next(iter(faults), None)
         return None if first is None else RunFileUnwritten(first, faults[first])
 

@@ -42,10 +42,10 @@ def confirmed(question: str, *, yes: bool, option: str = YES) -> bool:
     except typer.Abort:
         if sys.stdin.isatty():
             raise
-        raise _nobody_to_ask(question, option) from None
+        raise _no_one_to_ask(question, option) from None
 
 
-def _nobody_to_ask(question: str, option: str) -> PlanError:
+def _no_one_to_ask(question: str, option: str) -> PlanError:
     return PlanError(f"there is a question, and no terminal to ask: {question}", f"answer with {option}")
 
 
@@ -96,5 +96,5 @@ class Answers:
             PlanError: there is no terminal.
         """
         if self.ask is None:
-            raise _nobody_to_ask(question, option)
+            raise _no_one_to_ask(question, option)
         return self.ask(question)

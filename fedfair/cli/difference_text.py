@@ -15,7 +15,7 @@ from fedfair.process.terminal import console, say
 from fedfair.workspace.difference import ChangedFile, WorkspaceDifference, WorkspaceSide
 
 FORMAT = "fedfair/plan-diff/1"
-NOBODY = "nothing: the digest is the same, so approvals stay valid"
+NO_DIFFERENCE = "nothing: the digest is the same, so approvals stay valid"
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -44,7 +44,7 @@ def show_difference(found: WorkspaceDifference) -> None:
 def approval_words(found: WorkspaceDifference) -> str:
     """Return what sites must approve again."""
     if found.keeps_approvals:
-        return NOBODY
+        return NO_DIFFERENCE
     parts = [word for word, changed in (("the plan", found.keys), ("its code", _code_differs(found))) if changed]
     return f"{' and '.join(parts) or 'the plan'}, by every site; approvals of the old digest are void"
 

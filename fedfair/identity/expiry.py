@@ -87,7 +87,7 @@ class ExpiryWatch:
     """Gives each warning once for each end; a renewed certificate has a new end."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[datetime, int]] = {}
+        self._reported: dict[str, tuple[datetime, int]] = {}
 
     def due(self, ends: Mapping[str, datetime], now: datetime) -> Iterator[Expiry]:
         """Yield what is to be said now.
@@ -98,7 +98,7 @@ class ExpiryWatch:
         """
         for what, end in ends.items():
             stage = warning_stage(end, now)
-            if stage is None or self._told.get(what) == (end, stage):
+            if stage is None or self._reported.get(what) == (end, stage):
                 continue
-            self._told[what] = end, stage
+            self._reported[what] = end, stage
             yield Expiry(what, end, days_until(end, now), _REMEDY.get(what, _RENEW))

@@ -54,11 +54,11 @@ class QueryHistory:
         known, asked = self._facts.text(_step_key(model, step.number)), _in_words(step.prefixes)
         if known is not None:
             return () if known == asked else _against(step, "about this model was answered before")
-        if not self._goes_on(model, step):
+        if not self._continues(model, step):
             return _against(step, "does not continue from what was asked about this model before")
         return (text_row(_step_key(model, step.number), asked),)
 
-    def _goes_on(self, model: str, step: QueryStep) -> bool:
+    def _continues(self, model: str, step: QueryStep) -> bool:
         if step.number == 1:
             return True
         before = self._facts.text(_step_key(model, step.number - 1))

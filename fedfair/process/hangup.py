@@ -26,13 +26,13 @@ def terminal_outlived() -> Iterator[None]:
     # Asked beforehand: a terminal that is gone says that it is none.
     shown = [stream for stream in STREAMS if os.isatty(stream)]
 
-    def go_on(_number: int, _frame: FrameType | None) -> None:
+    def keep_running(_number: int, _frame: FrameType | None) -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in shown:
             os.dup2(nowhere, stream)
         os.close(nowhere)
 
-    before = signal.signal(hangup, go_on)
+    before = signal.signal(hangup, keep_running)
     try:
         yield
     finally:

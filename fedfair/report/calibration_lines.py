@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fedfair.aggregation.calibration import SCORES_ONLY
 from fedfair.results.document import ResultDocument
-from fedfair.run.calibration_text import NOBODY_SAYS, RECORDS
+from fedfair.run.calibration_text import RECORDS, UNSTATED
 from fedfair.templates import sentences
 
 MAX_CLASSES = 5
@@ -27,7 +27,7 @@ def calibration_lines(document: ResultDocument) -> tuple[str, ...]:
         most=MAX_CLASSES,
         records=RECORDS,
         scores_only=SCORES_ONLY,
-        nobody_says=NOBODY_SAYS,
+        unstated=UNSTATED,
         ratio_text=ratio_text,
     )
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # the result is made of this
 
 NO_PRIVACY = PrivacyFields(sample_level=None, collaborator_level=None)
 
-PROTECTS_NOBODY = (
+NO_PROTECTION = (
     "this is a simulation, whose noise follows from the plan's seed and protects nobody, and whose figures are "
     "exact; a deployment of this plan would state for the collaborator with the fewest records: "
 )
@@ -91,7 +91,7 @@ def simulated_privacy(
     )
     spent = epsilon(releases[worst], asked.delta)
     facts = SampleLevelFacts(f"collaborator {worst}", releases[worst], spent, asked.delta, accountant())
-    told = _words(plan, asked, spent, PROTECTS_NOBODY + sample_level_sentence(facts))
+    told = _words(plan, asked, spent, NO_PROTECTION + sample_level_sentence(facts))
     stated = told.model_copy(update={"worst_collaborator": str(worst)})
     return PrivacyFields(sample_level=stated, collaborator_level=None)
 

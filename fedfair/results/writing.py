@@ -74,7 +74,7 @@ from fedfair.results.survey import survey_words
 from fedfair.results.training_trend import Evaluated
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
 from fedfair.results.verdict_sentences import UNEVALUATED, Known, worded
-from fedfair.run.calibration_text import NOBODY_SAYS
+from fedfair.run.calibration_text import UNSTATED
 from fedfair.run.training_run import RunResult
 from fedfair.run.which_model import WhichModel
 from fedfair.version import __version__
@@ -300,7 +300,7 @@ def _result(
     basis = Basis.COMPUTED if frame.setting is Setting.SIMULATION else Basis.MEASURED
     calibration = None
     if predicts_classes(plan):
-        why = why_uncalibrated(plan, frame.classes) or NOBODY_SAYS
+        why = why_uncalibrated(plan, frame.classes) or UNSTATED
         calibration = calibration_figures(run.calibration, run.calibrated, why)
     return ResultDocument(
         format=FORMAT,

@@ -82,7 +82,7 @@ class Continued:
         rounds_done: by the journal.
         tolerated: rounds that a crash may have cost the journal.
         vouchers: sites that must say the same before it is believed; more than may collude.
-        goes_on: whether the operator wants the rounds that were lost to be repeated.
+        repeats_rounds: whether the operator wants the rounds that were lost to be repeated.
         cannot_repeat: why they cannot be repeated; empty where they can.
     """
 
@@ -90,7 +90,7 @@ class Continued:
     rounds_done: int
     tolerated: int
     vouchers: int
-    goes_on: bool = False
+    repeats_rounds: bool = False
     cannot_repeat: str = ""
 
     def leads(self, seen: Mapping[ParticipantId, Seen]) -> dict[ParticipantId, int]:
@@ -123,7 +123,7 @@ class Continued:
 
     def stops(self, rounds: int) -> bool:
         """Return whether nothing may be summed, where the sites are ahead by so many rounds."""
-        return bool(rounds) and (bool(self.cannot_repeat) or not self.goes_on)
+        return bool(rounds) and (bool(self.cannot_repeat) or not self.repeats_rounds)
 
     def vouched_number(self, seen: Mapping[ParticipantId, Seen]) -> SumNumber:
         """Return the number that new sums must exceed, as far as it is believed."""

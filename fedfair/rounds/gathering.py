@@ -87,7 +87,7 @@ class Gathering:
             self._interrupted = True
             yield from self._wait()
 
-    def go_on(self, outcome: Skipped | End | None) -> Iterator[Effect]:
+    def after_lost_sum(self, outcome: Skipped | End | None) -> Iterator[Effect]:
         """Do what follows a lost sum."""
         if isinstance(outcome, tuple):
             yield from self._run.abort(*outcome)
@@ -108,7 +108,7 @@ class Gathering:
             return (yield from self.start())
         lost, outcome = self._run.lost.give_up(self._run.sum_number)
         yield from lost
-        yield from self.go_on(outcome)
+        yield from self.after_lost_sum(outcome)
 
     def _wait(self) -> Iterator[Effect]:
         self._run.phase = Phase.WAITING

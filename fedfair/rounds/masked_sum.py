@@ -98,7 +98,7 @@ class MaskedSumRound:
         self._settled: tuple[ParticipantId, ...] = ()
         self._missing: tuple[ParticipantId, ...] = ()
         self._reopens = False
-        self._told: list[ParticipantId] = []
+        self._receivers: list[ParticipantId] = []
         self._begin(record)
 
     def _begin(self, record: bytes) -> None:
@@ -182,7 +182,7 @@ class MaskedSumRound:
             clipping = Clipping(self._clip, opened.clipped)
         record = self._protection.round_record
         left = (self.counted, self._settled, self._missing, self._reopens, record, clipping)
-        return Aftermath(*left, tuple(self._told))
+        return Aftermath(*left, tuple(self._receivers))
 
     def totals(self) -> Totals:
         """Return the sum over the survivors.
@@ -310,7 +310,7 @@ class MaskedSumRound:
         for index, member in self._members.items():
             if index not in self._out and (told := self._protection.announcement_for(member)) is not None:
                 self._outgoing.append(told)
-                self._told.append(member)
+                self._receivers.append(member)
 
 
 def accuse_late(protection: SecaggSession, member: ParticipantId, accused: int) -> tuple[Suspicion, ...]:

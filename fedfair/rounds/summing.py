@@ -51,7 +51,7 @@ class Between(Protocol):
     def proceed(self) -> Iterator[Effect]:
         """Continue after a sum."""
 
-    def go_on(self, outcome: Skipped | End | None) -> Iterator[Effect]:
+    def after_lost_sum(self, outcome: Skipped | End | None) -> Iterator[Effect]:
         """Do what follows a lost sum."""
 
     def start_if_enough(self) -> Iterator[Effect]:
@@ -301,7 +301,7 @@ class Summing:
 
     def _lose(self, sum_round: SumRound, reason: str) -> Iterator[Effect]:
         yield SumLost(sum_round.number, sum_round.request, reason)
-        yield from self._between().go_on(self._run.lost.after(sum_round, reason))
+        yield from self._between().after_lost_sum(self._run.lost.after(sum_round, reason))
 
 
 def _begun(

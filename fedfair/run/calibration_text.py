@@ -13,7 +13,7 @@ from fedfair.aggregation.score_histogram import scored_classes
 CALIBRATION_KEY, UNCALIBRATED_KEY = "calibration", "uncalibrated"
 METHOD = "platt"
 RECORDS = {"train": "training", "validation": "validation", "test": "test"}
-NOBODY_SAYS = "nothing says how to calibrate them"
+UNSTATED = "nothing says how to calibrate them"
 
 
 def calibration_fields(found: Calibration | Uncalibrated) -> dict[str, str]:
@@ -53,4 +53,4 @@ def answer_words(found: Calibration | Uncalibrated) -> str:
     """Return what a model of classes returns: probabilities, by which records, or only scores, and why."""
     if isinstance(found, Calibration):
         return f"probabilities, calibrated on {RECORDS[found.split]} records"
-    return f"{SCORES_ONLY}: {found.reason or NOBODY_SAYS}"
+    return f"{SCORES_ONLY}: {found.reason or UNSTATED}"

@@ -110,7 +110,7 @@ class Blame:
     def __init__(self, roster: Roster, disputes: Disputes) -> None:
         self._roster = roster
         self._disputes = disputes
-        self._told: set[int] = set()  # the proven liars that the driver knows
+        self._reported: set[int] = set()  # the proven liars that the driver knows
 
     def settle(
         self, members: Sequence[int], pairs: Collection[Pair]
@@ -139,7 +139,7 @@ class Blame:
         reason = f"{self._roster.name(sender)} answers with other shares than {self._names(owners)} promised"
         effects = self.exposed(sender, reason, left_out=False)
         for owner in owners:
-            if owner in self._disputes.liars - self._told:
+            if owner in self._disputes.liars - self._reported:
                 told = (
                     f"{self._roster.name(owner)} promised other shares than {self._roster.name(sender)} received"
                 )
@@ -151,7 +151,7 @@ class Blame:
         accusing = self._names(sorted(one for one, accused in unopened if accused == owner))
         reason = f"{self._roster.name(owner)} sealed shares that do not open, according to {accusing}"
         effects = self.exposed(owner, reason, left_out=False)
-        if holder in self._disputes.liars - self._told:
+        if holder in self._disputes.liars - self._reported:
             accused = self._names(self._disputes.contradicting(holder))
             effects += self.exposed(holder, f"{self._roster.name(holder)} contradicts {accused}", left_out=False)
         return effects
@@ -160,7 +160,7 @@ class Blame:
         """Return what to tell of one member."""
         proven = member in self._disputes.liars
         if proven:
-            self._told.add(member)
+            self._reported.add(member)
         return [Contradicted(member, reason, proven, left_out)]
 
     def _names(self, members: Iterable[int]) -> str:

@@ -60,7 +60,7 @@ class BackgroundTracker:
         self._changed = threading.Condition()
         self._ends = False
         self._fault: str | None = None
-        self._is_told = False
+        self._is_reported = False
         self._thread = threading.Thread(target=self._work, name=f"track {name}", daemon=True)
         self._thread.start()
 
@@ -77,9 +77,9 @@ class BackgroundTracker:
     def take_failure(self) -> TrackerFailed | None:
         """Return the first fault, once."""
         with self._changed:
-            if self._fault is None or self._is_told:
+            if self._fault is None or self._is_reported:
                 return None
-            self._is_told = True
+            self._is_reported = True
             return TrackerFailed(self._name, self._fault)
 
     def finish(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ from tests.fork_server import Process
 from tests.installation.test_roles import environment
 from tests.interop.federation_kit import NAMES, Federation, model_files_agree, play
 from tests.interop.processes import Started, ended, until_line
-from tests.interop.test_runs_that_go_on import MASKED, STEADY, approved, extended
+from tests.interop.test_continued_runs import MASKED, STEADY, approved, extended
 from tests.plans import small_plan
 
 FOUR = (*NAMES, "clinic-d")

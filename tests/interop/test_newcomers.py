@@ -30,7 +30,7 @@ from fedfair.tables.dataset import Splits
 from fedfair.training.freezing import freeze_from
 from tests import plans
 from tests.interop.federation_kit import NAMES, Federation, play
-from tests.interop.test_runs_that_go_on import approved
+from tests.interop.test_continued_runs import approved
 from tests.simulation.test_runs_from_a_file import saved
 from tests.site_reading import read_site
 

@@ -29,11 +29,11 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-async def aggregate(workspace: Workspace, port: int, until: int | None, *, goes_on: bool = False) -> Ending:
+async def aggregate(workspace: Workspace, port: int, until: int | None, *, repeats_rounds: bool = False) -> Ending:
     """Run an aggregator at a port that the sites know, until a round is done, and write its result."""
     run, watching = prepared(workspace), Watching()
-    if goes_on and run.continued is not None:
-        run = replace(run, continued=replace(run.continued, goes_on=True))
+    if repeats_rounds and run.continued is not None:
+        run = replace(run, continued=replace(run.continued, repeats_rounds=True))
     serving = asyncio.create_task(serve(run, Listen("localhost", port), watching, lambda _: None))
     try:
         if until is not None:
@@ -68,7 +68,7 @@ def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operat
             shutil.copytree(tmp_path / "backup", tmp_path / "save")
             endings.append(await aggregate(workspace, port, None))
             assert not any(site.done() for site in sites), "the sites wait for the next start"
-            endings.append(await aggregate(workspace, port, None, goes_on=True))
+            endings.append(await aggregate(workspace, port, None, repeats_rounds=True))
             assert [(await site).rounds for site in sites] == [20, 20, 20]
             return endings
 

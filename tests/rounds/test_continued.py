@@ -103,7 +103,7 @@ def test_a_restored_journal_stops_the_run_before_anything_is_summed() -> None:
 
 
 def test_a_restored_journal_is_continued_where_the_operator_says_so() -> None:
-    going_on = Continued(RUN, 40, tolerated=1, vouchers=2, goes_on=True)
+    going_on = Continued(RUN, 40, tolerated=1, vouchers=2, repeats_rounds=True)
     play = Play(plan_of(minimum=2), last_sum_number=7, continued=going_on)
     tell(play, (A, seen(100, 900)), (B, seen(100, 800)), (C, NOTHING_SEEN))
     assert of_kind(play.effects, events.SitesAhead) == [events.SitesAhead({A: 60, B: 60}, 60)]
@@ -138,7 +138,7 @@ def test_a_continued_run_begins_at_once_with_all_sites() -> None:
 
 # ------------------------------------------------------------------ nothing is decided before the comparison
 
-GOING_ON = Continued(RUN, 40, tolerated=1, vouchers=2, goes_on=True)
+GOING_ON = Continued(RUN, 40, tolerated=1, vouchers=2, repeats_rounds=True)
 
 
 def interrupted_evaluation() -> tuple[Plan, UnfinishedSum, TrainingRun]:
@@ -189,7 +189,7 @@ def test_a_sum_that_the_sites_have_left_behind_is_asked_for_as_a_new_one() -> No
 
 def test_rounds_that_sites_remember_are_never_repeated_and_the_sites_wait() -> None:
     why = "its rounds cannot be repeated"
-    play = Play(plan_of(minimum=2), continued=Continued(RUN, 40, 1, 2, goes_on=True, cannot_repeat=why))
+    play = Play(plan_of(minimum=2), continued=Continued(RUN, 40, 1, 2, repeats_rounds=True, cannot_repeat=why))
     tell(play, (A, seen(100)), (B, seen(100)), (C, seen(100)))
     abort = play.effects[-1]
     assert abort.why is ExitReason.RESTORED

@@ -6,7 +6,7 @@ from fedfair.aggregation.header import Everything, Field, Number, one_of
 from fedfair.plan.known_groups import group_count, names_groups
 from fedfair.plan.schema import Plan
 
-_TOLD = Everything("a group may be one record: policy.reveals must name group-losses, policy.algorithms")
+_LONE_RECORDS = Everything("a group may be one record: policy.reveals must name group-losses, policy.algorithms")
 
 
 def applies(plan: Plan) -> bool:
@@ -18,7 +18,7 @@ def fields_of(groups: int) -> tuple[Field, ...]:
     """Return the records of each of so many groups, and their losses in nats under the broadcast model."""
     return (
         Field("group_counts", Number.COUNT, (groups,), lone=one_of(max(groups, 1))),
-        Field("group_losses", Number.REAL, (groups,), lone=_TOLD),
+        Field("group_losses", Number.REAL, (groups,), lone=_LONE_RECORDS),
     )
 
 
