@@ -1,5 +1,5 @@
 """Fixtures of these tests."""
 
-from tests.drawn_once import drawn_once, undrawn
+from tests.drawn_once import drawn, drawn_once, undrawn
 
-__all__ = ["drawn_once", "undrawn"]
+__all__ = ["drawn", "drawn_once", "undrawn"]

@@ -13,6 +13,8 @@ from fedfair.results.document import ResultDocument
 from fedfair.results.reading import parse_result
 from tests.result_files import complete, oldest
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 HOSTILE = "</p></title><script>alert('x')</script><img src=x onerror=alert(1)>{{ 7*7 }}"
 
 
@@ -67,6 +69,7 @@ def test_everything_that_a_deployed_run_records_is_on_its_page() -> None:
     assert "not recorded" not in shown
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_single_run_shows_what_its_models_on_the_way_traded_between_all_records_and_the_worst_off() -> None:
     result = complete()
     page = run_page({"result.json": read(result)})
@@ -153,6 +156,7 @@ def test_labels_that_do_not_tell_results_apart_are_refused(labels: tuple[str, ..
         sentences.labelled({"a": read(complete()), "b": read(complete())}, labels)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_trade_off_has_a_numbered_point_and_a_row_for_each_result() -> None:
     results = {
         f"{number}": read(complete(worst=0.5 + number / 10, mean=0.2 - number / 100)) for number in range(3)
@@ -228,6 +232,7 @@ def test_what_an_algorithm_must_reveal_is_said(algorithm: str, said: str) -> Non
     assert ("simulation only" in page) == (algorithm == "afl")
 
 
+@pytest.mark.usefixtures("drawn")
 def test_nothing_that_people_wrote_becomes_part_of_the_page() -> None:
     def poisoned(value: Any) -> Any:  # noqa: ANN401 - JSON has every type
         if isinstance(value, dict):
