@@ -251,9 +251,9 @@ def _take_part(
     place: StatusPlace | None,
     processes: SiteProcesses | None = None,
 ) -> None:
-    from collaborator.driver import withdraw
     from collaborator.participation import ParticipationTerms, worker_of
     from collaborator.preparation import keep_policy, make_ready
+    from collaborator.withdrawal import withdraw
     from fedfair.aggregation.masking_terms import IN_THE_CLEAR
     from fedfair.plan.derived import is_masked
     from fedfair.policy.plan_check import PolicyError

@@ -30,8 +30,9 @@ from fedfair.plan.sources import BUILT_IN, CsvSource, Partition, section_of
 from fedfair.policy.site_config import SiteConfig
 from fedfair.tables.dataset import Dataset, Splits, no_records
 from fedfair.tables.feature_storage import FeatureStorage, simulation_storage
+from fedfair.tables.holdout import NothingLeftError, hold_out
 from fedfair.tables.numeric_columns import check_columns, filled_with_means, refuse_missing, scaled_by_ranges
-from fedfair.tables.partition import NothingLeftError, deal, hold_out
+from fedfair.tables.partition import deal
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.profile import DataProfile, data_profile, number_columns
 from fedfair.tables.site_survey import SiteSurvey, mask_name, site_survey

@@ -17,9 +17,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collaborator.driver import abstention_reason
 from collaborator.masked_worker import _refusal
 from collaborator.plain_worker import PlainWorker
+from collaborator.withdrawal import abstention_reason
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.masked_encoding import header_parts, sum_shapes
 from fedfair.aggregation.quantile_query import QueryStep

@@ -13,9 +13,9 @@ import torch
 import yaml
 
 from aggregator.streams import Streams
-from collaborator.driver import withdraw
 from collaborator.link import Address
 from collaborator.preparation import find_site, keep_policy, make_ready
+from collaborator.withdrawal import withdraw
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PrivacyError, RemoteProtocolError
 from fedfair.policy.plan_check import PolicyError

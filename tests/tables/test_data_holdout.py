@@ -9,7 +9,7 @@ from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.tables.dataset import Dataset
-from fedfair.tables.partition import hold_out
+from fedfair.tables.holdout import hold_out
 
 CLINIC, OTHER = ParticipantId("clinic-a"), ParticipantId("clinic-b")
 

@@ -12,8 +12,8 @@ from fedfair.plan.schema import Plan
 from fedfair.simulation.linear_family import family_facts
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.tables.dataset import Dataset, Splits, pooled_features
+from fedfair.tables.holdout import hold_out
 from fedfair.tables.in_memory import read_pair
-from fedfair.tables.partition import hold_out
 from fedfair.tables.pixels import feature_values
 from fedfair.tables.sources.module import load_module
 from fedfair.training.binding import initial_model

@@ -12,7 +12,7 @@ import numpy as np
 from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.tables.dataset import Dataset, Splits, pooled_features
-from fedfair.tables.partition import hold_out
+from fedfair.tables.holdout import hold_out
 from fedfair.tables.seeds import derived_seed
 
 _POOLED = ParticipantId("pooled")
