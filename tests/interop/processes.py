@@ -45,6 +45,19 @@ class Started:
         return subprocess.CompletedProcess(process.args, process.returncode, output)
 
 
+def start_everybody(started: Started) -> list[Process]:
+    """Start a whole federation, the aggregator first; all find each other by themselves and say little."""
+    assert started.workspace is not None
+    sites = started.workspace.collaborators
+    return [
+        started.start("-m", "aggregator", "start", "--quiet"),
+        *(
+            started.start("-m", "collaborator", "start", "-n", name, "-c", f"{name}.yaml", "--quiet")
+            for name in sites
+        ),
+    ]
+
+
 def until_line(process: Process, words: str) -> str:
     """Read a process's output up to the line that holds these words; pytest's own time limit bounds the wait."""
     assert process.stdout is not None

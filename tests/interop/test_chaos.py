@@ -26,7 +26,7 @@ def chaos(*words: str) -> tuple[int, dict[str, int], str]:
 
 def test_a_few_faults_leave_no_wrong_sum_no_double_message_no_traceback_and_no_work_for_an_operator() -> None:
     status, counts, words = chaos(
-        "--faults", "10", "--per-federation", "5", "--seed", "4", "--patience", "300"
+        "--faults", "10", "--per-federation", "5", "--seed", "4", "--patience", "300", "--rounds", "100"
     )  # fmt: skip
     assert (status, counts) == (0, dict.fromkeys(COUNTS, 0)), words
     assert "10  faults in " in words
@@ -45,6 +45,8 @@ def test_a_few_faults_leave_no_wrong_sum_no_double_message_no_traceback_and_no_w
 def test_what_is_broken_on_purpose_is_counted(sabotage: str, found: str) -> None:
     # What hangs is known by the end of the patience; all else is found before, however busy the machine is.
     patience = "20" if sabotage == "hang" else "300"
-    status, counts, words = chaos("--faults", "1", "--seed", "1", "--patience", patience, "--sabotage", sabotage)
+    status, counts, words = chaos(
+        "--faults", "1", "--seed", "1", "--patience", patience, "--rounds", "30", "--sabotage", sabotage
+    )  # fmt: skip
     assert status == 1, words
     assert counts[found] > 0, words

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
@@ -22,7 +19,7 @@ from collaborator.link import Address, open_link
 from collaborator.participation import ParticipationTerms, driver_of, worker_of
 from collaborator.preflight import CheckedStep, check_site
 from collaborator.records import SiteLogs
-from fedfair.cli.loopback import Processes, Workspace, prepare
+from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ConnectionRefusedByPeerError, FedfairError, IdentityError, UnreachableError
 from fedfair.identity.authority import sign_request
 from fedfair.identity.authority_store import load_authority
@@ -33,8 +30,10 @@ from fedfair.identity.tls import channel_credentials
 from fedfair.news.processors import ignore
 from fedfair.policy.proxy import choose_route
 from fedfair.wire.frames import Finished
+from tests.fork_server import ENVIRONMENT, Process
 from tests.interop.connect_proxy import ConnectProxy, running
 from tests.interop.federation_kit import NAMES, Federation, play
+from tests.interop.processes import Started, ended, start_everybody
 from tests.patience import PATIENCE
 from tests.plans import small_plan
 
@@ -113,26 +112,27 @@ def test_sites_behind_a_proxy_that_wants_a_password_take_part_over_tls_to_the_ag
 
 
 @pytest.mark.slow
-def test_a_real_process_finds_its_proxy_in_the_environment_and_in_its_own_file(tmp_path: Path) -> None:
-    workspace = named(tmp_path)
+def test_a_real_process_finds_its_proxy_in_the_environment_and_in_its_own_file(
+    tmp_path: Path, started: Started
+) -> None:
+    workspace = started.workspace = named(tmp_path)
     with running(ConnectProxy(credentials=f"{USER}:{PASSWORD}")) as proxy:
-        environment = {**os.environ, "https_proxy": proxy.url(IN_URL), "no_proxy": "localhost,.example.org"}
+        environment = {**ENVIRONMENT, "https_proxy": proxy.url(IN_URL), "no_proxy": "localhost,.example.org"}
         file = workspace.folder / "clinic-b.yaml"
         file.write_text(file.read_text() + f"network: {{proxy: '{proxy.url(IN_URL)}'}}\n")
-        others = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        others = {name: value for name, value in ENVIRONMENT.items() if not name.lower().endswith("_proxy")}
 
-        def start(name: str, variables: Mapping[str, str]) -> subprocess.Popen[str]:
-            words = ["-m", "collaborator", "start", "-n", name, "-c", f"{name}.yaml", "-a", f"{HOST}:8443"]
-            return subprocess.Popen(
-                [sys.executable, *words], cwd=tmp_path, env=dict(variables), text=True, stderr=subprocess.PIPE
-            )
+        def start(name: str, variables: Mapping[str, str]) -> Process:
+            started.environment = dict(variables)
+            words = ("-n", name, "-c", f"{name}.yaml", "-a", f"{HOST}:8443")
+            return started.start("-m", "collaborator", "start", *words)
 
         async def everybody(federation: Federation) -> None:
             proxy.names = {HOST: federation.port}
             processes = [start("clinic-a", environment), start("clinic-b", others)]
             await federation.take_part("clinic-c")
             for process in processes:
-                _, words = await asyncio.to_thread(process.communicate, timeout=PATIENCE)
+                words, _ = await asyncio.to_thread(process.communicate, timeout=PATIENCE)
                 assert process.returncode == 0, words
                 assert "s3cret" not in words
 
@@ -141,15 +141,12 @@ def test_a_real_process_finds_its_proxy_in_the_environment_and_in_its_own_file(t
 
 
 @pytest.mark.slow
-def test_a_federation_of_one_machine_is_not_stopped_by_a_dead_proxy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("https_proxy", "http_proxy", "grpc_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    workspace = prepare(tmp_path, small_plan(rounds=2))
-    with Processes(workspace) as processes:
-        processes.wait()
-    assert json.loads(workspace.result.read_text())["state"] == "finished"
+def test_a_federation_of_one_machine_is_not_stopped_by_a_dead_proxy(tmp_path: Path, started: Started) -> None:
+    names = ("https_proxy", "http_proxy", "grpc_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY")
+    started.environment = ENVIRONMENT | dict.fromkeys(names, "http://127.0.0.1:1")
+    started.workspace = prepare(tmp_path, small_plan(rounds=2))
+    assert [ended(process)[0] for process in start_everybody(started)] == [0, 0, 0, 0]
+    assert json.loads(started.workspace.result.read_text())["state"] == "finished"
 
 
 @pytest.mark.parametrize(

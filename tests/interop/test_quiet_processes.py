@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from fedfair.aggregation.masking_terms import guarantee
-from fedfair.cli.loopback import Processes, prepare
+from fedfair.cli.loopback import prepare
 from fedfair.plan.loading import load_plan
 from tests.interop.federation_kit import NAMES
+from tests.interop.processes import Started, ended, start_everybody
 from tests.plans import small_plan
 
 FAULT = re.compile(
@@ -21,15 +22,17 @@ FAULT = re.compile(
 
 
 @pytest.mark.slow
-def test_the_lead_of_a_perfect_masked_run_reads_no_line_that_sounds_like_a_fault(tmp_path: Path) -> None:
+def test_the_lead_of_a_perfect_masked_run_reads_no_line_that_sounds_like_a_fault(
+    tmp_path: Path, started: Started
+) -> None:
     protection = {"mode": "malicious", "most_records": 512}
-    workspace = prepare(tmp_path, small_plan(rounds=10, protection=protection))
-    with Processes(workspace) as processes:
-        processes.wait()
+    workspace = started.workspace = prepare(tmp_path, small_plan(rounds=10, protection=protection))
+    (status, words), *sites = [ended(process) for process in start_everybody(started)]
+    assert [status, *(each for each, _ in sites)] == [0, 0, 0, 0], words
     # What is promised says what would be refused, and is no news.
     promise = f"secure aggregation: {guarantee(load_plan(workspace.plan))}"
     notes = (tmp_path / "logs" / "aggregator_notes.log").read_text(encoding="utf-8").splitlines()
-    terminal = (tmp_path / "logs" / "aggregator.log").read_text(encoding="utf-8").splitlines()
+    terminal = words.splitlines()
     assert promise in terminal
     assert [line for line in (*notes, *terminal) if FAULT.search(line) and line != promise] == []
     told = "\n".join(notes)
