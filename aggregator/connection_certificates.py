@@ -62,7 +62,7 @@ class ConnectionCertificates:
         self._own = IdentityWatch(identity, passphrase)
         self._trust = identity.trust
         self._expiry = ExpiryWatch()
-        # The start has told of these in its own way.
+        # The start has reported these in its own way.
         tuple(self._expiry.due(ends_of(identity.certificate, identity.trust), clock()))
 
     @property

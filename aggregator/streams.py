@@ -2,7 +2,7 @@
 
 The service hands over each stream that is let in and what it says; the events for the round rules go into the
 driver's queue. A stream is heard by the rules once its participant's streams last; after the end of the run, who
-comes is served what its copy lacks, and told that the run is over.
+comes is served what its copy lacks, and notified that the run is over.
 """
 
 from __future__ import annotations

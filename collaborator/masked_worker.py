@@ -63,7 +63,7 @@ class MaskedUpdates:
         parts: of the plain header of every sum.
         participant: this site in secure aggregation.
         follower: this site's copy of the run.
-        sums: told what was wrong with an update.
+        sums: records what was wrong with an update.
         memory: what it keeps of the rounds that counted it; None where the plan needs nothing of the kind.
         is_noised: whether training sums carry noise for whole collaborators.
     """

@@ -60,7 +60,7 @@ class SiteCertificates:
             server: the aggregator, as it was checked.
         """
         if self._own is None:
-            # The start has told of these in its own way.
+            # The start has reported these in its own way.
             tuple(self._expiry.due(ends_of(identity.certificate, identity.trust), self._clock()))
         self._own = IdentityWatch(identity, self._site.passphrase)
         self._leaf, self.reconnection = server.leaf_pem, ""

@@ -1,6 +1,6 @@
 #!/bin/sh
 # rehearsal.sh FOLDER HOST: makes the folders of three hosts, ready to start: FOLDER/lead, clinic-a and clinic-b.
-# HOST is the name under which the sites reach the aggregator. Keys that one person made for everybody serve no real run.
+# HOST is the name under which the sites reach the aggregator. Keys that one person made for all sites serve no real run.
 set -eu
 folder=$1 host=$2
 mkdir -p "$folder"

@@ -181,7 +181,7 @@ def platt(
     logits = _logits(scores[held])
     won, lost = _smoothed(positives[held], negatives[held])
     start = math.log(math.fsum(won) / math.fsum(lost))
-    # Around their mean, logits that hardly differ are still told apart.
+    # Around their mean, logits that hardly differ are still distinguished.
     centre = math.fsum((won + lost) * logits) / math.fsum(won + lost)
     slope, intercept = _newton(logits - centre, won, lost, start)
     if slope <= 0.0:

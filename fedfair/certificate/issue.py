@@ -33,7 +33,7 @@ from fedfair.plan.schema import Plan
 from fedfair.results.writing import is_suppressed
 
 MIN_RECORDS = 10
-"""A published bin holds at least this many losses unless told otherwise: its sum is then nobody's own loss."""
+"""A published bin holds at least this many losses unless stated otherwise: its sum is then nobody's own loss."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def is_unevaluated(plan: Plan) -> bool:
     return privacy_level(plan) is PrivacyLevel.COLLABORATORS
 
 
-# ------------------------------------------------------------------ what is learnt and told
+# ------------------------------------------------------------------ what is learnt and published
 
 
 def keeps_site_thresholds(plan: Plan) -> bool:

@@ -179,7 +179,7 @@ def _site_means(plan: Plan, policy: SitePolicy) -> Term:
 
 
 def bins_terms(plan: Plan, policy: SitePolicy, records: int | None) -> Iterator[Term]:
-    """Yield the terms about how finely losses are told apart; none where noise covers every record, or site.
+    """Yield the terms about how finely losses are resolved; none where noise covers every record, or site.
 
     Args:
         plan: what is asked.

@@ -133,7 +133,7 @@ def _images(folder: Path, source: ImageSource) -> RawRows:
 
 
 def prediction_columns(classes: Sequence[Scalar]) -> tuple[str, ...]:
-    """Return the names of the columns of predictions; classes of one text are told apart by their numbers."""
+    """Return the names of the columns of predictions; classes of one text are distinguished by their numbers."""
     texts = [str(label) for label in classes]
     if len(set(texts)) < len(texts):
         texts = [str(place) for place in range(len(texts))]

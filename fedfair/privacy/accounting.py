@@ -28,7 +28,7 @@ COARSE, FINE = 1e-3, 1e-4
 """Widths of the discretisation, in units of epsilon."""
 
 ROUGH_IS_ENOUGH = 100.0
-"""From here on epsilon promises nothing. It is then told by Renyi divergences, a bound that is quick and never
+"""From here on epsilon promises nothing. It is then computed by Renyi divergences, a bound that is quick and never
 low: the distribution would take memory in proportion to epsilon."""
 
 COARSE_IS_ENOUGH = 20.0

@@ -20,7 +20,7 @@ from fedfair.results.loss_text import loss_text
 from fedfair.results.risks import PastRisk, SplitRisk
 
 MAX_CURVES = 6
-"""More curves cannot be told apart in one picture; the table has all results."""
+"""More curves cannot be distinguished in one picture; the table has all results."""
 
 _ROUNDS = ChartAxis("training rounds done")
 

@@ -19,7 +19,7 @@ from fedfair.results.scores import ClassScores, SplitScores
 from fedfair.run.calibration_text import RECORDS
 
 MAX_CURVES = 5
-"""More curves, and the line that they should be on, cannot be told apart in one picture."""
+"""More curves, and the line that they should be on, cannot be distinguished in one picture."""
 
 
 def score_parts(results: Sequence[Reported]) -> Markup:

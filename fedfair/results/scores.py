@@ -63,7 +63,7 @@ class SplitScores(FrozenPart):
     """The scores over the records of one split: with two classes those of class 1, else of all classes."""
 
     auc: float | None
-    """mean of the AUC over the classes; null where one of them is not told"""
+    """mean of the AUC over the classes; null where one of them is not reported"""
 
     auc_bound: tuple[float, float] | None
     """an interval that is proven to hold it; null where there is none"""

@@ -407,7 +407,7 @@ class AfterWaiting(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """No sum is running, because these participants are not connected; told again only when a fact changes.
+    """No sum is running, because these participants are not connected; reported again only when a fact changes.
 
     Attributes:
         missing: who has to come before the next sum begins at once; at least one.

@@ -5,8 +5,8 @@ a database's cursor. Decides which columns are needed, and how one block after t
 and kept columns: numeric columns as they are, then one column for each declared value of each categorical column,
 one for any other value and, where the plan wants it, one for a missing value. Nothing is learnt from a table about
 its own schema, so that every site's features mean the same; for that reason `numeric: all` takes the columns in
-the order of their names. Of a block nothing stays but its records. Faults are gathered over all blocks and told
-with their places.
+the order of their names. Of a block nothing stays but its records. Faults are gathered over all blocks and
+reported with their places.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def noised_column_sums(
 
 
 def _clamped(losses: Losses, end: float) -> Losses:
-    """Return the losses inside the histogram's range; what is no number counts as its end, and is not told of."""
+    """Return the losses inside the histogram's range; what is no number counts as its end, and is not reported."""
     values = np.clip(np.nan_to_num(losses.values.astype(np.float64), nan=end, posinf=end), 0.0, end)
     return replace(losses, values=values)
 

@@ -176,7 +176,7 @@ def fit_all(
     Args:
         family: what is fitted.
         settings: group sizes and tradeoffs.
-        on_fit: told how many fits are done.
+        on_fit: receives how many fits are done.
     """
     # A solver begins at its last end for the same size, so the mildest comes first.
     order = sorted(settings, key=lambda setting: (-setting[0], -setting[1]))
@@ -218,7 +218,7 @@ def trained_limits(
         fitted: models that are there already.
         guess: the loss of the uniform guess.
         halvings: how many models to train, at least 0.
-        on_fit: told how many of these are done.
+        on_fit: receives how many of these are done.
     """
     found = [smallest_served_size(fold.train.values, guess) for model in fitted for fold in model.folds]
     reached = min((size for size in found if size is not None), default=None)

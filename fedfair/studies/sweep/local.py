@@ -1,4 +1,4 @@
-"""Points on the processors of this machine: a few processes, each on one thread, each told one point at a time.
+"""Points on the processors of this machine: a few processes, each on one thread, each given one point at a time.
 
 One thread each is faster than many threads on one small model, and makes a result independent of how many workers
 there are. A worker that dies (killed, out of memory) takes down only the point that it was running; the parent
