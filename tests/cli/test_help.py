@@ -1,5 +1,6 @@
 """What `--help` has to say, whichever way a program is started."""
 
+from functools import cache
 from types import ModuleType
 
 import pytest
@@ -10,6 +11,13 @@ import aggregator.commands
 import collaborator.commands
 import fedfair.cli.commands
 from fedfair.cli.lazy import add
+
+made_once = cache(typer.main.get_command)
+
+
+@pytest.fixture(autouse=True)
+def commands_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.testing._get_command", made_once)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +34,7 @@ def test_the_help_of_every_program_tells_of_debug(app: typer.Typer) -> None:
     assert "--debug" in outcome.stdout
 
 
+@cache
 def eager() -> typer.Typer:
     """Return the commands of `fedfair` with every one of them loaded."""
     own = fedfair.cli.commands.app.info

@@ -88,12 +88,12 @@ def test_how_the_critical_size_was_found_is_told_where_both_ways_give_the_same(r
 
 def test_trained_models_find_the_critical_size_of_the_linear_program() -> None:
     records = noisy(300)
-    plan = linear_plan(rounds=150, learning_rate=0.3)
+    plan = linear_plan(rounds=90, learning_rate=0.3)
     sites = {ParticipantId("clinic-a"): Splits(records)}
     plan = plan.model_copy(
         update={"federation": plan.federation.model_copy(update={"collaborators": ("clinic-a",)})}
     )
-    family = TrainedModels(plan, sites, Path(), 2, 150)
+    family = TrainedModels(plan, sites, Path(), 2, 90)
     plain, models = fit_all(family, [(0.5, 0.1), (0.9, 0.1)], [].append)
     found = trained_limits(family, [plain, *models], GUESS, 3, [].append)
     exact = [
