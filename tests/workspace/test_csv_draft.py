@@ -211,7 +211,10 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "adult/adult.data.gz" else ()) for name in PUBLISHED],
+)
 def test_published_files_are_read_by_their_own_draft(tmp_path: Path, data_root: Path, name: str) -> None:
     task, notes = draft_schema(data_root / name, PUBLISHED[name])
     create_workspace(tmp_path / "w", "heart", "csv", TWO_CLINICS, task)
