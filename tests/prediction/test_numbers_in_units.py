@@ -71,7 +71,12 @@ def test_predictions_and_losses_are_those_of_the_evaluation(trained: Trained, na
 @pytest.mark.filterwarnings("ignore:`torch.jit.*deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     ("form", "standardize"),
-    [("torchscript", "none"), ("torchscript", "secure"), ("state-dict", "none"), ("onnx", "secure")],
+    [
+        ("torchscript", "none"),
+        ("torchscript", "secure"),
+        ("state-dict", "none"),
+        pytest.param("onnx", "secure", marks=pytest.mark.slow),
+    ],
 )
 def test_an_export_has_the_unit_inside(trained: Trained, form: str, standardize: str) -> None:
     if form == "onnx":
