@@ -26,9 +26,9 @@ quick: $(READY)
 	$(PYTEST) -n 2 -m "not slow and not thorough" --quick
 
 # The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
-# Tests that share what takes long to make name a group (`xdist_group`), which stays with one worker.
+# A file stays with one worker, as above: some of them share what takes longest to make.
 slow: $(READY)
-	$(PYTEST) -n 3 --dist loadgroup -m slow
+	$(PYTEST) -n 3 --dist loadfile -m slow
 
 # Faults in real masked federations, seeded. It ends after 2000 faults or about an hour: make chaos FAULTS=200 SEED=7
 FAULTS ?= 2000

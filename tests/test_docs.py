@@ -60,7 +60,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("site")
 def test_the_site_builds_strictly_and_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     built = {page.relative_to(site).as_posix() for page in pages}
@@ -83,7 +82,6 @@ def _loads(text: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("site")
 @pytest.mark.skipif(browser.installed() is None, reason="no Chromium here; `make browser` installs one")
 def test_the_pages_of_the_site_ask_nobody_else_and_fit_a_phone(site: Path, tmp_path: Path) -> None:
     program = browser.installed()

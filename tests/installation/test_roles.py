@@ -90,7 +90,6 @@ def test_the_table_of_extras_is_the_projects() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("base install")
 def test_a_lead_without_torch_makes_checks_and_exports_a_plan(base: Shell) -> None:
     base.run("workspace", "create", "heart")
     base.folder /= "heart"
@@ -140,7 +139,6 @@ def test_a_command_that_lacks_its_extra_says_in_one_line_which(plain: Shell) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("base install")
 def test_an_aggregator_without_torch_runs_a_masked_federation_and_everything_after_it(
     tmp_path: Path, base: Shell
 ) -> None:

@@ -17,8 +17,6 @@ from fedfair.studies.reproduction.study import Figure
 from fedfair.studies.sweep.events import Event
 from tests.studies.reproduction.small_study import SIZE, study
 
-pytestmark = pytest.mark.xdist_group("reproduction page")  # so that one process makes what the tests share
-
 FIGURES = (Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS, Figure.KNOWN_GROUPS)
 
 

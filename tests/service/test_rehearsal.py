@@ -22,10 +22,7 @@ from tests.patience import PATIENCE
 from tests.service.named import SERVICE
 from tests.service.units import expanded, only, read_unit
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xdist_group("rehearsal"),
-]  # one process makes what both tests begin with
+pytestmark = pytest.mark.slow
 
 HOSTS = {"lead": "aggregator", "clinic-a": "collaborator", "clinic-b": "collaborator"}
 
