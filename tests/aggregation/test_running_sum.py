@@ -61,7 +61,7 @@ def test_a_value_that_is_not_finite_is_refused_and_adds_nothing(poison: float, p
     total = PlainSum(spec())
     with pytest.raises(RemoteProtocolError, match="NaN, an infinity"):
         total.add(values.astype("<f8").tobytes())
-    with pytest.raises(LocalProtocolError, match="over nobody"):
+    with pytest.raises(LocalProtocolError, match="over no site"):
         total.totals()
 
 
