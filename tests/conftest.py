@@ -71,6 +71,16 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
+@pytest.fixture(autouse=True)
+def signals_as_they_were() -> Iterator[None]:
+    """Refuse a test that leaves a handler of Ctrl-C or SIGTERM behind: a later one would end at its own signal."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    assert {number: signal.getsignal(number) for number in before} == before, (
+        "what a program installs needs a fork"
+    )
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """Return the folder of the real data sets, or skip: they are not part of the repository."""

@@ -2,8 +2,6 @@
 
 import json
 import re
-import runpy
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,6 +19,8 @@ from secagg_demo.page import demo_page
 from secagg_demo.story import CLIP, MAX_WEIGHT, NOISE_MEAN, Facts, Sum, Vectors, noise_of, play
 from secagg_demo.words import histogram_lines, story_lines
 from tests.conftest import REPOSITORY
+from tests.fork_server import ENVIRONMENT, started
+from tests.patience import PATIENCE
 
 Played = tuple[Facts, Vectors]
 
@@ -126,17 +126,11 @@ def test_the_story_and_the_page_tell_every_fact_and_refusal(played: Played) -> N
     assert heard == set(facts.clinics) - {facts.accomplice}
 
 
-def test_the_example_tells_the_story_and_says_where_the_page_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_tells_the_story_and_says_where_the_page_is(tmp_path: Path) -> None:
     script = REPOSITORY / "examples" / "secagg_demo"
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(sys, "argv", [str(script)])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(script), run_name="__main__")
-    assert not ended.value.code
-    told = capsys.readouterr().out
+    example = started([str(script)], tmp_path, {**ENVIRONMENT, "COLUMNS": "300"})
+    told, _ = example.communicate(PATIENCE)
+    assert example.returncode == 0, told
     assert "refused by clinic-1, clinic-3" in told
     assert str(tmp_path / "fedfair-secagg-demo.html") in told
     assert [path.name for path in tmp_path.iterdir()] == ["fedfair-secagg-demo.html"]
