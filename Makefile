@@ -15,7 +15,7 @@ demo: $(if $(wildcard $(READY)),$(READY),$(RUNS))
 # computes what its tests share once; and what pytest makes of a file is kept, as three would make it again each time.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 fast: $(READY)
-	$(PYTEST) -n 3 --dist loadfile -m "not slow"
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # Types are checked beside the tests: the one keeps one core busy for a minute, the others wait now and then.
 test: $(READY) style
@@ -28,7 +28,7 @@ quick: $(READY)
 # The longest tests: whole federations whose processes are killed, the example of four hospitals, a Ray cluster.
 # A file stays with one worker, as above: some of them share what takes longest to make.
 slow: $(READY)
-	$(PYTEST) -n 3 --dist loadfile -m slow
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m slow
 
 # Faults in real masked federations, seeded. It ends after 2000 faults or about an hour: make chaos FAULTS=200 SEED=7
 FAULTS ?= 2000

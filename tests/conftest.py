@@ -111,6 +111,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield running
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with whole federations, which wait most: what comes last keeps one worker busy alone."""
+    items.sort(key=lambda item: item.path.parent.name != "interop")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect without the collector of garbage, which leaves what was collected alone ever after."""
