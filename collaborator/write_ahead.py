@@ -28,9 +28,8 @@ HISTORY = Content(
     "without it a site cannot know what it has sent",
 )
 
-_written = getattr(
-    os, "fdatasync", os.fsync
-)  # macOS and Windows have only the other, which waits for the dates too
+# Where only `fsync` is, as on macOS, the dates of the file are waited for too.
+_written = getattr(os, "fdatasync", os.fsync)
 
 
 class SettledTable:
@@ -58,7 +57,12 @@ class SettledTable:
         Raises:
             FedfairError: the file cannot be read.
         """
-        return os.pread(self._key, ENVELOPE_KEY_BYTES, 0) if key == MASKS_KEY else self._rows.get(key)
+        if key != MASKS_KEY:
+            return self._rows.get(key)
+        try:
+            return os.pread(self._key, ENVELOPE_KEY_BYTES, 0) or None
+        except OSError as error:
+            raise _unusable(self._key_path, error) from error
 
     def write(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Write rows, all or none, and then the key of the masks; they are on the disk when this returns.
