@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -160,14 +159,6 @@ class Chaos:
         play.known(site.digest)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Return an empty folder, in memory where that is possible: a killed process loses nothing it has written."""
-    memory = Path("/dev/shm")  # noqa: S108 - what is made there has a name of its own
-    with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as made:
-        yield Path(made)
-
-
 @contextmanager
 def played(plan: Plan, folder: Path) -> Iterator[ReplayedPlay]:
     play = ReplayedPlay(plan, folder)
@@ -178,9 +169,9 @@ def played(plan: Plan, folder: Path) -> Iterator[ReplayedPlay]:
 
 
 @pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_every_site_replays_the_run_whatever_breaks_and_whoever_is_away(rounds: int, folder: Path) -> None:
+def test_every_site_replays_the_run_whatever_breaks_and_whoever_is_away(rounds: int, tmp_path: Path) -> None:
     plan = plan_of(rounds, {"most_records": 512}, every=max(3, rounds // 20))
-    with played(plan, folder) as play:
+    with played(plan, tmp_path) as play:
         Chaos(play, rounds, 0.01).to_the_end(1000 * rounds)
         assert play.training_run.rounds_done == rounds
         assert all(site.digest == play.digest for site in play.sites.values())
@@ -194,9 +185,9 @@ def test_every_site_replays_the_run_whatever_breaks_and_whoever_is_away(rounds: 
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_an_evaluation_that_is_left_out_moves_every_copy_alike(killed: bool, folder: Path) -> None:
+def test_an_evaluation_that_is_left_out_moves_every_copy_alike(killed: bool, tmp_path: Path) -> None:
     """One site leaves when masks are to be opened; then the aggregator may be killed, and forgets nothing."""
-    with played(plan_of(4, {"most_records": 512}, every=1), folder) as play:
+    with played(plan_of(4, {"most_records": 512}, every=1), tmp_path) as play:
         chaos, late = Chaos(play, 11, 0.0), play.sites[ParticipantId(NAMES[-1])]
 
         def opens() -> bool:
@@ -221,10 +212,10 @@ def test_an_evaluation_that_is_left_out_moves_every_copy_alike(killed: bool, fol
 
 
 @pytest.mark.parametrize("output", ["last", "average"])
-def test_in_the_clear_every_site_comes_to_the_very_states_of_a_simulation(output: str, folder: Path) -> None:
+def test_in_the_clear_every_site_comes_to_the_very_states_of_a_simulation(output: str, tmp_path: Path) -> None:
     plan = plan_of(6, {"mode": "off"}, output=output)
-    with played(plan, folder) as play:
-        model = flat_model(plan, play.binding.schema, torch.device("cpu"), folder)
+    with played(plan, tmp_path) as play:
+        model = flat_model(plan, play.binding.schema, torch.device("cpu"), tmp_path)
         tasks = {name: TrainingClient(plan, name, own, model) for name, own in play.records.items()}
         run = TrainingRun(plan, play.binding.layout, play.binding.schema, play.binding.vector)
         digests = [run.state.digest(play.binding.digest)]
@@ -234,11 +225,11 @@ def test_in_the_clear_every_site_comes_to_the_very_states_of_a_simulation(output
         assert [site.digest for site in play.sites.values()] == [digests[-1]] * len(NAMES)
 
 
-def test_in_the_clear_breaks_and_restarts_alone_change_no_bit(folder: Path) -> None:
+def test_in_the_clear_breaks_and_restarts_alone_change_no_bit(tmp_path: Path) -> None:
     plan, digests = plan_of(8, {"mode": "off"}), []
     for name, accidents in (("calm", 0.0), ("rough", 0.02)):
-        (folder / name).mkdir()
-        with played(plan, folder / name) as play:
+        (tmp_path / name).mkdir()
+        with played(plan, tmp_path / name) as play:
             Chaos(play, 5, accidents, patient=True).to_the_end(20000)
             assert (play.counts.happened["restarts of the aggregator"] > 0) == (accidents > 0)
             digests.append(play.digest)
