@@ -291,6 +291,6 @@ class RunDriver:
 
 
 def _release(done: asyncio.Future[None] | None) -> None:
-    """Let whoever put an event continue: nothing refers to its payload any more."""
+    """Release the sender of an event: nothing refers to its payload any more."""
     if done is not None and not done.cancelled():
         done.set_result(None)

@@ -5,7 +5,7 @@ old log or the new one, whenever the power fails. What is in the records is `fed
 file is locked, because two processes that wrote one log could send two different things for one round.
 
 The key of the masks in the log has a file of its own, `.masks`, and each is written over the one before. SQLite
-would leave it in the log of its table, for whoever takes the disk after the site has forgotten it.
+keeps older values in a log of its own, where a thief of the disk would find a key that the site has forgotten.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The name that was probably meant: one rule for every "did you mean".
 
-Decides how like two names must be; how the name is shown is the business of whoever asks. Case never tells two
+Decides how similar two names must be; the caller decides how the name is shown. Case never tells two
 names apart here: `Y` for `y` is the commonest slip, and no letters of the two are equal.
 """
 

@@ -38,7 +38,7 @@ def group_count(plan: Plan, classes: int) -> int:
 
 
 def names_groups(plan: Plan) -> bool:
-    """Return whether training sums tell of groups, which the plan makes known."""
+    """Return whether training sums hold figures of groups that the plan names."""
     return bool(group_names(plan, 2))
 
 

@@ -287,7 +287,7 @@ class Summing:
                 if not self._run.late.times.owes(participant) or participant in sum_round.cohort:
                     yield from self._run.steps.send_last_sum(participant, self._run.members)
         else:
-            # The round itself has notified whoever was in it to its end.
+            # The round itself has notified every site that was in it to its end.
             self._run.steps.moved(LastOpened.under_masks(before, said, aftermath.receivers))
             for participant in set(aftermath.receivers) & set(self._run.members.connected):
                 self._run.members.hold(participant, self._run.steps.present)

@@ -10,7 +10,7 @@ _LONE_RECORDS = Everything("a group may be one record: policy.reveals must name 
 
 
 def applies(plan: Plan) -> bool:
-    """Return whether training sums tell of groups, which the plan makes known."""
+    """Return whether training sums hold figures of groups that the plan names."""
     return names_groups(plan)
 
 

@@ -27,7 +27,7 @@ Groups = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSums:
-    """The sums over the records of each group that a site adds; zeros in rounds without a look.
+    """The sums over each group that a site adds; zeros in rounds in which the adversary does not look.
 
     Attributes:
         counts: float64 array (groups,), its training records.
@@ -43,7 +43,7 @@ class GroupSums:
 
         Args:
             groups: of the records.
-            losses: array (n,), in nats; None in rounds without a look.
+            losses: array (n,), in nats; None in rounds in which the adversary does not look.
             count: how many groups there are.
         """
         if losses is None:
