@@ -7,6 +7,7 @@ pages are read as GitHub reads them: a link that leaves `docs` becomes the path 
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import os
 import re
@@ -39,6 +40,12 @@ NOTEBOOKS = "notebooks"
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _OPENS_BLOCK = re.compile(r"( {0,3}([-*]|\d+\.) |\||> )")
 _COMMENT = re.compile(r"<!-- .* -->")
+
+
+def on_startup(command: str, **_: object) -> None:
+    """Leave garbage alone where a site is built and that is all: to look for it takes a tenth of the time."""
+    if command == "build":
+        gc.disable()
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -53,7 +53,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=PATIENCE,
-        env={"NO_MKDOCS_2_WARNING": "1", "PATH": ""},
+        # Signatures stay on one line: each that is broken into more is a start of a formatter, a thousand in all.
+        env={"NO_MKDOCS_2_WARNING": "1", "PATH": "", "SIGNATURE_WIDTH": "9999"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
     return folder
