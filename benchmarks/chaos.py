@@ -18,7 +18,7 @@ about a quarter of an hour on two idle cores. `--seconds` begins no further fede
 status 0 if nothing was found until then. The longest time without a sum after the last fault of a federation is
 told. With `--last-sums` one site of each federation is killed besides, in the instant in which it takes the last
 opened sum; every site must end with the aggregator's model, or hands are needed. `--sabotage` breaks something on
-purpose: the counts must not be 0.
+purpose, each list of its values in a federation of its own: the counts must not be 0.
 """
 
 from __future__ import annotations
@@ -33,18 +33,17 @@ import random
 import re
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 from faulty_proxy import Proxy
@@ -54,6 +53,7 @@ from fedfair.process.exit_status import ExitStatus
 from fedfair.process.launch import launch
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Collection
 
     import typer
@@ -107,6 +107,9 @@ TRACES = ("wrong sums", "double messages", "rounds out of order", "tracebacks", 
 SABOTAGES = ("wrong-sum", "second-message", "skipped-round", "traceback", "hang")
 """Can be broken on purpose, one for each count: by the aggregator the sum and the round, else by `SABOTEUR`."""
 
+HANGING_SECONDS = 15.0
+"""For so long a federation is waited for that hangs on purpose."""
+
 LAST_WORDS = 600
 """Characters of a process's output that a finding quotes."""
 
@@ -122,8 +125,8 @@ SABOTAGED_ROUND = 12
 # ------------------------------------------------------------------ the processes: forked, and tapped
 
 
-def zygote() -> None:
-    """Import everything once, and fork a process for each line that asks for one; tell which have ended."""
+def everything() -> dict[str, typer.Typer]:
+    """Import all that a process runs; return the command line of each program."""
     import torch  # noqa: F401 - everything that takes time is imported here
 
     from aggregator import commands as aggregator_commands
@@ -131,7 +134,11 @@ def zygote() -> None:
     from collaborator import commands as collaborator_commands
     from collaborator import participation, preparation  # noqa: F401
 
-    applications = {"aggregator": aggregator_commands.app, "collaborator": collaborator_commands.app}
+    return {"aggregator": aggregator_commands.app, "collaborator": collaborator_commands.app}
+
+
+def zygote(applications: Mapping[str, typer.Typer]) -> None:
+    """Fork a process for each line that asks for one; tell which have ended."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
@@ -174,14 +181,16 @@ def _become(words: dict[str, Any], application: typer.Typer) -> None:
         output = os.open(words["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for descriptor in (1, 2):
             os.dup2(output, descriptor)
+        for stream in (sys.stdout, sys.stderr):
+            cast("io.TextIOWrapper", stream).reconfigure(write_through=True)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(words["folder"])
         # A console remembers the stream that it was made with; the descriptors beneath are new.
-        _tap(Path(words["tap"]), words["name"], skips=words["sabotage"] == "skipped-round")
+        _tap(Path(words["tap"]), words["name"], skips="skipped-round" in words["sabotage"])
         if words["dies"]:
             _die_at_the_last_sum(Path(words["dies"]), words["rounds"])
-        if words["sabotage"]:
-            _sabotage(words["sabotage"], words["name"])
+        for what in words["sabotage"]:
+            _sabotage(what, words["name"])
         sys.argv = [words["program"], *words["arguments"]]
         launch(lambda: application)
     except SystemExit as ending:
@@ -356,18 +365,24 @@ def _sabotage(what: str, name: str) -> None:
 
 
 class Forks:
-    """The process that forks, and what became of its children."""
+    """The process that forks, itself a fork that has imported everything, and what became of its children."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "NONE"}
-        reading, self._requests = os.pipe()
+        os.environ.update(OMP_NUM_THREADS="1", GRPC_VERBOSITY="NONE")
+        applications = everything()
+        asked, self._requests = os.pipe()
         answers, telling = os.pipe()
-        self._answers = os.fdopen(answers, "rb")
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--zygote"], stdin=reading, stdout=telling, env=environment
-        )
-        os.close(reading)
+        self._process = os.fork()
+        if not self._process:
+            for ours in (self._requests, answers):
+                os.close(ours)
+            for number, pipe in enumerate((asked, telling)):
+                os.dup2(pipe, number)
+            zygote(applications)
+            os._exit(0)
+        os.close(asked)
         os.close(telling)
+        self._answers = os.fdopen(answers, "rb")
         self.statuses: dict[int, int] = {}
         self._started: asyncio.Queue[int] = asyncio.Queue()
 
@@ -390,8 +405,8 @@ class Forks:
 
     def close(self) -> None:
         os.close(self._requests)
-        self._process.kill()
-        self._process.wait()
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
 
 
 @dataclass
@@ -453,7 +468,7 @@ class Federation:
         forks: Forks,
         draw: random.Random,
         found: Findings,
-        sabotage: str | None = None,
+        sabotage: Sequence[str] = (),
         *,
         rounds: int = ROUNDS,
         last_sums: bool = False,
@@ -782,17 +797,27 @@ def lines_of(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-async def chaos(arguments: argparse.Namespace, progress: IO[str]) -> Findings:
-    draw, found, forks = random.Random(arguments.seed), Findings(), Forks()  # noqa: S311 - instants, not keys
+def sabotages(words: str) -> list[str]:
+    """Return what is broken in one federation; raises ValueError for something that cannot be."""
+    found = words.split(",")
+    if unknown := set(found) - set(SABOTAGES):
+        raise ValueError(f"{', '.join(sorted(unknown))} cannot be broken on purpose")
+    return found
+
+
+async def chaos(arguments: argparse.Namespace, forks: Forks, progress: IO[str]) -> Findings:
+    draw, found = random.Random(arguments.seed), Findings()  # noqa: S311 - instants, not keys
     listening = asyncio.create_task(forks.listen())
     started, told = time.monotonic(), 0
     try:
         while found.faults.total() < arguments.faults and time.monotonic() - started < arguments.seconds:
             left = min(arguments.faults - found.faults.total(), arguments.per_federation)
             with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-                about = (Path(folder), found.federations, forks, draw, found, arguments.sabotage)
+                broken = arguments.sabotage[found.federations % len(arguments.sabotage)]
+                about = (Path(folder), found.federations, forks, draw, found, broken)
                 federation = Federation(*about, rounds=arguments.rounds, last_sums=arguments.last_sums)
-                await federation.run(left, arguments.pause, arguments.patience)
+                patience = HANGING_SECONDS if "hang" in broken else arguments.patience
+                await federation.run(left, arguments.pause, patience)
             seconds = time.monotonic() - started
             counts = ", ".join(f"{found.traces[trace]} {trace}" for trace in TRACES)
             words = f"{found.federations} federations, {found.faults.total()} faults, {seconds:.0f} s: {counts}"
@@ -825,13 +850,12 @@ if __name__ == "__main__":
     parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="to finish after the last fault")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="training rounds of a federation")
     parser.add_argument("--last-sums", action="store_true", help="kill a site of each at the last sum, too")
-    parser.add_argument("--sabotage", choices=SABOTAGES, help="break something; the exit status must be 1")
-    parser.add_argument("--zygote", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--sabotage", nargs="+", type=sabotages, default=[()], metavar="LIST",
+        help=f"break something in each federation, as traceback,wrong-sum: {', '.join(SABOTAGES)}",
+    )  # fmt: skip
     arguments = parser.parse_args()
-    if arguments.zygote:
-        zygote()
-        sys.exit()
-    outcome = asyncio.run(chaos(arguments, sys.stderr))
+    outcome = asyncio.run(chaos(arguments, Forks(), sys.stderr))
     print(table(outcome))
     for note in outcome.notes:
         print(f"  {note}")
