@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import ParticipantId, parse_participant_id
 from fedfair.plan.feature_schema import FeatureSchema
-from fedfair.plan.fields import Section
 from fedfair.plan.losses import (
     CROSS_ENTROPY,
     LOSSES,
@@ -28,9 +25,8 @@ from fedfair.plan.losses import (
 )
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
+from fedfair.plan.stated_sections import Stated, from_sections, with_sections
 from fedfair.plan.task_outputs import with_outputs
-from fedfair.plan.validation_messages import validated
-from fedfair.plan.yaml_reader import Document, Spot, Value
 from fedfair.tables.dataset import Splits
 from fedfair.tables.in_memory import (
     SPLIT_NAMES,
@@ -44,9 +40,6 @@ from fedfair.tables.in_memory import (
 )
 from fedfair.tables.source import finished
 from fedfair.tables.source_modules import check_declared, declared_schema, for_loss
-
-Stated = Mapping[str, Mapping[str, object] | Section]
-"""Sections of a plan by their names."""
 
 LABEL = "label"
 
@@ -202,15 +195,7 @@ def _plan(
     sections: Stated,
     loss: Loss,
 ) -> Plan:
-    unknown = [name for name in sections if name not in Plan.model_fields]
-    if unknown:
-        raise PlanError(f"{unknown[0]!r} is no section of a plan", f"they are {', '.join(Plan.model_fields)}")
-    stated: dict[str, dict[str, object]] = {name: dict(keys) for name, keys in DEFAULTS.items()}
-    for name, given in sections.items():
-        keys = given.model_dump(exclude_unset=True) if isinstance(given, Section) else given
-        if not isinstance(keys, Mapping):
-            raise PlanError(f"{name} is {keys!r}, not a section", f"give a mapping, such as {name}={{...}}")
-        stated[name] = {**stated.get(name, {}), **keys}
+    stated = with_sections(DEFAULTS, sections, Plan.model_fields)
     task, federation = stated["task"], stated["federation"]
     for key, owner in (("collaborators", federation), ("data", task), ("partition", task)):
         if key in owner:
@@ -224,9 +209,7 @@ def _plan(
         task.setdefault("classes", schema.classes)
     if has_classes(loss) and "privacy" not in sections:
         stated["evaluation"].setdefault("scores", True)
-    # Plain values or not: validation checks them.
-    values = cast("dict[str, Value]", stated)
-    return validated(Plan, Document(Path("simulate"), values, {(): Spot(Path("simulate"), 0)}))
+    return from_sections(Plan, stated, "simulate")
 
 
 def _table(schema: FeatureSchema, coding: LabelCoding, label: str, loss: Loss) -> dict[str, object]:

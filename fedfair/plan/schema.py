@@ -7,7 +7,7 @@ rho, tradeoff is epsilon, gamma is gamma, local_steps is tau, threshold is c, lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import PrivateAttr
@@ -27,6 +27,7 @@ from fedfair.plan.sections import (
     SecureAggregationSection,
     TrainingSection,
 )
+from fedfair.plan.stated_sections import from_sections, with_sections
 from fedfair.plan.survey_terms import survey_faults
 from fedfair.plan.task import TaskSection
 
@@ -73,6 +74,20 @@ class Plan(Section):
         return isinstance(other, Plan) and self.__dict__ == other.__dict__
 
     __hash__ = None  # type: ignore[assignment]
+
+    def with_(self, **sections: Mapping[str, object] | Section) -> Plan:
+        """Return this plan with other values for some keys, checked as a whole.
+
+        Args:
+            sections: the keys that change, by section, such as `training={"rounds": 50}`; all others stay.
+
+        Raises:
+            PlanError: the plan would break a rule; the message tells all faults.
+        """
+        stated = with_sections(self.model_dump(mode="json", exclude_unset=True), sections, Plan.model_fields)
+        found = from_sections(Plan, stated, "the changed plan")
+        found._workspace = self._workspace  # noqa: SLF001 - its own class
+        return found
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""
