@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
@@ -31,6 +33,8 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
         tradeoff: weight of the overall mean (epsilon), from 0 to 1; at 1 this is logistic regression.
         ridge: factor of half the squared weights of the standardised columns, at least 0; None for one record's
             share of all records, which matters only where classes can be separated.
+        class_weight: by how much the records of each label count more: a mapping from labels to factors,
+            "balanced" for as much weight on each class, or None. It multiplies `sample_weight`.
 
     Attributes:
         classes_: the labels, sorted: array (K,).
@@ -50,6 +54,17 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
         True
     """
 
+    def __init__(
+        self,
+        worst_group_size: float = 0.3,
+        tradeoff: float = 0.3,
+        *,
+        ridge: float | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+    ) -> None:
+        super().__init__(worst_group_size, tradeoff, ridge=ridge)
+        self.class_weight = class_weight
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> FairClassifier:  # noqa: N803
         """Fit the model.
 
@@ -66,6 +81,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
         features, answers = self._checked(X, y)
         check_classification_targets(answers)
         weights = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
+        weights = weights * compute_sample_weight(self.class_weight, answers)
         self.classes_ = np.unique(answers[weights > 0.0])
         count = len(self.classes_)
         if count < 2:

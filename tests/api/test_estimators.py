@@ -10,11 +10,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, make_classification
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import check_estimator
 
 from fedfair.api.classifier import FairClassifier
@@ -149,6 +152,25 @@ def test_they_work_in_a_pipeline_with_tables_and_cross_validation() -> None:
     model = FairRegressor().fit(table.data, table.target)
     assert list(model.feature_names_in_) == list(table.data.columns)
     assert isinstance(model.predict(pd.DataFrame(table.data)), np.ndarray)
+
+
+@unserved
+def test_a_class_weight_multiplies_people_and_probabilities_can_be_calibrated_after_encoders() -> None:
+    features, answers = load_breast_cancer(return_X_y=True)
+    features, weights = features[:, :4], np.where(answers == 0, 3.0, 1.0)
+    twice = FairClassifier(class_weight={0: 1.5}).fit(features, answers, sample_weight=np.where(answers, 1.0, 2.0))
+    alike = FairClassifier().fit(features, answers, sample_weight=weights)
+    assert np.array_equal(twice.coef_, alike.coef_)
+    balanced = FairClassifier(tradeoff=1.0, class_weight="balanced").fit(features, answers)
+    expected = balanced.predict_proba(features)[:, 1]
+    # At the optimum of the mean, the weighted share of a class is the one that is predicted.
+    share = compute_sample_weight("balanced", answers)
+    assert (share @ expected) / share.sum() == pytest.approx(0.5, abs=1e-6)
+    table = pd.DataFrame({"ward": np.where(features[:, 0] > 14, "north", "south"), "age": features[:, 1]})
+    encoded = ColumnTransformer([("ward", OneHotEncoder(), ["ward"])], remainder=StandardScaler())
+    model = CalibratedClassifierCV(make_pipeline(encoded, FairClassifier()), cv=3).fit(table, answers)
+    assert model.score(table, answers) > 0.85
+    assert model.predict_proba(table).sum(axis=1) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("estimator", [FairClassifier, FairRegressor])
