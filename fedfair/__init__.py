@@ -15,6 +15,7 @@ from fedfair.version import __version__
 if TYPE_CHECKING:
     from fedfair.api.certificates import VerifiedCertificate, verify_certificate
     from fedfair.api.classifier import FairClassifier
+    from fedfair.api.comparison import ModelComparison
     from fedfair.api.fit_verdict import WorstGroupWarning
     from fedfair.api.regressor import FairRegressor
     from fedfair.api.simulation import SimulatedFederation, UntrainedModelWarning, simulate
@@ -29,6 +30,7 @@ __all__ = [
     "FairClassifier",
     "FairRegressor",
     "FedfairError",
+    "ModelComparison",
     "Plan",
     "RCVaRLoss",
     "SavedModel",
@@ -48,6 +50,7 @@ _PLACES = {
     "FairClassifier": "fedfair.api.classifier",
     "FairRegressor": "fedfair.api.regressor",
     "FedfairError": "fedfair.errors",
+    "ModelComparison": "fedfair.api.comparison",
     "SavedModel": "fedfair.prediction.loaded_model",
     "SimulatedFederation": "fedfair.api.simulation",
     "Plan": "fedfair.plan.schema",

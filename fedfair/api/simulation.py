@@ -7,16 +7,19 @@ records is. The features of those are scaled as the model's were.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fedfair.api.arrays import ArrayFederation, federation_of
+from fedfair.api.comparison import JudgedModel, ModelComparison, for_notebook
 from fedfair.errors import DataError, PlanError
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.fairness.record_losses import Losses
@@ -27,6 +30,12 @@ from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.prediction.loaded_model import SavedModel
+from fedfair.process.rounds_bar import rounds_bar
+from fedfair.process.terminal import error_console
+from fedfair.report.blocks import paragraph
+from fedfair.report.charts import group_size_curves, group_sizes
+from fedfair.report.figures import draw_on
+from fedfair.report.sentences import Reported, headline, labelled, second_line
 from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
 from fedfair.run.initial_model import StatedWeights
@@ -42,6 +51,10 @@ from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
 from fedfair.training.freezing import begin_with
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 IN_MEMORY = "in_memory:images"
 """The source of images that a program held, as a model's file names it; nothing is ever imported by it."""
@@ -123,7 +136,62 @@ class SimulatedFederation:
         Raises:
             DataError: the records are not such as the model takes.
         """
-        return self._losses(features, labels).values
+        return self._losses(features, labels).values  # noqa: PD011 - of no table
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the risks of the output model as a table, one row for each split and group size.
+
+        Returns:
+            The columns `split`, `records`, `mean`, `accuracy`, `group_size`, `worst`, `best`, `disparity`; losses
+            are in the unit of the plan's loss, and what would tell of too few people is missing.
+        """
+        import pandas as pd  # only who wants a table waits for it
+
+        rows = [
+            (name, risk.n, risk.mean, risk.accuracy, float(size), group.worst, group.best, group.disparity)
+            for name, risk in self.result.splits.items()
+            if risk is not None
+            for size, group in risk.by_group_size.items()
+        ]
+        names = ["split", "records", "mean", "accuracy", "group_size", "worst", "best", "disparity"]
+        return pd.DataFrame(rows, columns=names)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the mean loss of the worst group against its size, before and after training.
+
+        Args:
+            axes: of Matplotlib, where to draw; None for a new figure.
+
+        Returns:
+            The axes.
+        """
+        return draw_on(axes, group_size_curves(self._reported))
+
+    def compare(self, *, name: str = "this", **others: SimulatedFederation) -> ModelComparison:
+        """Return this model beside others, on the records that all of them held out.
+
+        Args:
+            name: what this one is called.
+            others: by their names, such as `plain=fedfair.simulate(plan.with_(objective={"tradeoff": 1.0}))`.
+
+        Raises:
+            DataError: the runs did not hold out the same records, or two models have one name.
+        """
+        runs = [(name, self), *others.items()]
+        if len(runs) == 1:
+            raise DataError("there is no other model to compare with", "give one by its name: compare(plain=...)")
+        judged = [JudgedModel(label, run.result, run._held_out()) for label, run in runs]  # noqa: SLF001 - its own class
+        return ModelComparison(judged, reported_group_sizes(self.plan))
+
+    def _repr_html_(self) -> str:
+        """Return verdict, table and picture, for notebooks."""
+        shown, verdict = self._reported[0], self.result.verdict
+        words = [headline(shown, ()), second_line(shown, ())] + ([] if verdict is None else [*verdict.sentences])
+        return for_notebook(*map(paragraph, words), group_sizes(self._reported))
+
+    @property
+    def _reported(self) -> tuple[Reported, ...]:
+        return labelled({"": self.result})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the output model to a file that `fedfair.load_model` reads; its folder exists.
@@ -177,6 +245,7 @@ def simulate(
     workers: int | None = None,
     address: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    progress_bar: bool | None = None,
     initial_model: str | os.PathLike[str] | None = None,
     **sections: Mapping[str, object] | Section,
 ) -> SimulatedFederation:
@@ -195,12 +264,10 @@ def simulate(
         workers: of `ray`; None for one on every free processor.
         address: of a running Ray cluster: auto, HOST:PORT or ray://HOST:PORT; None begins one where none runs.
         on_progress: called after every sum.
+        progress_bar: whether a bar shows the rounds; None for one in notebooks and interactive sessions.
         initial_model: a file of weights, as `fedfair plan freeze --from` takes it; None goes by the plan.
         sections: of a plan, for arrays without one: task, objective, training, evaluation, privacy,
             secure_aggregation and federation, each a mapping with the keys of `plan.yaml`.
-
-    Returns:
-        The outcome: `.result`, `.model`, `.evaluate(X, y)` and `.save(path)`.
 
     Raises:
         PlanError: the plan or a section breaks a rule; the message tells all faults.
@@ -221,13 +288,31 @@ def simulate(
     made, root = _federation(source, plan, workspace, sections)
     made, held = _begun(made, root, initial_model)
     ray = RayCluster(address, workers)
-    done = simulate_sites(
-        made.plan, made.sites, root, engine=engine, cluster=ray, on_progress=on_progress, initial=held
-    )
+    with _watched(made.plan, on_progress, progress_bar) as report:
+        done = simulate_sites(
+            made.plan, made.sites, root, engine=engine, cluster=ray, on_progress=report, initial=held
+        )
     if len(made.schema.input_shape) > 1 and plan is None and isinstance(source, Mapping):
         done = replace(done, origin=_of_images(done.origin))
     _warn_if_untrained(done.result)
     return SimulatedFederation(made.plan, done.result, done, made, root)
+
+
+@contextmanager
+def _watched(
+    plan: Plan, on_progress: Callable[[Progress], None] | None, wanted: bool | None
+) -> Iterator[Callable[[Progress], None]]:
+    """Show how far a run is; yields what takes every sum."""
+    interactive = error_console.is_jupyter or hasattr(sys, "ps1")
+    rounds, size = plan.training.rounds, plan.objective.worst_group_size
+    with rounds_bar(rounds, size, error_console, quiet=not (interactive if wanted is None else wanted)) as bar:
+
+        def progressed(progress: Progress) -> None:
+            bar.progressed(progress)
+            if on_progress is not None:
+                on_progress(progress)
+
+        yield progressed
 
 
 def _warn_if_untrained(result: ResultDocument) -> None:
@@ -249,8 +334,7 @@ def _federation(
         given = "plan" if plan is not None else next(iter(sections))
         raise PlanError(
             f"{given} is given beside a plan, which states everything itself",
-            "write it into plan.yaml, or give another plan: values = plan.model_dump(mode='json'), change "
-            "them, and fedfair.simulate(fedfair.Plan.model_validate(values))",
+            f"write it into plan.yaml, or give another plan: plan.with_({given}=...)",
         )
     read = _read(source)
     root = _root(read, workspace)

@@ -89,7 +89,7 @@ def advise_command(
 def _advice(plan: Plan, place: Path, config: Path | None, grid: AdviceGrid, *, quiet: bool) -> AdviceDocument:
     """Return the advice from the plan's data, or from those of one site."""
     from collaborator.site_data import own_site, own_splits
-    from fedfair.cli.bars import fits_bar
+    from fedfair.process.bars import fits_bar
     from fedfair.studies.advice.search import advise, advise_sites
 
     with fits_bar(quiet=quiet) as fitted:

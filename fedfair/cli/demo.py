@@ -18,9 +18,9 @@ import typer
 
 from fedfair.aggregation.model_file import load
 from fedfair.cli.interrupts import interrupts_caught
-from fedfair.cli.progress import rounds_bar
 from fedfair.cli.secagg_demo import secagg_command
 from fedfair.errors import FedfairError, StoppedError
+from fedfair.process.rounds_bar import rounds_bar
 from fedfair.process.terminal import console, error_console, say
 from fedfair.report.run_page import run_page
 from fedfair.report.sentences import algorithm_name

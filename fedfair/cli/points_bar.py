@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from fedfair.cli.bars import FIGURES, drawn
+from fedfair.process.bars import FIGURES, drawn
 from fedfair.studies.sweep.events import Event, Failure
 
 

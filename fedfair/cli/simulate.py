@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedfair.aggregation.evaluation_file import to_text as evaluation_text
-from fedfair.cli.progress import rounds_bar
 from fedfair.cli.simulation_watch import SimulationWatch
 from fedfair.errors import DataError, PlanError
 from fedfair.news.event import LogLevel
 from fedfair.news.log import JsonLog, LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
 from fedfair.plan.loading import load_plan
+from fedfair.process.rounds_bar import rounds_bar
 from fedfair.process.terminal import console, error_console, say, tell
 from fedfair.report.sentences import promised_privacy
 from fedfair.report.tables import by_group_size

@@ -27,21 +27,27 @@ _ROUNDS = ChartAxis("training rounds done")
 
 def group_sizes(results: Sequence[Reported]) -> Markup:
     """Return the risk of the worst-off against the size of the group, before and after training."""
-    first, floor = results[0], results[0].document.uniform_floor
-    past = before_training(first.document)
-    curves = [_by_size(each.label, each.document.shown[1]) for each in results[:MAX_CURVES]]
-    if past is not None and past.by_group_size:
-        curves.append(_by_size("before training", past))
+    past = before_training(results[0].document)
     words = "How the worst group of each size fares. Lower is better; at 100 % it is the overall mean."
     if past is None or not past.by_group_size:
         words += " The curve before training was not recorded."
     picture = draw(
-        [group_size_chart(curves, _guess(floor), unit=first.document.loss_unit)],
+        [group_size_curves(results)],
         "group-sizes",
         "Mean loss of the worst group against its size",
         f"{words} The table below has the numbers.",
     )
     return figure(picture, words)
+
+
+def group_size_curves(results: Sequence[Reported]) -> Chart:
+    """Return the chart of the worst groups of some results by their size, and before the first was trained."""
+    first = results[0].document
+    past = before_training(first)
+    curves = [_by_size(each.label, each.document.shown[1]) for each in results[:MAX_CURVES]]
+    if past is not None and past.by_group_size:
+        curves.append(_by_size("before training", past))
+    return group_size_chart(curves, _guess(first.uniform_floor), unit=first.loss_unit)
 
 
 def _guess(floor: float | None) -> list[Level]:

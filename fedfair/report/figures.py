@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
+from fedfair.errors import MissingExtraError
 from fedfair.extras import install_command, is_installed
 from fedfair.process.printable import printable
 from fedfair.report.svg import INK, LINE, PALETTE, SOFT, inlined
@@ -142,6 +143,31 @@ def draw(panels: Sequence[Chart], name: str, title: str, description: str, *, co
             title, install_command("plots")
         )
     return inlined(_svg(panels, columns), name, title, description)
+
+
+def draw_on(axes: Axes | None, chart: Chart) -> Axes:
+    """Draw a chart where a program wants it, with its legend.
+
+    Args:
+        axes: of Matplotlib; None for those of a new figure.
+        chart: what to draw.
+
+    Returns:
+        The axes.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed.
+    """
+    if not can_draw():
+        raise MissingExtraError("a plot needs matplotlib, which is not installed", install_command("plots"))
+    if axes is None:
+        from matplotlib import pyplot as plt
+
+        axes = plt.subplots(figsize=(WIDTH, HEIGHT), layout="constrained")[1]
+    legend: dict[str, Artist] = {}
+    _panel(axes, chart, _looks([chart]), legend)
+    axes.legend(list(legend.values()), [_plain(label) for label in legend], fontsize="small")
+    return axes
 
 
 def group_size_chart(

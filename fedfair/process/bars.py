@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
+from fedfair.extras import is_installed
 from fedfair.process.terminal import error_console
 
 FIGURES = TextColumn("[dim]{task.fields[figures]}")
@@ -15,9 +16,10 @@ FIGURES = TextColumn("[dim]{task.fields[figures]}")
 
 
 def drawn(console: Console, *columns: ProgressColumn, quiet: bool) -> Progress:
-    """Return a bar that is drawn where the console is a terminal, and not `quiet`; a context manager."""
+    """Return a bar for a terminal or a notebook with widgets, undrawn where `quiet`; a context manager."""
     title = TextColumn("{task.description}")
-    return Progress(title, BarColumn(), *columns, console=console, disable=quiet or not console.is_terminal)
+    shown = console.is_terminal or (console.is_jupyter and is_installed("ipywidgets"))
+    return Progress(title, BarColumn(), *columns, console=console, disable=quiet or not shown)
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
-from fedfair.cli.bars import FIGURES, drawn
 from fedfair.plan.description import percent
+from fedfair.process.bars import FIGURES, drawn
 from fedfair.results.loss_text import loss_text
 from fedfair.run.training_run import Progress as RoundProgress
 
