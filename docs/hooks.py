@@ -94,7 +94,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def notebook_page(path: Path) -> str:
-    """Return a notebook as a page: its texts, its code, and what the code printed.
+    """Return a notebook as a page: its texts, its code, and what the code printed or drew.
 
     Args:
         path: the notebook, `.ipynb`; links between notebooks become links between their pages.
@@ -114,6 +114,10 @@ def _cell_parts(cell: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"```{'bash' if source.startswith('%%bash') else 'python'}\n{source}\n```"
     for output in cell["outputs"]:
+        drawn = "".join(output.get("data", {}).get("text/html", ""))
+        if "<svg" in drawn:
+            yield " ".join(drawn.split())  # an empty line would end the HTML
+            continue
         printed = "".join(output.get("text") or output.get("data", {}).get("text/plain") or "")
         if printed.strip():
             yield f"```text\n{printed.rstrip()}\n```"

@@ -64,9 +64,18 @@ def test_a_page_of_a_notebook_has_its_texts_its_code_and_what_it_printed(tmp_pat
             "1 + 1", outputs=[nbformat.v4.new_output("execute_result", {"text/plain": "2"})]
         ),
         nbformat.v4.new_code_cell("print()", outputs=[nbformat.v4.new_output("stream", text="\n")]),
+        nbformat.v4.new_code_cell(
+            "outcome",
+            outputs=[
+                nbformat.v4.new_output(
+                    "execute_result", {"text/plain": "<outcome>", "text/html": "<p>\n\n<svg></svg></p>"}
+                )
+            ],
+        ),
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "one.ipynb")
     assert notebook_page(tmp_path / "one.ipynb") == (
         "# A title\n\n[Download this notebook](one.ipynb)\n\nNext: [more](other-one.md).\n\n"
-        "```python\n1 + 1\n```\n\n```text\n2\n```\n\n```python\nprint()\n```\n"
+        "```python\n1 + 1\n```\n\n```text\n2\n```\n\n```python\nprint()\n```\n\n"
+        "```python\noutcome\n```\n\n<p> <svg></svg></p>\n"
     )

@@ -6,6 +6,7 @@ What two models find hard in the same records says nothing about which is better
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -137,7 +138,7 @@ class ModelComparison:
         caption = f"On the same {len(first.losses.labels)} records. In brackets: the ends between which the "
         caption += f"difference from {first.label} lies with 95 %."
         reported = [model.reported for model in self._models]
-        return for_notebook(table(caption, self._headings, self._rows()), group_sizes(reported))
+        return for_notebook(reported, table(caption, self._headings, self._rows()))
 
     @property
     def _headings(self) -> tuple[str, ...]:
@@ -158,9 +159,12 @@ class ModelComparison:
             yield f"worst {percent(size)}", worst_group_terms(losses, size)
 
 
-def for_notebook(*parts: Markup) -> str:
-    """Return parts of a page as a notebook shows them, no wider than a text is."""
-    return str(Markup('<div style="max-width: 40rem">{}</div>').format(Markup("").join(parts)))
+def for_notebook(results: Sequence[Reported], *parts: Markup) -> str:
+    """Return parts of a page with the curves of results under them, as wide as a text, for a notebook."""
+    about = [(each.label, each.document.plan_digest, each.document.threshold) for each in results]
+    name = f"group-sizes-{hashlib.sha256(repr(about).encode()).hexdigest()[:8]}"
+    shown = Markup("").join([*parts, group_sizes(results, name)])
+    return str(Markup('<div style="max-width: 40rem">{}</div>').format(shown))
 
 
 def _cell(each: ComparedFigure) -> str:

@@ -33,7 +33,7 @@ from fedfair.prediction.loaded_model import SavedModel
 from fedfair.process.rounds_bar import rounds_bar
 from fedfair.process.terminal import error_console
 from fedfair.report.blocks import paragraph
-from fedfair.report.charts import group_size_curves, group_sizes
+from fedfair.report.charts import group_size_curves
 from fedfair.report.figures import draw_on
 from fedfair.report.sentences import Reported, headline, labelled, second_line
 from fedfair.results.document import ResultDocument
@@ -187,7 +187,7 @@ class SimulatedFederation:
         """Return verdict, table and picture, for notebooks."""
         shown, verdict = self._reported[0], self.result.verdict
         words = [headline(shown, ()), second_line(shown, ())] + ([] if verdict is None else [*verdict.sentences])
-        return for_notebook(*map(paragraph, words), group_sizes(self._reported))
+        return for_notebook(self._reported, *map(paragraph, words))
 
     @property
     def _reported(self) -> tuple[Reported, ...]:

@@ -25,15 +25,20 @@ MAX_CURVES = 6
 _ROUNDS = ChartAxis("training rounds done")
 
 
-def group_sizes(results: Sequence[Reported]) -> Markup:
-    """Return the risk of the worst-off against the size of the group, before and after training."""
+def group_sizes(results: Sequence[Reported], name: str = "group-sizes") -> Markup:
+    """Return the risk of the worst-off against the size of the group, before and after training.
+
+    Args:
+        results: the first is the one that the page is about.
+        name: the picture's id, unique on its page.
+    """
     past = before_training(results[0].document)
     words = "How the worst group of each size fares. Lower is better; at 100 % it is the overall mean."
     if past is None or not past.by_group_size:
         words += " The curve before training was not recorded."
     picture = draw(
         [group_size_curves(results)],
-        "group-sizes",
+        name,
         "Mean loss of the worst group against its size",
         f"{words} The table below has the numbers.",
     )
