@@ -6,6 +6,8 @@ records is. The features of those are scaled as the model's were.
 
 from __future__ import annotations
 
+import copy
+import inspect
 import os
 import sys
 import warnings
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedfair.api.arrays import ArrayFederation, federation_of
 from fedfair.api.comparison import JudgedModel, ModelComparison, for_notebook
@@ -25,8 +28,10 @@ from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.fairness.record_losses import Losses
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import reported_group_sizes, scales_by_ranges
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Section
 from fedfair.plan.loading import load_plan
+from fedfair.plan.module_code import IN_MEMORY, hold
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.prediction.loaded_model import SavedModel
@@ -39,7 +44,7 @@ from fedfair.report.sentences import Reported, headline, labelled, second_line
 from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
 from fedfair.run.initial_model import StatedWeights
-from fedfair.run.saved_model import DescribedModel, ModelOrigin, save_model, without_noise
+from fedfair.run.saved_model import DescribedModel, save_model, without_noise
 from fedfair.run.training_run import Progress
 from fedfair.simulation.backend import Engine, RayCluster
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
@@ -55,9 +60,6 @@ from fedfair.training.freezing import begin_with
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-IN_MEMORY = "in_memory:images"
-"""The source of images that a program held, as a model's file names it; nothing is ever imported by it."""
 
 EVALUATED = ParticipantId("evaluated")
 """The name under which records are evaluated that belong to no site."""
@@ -247,12 +249,12 @@ def simulate(
     on_progress: Callable[[Progress], None] | None = None,
     progress_bar: bool | None = None,
     initial_model: str | os.PathLike[str] | None = None,
+    model: nn.Module | Callable[..., nn.Module] | None = None,
     **sections: Mapping[str, object] | Section,
 ) -> SimulatedFederation:
     """Run a whole federation on this machine, with the draws, the sums and the model of the deployed one.
 
-    Arrays need no plan: a linear model on standardised columns then protects the worst 30 %, with a weight of 30 %
-    on the overall mean, as in a new workspace. Any section of a plan changes that.
+    Arrays need no plan: without one, a linear model protects the worst 30 % as in a new workspace.
 
     Args:
         source: a plan, the path of one, or the records of each site by its name: `(X, y)`, or a mapping from
@@ -266,8 +268,8 @@ def simulate(
         on_progress: called after every sum.
         progress_bar: whether a bar shows the rounds; None for one in notebooks and interactive sessions.
         initial_model: a file of weights, as `fedfair plan freeze --from` takes it; None goes by the plan.
-        sections: of a plan, for arrays without one: task, objective, training, evaluation, privacy,
-            secure_aggregation and federation, each a mapping with the keys of `plan.yaml`.
+        model: in place of the plan's, a module, or what makes one; its file tells no architecture to load.
+        sections: of a plan, for arrays without one, each a mapping with the keys of `plan.yaml`.
 
     Raises:
         PlanError: the plan or a section breaks a rule; the message tells all faults.
@@ -286,16 +288,40 @@ def simulate(
         'fine'
     """
     made, root = _federation(source, plan, workspace, sections)
-    made, held = _begun(made, root, initial_model)
+    made, held = _begun(_with_model(made, model, engine), root, initial_model)
     ray = RayCluster(address, workers)
     with _watched(made.plan, on_progress, progress_bar) as report:
         done = simulate_sites(
             made.plan, made.sites, root, engine=engine, cluster=ray, on_progress=report, initial=held
         )
     if len(made.schema.input_shape) > 1 and plan is None and isinstance(source, Mapping):
-        done = replace(done, origin=_of_images(done.origin))
+        done = _of_images(done)
     _warn_if_untrained(done.result)
     return SimulatedFederation(made.plan, done.result, done, made, root)
+
+
+def _with_model(made: ArrayFederation, model: object, engine: Engine) -> ArrayFederation:
+    """Return the federation whose plan names the model that a program holds, where it holds one."""
+    if model is None:
+        return made
+    if engine == "ray":
+        raise PlanError(
+            "the workers of Ray have no model that this program holds",
+            "write it to a module that the plan names, or choose another engine",
+        )
+    if not isinstance(model, nn.Module) and not callable(model):
+        raise PlanError(
+            f"model is {model!r}, no torch.nn.Module",
+            "give one, or what makes one of nothing or of the features' schema",
+        )
+
+    def built(schema: FeatureSchema) -> object:
+        if isinstance(model, nn.Module):
+            return copy.deepcopy(model)
+        return model(schema) if inspect.signature(model).parameters else model()
+
+    name = getattr(model, "__name__", type(model).__name__)
+    return replace(made, plan=made.plan.with_(task={"model": hold(model, name, built)}))
 
 
 @contextmanager
@@ -372,10 +398,10 @@ def _root(plan: Plan, workspace: str | os.PathLike[str] | None) -> Path:
     return Path(workspace) if workspace is not None else plan.workspace or Path.cwd()
 
 
-def _of_images(origin: ModelOrigin) -> ModelOrigin:
-    """Return the origin of a model of images, which no table describes: its records are arrays."""
-    described = origin.description.model_copy(update={"columns": (), "source": IN_MEMORY})
-    return replace(origin, description=described)
+def _of_images(done: SimulationOutcome) -> SimulationOutcome:
+    """Return the outcome with a model of images, which no table describes: its records are arrays."""
+    described = done.origin.description.model_copy(update={"columns": (), "source": f"{IN_MEMORY}:images"})
+    return replace(done, origin=replace(done.origin, description=described))
 
 
 def _coding(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> LabelCoding:

@@ -28,6 +28,27 @@ IMPORTABLE = (".py", ".pyc", ".pyd", ".so")
 
 MAX_FILES = 1000
 
+IN_MEMORY = "in_memory"
+"""In place of a module: what is named was held by a program, and no file has it."""
+
+_HELD: dict[str, tuple[object, Callable[..., object]]] = {}
+"""What programs of this process hold, by its reference: the object itself, and what to call."""
+
+
+def hold(owner: object, name: str, function: Callable[..., object]) -> str:
+    """Return a reference by which plans of this process name a function that has no file.
+
+    Args:
+        owner: what the reference stands for: the same owner gets the same one.
+        name: of the owner; any text.
+        function: what `load_callable` returns for it.
+    """
+    known = next((reference for reference, (held, _) in _HELD.items() if held is owner), None)
+    word = name if name.isidentifier() and name.isascii() else "held"
+    reference = known or f"{IN_MEMORY}:{word}" + (f"_{len(_HELD)}" if f"{IN_MEMORY}:{word}" in _HELD else "")
+    _HELD[reference] = (owner, function)
+    return reference
+
 
 def code_digests(references: Iterable[str], root: Path) -> dict[str, bytes]:
     """Return the SHA-256 of every file that the references may run.
@@ -68,7 +89,7 @@ def freeze(references: Iterable[str], root: Path, folder: Path) -> None:
 
 def _files(references: Iterable[str], root: Path) -> list[Path]:
     files: set[Path] = set()
-    for reference in references:
+    for reference in (each for each in references if each not in _HELD):
         files.update(_neighbours(_locate(reference, root)[1], root))
     if len(files) > MAX_FILES:
         raise PlanError(
@@ -90,6 +111,8 @@ def load_callable(reference: str, root: Path) -> Callable[..., object]:
     Raises:
         PlanError: there is no such module, it fails while it is imported, or has no such function.
     """
+    if reference in _HELD:
+        return _HELD[reference][1]
     base, source = _locate(reference, root)
     module_name, _, function_name = reference.partition(":")
     module = _imported(module_name, base, source)

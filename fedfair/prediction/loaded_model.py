@@ -27,7 +27,7 @@ from fedfair.plan.digest import code_digest, format_digest, parse_digest
 from fedfair.plan.fields import Scalar, is_reference
 from fedfair.plan.loading import PLAN_FOLDER, load_plan
 from fedfair.plan.losses import OwnLoss, has_classes
-from fedfair.plan.module_code import code_digests
+from fedfair.plan.module_code import IN_MEMORY, code_digests
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import ModelSpec
 from fedfair.prediction.answers import answer_names, answer_table, answers, calibrated_chances, fits_of
@@ -84,6 +84,11 @@ def checked_code(own: OwnCode, reference: str) -> tuple[Path, int]:
             code runs; none of it has run.
         PlanError: the workspace has no such plan or code.
     """
+    if reference.startswith(f"{IN_MEMORY}:"):
+        raise DataError(
+            f"{own.path} holds the weights of a model that a program held, {reference}, and not how it computes",
+            "train by a plan that names its module, or load the weights with safetensors into that model",
+        )
     if own.workspace is None:
         raise DataError(
             f"{own.path} holds a model of own code, {reference}, which its file does not contain",

@@ -327,3 +327,48 @@ def test_raw_columns_of_a_plan_with_categories_are_evaluated_as_in_training(work
     assert risks.accuracy == found.evaluate().accuracy
     with pytest.raises(DataError, match="labels of no class: 'dead'"):
         found.evaluate(table[["age", "dose", "ward"]][:1], ["dead"])
+
+
+class Net(torch.nn.Module):
+    """A model that only this program has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(30, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+
+    def forward(self, records: torch.Tensor) -> torch.Tensor:
+        return self.layers(records)
+
+
+def test_a_model_that_the_program_holds_is_trained_and_its_file_says_that_it_has_no_architecture(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    held = Net()
+    before = [parameter.clone() for parameter in held.parameters()]
+    run = simulate(clinics(), model=held, training=SHORT)
+    assert run.plan.task.model == "in_memory:Net"
+    features, labels = clinics()["clinic-a"]
+    assert run.evaluate(features, labels).accuracy > 0.85
+    # The model that was given is where training begins, and stays as it is.
+    assert all(torch.equal(*pair) for pair in zip(before, held.parameters(), strict=True))
+    still = {"rounds": 1, "learning_rate": 1e-9, "server_optimizer": {"name": "sgd"}, "output": "last"}
+    again = simulate(clinics(), run.plan.with_(training=still))
+    vector = again._simulated.model.vector
+    stated = np.concatenate([parameter.detach().numpy().ravel() for parameter in before])
+    np.testing.assert_allclose(np.sort(vector), np.sort(stated), atol=1e-6)
+    run.save(tmp_path / "net.safetensors")
+    with pytest.raises(DataError, match="holds the weights of a model that a program held, in_memory:Net"):
+        load_model(tmp_path / "net.safetensors")
+    one, other = (simulate(clinics(), model=made, training=SHORT) for made in (Net, lambda _: Net()))
+    assert one.plan.task.model not in {run.plan.task.model, other.plan.task.model}
+    assert one.evaluate(features, labels) == other.evaluate(features, labels)
+
+
+def test_models_that_cannot_be_held_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"model is 'mlp', no torch\.nn\.Module"):
+        simulate(clinics(), model="mlp")  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="the workers of Ray have no model that this program holds"):
+        simulate(clinics(), model=Net, engine="ray")
+    with pytest.raises(PlanError, match="cannot take records of shape"):
+        simulate(clinics(), model=torch.nn.Linear(3, 2), training=SHORT)
