@@ -1,4 +1,4 @@
-"""The probabilities of a result in sentences: whether there are any, and how much of them came true.
+"""The decisions and probabilities of a result in sentences: who is found and missed, and how much came true.
 
 The same ones stand in the terminal, on a run's page and in a model's card. Decides the words and the rounding.
 """
@@ -6,6 +6,7 @@ The same ones stand in the terminal, on a run's page and in a model's card. Deci
 from __future__ import annotations
 
 from fedfair.aggregation.calibration import SCORES_ONLY
+from fedfair.report.per_hundred import per_hundred
 from fedfair.results.document import ResultDocument
 from fedfair.run.calibration_text import RECORDS, UNSTATED
 from fedfair.templates import sentences
@@ -23,6 +24,7 @@ def calibration_lines(document: ResultDocument) -> tuple[str, ...]:
         "calibration.txt.jinja",
         document=document,
         risk=risk,
+        people=per_hundred(risk.confusion),
         told=[(wanted, each) for wanted, each in by_class.items() if each.observed is not None],
         most=MAX_CLASSES,
         records=RECORDS,

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.model_card import model_card
+from fedfair.report.per_hundred import per_hundred
 from fedfair.report.run_page import run_page
 from fedfair.report.shown import shown
 from fedfair.report.tables import by_group_size
@@ -64,14 +65,25 @@ def places(outcome: SimulationOutcome) -> tuple[str, str, str]:
 
 def test_a_calibrated_model_says_it_everywhere_with_what_came_true(two: SimulationOutcome) -> None:
     lines = [*calibration_lines(two.result)]
-    assert lines[0] == "The model returns probabilities, calibrated on validation records."
+    people = per_hundred(two.result.shown[1].confusion)
+    assert people is not None
+    ill, well = people.found + people.missed, people.alarmed + people.spared
+    share = (people.sensitivity, people.specificity, people.precision)
+    sensitivity, specificity, precision = (f"{each:.0%}" for each in share if each is not None)
+    found = f"the model finds {people.found} and misses {people.missed} (sensitivity {sensitivity})."
+    alarms = f"{people.alarmed} for nothing (specificity {specificity}), and {precision} of its alarms are right."
+    assert lines[:3] == [
+        f"Of 100 people like the test records, {ill} are of class 1; at a probability of one half {found}",
+        f"Of the other {well} it alarms {alarms}",
+        "The model returns probabilities, calibrated on validation records.",
+    ]
     scores = two.result.shown[1].scores
     assert scores is not None
     told = scores.by_class["1"]
     assert told.observed is not None
     assert told.mean_score is not None
     assert told.observed_to_expected == pytest.approx(told.observed / told.mean_score)
-    assert lines[1].startswith(
+    assert lines[3].startswith(
         f"Of the test records {told.observed:.1%} are of class 1; the mean score is {told.mean_score:.1%} "
         f"(observed to expected {told.observed_to_expected:.2f}), calibrated "
     )
@@ -110,19 +122,19 @@ def test_ten_classes_have_sentences_for_five_and_figures_for_all(ten: Simulation
 
 def test_figures_without_calibration_are_scores_everywhere(raw: SimulationOutcome) -> None:
     words = "scores, not probabilities: the plan sums no scores (evaluation.scores: false)"
-    assert [*calibration_lines(raw.result)] == [f"The model returns {words}."]
+    assert calibration_lines(raw.result)[2:] == (f"The model returns {words}.",)
     for place in places(raw):
         assert words in place
     older = raw.result.model_copy(update={"calibration": None})
-    assert [*calibration_lines(older)] == [
-        "The model returns scores, not probabilities: nothing says how to calibrate them."
-    ]
+    assert calibration_lines(older)[2:] == (
+        "The model returns scores, not probabilities: nothing says how to calibrate them.",
+    )
 
 
 def test_events_in_time_have_observed_to_expected_as_a_headline(raw: SimulationOutcome) -> None:
     metrics = {"observed_events": 12.0, "expected_events": 16.0, "observed_to_expected": 0.75}
     assert raw.result.test is not None
-    risk = raw.result.test.model_copy(update={"accuracy": None, "metrics": metrics})
+    risk = raw.result.test.model_copy(update={"accuracy": None, "confusion": None, "metrics": metrics})
     document = raw.result.model_copy(update={"test": risk})
     line = (
         "Of the test records 12 had the event in the intervals; "
