@@ -126,14 +126,14 @@ def test_a_simulated_federation_comes_as_near_the_optimum_as_the_theory_says(rho
 @pytest.mark.parametrize("split", SPLITS)
 def test_c1_one_full_local_step_is_centralised_descent_for_any_split(split: str) -> None:
     parts = SPLITS[split]()
-    plan = bc10.plan(len(parts), rounds=200, threshold_learning_rate=0.02)
+    plan = bc10.plan(len(parts), rounds=80, threshold_learning_rate=0.02)
     federated = bc10.final_model(plan, parts)
     model = zero_model()
     stated = Objective(0.3, 0.1, smoothing("softplus", 0.05))
     steps = LocalSteps(
         model, loss_function(model, "fp64", compiled=False), tail_weighting(stated), LearningRates(0.1, 0.02)
     )
-    threshold = steps.descend(repeat(Batch(*bc10.pooled()), 200), torch.tensor(1.0, dtype=torch.float64))
+    threshold = steps.descend(repeat(Batch(*bc10.pooled()), 80), torch.tensor(1.0, dtype=torch.float64))
     assert np.abs(federated.vector - model.vector()).max() <= 1e-10
     assert abs(federated.threshold - float(threshold)) <= 1e-10
 
@@ -150,9 +150,9 @@ def test_c2_the_mean_as_objective_is_fedavg(objective: dict[str, object], option
 
 def test_c3_all_methods_meet_where_the_worst_group_is_all_records() -> None:
     parts = bc10.by_class()
-    plain = trained_losses(parts, 0.5, 1.0, rounds=150)
+    plain = trained_losses(parts, 0.5, 1.0, rounds=50)
     gaps = [
-        abs(cvar(trained_losses(parts, rho, 0.01, rounds=150), rho) - cvar(plain, rho)) for rho in (0.3, 0.9, 1.0)
+        abs(cvar(trained_losses(parts, rho, 0.01, rounds=50), rho) - cvar(plain, rho)) for rho in (0.3, 0.9, 1.0)
     ]
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] == 0.0
@@ -163,13 +163,13 @@ def test_c4_a_group_too_small_to_tell_apart_makes_the_uniform_classifier_optimal
     stated = Objective(0.1, 0.0, smoothing("zang", 0.005))
     # The smoothed optimum lies at most gap / rho above the exact one, which is ln 2.
     assert math.log(2) - 1e-9 <= cvar(losses, 0.1) <= math.log(2) + stated.smoothing.gap / 0.1
-    trained = trained_losses(bc10.everybody(), 0.1, 0.01, rounds=500, learning_rate=0.02, threshold_init=0.7)
+    trained = trained_losses(bc10.everybody(), 0.1, 0.01, rounds=250, learning_rate=0.04, threshold_init=0.7)
     softplus = next(o for o in bc10.ORACLE["optima"] if (o["rho"], o["eps"]) == (0.1, 0.01))[
         "smooth_softplus_0.05"
     ]
     # FedAvg's worst tenth is far above the floor; FedSRCVaR's is within the bias of its smoothing.
     assert cvar(trained, 0.1) <= math.log(2) + softplus["bound"]
-    assert cvar(trained_losses(bc10.everybody(), 0.1, 1.0, rounds=200), 0.1) > cvar(trained, 0.1)
+    assert cvar(trained_losses(bc10.everybody(), 0.1, 1.0, rounds=50), 0.1) > cvar(trained, 0.1)
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.2, 0.3])
@@ -194,10 +194,10 @@ def softened_optimum(rho: float) -> Optimum:
 
 
 def drifted_worst_risk(rho: float, local_steps: int) -> float:
-    """Return the worst risk after 20 rounds that begin at the optimum, where one local step would stay."""
+    """Return the worst risk after ten rounds that begin at the optimum, where one local step would stay."""
     parts, best = bc10.by_class(), softened_optimum(rho)
     objective = {"worst_group_size": rho, "tradeoff": 0.01}
-    plan = bc10.plan(2, objective=objective, rounds=20, learning_rate=0.02, local_steps=local_steps)
+    plan = bc10.plan(2, objective=objective, rounds=10, learning_rate=0.02, local_steps=local_steps)
     federation = bc10.Federation(plan, bc10.sites(parts))
     federation.begin_at(best.vector, best.threshold)
     federation.run()
@@ -207,15 +207,11 @@ def drifted_worst_risk(rho: float, local_steps: int) -> float:
 def test_c8_more_local_steps_cost_the_worst_group_the_more_the_smaller_it_is() -> None:
     # Starting at the optimum takes the speed of convergence out of the comparison and leaves the drift apart that
     # local steps cause.
-    worst = {
-        (rho, tau): drifted_worst_risk(rho, tau)
-        for rho in (0.1, 0.3, 0.6, 0.9)
-        for tau in (1, 5, 10)
-        if tau != 5 or rho < 0.5
-    }
+    asked = [(rho, tau) for rho in (0.1, 0.3, 0.9) for tau in (1, 5, 10) if tau != 5 or rho < 0.5]
+    worst = {(rho, tau): drifted_worst_risk(rho, tau) for rho, tau in asked}
     assert worst[0.1, 1] < worst[0.1, 5] < worst[0.1, 10]
     assert worst[0.3, 1] < worst[0.3, 5] < worst[0.3, 10]
-    gaps = [worst[rho, 10] - worst[rho, 1] for rho in (0.1, 0.3, 0.6, 0.9)]
+    gaps = [worst[rho, 10] - worst[rho, 1] for rho in (0.1, 0.3, 0.9)]
     assert gaps == sorted(gaps, reverse=True)
     assert abs(gaps[-1]) < 0.01 * gaps[0]
 
