@@ -41,7 +41,7 @@ from fedfair.results.document import JsonObject, to_json
 from fedfair.rounds.events import DeadlineKind, DeadlineToken
 from fedfair.run.initial_model import InitialModel
 from fedfair.run.training_run import Progress, TrainingRun
-from fedfair.simulation.simulate import simulate
+from fedfair.simulation.simulate import SimulationOutcome, simulate
 from fedfair.training.binding import plan_binding
 from fedfair.wire.frames import CollaboratorFrame, Finished, Hello
 from fedfair.wire.receiving import ForWorker
@@ -331,10 +331,12 @@ async def unless_it_ends(
         await asyncio.gather(acting, return_exceptions=True)
 
 
-def model_files_agree(workspace: loopback.Workspace, tolerance: float) -> tuple[JsonObject, JsonObject]:
+def model_files_agree(
+    workspace: loopback.Workspace, tolerance: float, simulated: SimulationOutcome | None = None
+) -> tuple[JsonObject, JsonObject]:
     """Assert that the deployed run's last model and threshold are those of the simulation; return both results."""
     plan = load_plan(workspace.plan)
-    simulated = simulate(plan, workspace.folder)
+    simulated = simulated or simulate(plan, workspace.folder)
     _, vector, metadata = load(workspace.folder / "save" / "last.safetensors")
     assert float(abs(vector - simulated.model.vector).max()) <= tolerance
     assert abs(float(metadata["threshold"]) - simulated.model.threshold) <= tolerance
