@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from aggregator.address import Listen
 from aggregator.deadlines import clock_timer
 from aggregator.outcome import Ending, write_result
@@ -274,6 +276,8 @@ def play(
         binding: how the first model and its layout are made; a lie of the aggregator where a test wants one.
         limits: on what one certificate may begin.
     """
+
+    torch.set_num_threads(1)
 
     async def playing() -> Ending:
         run = prepared(workspace, fresh=fresh, model=model, binding=binding)

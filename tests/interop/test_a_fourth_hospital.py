@@ -9,7 +9,6 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from typer.testing import CliRunner
 
@@ -32,11 +31,6 @@ from tests.interop.test_continued_runs import MASKED, STEADY, approved, extended
 from tests.plans import small_plan
 
 FOUR = (*NAMES, "clinic-d")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def command(*words: str) -> str:

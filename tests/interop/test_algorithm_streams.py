@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from collaborator.continued_run import VariateStore
 from fedfair.cli.loopback import Workspace, prepare
@@ -49,11 +48,6 @@ FOUR = FIVE[:4]
 MASKED: Mapping[str, object] = {"mode": "malicious", "most_records": 512}
 ROUNDING = 1e-12
 """Of sums of a few hundred numbers of order one, in another order, over a few rounds."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def finish(workspace: Workspace) -> None:

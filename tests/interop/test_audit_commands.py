@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -28,10 +27,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     plan = small_plan(rounds=2, protection={"mode": "malicious", "most_records": 512})
     workspace = prepare(tmp_path_factory.mktemp("run"), plan)
 
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in NAMES))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     return workspace
 
 

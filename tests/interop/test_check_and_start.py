@@ -11,7 +11,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import pytest
-import torch
 import yaml
 
 from collaborator import commands
@@ -31,11 +30,6 @@ from tests.site_reading import read_site
 
 NOBODY = Address("localhost", 1)
 MASKED = {"mode": "malicious", "most_records": 512}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def site_of(workspace: Workspace) -> PreparedSite:

@@ -39,11 +39,6 @@ DIFFERENCE = 1e-6
 Vector = NDArray[np.float64]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 class SimulatedRounds:
     """The training rounds of a simulation one by one, from any model and threshold: a vector (d + 1,)."""
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -47,11 +46,6 @@ from tests.site_reading import read_site
 
 MASKED = {"mode": "malicious", "most_records": 512}
 STEADY = {"schedule": "constant", "server_optimizer": {"name": "adam"}, "output": "best"}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def played(workspace: Workspace) -> None:

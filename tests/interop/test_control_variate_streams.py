@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedfair.cli.loopback import prepare
 from fedfair.errors import StateError
@@ -17,14 +16,10 @@ from tests.interop.federation_kit import FIVE, Federation, model_files_agree, pl
 from tests.interop.test_masked_streams import fixed_point_bound
 from tests.plans import small_plan
 
+FOUR = FIVE[:4]
 CORRECTED: Mapping[str, object] = {"control_variates": True, "local_steps": 4, "precision": "fp64"}
 ROUNDING = 1e-12
 """Of V in float64 over a few rounds, whose numbers are below 10, divided by a pace of a fifth."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def test_a_run_in_the_clear_gives_the_model_of_the_simulation_and_a_new_one_begins_with_variates_of_zero(
@@ -79,7 +74,12 @@ def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
 def test_who_leaves_and_returns_keeps_its_variate(tmp_path: Path, protection: dict[str, object]) -> None:
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
     plan = small_plan(
-        rounds=6, federation=federation_terms, protection=protection, names=FIVE[:4], learning_rate=0.02, **CORRECTED
+        rounds=6,
+        federation=federation_terms,
+        protection=protection,
+        names=FOUR,
+        learning_rate=0.02,
+        **CORRECTED,
     )
     workspace = prepare(tmp_path, plan)
 
@@ -96,7 +96,7 @@ def test_who_leaves_and_returns_keeps_its_variate(tmp_path: Path, protection: di
 
 def test_a_site_that_has_lost_its_variate_withdraws_in_words(tmp_path: Path) -> None:
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
-    plan = small_plan(rounds=6, federation=federation_terms, names=FIVE[:4], learning_rate=0.02, **CORRECTED)
+    plan = small_plan(rounds=6, federation=federation_terms, names=FOUR, learning_rate=0.02, **CORRECTED)
     workspace = prepare(tmp_path, plan)
 
     async def scenario(federation: Federation) -> None:

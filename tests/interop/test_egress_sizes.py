@@ -7,7 +7,6 @@ records send the same messages, of the lengths that were computed before from th
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -51,11 +50,6 @@ FIRST = SumNumber(first_block(1_800_000_000.0, SumNumber(0)) + 1)
 TWO = ("clinic-a", "clinic-b")
 MASKED: Mapping[str, object] = {"mode": "malicious", "most_records": 200_000}
 RECORDS = (10, 1_000, 100_000)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 # ------------------------------------------------------------------ the schema
@@ -183,10 +177,7 @@ def run_with(folder: Path, records: int, protection: Mapping[str, object] | None
         site = yaml.safe_load(file.read_text()) | {"data": {"train": patients(folder / f"{name}.csv", count)}}
         file.write_text(yaml.safe_dump(site))
 
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in TWO))
-
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     return workspace
 
 

@@ -33,13 +33,9 @@ def compared(workspace: Workspace, name: str) -> RecordComparison:
     )
 
 
-async def everybody(federation: Federation) -> None:
-    await asyncio.gather(*(federation.take_part(name) for name in NAMES))
-
-
 def test_plain_sums_are_called_plain_on_both_sides_and_every_message_is_accounted_for(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=2))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     for name in NAMES:
         found = compared(workspace, name)
         site, mirror = (read_record(tmp_path / side / f"{name}.jsonl") for side in ("egress", "received"))
@@ -56,7 +52,7 @@ def test_plain_sums_are_called_plain_on_both_sides_and_every_message_is_accounte
 def test_a_record_goes_on_over_two_runs_and_their_mirror(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=1, protection=MASKED))
     for _ in range(2):
-        play(workspace, everybody, fresh=True)
+        play(workspace, Federation.everybody, fresh=True)
     found = compared(workspace, "clinic-a")
     assert (found.lost, found.foreign) == (NOTHING, NOTHING)
     lines = (tmp_path / "egress" / "clinic-a.jsonl").read_text().splitlines()

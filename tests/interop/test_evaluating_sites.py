@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from aggregator.streams import Streams
@@ -30,20 +29,11 @@ from tests.plans import small_plan
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def allow(workspace: Workspace, name: str, *purposes: str) -> None:
     file = workspace.folder / f"{name}.yaml"
     site = yaml.safe_load(file.read_text())
     site["policy"]["purposes"] = list(purposes)
     file.write_text(yaml.safe_dump(site))
-
-
-async def everybody(federation: Federation) -> None:
-    await asyncio.gather(*(federation.take_part(name) for name in NAMES))
 
 
 def evaluation_lines(workspace: Workspace) -> list[dict[str, object]]:
@@ -79,10 +69,10 @@ def write_moved(workspace: Workspace, path: Path, moved: Path) -> None:
 
 def test_a_site_that_only_evaluates_joins_the_evaluation_of_a_saved_model(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=2, protection=MASKED))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     allow(workspace, "clinic-c", "evaluation")
     model = workspace.folder / "save" / "last.safetensors"
-    assert play(workspace, everybody, model=model).state.value == "finished"
+    assert play(workspace, Federation.everybody, model=model).state.value == "finished"
     (line,) = evaluation_lines(workspace)
     assert line["contributors"] == 3
 
@@ -118,7 +108,7 @@ def test_an_aggregator_that_calls_training_an_evaluation_gets_no_update_of_anybo
     tmp_path: Path, protection: Mapping[str, object] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = prepare(tmp_path, without_standardisation(2, protection))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     allow(workspace, "clinic-c", "evaluation")
     before = len(metrics(workspace))
     # Every site has approved the model that the liar's run begins with, so that nobody refuses for the lack of it.
@@ -151,7 +141,7 @@ def test_an_aggregator_that_announces_one_saved_model_gets_no_evaluation_of_anot
     tmp_path: Path, protection: Mapping[str, object] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = prepare(tmp_path, without_standardisation(2, protection))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     known, other = (workspace.folder / "save" / name for name in ("last.safetensors", "other.safetensors"))
     write_moved(workspace, known, other)
     announced = identity_of(workspace, known)
@@ -178,7 +168,7 @@ def test_an_aggregator_that_announces_one_saved_model_gets_no_evaluation_of_anot
 
 def test_a_site_without_the_saved_model_refuses_in_words_until_it_has_approved_it(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=2))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     shutil.rmtree(workspace.folder / "runs" / "clinic-c")
     model = workspace.folder / "save" / "last.safetensors"
 
@@ -188,7 +178,7 @@ def test_a_site_without_the_saved_model_refuses_in_words_until_it_has_approved_i
         assert "fedfair plan approve -n clinic-c --model" in refusal.value.remedy
         await federation.watching.until_said("its own rules refuse the request")
         approve_for(federation, "clinic-c", model)
-        await everybody(federation)
+        await federation.everybody()
 
     assert play(workspace, one_refuses, model=model).state.value == "finished"
     (line,) = evaluation_lines(workspace)

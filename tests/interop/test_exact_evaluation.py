@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedfair.cli.loopback import prepare
 from fedfair.plan.loading import load_plan
@@ -14,11 +13,6 @@ from fedfair.results.document import to_json
 from fedfair.simulation.simulate import simulate
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.plans import small_plan
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(

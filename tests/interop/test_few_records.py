@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-import torch
 import yaml
 
 from fedfair.cli.loopback import Workspace, prepare
@@ -16,11 +14,6 @@ from tests.plans import small_plan
 
 RECORDS = 120
 PATIENT, HOLDER = 7, "clinic-c"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def federation(folder: Path, rows: dict[str, list[object]]) -> Workspace:
@@ -55,14 +48,10 @@ def sent_by(workspace: Workspace, name: str) -> list[tuple[str, int]]:
     return [(str(entry.get("kind")), int(entry.get("bytes", 0))) for entry in entries if "kind" in entry]
 
 
-async def everybody(playing: Federation) -> None:
-    await playing.everybody()
-
-
 def test_a_filter_that_one_site_alone_has_rows_of_trains_as_if_that_site_had_none(tmp_path: Path) -> None:
     """Ward b is at four sites; the fifth has no row of it, and takes part in every sum all the same."""
     workspace = federation(tmp_path, {"ward": ["b"]})
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     result = json.loads(workspace.result.read_text())
     assert (result["train"]["n"], result["test"]["n"]) == (4 * 36, 4 * 24)
     assert len({tuple(sent_by(workspace, name)) for name in FIVE}) == 1

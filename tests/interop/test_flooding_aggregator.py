@@ -10,7 +10,6 @@ from threading import Event
 
 import grpc
 import pytest
-import torch
 
 from aggregator.server_call import Context
 from aggregator.service import SERVER_OPTIONS
@@ -48,11 +47,6 @@ GARBAGE = SecaggMessage(b"\xff" * MESSAGE_BYTES)
 OLD_ANSWER = SecaggMessage(bytes([VERSION, Kind.CONFIRMS]) + bytes(MESSAGE_BYTES))
 
 Say = Callable[[AggregatorFrame], Awaitable[None]]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @asynccontextmanager

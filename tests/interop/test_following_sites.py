@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from aggregator.address import Listen
 from aggregator.server import serve
@@ -39,11 +38,6 @@ KEPT = (5, Purpose.EVALUATION)
 """The last sum that the journal of a large model keeps before the next evaluation."""
 
 both = pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 class Killed(Exception):  # noqa: N818 - no error: what happens to a process

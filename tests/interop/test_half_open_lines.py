@@ -7,7 +7,6 @@ import contextlib
 from pathlib import Path
 
 import pytest
-import torch
 
 from collaborator.link import Address
 from collaborator.participation import dial
@@ -21,11 +20,6 @@ from tests.plans import small_plan
 
 PATIENCE_SECONDS = 45.0
 """More than either end needs on a busy machine. By itself gRPC waits for a minute, or for ever."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 class Line:

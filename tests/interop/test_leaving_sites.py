@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from collaborator.ledger import Ledger
@@ -26,11 +25,6 @@ MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
 
 # The sites of one process share Python's list of warnings, which only one thread at a time can silence.
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def noised(workspace: Path, protection: dict[str, object] | None) -> Workspace:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.identity.certificate import fingerprint
@@ -21,11 +20,6 @@ from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512}
 PROTECTIONS = pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def made(folder: Path, rounds: int, protection: dict[str, object] | None, least: int = 3) -> Workspace:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError
@@ -17,19 +15,10 @@ from tests.interop.federation_kit import Federation, play, prepared
 from tests.plans import small_plan
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def finished(tmp_path: Path, rounds: int = 2) -> Workspace:
     workspace = prepare(tmp_path, small_plan(rounds=rounds))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     return workspace
-
-
-async def everybody(federation: Federation) -> None:
-    await asyncio.gather(*(federation.take_part(name) for name in federation.workspace.collaborators))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -53,7 +42,7 @@ def test_a_run_whose_journal_is_lost_begins_anew_only_if_the_operator_says_so(tm
     assert ("last.safetensors" in refusal.value.message) == (lost != "save")
     assert "--fresh" in refusal.value.remedy
     assert contents(workspace.folder) == before
-    assert play(workspace, everybody, fresh=True).state.value == "finished"
+    assert play(workspace, Federation.everybody, fresh=True).state.value == "finished"
 
 
 def test_a_flipped_bit_in_the_recorded_model_does_not_become_the_model(tmp_path: Path) -> None:

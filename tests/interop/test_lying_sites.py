@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from collaborator import masked_worker
 from fedfair.cli.loopback import Workspace, prepare
@@ -35,11 +34,6 @@ EVERYBODY = range(1, 6)
 
 Lie = Callable[[Send, SessionSite, bytes], Send]
 """From what an honest site sends, who it is and the proposal of its session to what the liar sends."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def low_order_key(send: Send, site: SessionSite, proposal: bytes) -> Send:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from collaborator.commands import GIVE_UP_SECONDS
 from fedfair.cli.loopback import Workspace, prepare
@@ -18,11 +17,6 @@ from tests.interop.test_following_sites import Killed, killed_by, models_agree
 from tests.plans import small_plan
 
 TWO_OF_THREE = {"min_collaborators": 2, "reconnect_grace_seconds": 15}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def told(workspace: Workspace) -> list[str]:

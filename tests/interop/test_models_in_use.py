@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import json
 import math
@@ -59,10 +58,7 @@ def deployed(folder: Path) -> Workspace:
         file = folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "data": {"train": f"{name}.csv"}}))
 
-    async def everybody(federation: Federation) -> None:
-        await asyncio.gather(*(federation.take_part(name) for name in NAMES))
-
-    play(workspace, everybody)
+    play(workspace, Federation.everybody)
     return workspace
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from aggregator.preparation import initial_binding
@@ -38,11 +37,6 @@ FOUR = (*NAMES, ParticipantId("clinic-d"))
 NEWCOMER = ParticipantId("clinic-d")
 RECORDS = dict(zip(FOUR, (60, 50, 40, 37), strict=True))
 MASKED = {"mode": "malicious", "most_records": 512}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def study(folder: Path, names: tuple[str, ...], standardize: str = "secure", **training: object) -> Workspace:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from fedfair.cli.demo import PLAN
 from fedfair.cli.loopback import prepare
@@ -18,11 +17,6 @@ from fedfair.results.warnings import result_warnings
 from tests.interop.federation_kit import NAMES, Federation, model_files_agree, play
 from tests.interop.processes import Started, ended
 from tests.plans import over, small_plan
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def findings(verdict: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import IdentityError
@@ -23,11 +22,6 @@ from fedfair.wire.frames import Abstain, CollaboratorFrame, Refused, SumStart
 from tests.interop.federation_kit import Federation, metrics, play
 from tests.interop.test_streams import answered
 from tests.plans import small_plan
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def renew_list_without(workspace: Workspace, name: str) -> None:

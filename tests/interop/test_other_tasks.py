@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from aggregator.commands import initial_status
@@ -35,11 +34,6 @@ from tests.simulation.other_tasks import columns, task_of, write_table
 from tests.site_reading import read_site
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def ready(

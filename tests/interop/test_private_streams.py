@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.aggregation.model_file import load
@@ -21,11 +20,6 @@ from tests.plans import small_plan
 
 # The sites of one process share Python's list of warnings, which only one thread at a time can silence.
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def private_plan() -> dict[str, object]:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-import torch
 
 from collaborator.egress import EgressRecord
 from collaborator.link import Address, open_link
@@ -42,11 +41,6 @@ HOST = "aggregator.example.test"
 
 USER, PASSWORD = "clinic", "s3cret:@"
 IN_URL = "clinic:s3cret%3A%40"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def named(folder: Path, rounds: int = 2) -> Workspace:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from aggregator.address import Listen
 from aggregator.outcome import Ending, EndState, write_result
@@ -22,11 +21,6 @@ from fedfair.rounds.exit_reasons import ExitReason
 from tests.interop.federation_kit import Federation, Watching, prepared
 from tests.patience import PATIENCE
 from tests.plans import small_plan
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 async def aggregate(workspace: Workspace, port: int, until: int | None, *, repeats_rounds: bool = False) -> Ending:

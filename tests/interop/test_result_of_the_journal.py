@@ -5,19 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-import torch
-
 from aggregator.outcome import Ending, EndState, write_result
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.rounds.exit_reasons import ExitReason
 from tests.interop.federation_kit import Federation, play, prepared
 from tests.plans import small_plan
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def told(workspace: Workspace) -> dict[str, object]:

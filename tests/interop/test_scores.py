@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
@@ -27,11 +26,6 @@ from tests.interop.federation_kit import NAMES, Federation, play
 from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def asking(
@@ -61,10 +55,6 @@ def results(workspace: Workspace) -> tuple[SimulationOutcome, JsonObject, JsonOb
     return outcome, json.loads(json.dumps(to_json(outcome.result))), json.loads(workspace.result.read_text())
 
 
-async def everybody(federation: Federation) -> None:
-    await asyncio.gather(*(federation.take_part(name) for name in NAMES))
-
-
 @pytest.mark.parametrize(
     ("protection", "tolerance"),
     # A masked model differs by so little that a score differs by less than 1e-3.
@@ -75,7 +65,7 @@ def test_a_deployment_tells_of_scores_what_its_simulation_does(
     tmp_path: Path, protection: dict[str, object] | None, tolerance: float
 ) -> None:
     workspace = prepare(tmp_path, asking(protection))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     outcome, simulated, deployed = results(workspace)
     for split in ("train", "test"):
         told, exact = deployed[split]["scores"], simulated[split]["scores"]
@@ -104,7 +94,7 @@ def test_a_deployment_tells_of_scores_what_its_simulation_does(
 
 def test_the_aggregator_every_site_and_the_simulation_store_one_calibration(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, asking(None, data="digits"))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     outcome = simulate(load_plan(workspace.plan), workspace.folder)
     ours = workspace.folder / "simulated.safetensors"
     save_model(ours, outcome.layout, outcome.saved, outcome.origin)
@@ -125,7 +115,7 @@ def test_each_model_of_a_run_has_the_calibration_of_its_own_evaluation_or_none(t
     assert isinstance(training, dict)
     evaluation = {"every": 3, "bins": 8, "scores": True}
     workspace = prepare(tmp_path, plan | {"training": training | {"rounds": 5}, "evaluation": evaluation})
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     save = workspace.folder / "save"
     initial, last = (load(save / f"{kind}.safetensors")[2] for kind in ("init", "last"))
     assert "calibration" in last
@@ -137,7 +127,7 @@ def test_each_model_of_a_run_has_the_calibration_of_its_own_evaluation_or_none(t
 def test_a_plan_that_asks_for_no_calibration_gets_none_and_its_model_says_why(tmp_path: Path) -> None:
     plan = asking(None)
     workspace = prepare(tmp_path, plan | {"evaluation": {"every": 5, "scores": True, "calibration": "none"}})
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     words = load(workspace.folder / "save" / "last.safetensors")[2]
     assert "calibration" not in words
     assert words["uncalibrated"] == "the plan asks for none (evaluation.calibration: none)"
@@ -145,7 +135,7 @@ def test_a_plan_that_asks_for_no_calibration_gets_none_and_its_model_says_why(tm
 
 def test_ten_classes_are_each_told_of(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, asking(None, data="digits"))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     outcome, simulated, deployed = results(workspace)
     losses, told = pooled(outcome, "test"), deployed["test"]["scores"]
     truth = roc_auc_score(losses.labels, losses.scores, multi_class="ovr", average="macro")
@@ -183,7 +173,7 @@ def test_a_plan_that_does_not_ask_sums_no_scores_even_where_every_site_would_all
         site = yaml.safe_load(file.read_text())
         site["policy"]["reveals"] = ["update-sums", "loss-sums", "feature-sums", "score-sums"]
         file.write_text(yaml.safe_dump(site))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     outcome, simulated, deployed = results(workspace)
     for split in ("train", "test"):
         assert "scores" not in simulated[split]

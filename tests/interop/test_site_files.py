@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from collaborator.participation import worker_of
 from collaborator.preparation import make_ready
@@ -28,11 +27,6 @@ import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
 runpy.run_module("collaborator", run_name="__main__", alter_sys=True)
 """
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def site_process(workspace: Workspace, port: int, most_bytes: int) -> subprocess.Popen[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from collaborator.ledger import Ledger
@@ -15,18 +13,9 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PrivacyError
 from fedfair.privacy.releases import Unprotected
 from fedfair.privacy.spending import spending
-from tests.interop.federation_kit import NAMES, Federation, play
+from tests.interop.federation_kit import Federation, play
 from tests.plans import small_plan
 from tests.site_reading import read_site
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-async def everybody(federation: Federation) -> None:
-    await asyncio.gather(*(federation.take_part(name) for name in NAMES))
 
 
 def state(workspace: Workspace, name: str, **keys: object) -> None:
@@ -39,7 +28,7 @@ def test_a_plan_without_noise_is_written_down_where_a_site_asks_for_it_and_no_ep
 ) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=2))
     state(workspace, "clinic-b", ledger="kept.sqlite")
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     entries = Ledger(tmp_path / "kept.sqlite").look()
     # One line for each purpose, in the order of the run, however many sums there were.
     purposes = ("standardisation", "evaluation", "training")

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from fedfair.cli.loopback import Workspace, prepare
@@ -20,11 +19,6 @@ from tests.interop.federation_kit import FIVE, NAMES, Federation, play
 from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def asking(

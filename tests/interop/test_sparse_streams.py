@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedfair.aggregation.masking_terms import graph_of
 from fedfair.cli.loopback import Workspace, prepare
@@ -18,11 +17,6 @@ from tests.plans import small_plan
 
 TWELVE = tuple(f"clinic-{letter}" for letter in "abcdefghijkl")
 NEIGHBOURS = 6
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def workspace_at(folder: Path, rounds: int, needed: int, **terms: object) -> Workspace:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-import torch
 
 from aggregator.token_bucket import PeerLimits
 from collaborator.link import CHANNEL_OPTIONS
@@ -27,11 +26,6 @@ from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.interop.own_folders import renew, with_own_folders
 from tests.interop.test_streams import answered
 from tests.plans import small_plan
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 async def refused_questions(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from typer.testing import CliRunner
 
@@ -33,11 +32,6 @@ TABLE = {
 }
 MASKED = {"mode": "malicious", "most_records": 512}
 RECORDS = 120
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def federation(
@@ -71,10 +65,6 @@ def rows(seed: int, factor: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-async def everybody(playing: Federation) -> None:
-    await playing.everybody()
-
-
 def surveyed(workspace: Workspace) -> dict[str, object]:
     found: dict[str, object] = json.loads(workspace.result.read_text())["survey"]
     return found
@@ -82,7 +72,7 @@ def surveyed(workspace: Workspace) -> dict[str, object]:
 
 def test_a_deployment_surveys_what_its_simulation_does(tmp_path: Path) -> None:
     workspace = federation(tmp_path)
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     states_agree(workspace)
     deployed = surveyed(workspace)
     simulated = json.loads(json.dumps(to_json(simulate(load_plan(workspace.plan), tmp_path).result)["survey"]))
@@ -134,7 +124,7 @@ def test_a_simulation_tells_of_each_site_what_its_own_operator_would_hear(tmp_pa
 def test_a_second_run_cannot_survey_all_but_one_site(tmp_path: Path) -> None:
     """Each site adds the same numbers again, so that two surveys could be subtracted."""
     workspace = federation(tmp_path, min_collaborators=3)
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
 
     async def all_but_one(playing: Federation) -> None:
         sites = [asyncio.create_task(playing.take_part(name)) for name in NAMES[:3]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,6 @@ from tests.plans import untuned
 from tests.simulation.test_targets_in_units import COLUMNS, best_r_squared, diabetes, write
 
 MASKED = {"mode": "malicious", "most_records": 512}
-
-
-async def everybody(federation: Federation) -> None:
-    await asyncio.gather(*(federation.take_part(name) for name in NAMES))
 
 
 def test_least_squares_is_reached_by_the_defaults_of_a_masked_federation(tmp_path: Path) -> None:
@@ -48,7 +43,7 @@ def test_least_squares_is_reached_by_the_defaults_of_a_masked_federation(tmp_pat
         place = tmp_path / f"{site}.yaml"
         own = yaml.safe_load(place.read_text())
         place.write_text(yaml.safe_dump(own | {"data": {"train": "table.csv"}}))
-    assert play(workspace, everybody).state.value == "finished"
+    assert play(workspace, Federation.everybody).state.value == "finished"
     states_agree(workspace)
     last = tmp_path / "save" / "last.safetensors"
     model = load_model(last)
