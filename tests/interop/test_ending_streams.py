@@ -190,7 +190,7 @@ def test_a_stream_that_ends_at_any_instant_around_a_write_gives_one_of_the_docum
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="asyncio"):
-        found = asyncio.run(asyncio.wait_for(endings_of(192, how, ENDINGS.index(how)), PATIENCE))
+        found = asyncio.run(asyncio.wait_for(endings_of(96, how, ENDINGS.index(how)), PATIENCE))
     assert not found
     # Nor is anything left behind in a task that nobody awaits.
     assert not [record.getMessage() for record in caplog.records if "never retrieved" in record.getMessage()]
@@ -329,7 +329,7 @@ def test_a_site_that_goes_at_any_instant_raises_nothing_in_the_aggregator(
 
     async def scenario(federation: Federation) -> None:
         draw = random.Random(LEAVES.index(how))  # noqa: S311 - instants, not keys
-        await come_and_go(federation, 48, how, draw)
+        await come_and_go(federation, 24, how, draw)
         os.kill(os.getpid(), signal.SIGTERM)
 
     with caplog.at_level(logging.WARNING):

@@ -19,6 +19,7 @@ from fedfair.statistics.table import Purpose
 from fedfair.wire.frames import SecaggMessage
 from fedfair.wire.receiving import ForWorker, ReceivedSum, ReceivedTotals
 from tests.interop.federation_kit import (
+    NAMES,
     Federation,
     HeldDeadlines,
     WatchedWorker,
@@ -135,12 +136,12 @@ def test_sites_that_outlive_their_aggregator_and_are_ahead_of_its_journal_end_in
 ) -> None:
     # As of a large model: the journal is not written after every sum.
     monkeypatch.setattr("aggregator.records.SMALL_MODEL_BYTES", 0)
-    workspace = prepare(tmp_path, small_plan(rounds=14, protection=protection, names=FOUR))
+    workspace = prepare(tmp_path, small_plan(rounds=8, protection=protection))
 
     async def scenario() -> None:
         async with aggregator(workspace) as first:
-            sites = [asyncio.create_task(first.take_part(name)) for name in FOUR]
-            await first.watching.until_round(8)
+            sites = [asyncio.create_task(first.take_part(name)) for name in NAMES]
+            await first.watching.until_round(7)
         async with aggregator(workspace, first.port) as second:
             await asyncio.gather(*sites)
             assert (await second.serving).state.value == "finished"
@@ -155,8 +156,7 @@ def test_sites_that_have_taken_a_sum_take_it_again_from_an_aggregator_that_has_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aggregator.records.SMALL_MODEL_BYTES", 0)
-    sections = {"min_collaborators": 4}
-    workspace = prepare(tmp_path, small_plan(rounds=8, federation=sections, protection=MASKED, names=FOUR))
+    workspace = prepare(tmp_path, small_plan(rounds=7, protection=MASKED))
 
     async def scenario() -> None:
         async with aggregator(workspace) as first:
@@ -167,12 +167,12 @@ def test_sites_that_have_taken_a_sum_take_it_again_from_an_aggregator_that_has_f
                 return is_asked and bool(progress) and (progress[-1].round, progress[-1].purpose) == KEPT
 
             # The last is killed before it answers; the others open the sum, and wait for it with their new state.
-            others = [asyncio.create_task(first.take_part(name)) for name in FOUR[:3]]
+            others = [asyncio.create_task(first.take_part(name)) for name in NAMES[:2]]
             with pytest.raises(Killed):
-                await first.take_part("clinic-d", around=partial(WatchedWorker, before=killed_by(is_fatal)))
+                await first.take_part("clinic-c", around=partial(WatchedWorker, before=killed_by(is_fatal)))
             await first.watching.until_round(KEPT[0] + 1)
         async with aggregator(workspace, first.port) as second:
-            back = asyncio.create_task(second.take_part("clinic-d"))
+            back = asyncio.create_task(second.take_part("clinic-c"))
             await asyncio.gather(*others, back)
             assert (await second.serving).state.value == "finished"
 

@@ -50,9 +50,19 @@ def pooled(outcome: SimulationOutcome, split: str) -> Losses:
     return Losses(*(np.concatenate(part) for part in parts))
 
 
-def results(workspace: Workspace) -> tuple[SimulationOutcome, JsonObject, JsonObject]:
-    outcome = simulate(load_plan(workspace.plan), workspace.folder)
-    return outcome, json.loads(json.dumps(to_json(outcome.result))), json.loads(workspace.result.read_text())
+def results(workspace: Workspace, outcome: SimulationOutcome) -> tuple[JsonObject, JsonObject]:
+    return json.loads(json.dumps(to_json(outcome.result))), json.loads(workspace.result.read_text())
+
+
+Played = tuple[Workspace, SimulationOutcome]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """A finished federation of ten classes, and its simulation."""
+    workspace = prepare(tmp_path_factory.mktemp("digits"), asking(None, data="digits"))
+    assert play(workspace, Federation.everybody).state.value == "finished"
+    return workspace, simulate(load_plan(workspace.plan), workspace.folder)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +76,8 @@ def test_a_deployment_tells_of_scores_what_its_simulation_does(
 ) -> None:
     workspace = prepare(tmp_path, asking(protection))
     assert play(workspace, Federation.everybody).state.value == "finished"
-    outcome, simulated, deployed = results(workspace)
+    outcome = simulate(load_plan(workspace.plan), workspace.folder)
+    simulated, deployed = results(workspace, outcome)
     for split in ("train", "test"):
         told, exact = deployed[split]["scores"], simulated[split]["scores"]
         losses = pooled(outcome, split)
@@ -90,12 +101,15 @@ def test_a_deployment_tells_of_scores_what_its_simulation_does(
     kept = parse_evaluation((workspace.folder / "save" / "evaluation.json").read_bytes(), "here")
     (sums,) = kept.splits["test"].scores or ()
     assert sum(sums.positives) + sum(sums.negatives) == deployed["test"]["n"]
+    initial, last = (load(workspace.folder / "save" / f"{kind}.safetensors")[2] for kind in ("init", "last"))
+    assert "calibration" in last
+    # The file of the beginning is from before every evaluation.
+    assert "calibration" not in initial
+    assert initial["uncalibrated"] == "no sums of an evaluation of this very model are kept"
 
 
-def test_the_aggregator_every_site_and_the_simulation_store_one_calibration(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, asking(None, data="digits"))
-    assert play(workspace, Federation.everybody).state.value == "finished"
-    outcome = simulate(load_plan(workspace.plan), workspace.folder)
+def test_the_aggregator_every_site_and_the_simulation_store_one_calibration(digits: Played) -> None:
+    workspace, outcome = digits
     ours = workspace.folder / "simulated.safetensors"
     save_model(ours, outcome.layout, outcome.saved, outcome.origin)
     runs = sorted(workspace.folder.glob("runs/*/*/save/last.safetensors"))
@@ -109,21 +123,6 @@ def test_the_aggregator_every_site_and_the_simulation_store_one_calibration(tmp_
     assert list(told["fits"]) == [str(number) for number in range(10)]
 
 
-def test_each_model_of_a_run_has_the_calibration_of_its_own_evaluation_or_none(tmp_path: Path) -> None:
-    plan = asking(None)
-    training = plan["training"]
-    assert isinstance(training, dict)
-    evaluation = {"every": 3, "bins": 8, "scores": True}
-    workspace = prepare(tmp_path, plan | {"training": training | {"rounds": 5}, "evaluation": evaluation})
-    assert play(workspace, Federation.everybody).state.value == "finished"
-    save = workspace.folder / "save"
-    initial, last = (load(save / f"{kind}.safetensors")[2] for kind in ("init", "last"))
-    assert "calibration" in last
-    # The file of the beginning is from before every evaluation.
-    assert "calibration" not in initial
-    assert initial["uncalibrated"] == "no sums of an evaluation of this very model are kept"
-
-
 def test_a_plan_that_asks_for_no_calibration_gets_none_and_its_model_says_why(tmp_path: Path) -> None:
     plan = asking(None)
     workspace = prepare(tmp_path, plan | {"evaluation": {"every": 5, "scores": True, "calibration": "none"}})
@@ -133,10 +132,9 @@ def test_a_plan_that_asks_for_no_calibration_gets_none_and_its_model_says_why(tm
     assert words["uncalibrated"] == "the plan asks for none (evaluation.calibration: none)"
 
 
-def test_ten_classes_are_each_told_of(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, asking(None, data="digits"))
-    assert play(workspace, Federation.everybody).state.value == "finished"
-    outcome, simulated, deployed = results(workspace)
+def test_ten_classes_are_each_told_of(digits: Played) -> None:
+    workspace, outcome = digits
+    simulated, deployed = results(workspace, outcome)
     losses, told = pooled(outcome, "test"), deployed["test"]["scores"]
     truth = roc_auc_score(losses.labels, losses.scores, multi_class="ovr", average="macro")
     assert told["auc_bound"][0] <= truth <= told["auc_bound"][1]
@@ -174,7 +172,8 @@ def test_a_plan_that_does_not_ask_sums_no_scores_even_where_every_site_would_all
         site["policy"]["reveals"] = ["update-sums", "loss-sums", "feature-sums", "score-sums"]
         file.write_text(yaml.safe_dump(site))
     assert play(workspace, Federation.everybody).state.value == "finished"
-    outcome, simulated, deployed = results(workspace)
+    outcome = simulate(load_plan(workspace.plan), workspace.folder)
+    simulated, deployed = results(workspace, outcome)
     for split in ("train", "test"):
         assert "scores" not in simulated[split]
         assert "scores" not in deployed[split]
