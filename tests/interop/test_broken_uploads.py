@@ -68,7 +68,7 @@ def test_an_upload_that_breaks_off_on_its_way_is_in_no_sum_until_it_comes_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(1)
-    plan = small_plan(rounds=2, protection={"most_records": 512, "clip": 1.0}, names=FIVE[:3])
+    plan = small_plan(rounds=1, protection={"most_records": 512, "clip": 1.0}, names=FIVE[:3])
     plan["task"] = {**plan["task"], "model": {"name": "mlp", "hidden": [HIDDEN]}}  # type: ignore[dict-item]
     workspace = prepare(tmp_path, plan)
     begun: list[ArrivingVector] = []

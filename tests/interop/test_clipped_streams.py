@@ -102,7 +102,7 @@ def test_a_masked_run_whose_clip_bites_gives_the_model_of_the_simulation(
     tmp_path: Path, batch_size: int | str
 ) -> None:
     plan = small_plan(
-        rounds=8, protection={}, names=FIVE[:3], learning_rate=0.3, local_steps=1, batch_size=batch_size
+        rounds=5, protection={}, names=FIVE[:3], learning_rate=0.3, local_steps=1, batch_size=batch_size
     )
     workspace = prepare(tmp_path, plan)
     sums = deployed(workspace)

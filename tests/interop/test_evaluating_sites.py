@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,19 +66,9 @@ def write_moved(workspace: Workspace, path: Path, moved: Path) -> None:
     save_model(moved, binding.layout, other, origin)
 
 
-def test_a_site_that_only_evaluates_joins_the_evaluation_of_a_saved_model(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=2, protection=MASKED))
-    assert play(workspace, Federation.everybody).state.value == "finished"
-    allow(workspace, "clinic-c", "evaluation")
-    model = workspace.folder / "save" / "last.safetensors"
-    assert play(workspace, Federation.everybody, model=model).state.value == "finished"
-    (line,) = evaluation_lines(workspace)
-    assert line["contributors"] == 3
-
-
 def test_a_site_that_only_evaluates_leaves_a_training_run_in_words_and_adds_to_nothing(tmp_path: Path) -> None:
     federation = {"min_collaborators": 2}
-    workspace = prepare(tmp_path, small_plan(rounds=2, federation=federation))
+    workspace = prepare(tmp_path, small_plan(rounds=1, federation=federation))
     allow(workspace, "clinic-c", "evaluation")
 
     async def one_leaves(federation: Federation) -> None:
@@ -95,20 +84,26 @@ def test_a_site_that_only_evaluates_leaves_a_training_run_in_words_and_adds_to_n
     assert {line["contributors"] for line in metrics(workspace)} == {2}
 
 
-def without_standardisation(rounds: int, protection: Mapping[str, object] | None) -> dict[str, object]:
-    """Return a plan whose first sums are the evaluation of round 0 and the training of round 1."""
-    plan = small_plan(rounds=rounds, protection=protection)
+@pytest.fixture(scope="module", params=[None, MASKED], ids=["plain", "masked"])
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A finished run whose first sums are the evaluation of round 0 and the training of round 1."""
+    plan = small_plan(rounds=1, protection=request.param)
     task = plan["task"]
     assert isinstance(task, dict)
-    return plan | {"task": task | {"standardize": "none"}}
-
-
-@pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
-def test_an_aggregator_that_calls_training_an_evaluation_gets_no_update_of_anybody(
-    tmp_path: Path, protection: Mapping[str, object] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = prepare(tmp_path, without_standardisation(2, protection))
+    workspace = prepare(tmp_path_factory.mktemp("finished"), plan | {"task": task | {"standardize": "none"}})
     assert play(workspace, Federation.everybody).state.value == "finished"
+    return workspace
+
+
+def copied(workspace: Workspace, folder: Path) -> Workspace:
+    shutil.copytree(workspace.folder, folder, dirs_exist_ok=True)
+    return Workspace(folder, workspace.collaborators)
+
+
+def test_an_aggregator_that_calls_training_an_evaluation_gets_no_update_of_anybody(
+    tmp_path: Path, finished: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = copied(finished, tmp_path)
     allow(workspace, "clinic-c", "evaluation")
     before = len(metrics(workspace))
     # Every site has approved the model that the liar's run begins with, so that nobody refuses for the lack of it.
@@ -136,12 +131,10 @@ def test_an_aggregator_that_calls_training_an_evaluation_gets_no_update_of_anybo
     assert {line["purpose"] for line in metrics(workspace)[before:]} <= {"evaluation"}
 
 
-@pytest.mark.parametrize("protection", [None, MASKED], ids=["plain", "masked"])
 def test_an_aggregator_that_announces_one_saved_model_gets_no_evaluation_of_another(
-    tmp_path: Path, protection: Mapping[str, object] | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace = prepare(tmp_path, without_standardisation(2, protection))
-    assert play(workspace, Federation.everybody).state.value == "finished"
+    workspace = copied(finished, tmp_path)
     known, other = (workspace.folder / "save" / name for name in ("last.safetensors", "other.safetensors"))
     write_moved(workspace, known, other)
     announced = identity_of(workspace, known)
@@ -166,9 +159,12 @@ def test_an_aggregator_that_announces_one_saved_model_gets_no_evaluation_of_anot
     assert evaluation_lines(workspace) == []
 
 
-def test_a_site_without_the_saved_model_refuses_in_words_until_it_has_approved_it(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=2))
-    assert play(workspace, Federation.everybody).state.value == "finished"
+def test_a_site_without_the_saved_model_refuses_in_words_until_it_has_approved_it(
+    tmp_path: Path, finished: Workspace
+) -> None:
+    workspace = copied(finished, tmp_path)
+    # To evaluate is all that its own rules allow it.
+    allow(workspace, "clinic-c", "evaluation")
     shutil.rmtree(workspace.folder / "runs" / "clinic-c")
     model = workspace.folder / "save" / "last.safetensors"
 

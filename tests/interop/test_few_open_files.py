@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.process.open_files import MIN_OPEN_FILES
+from tests.fork_server import ENVIRONMENT, Process, started
 from tests.interop.federation_kit import NAMES
 from tests.patience import PATIENCE
 from tests.plans import small_plan
@@ -26,14 +26,10 @@ runpy.run_module(program, run_name="__main__", alter_sys=True)
 """
 
 
-def limited(workspace: Workspace, program: str, most: int, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", LIMITED, program, str(most), "start", *options],
-        cwd=workspace.folder,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+def limited(workspace: Workspace, program: str, most: int, *options: str) -> Process:
+    script = workspace.folder.parent / "limited.py"
+    script.write_text(LIMITED)
+    return started((str(script), program, str(most), "start", *options), workspace.folder, ENVIRONMENT)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +42,7 @@ def limited(workspace: Workspace, program: str, most: int, *options: str) -> sub
 def test_a_process_that_may_open_too_few_files_says_so_at_its_start(
     tmp_path: Path, program: str, options: tuple[str, ...], most: int, least: int
 ) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=1))
+    workspace = prepare(tmp_path / "heart", small_plan(rounds=1))
     process = limited(workspace, program, most, *options)
     try:
         output, _ = process.communicate(timeout=PATIENCE)
@@ -62,7 +58,9 @@ def test_a_process_that_may_open_too_few_files_says_so_at_its_start(
 
 @pytest.mark.slow
 def test_a_run_of_three_sites_finishes_with_exactly_the_least_number_of_files(tmp_path: Path) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=2, protection={"mode": "malicious", "most_records": 512}))
+    workspace = prepare(
+        tmp_path / "heart", small_plan(rounds=2, protection={"mode": "malicious", "most_records": 512})
+    )
     ready = workspace.folder / "ready.json"
     aggregator = limited(
         workspace, "aggregator", AGGREGATOR_LEAST, "--listen", "localhost:0", "--ready-file", str(ready)

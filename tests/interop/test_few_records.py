@@ -18,7 +18,7 @@ PATIENT, HOLDER = 7, "clinic-c"
 
 def federation(folder: Path, rows: dict[str, list[object]]) -> Workspace:
     """Return five sites, of which one alone has the patient, under a plan that takes these rows."""
-    plan = small_plan(rounds=2, protection={"mode": "malicious"}, names=FIVE)
+    plan = small_plan(rounds=1, protection={"mode": "malicious"}, names=FIVE)
     table = {"label": "died", "numeric": ["age"], "categorical": {"ward": ["a", "b"]}, "rows": rows}
     plan["task"] = {
         "data": {"csv": table},

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fedfair.cli.loopback import prepare
+from tests.fork_server import ENVIRONMENT, Process, started
 from tests.patience import PATIENCE
 from tests.plans import small_plan
 
@@ -47,19 +49,14 @@ def test_an_aggregator_that_is_stopped_while_it_prepares_leaves_nothing(
     plan = workspace.plan
     plan.unlink()
     os.mkfifo(plan)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "aggregator", "start", "--quiet"],
-        cwd=workspace.folder,
-        env={**os.environ, "TMPDIR": str(temporary)},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    variables = {**ENVIRONMENT, "TMPDIR": str(temporary)}
+    process = started(("-m", "aggregator", "start", "--quiet"), workspace.folder, variables)
     writer = None
     try:
         # A pipe is opened for writing without a wait as soon as somebody reads it, and then has to wait for us.
         while (writer := _opened(plan)) is None:
             assert process.poll() is None
+            time.sleep(0.01)
         output = _output_once_ended_by(process, number)
     finally:
         process.kill()
@@ -73,7 +70,7 @@ def test_an_aggregator_that_is_stopped_while_it_prepares_leaves_nothing(
     assert not (workspace.folder / "save").exists()
 
 
-def _output_once_ended_by(process: subprocess.Popen[str], number: signal.Signals) -> str:
+def _output_once_ended_by(process: Process, number: signal.Signals) -> str:
     """Send a signal until it is taken; return the output.
 
     Python looks for signals, then reads. One that comes between the two wakes nobody, and a read of this pipe

@@ -17,8 +17,8 @@ from fedfair.privacy.releases import GaussianRelease
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.plans import small_plan
 
-ROUNDS, LAST = 6, 3
-"""The budget of clinic-c ends with round 3 of 6."""
+ROUNDS, LAST = 4, 2
+"""The budget of clinic-c ends with round 2 of 4."""
 
 MASKED = {"mode": "malicious", "most_records": 512, "clip": 1.0}
 

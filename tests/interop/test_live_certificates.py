@@ -61,13 +61,13 @@ def test_sites_get_a_new_list_over_their_streams_and_the_run_goes_on_without_the
     async def one_is_revoked(federation: Federation) -> None:
         watching = federation.watching
         sites = {name: asyncio.create_task(federation.take_part(name)) for name in workspace.collaborators}
-        await watching.until_round(3)
+        await watching.until_round(2)
         revoke_name(workspace.folder / "cert", "clinic-c")
         await watching.until_said("clinic-c is disconnected: ")
         with pytest.raises(Exception, match="'CN=clinic-c,O=heart' was revoked on"):
             await sites.pop("clinic-c")
         last = watching.progress[-1].round
-        await watching.until_round(last + 3)
+        await watching.until_round(last + 2)
         assert watching.progress[-1].contributors == 2
         federation.serving.cancel()
         for site in sites.values():
@@ -89,13 +89,13 @@ def test_a_renewed_certificate_is_taken_up_between_two_sums_and_no_round_loses_a
     async def renewed_while_running(federation: Federation) -> None:
         watching = federation.watching
         sites = {name: asyncio.create_task(federation.take_part(name)) for name in workspace.collaborators}
-        await watching.until_round(3)
+        await watching.until_round(2)
         renew(workspace.folder / "cert", folders[whose], whose)
         returning = ["clinic-b"] if whose == "clinic-b" else list(workspace.collaborators)
         for name in returning:
             await watching.until(lambda name=name: came(watching.notes, name) >= 2)  # type: ignore[misc]
         last = watching.progress[-1].round
-        await watching.until_round(last + 3)
+        await watching.until_round(last + 2)
         assert {progress.contributors for progress in watching.progress} == {3}
         assert not any("dropped" in note or "lost" in note for note in watching.notes)
         federation.serving.cancel()

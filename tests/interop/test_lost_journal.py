@@ -15,10 +15,16 @@ from tests.interop.federation_kit import Federation, play, prepared
 from tests.plans import small_plan
 
 
-def finished(tmp_path: Path, rounds: int = 2) -> Workspace:
-    workspace = prepare(tmp_path, small_plan(rounds=rounds))
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    workspace = prepare(tmp_path_factory.mktemp("finished"), small_plan(rounds=1))
     assert play(workspace, Federation.everybody).state.value == "finished"
     return workspace
+
+
+def copied(workspace: Workspace, folder: Path) -> Workspace:
+    shutil.copytree(workspace.folder, folder)
+    return Workspace(folder, workspace.collaborators)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -26,8 +32,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("lost", ["journal", "save", "emptied"])
-def test_a_run_whose_journal_is_lost_begins_anew_only_if_the_operator_says_so(tmp_path: Path, lost: str) -> None:
-    workspace = finished(tmp_path)
+def test_a_run_whose_journal_is_lost_begins_anew_only_if_the_operator_says_so(
+    tmp_path: Path, finished: Workspace, lost: str
+) -> None:
+    workspace = copied(finished, tmp_path / "heart")
     save = workspace.folder / "save"
     if lost == "journal":
         (save / "journal.sqlite").unlink()
@@ -45,8 +53,8 @@ def test_a_run_whose_journal_is_lost_begins_anew_only_if_the_operator_says_so(tm
     assert play(workspace, Federation.everybody, fresh=True).state.value == "finished"
 
 
-def test_a_flipped_bit_in_the_recorded_model_does_not_become_the_model(tmp_path: Path) -> None:
-    workspace = finished(tmp_path)
+def test_a_flipped_bit_in_the_journal_does_not_become_the_model(tmp_path: Path, finished: Workspace) -> None:
+    workspace = copied(finished, tmp_path / "heart")
     journal = workspace.folder / "save" / "journal.sqlite"
     with closing(sqlite3.connect(journal, isolation_level=None)) as connection:
         (piece,) = connection.execute("SELECT bytes FROM piece WHERE name = 'model'").fetchone()

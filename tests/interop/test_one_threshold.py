@@ -21,7 +21,7 @@ def test_log_metrics_result_and_evaluation_say_one_threshold_for_every_round(tmp
     torch.set_num_threads(1)
     # A plan that learns nothing: its best model is that of round 0, whose evaluation is the one that is kept.
     rate = {"learning_rate": 1e-9, "threshold_learning_rate": 0.01}
-    workspace = prepare(tmp_path, small_plan(rounds=5, threshold_init="quantile", output=output, **rate))
+    workspace = prepare(tmp_path, small_plan(rounds=2, threshold_init="quantile", output=output, **rate))
     log: dict[int, str] = {}
 
     async def everybody(federation: Federation) -> None:

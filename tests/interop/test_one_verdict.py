@@ -31,7 +31,7 @@ def test_the_demonstration_and_its_simulation_come_to_the_same_verdict(
     tmp_path: Path, rate: float, state: str
 ) -> None:
     steps = {"server_optimizer": {"name": "sgd"}, "schedule": "constant", "threshold_learning_rate": 0.02}
-    plan = over(PLAN, training={"rounds": 10, "learning_rate": rate, **steps}, evaluation={"every": 5})
+    plan = over(PLAN, training={"rounds": 8, "learning_rate": rate, **steps}, evaluation={"every": 5})
     workspace = prepare(tmp_path, plan)
     assert play(workspace, Federation.everybody).state.value == "finished"
     deployed, simulated = model_files_agree(workspace, 1e-3 * rate)

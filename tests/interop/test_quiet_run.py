@@ -23,12 +23,12 @@ ALARMING = re.compile(
 
 def test_a_perfect_masked_run_says_nothing_that_sounds_like_a_fault(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    workspace = prepare(tmp_path, small_plan(rounds=10, protection={"mode": "malicious", "most_records": 512}))
+    workspace = prepare(tmp_path, small_plan(rounds=4, protection={"mode": "malicious", "most_records": 512}))
     notes: list[str] = []
 
     async def everybody(federation: Federation) -> None:
         taking_part = [asyncio.create_task(federation.take_part(name)) for name in NAMES]
-        await federation.watching.until_round(10)
+        await federation.watching.until_round(4)
         notes.extend(federation.watching.notes)
         await asyncio.gather(*taking_part)
 
@@ -40,7 +40,7 @@ def test_a_perfect_masked_run_says_nothing_that_sounds_like_a_fault(tmp_path: Pa
     before = [None, *(line["purpose"] for line in lines)]
     late = [int(purpose == "training") for purpose in before[:-1]]
     assert [line["late_answers"] for line in lines] == late
-    assert sum(late) > 7
+    assert sum(late) > 1
     # That it listens, who came, and little else.
     assert len(notes) <= 2 * (1 + len(NAMES)), notes
 

@@ -48,22 +48,22 @@ async def aggregate(workspace: Workspace, port: int, until: int | None, *, repea
 def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operator_s_word(
     tmp_path: Path, protection: Mapping[str, object] | None
 ) -> None:
-    workspace = prepare(tmp_path, small_plan(rounds=20, protection=protection))
+    workspace = prepare(tmp_path, small_plan(rounds=8, protection=protection))
 
     async def scenario() -> list[Ending]:
         async with asyncio.timeout(PATIENCE):
             port = load_plan(workspace.plan).federation.aggregator.port
             federation = Federation(workspace, port, Watching(), asyncio.create_task(asyncio.sleep(0)))  # type: ignore[arg-type]  # no aggregator of its own
             sites = [asyncio.create_task(federation.take_part(name)) for name in workspace.collaborators]
-            endings = [await aggregate(workspace, port, 4)]
+            endings = [await aggregate(workspace, port, 2)]
             shutil.copytree(tmp_path / "save", tmp_path / "backup")
-            endings.append(await aggregate(workspace, port, 10))
+            endings.append(await aggregate(workspace, port, 5))
             shutil.rmtree(tmp_path / "save")
             shutil.copytree(tmp_path / "backup", tmp_path / "save")
             endings.append(await aggregate(workspace, port, None))
             assert not any(site.done() for site in sites), "the sites wait for the next start"
             endings.append(await aggregate(workspace, port, None, repeats_rounds=True))
-            assert [(await site).rounds for site in sites] == [20, 20, 20]
+            assert [(await site).rounds for site in sites] == [8, 8, 8]
             return endings
 
     endings = asyncio.run(scenario())

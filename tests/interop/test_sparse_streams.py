@@ -30,7 +30,7 @@ def workspace_at(folder: Path, rounds: int, needed: int, **terms: object) -> Wor
 
 
 def test_a_run_with_a_sparse_graph_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
-    workspace = workspace_at(tmp_path, 3, 12, clip=1.0, key_agreement="x25519-mlkem768")
+    workspace = workspace_at(tmp_path, 1, 12, clip=1.0, key_agreement="x25519-mlkem768")
     assert play(workspace, Federation.everybody).state.value == "finished"
     bound = fixed_point_bound(workspace)
     assert bound < 5e-3

@@ -38,7 +38,7 @@ def federation(
     folder: Path, unit_of: str = "", policy: dict[str, object] | None = None, **stated: object
 ) -> Workspace:
     """Return a federation of clinics with a survey, of which one may write glucose in mg/dl."""
-    plan = small_plan(rounds=2, protection=MASKED, names=NAMES, federation=stated)
+    plan = small_plan(rounds=1, protection=MASKED, names=NAMES, federation=stated)
     plan["task"] = {
         "data": {"csv": TABLE},
         "standardize": "secure",

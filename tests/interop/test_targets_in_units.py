@@ -34,9 +34,9 @@ def test_least_squares_is_reached_by_the_defaults_of_a_masked_federation(tmp_pat
             "loss": {"name": "squared", "target_range": [0, 400]}, "partition": {"scheme": "random"},
         },
         objective={"worst_group_size": 0.3, "tradeoff": 1.0},
-        training={"rounds": 50, "batch_size": 256, "threshold_init": "quantile"},
+        training={"rounds": 40, "batch_size": 256, "threshold_init": "quantile"},
         secure_aggregation=MASKED,
-        evaluation={"every": 25},
+        evaluation={"every": 20},
     )  # fmt: skip
     workspace = prepare(tmp_path, plan)
     for site in workspace.collaborators:

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -22,8 +20,8 @@ from fedfair.watching.pages import status_pages
 from fedfair.watching.place import StatusPlace, utc_now
 from fedfair.watching.run_status import RunStatus
 from tests.browser import PHONE_WIDTH, Browser
-from tests.conftest import REPOSITORY
 from tests.fork_server import ENVIRONMENT
+from tests.fork_server import started as start
 from tests.interop.federation_kit import NAMES, Federation, metrics, play
 from tests.interop.processes import Started, ended
 from tests.patience import PATIENCE
@@ -128,13 +126,10 @@ def _check_own_figures_stay(folder: Path, name: str, place: str, browser: Browse
 
 @pytest.mark.parametrize("module", ["aggregator", "collaborator"])
 def test_a_place_that_others_reach_is_refused_before_anything_starts(tmp_path: Path, module: str) -> None:
-    command = [sys.executable, "-m", module, "start", "--status", "[::]:9464"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True,
-        check=False, timeout=PATIENCE,
-    )  # fmt: skip
-    assert done.returncode == 2, done
-    said = " ".join(done.stderr.split())
+    process = start(("-m", module, "start", "--status", "[::]:9464"), tmp_path, ENVIRONMENT)
+    status, told = ended(process)
+    assert status == 2, told
+    said = " ".join(told.split())
     assert "--status [::]:9464 can be reached by other machines" in said
     assert "listen on localhost, or give --status-certificate and --status-key" in said
     assert list(tmp_path.iterdir()) == []
