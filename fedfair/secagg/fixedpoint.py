@@ -25,13 +25,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.errors import LocalProtocolError, PlanError
-from fedfair.secagg.checks import Check, require
+from fedfair.secagg.checks import Check, SecaggError, require
 from fedfair.secagg.shape import (
     LIMB_BITS,
     MAX_BUCKET_EXPONENT,
@@ -342,11 +343,10 @@ def bounded_header(values: NDArray[np.float64], runs: Sequence[HeaderRun]) -> tu
         values: float64 array, one value for each of the runs.
         runs: what the values mean.
     """
-    lengths = np.array([run.length for run in runs], np.intp)
-    most = np.repeat(np.array([run.bound for run in runs], np.float64), lengths)
-    whole = np.repeat(np.array([run.whole for run in runs], np.bool_), lengths)
-    bounded = np.clip(np.where(np.isnan(values), 0.0, values), np.where(whole, 0.0, -most), most)
-    np.rint(bounded, out=bounded, where=whole)
+    table = _table(tuple(runs), 1)
+    bounded = np.where(np.isnan(values), 0.0, values)
+    np.minimum(np.maximum(bounded, table.least, out=bounded), table.most, out=bounded)
+    np.rint(bounded, out=bounded, where=table.whole)
     # NaN differs from every number, and so counts as replaced.
     return bounded, int(np.count_nonzero(bounded != values))
 
@@ -365,12 +365,10 @@ def encode_header(values: NDArray[np.float64], runs: Sequence[HeaderRun], member
     _, beyond = bounded_header(values, runs)
     if beyond:
         raise LocalProtocolError(f"{beyond} header values are not within their bounds")
-    encoded = np.empty(values.size, np.int64)
-    for run, part, scale in _runs(runs, members):
-        given = values[part]
-        limit = run.bound * scale
-        encoded[part] = np.clip(np.rint(given * scale), -limit, limit).astype(np.int64)
-    return encoded.view(np.uint64)
+    table = _table(tuple(runs), members)
+    scaled = np.rint(values * table.scale)
+    np.minimum(np.maximum(scaled, -table.limit, out=scaled), table.limit, out=scaled)
+    return scaled.astype(np.int64).view(np.uint64)
 
 
 def decode_header(words: NDArray[np.uint64], runs: Sequence[HeaderRun], members: int) -> NDArray[np.float64]:
@@ -379,18 +377,16 @@ def decode_header(words: NDArray[np.uint64], runs: Sequence[HeaderRun], members:
     Raises:
         SecaggError: PLAUSIBILITY: a sum of counts is negative or more than all members could have given.
     """
-    signed = words.view(np.int64)
-    decoded = np.empty(words.size)
-    for run, part, scale in _runs(runs, members):
-        decoded[part] = signed[part] / scale
-        if run.whole:
-            within = bool((signed[part] >= 0).all() and (signed[part] <= members * int(run.bound)).all())
-            require(
-                within,
-                Check.PLAUSIBILITY,
-                f"a sum of counts lies outside 0 to {members} * {run.bound:g}",
-                "a contribution was malformed or the masks do not cancel; the round must be discarded",
-            )
+    signed, table = words.view(np.int64), _table(tuple(runs), members)
+    beyond = (signed < table.least_sum) | (signed > table.greatest_sum)
+    if beyond.any():
+        run, _, _ = table.run_of(beyond)
+        raise SecaggError(
+            Check.PLAUSIBILITY,
+            f"a sum of counts lies outside 0 to {members} * {run.bound:g}",
+            "a contribution was malformed or the masks do not cancel; the round must be discarded",
+        )
+    decoded: NDArray[np.float64] = signed / table.scale
     return decoded
 
 
@@ -426,14 +422,14 @@ def check_header_sum(
     Raises:
         SecaggError: PLAUSIBILITY: a value is more than `contributors` times its bound in magnitude.
     """
-    signed = words.view(np.int64)
-    for run, part, scale in _runs(runs, members):
-        if not run.length or part == but:
-            continue
-        most = contributors * int(run.bound * scale)
+    signed, table = words.view(np.int64), _table(tuple(runs), members)
+    most = table.whole_limit * contributors
+    beyond = (signed < -most) | (signed > most)
+    beyond[but] = False
+    if beyond.any():
+        run, part, scale = table.run_of(beyond)
         low, high = int(signed[part].min()), int(signed[part].max())
-        require(
-            -most <= low and high <= most,
+        raise SecaggError(
             Check.PLAUSIBILITY,
             f"a header value of the sum is {max(-low, high) / scale:g}, {contributors} contributors have at most "
             f"{contributors} * {run.bound:g}",
@@ -470,15 +466,62 @@ def check_body_sum(words: NDArray[np.uint32], code: BodyCode, weight: int, contr
         )
 
 
-def _runs(runs: Sequence[HeaderRun], members: int) -> list[tuple[HeaderRun, slice, float]]:
-    found, start = [], 0
-    for run in runs:
-        # A power of two keeps the scale exact; bound * scale <= 2^f as frexp rounds the bound up to one.
-        exponent = math.frexp(run.bound)[1]
-        scale = 1.0 if run.whole else 2.0 ** (fraction_bits(HEADER_BITS, members) - exponent)
-        found.append((run, slice(start, start + run.length), scale))
-        start += run.length
-    return found
+@dataclass(frozen=True, slots=True)
+class _HeaderTable:
+    """What the values of a header mean, value by value; every array has one number for each.
+
+    Attributes:
+        runs: the runs, each with its place and its scale.
+        scale: by what a value is multiplied.
+        least: the smallest value that a site sends.
+        most: the largest one.
+        whole: whether it is a count.
+        limit: the largest value in magnitude, scaled.
+        whole_limit: the same as an integer.
+        least_sum: the smallest scaled sum of all members; of real numbers any.
+        greatest_sum: the largest one.
+    """
+
+    runs: tuple[tuple[HeaderRun, slice, float], ...]
+    scale: NDArray[np.float64]
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+    whole: NDArray[np.bool_]
+    limit: NDArray[np.float64]
+    whole_limit: NDArray[np.int64]
+    least_sum: NDArray[np.int64]
+    greatest_sum: NDArray[np.int64]
+
+    def run_of(self, chosen: NDArray[np.bool_]) -> tuple[HeaderRun, slice, float]:
+        """Return the run of the first value that is chosen; one is."""
+        first = int(np.flatnonzero(chosen)[0])
+        return next(found for found in self.runs if found[1].start <= first < found[1].stop)
+
+
+@lru_cache(maxsize=32)
+def _table(runs: tuple[HeaderRun, ...], members: int) -> _HeaderTable:
+    lengths, sites = [run.length for run in runs], 1 << (HEADER_BITS - 1)
+    # A power of two keeps the scale exact; bound * scale <= 2^f as frexp rounds the bound up to one.
+    bits = fraction_bits(HEADER_BITS, members)
+    scales = [1.0 if run.whole else 2.0 ** (bits - math.frexp(run.bound)[1]) for run in runs]
+    limits = [run.bound * scale for run, scale in zip(runs, scales, strict=True)]
+    ends = np.cumsum(lengths).tolist()
+    places = [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+
+    def spread(values: Sequence[float], width: type[np.generic] = np.float64) -> NDArray[Any]:
+        return np.repeat(np.array(values, width), lengths)
+
+    return _HeaderTable(
+        tuple(zip(runs, places, scales, strict=True)),
+        spread(scales),
+        spread([0.0 if run.whole else -run.bound for run in runs]),
+        spread([run.bound for run in runs]),
+        spread([run.whole for run in runs], np.bool_),
+        spread(limits),
+        spread([int(limit) for limit in limits], np.int64),
+        spread([0 if run.whole else -sites for run in runs], np.int64),
+        spread([min(members * int(run.bound), sites - 1) if run.whole else sites - 1 for run in runs], np.int64),
+    )
 
 
 def size_histogram(*largest: float) -> NDArray[np.float64]:
@@ -487,11 +530,11 @@ def size_histogram(*largest: float) -> NDArray[np.float64]:
     Args:
         largest: of each site, finite and at least 0.
     """
-    sizes = np.array(largest, np.float64)
-    exponents = np.where(sizes > 0, np.frexp(sizes)[1], -(1 << 10))
-    positions = SIZE_BUCKETS - 1 - (MAX_BUCKET_EXPONENT - exponents)
-    within = np.clip(positions, 0, SIZE_BUCKETS - 1)
-    return np.bincount(within, minlength=SIZE_BUCKETS).astype(np.float64)
+    counts = np.zeros(SIZE_BUCKETS)
+    for size in largest:
+        position = SIZE_BUCKETS - 1 - (MAX_BUCKET_EXPONENT - math.frexp(size)[1]) if size > 0 else 0
+        counts[min(max(position, 0), SIZE_BUCKETS - 1)] += 1.0
+    return counts
 
 
 def automatic_clip(histogram: Sequence[int], present: float, greatest: float) -> float:
