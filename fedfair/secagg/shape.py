@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.secagg.params import RING_BITS
@@ -44,7 +45,7 @@ class HeaderRun:
     whole: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SumShape:
     """The shape of one contribution.
 
@@ -75,31 +76,26 @@ class SumShape:
         if self.header_length > MAX_HEADER_VALUES:
             raise PlanError(f"a header of {self.header_length} values, at most {MAX_HEADER_VALUES} are supported")
 
-    @property
+    @cached_property
     def header_length(self) -> int:
         """Return the number of the user's header values."""
         return sum(run.length for run in self.header)
 
-    @property
+    @cached_property
     def body_length(self) -> int:
         """Return the number of body values."""
         return sum(self.groups)
 
     def header_runs(self, greatest_weight: int) -> tuple[HeaderRun, ...]:
         """Return every run of the header as it is masked, the protocol's own first."""
-        own = [HeaderRun(1, greatest_weight, whole=True), HeaderRun(1, 1, whole=True)]
-        own += [HeaderRun(1, MAX_REPLACED, whole=True), HeaderRun(1, 1, whole=True)]
-        if self.body_length:
-            own += [HeaderRun(1, self.body_length, whole=True), HeaderRun(SIZE_BUCKETS, 1, whole=True)]
-        own += [HeaderRun(TAG_LIMBS, (1 << LIMB_BITS) - 1, whole=True)] if self.checked else []
-        return (*own, *self.header)
+        return _header_runs(self, greatest_weight)
 
-    @property
+    @cached_property
     def own_length(self) -> int:
         """Return the number of words at the beginning of a masked header that are the protocol's own."""
         return COUNTED + (1 + SIZE_BUCKETS if self.body_length else 0) + (TAG_LIMBS if self.checked else 0)
 
-    @property
+    @cached_property
     def tag_words(self) -> slice:
         """Return where in a masked header the check tag is: the last of the protocol's own words."""
         return slice(self.own_length - (TAG_LIMBS if self.checked else 0), self.own_length)
@@ -122,10 +118,24 @@ class SumShape:
 
     def digest(self) -> bytes:
         """Return 32 bytes that stand for this shape."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> bytes:
         runs = [u32(run.length) + f64(run.bound) + bytes([run.whole]) for run in self.header]
         whole = () if self.unit is None else (f64(self.unit),)
         checked = bytes([self.checked])
         return digest("shape", b"".join(runs), b"".join(u32(length) for length in self.groups), checked, *whole)
+
+
+@lru_cache(maxsize=32)
+def _header_runs(shape: SumShape, greatest_weight: int) -> tuple[HeaderRun, ...]:
+    own = [HeaderRun(1, greatest_weight, whole=True), HeaderRun(1, 1, whole=True)]
+    own += [HeaderRun(1, MAX_REPLACED, whole=True), HeaderRun(1, 1, whole=True)]
+    if shape.body_length:
+        own += [HeaderRun(1, shape.body_length, whole=True), HeaderRun(SIZE_BUCKETS, 1, whole=True)]
+    own += [HeaderRun(TAG_LIMBS, (1 << LIMB_BITS) - 1, whole=True)] if shape.checked else []
+    return (*own, *shape.header)
 
 
 def packed_bytes(length: int, ring_bits: int) -> int:
