@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from fedfair.aggregation.dp_histogram import possible_header
 from fedfair.aggregation.evaluation_sums import confused_classes, planned_layout
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
-from fedfair.aggregation.requests import histogram_spec
+from fedfair.aggregation.requests import histogram_spec, vector_sha256
 from fedfair.aggregation.site_means import site_means
 from fedfair.errors import DataError
 from fedfair.file_formats import REMEDY, other_version
@@ -255,9 +256,9 @@ def parse_evaluation(text: str | bytes, place: str) -> EvaluationRecord:
     return record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EvaluatedModel:
-    """One evaluation sum, and what it is about.
+    """One evaluation sum, and what it is about; its array never changes.
 
     Attributes:
         header: float64 array, the total over all sites as it was opened.
@@ -274,6 +275,11 @@ class EvaluatedModel:
     round: int
     contributors: int
     replaced: int = 0
+
+    @cached_property
+    def header_sha256(self) -> bytes:
+        """Return the SHA-256 (32 bytes) of the header, as `requests.vector_sha256`."""
+        return vector_sha256(self.header)
 
 
 def evaluation_record(

@@ -68,7 +68,7 @@ def same_answer(request: SumRequest, *, on_demand: bool) -> bytes:
 def scaling_digest(scaling: FeatureScaling | None) -> bytes:
     """Return 32 bytes that stand for a feature scaling, or for none."""
     if scaling is None:
-        return _digest("fedfair/no-scaling/v1", [])
+        return _NO_SCALING
     return _digest(
         "fedfair/scaling/v1", [scaling.mean.astype("<f8").tobytes(), scaling.scale.astype("<f8").tobytes()]
     )
@@ -76,3 +76,6 @@ def scaling_digest(scaling: FeatureScaling | None) -> bytes:
 
 def _digest(label: str, fields: list[bytes]) -> bytes:
     return hashlib.sha256(labelled_message(label, fields)).digest()
+
+
+_NO_SCALING = _digest("fedfair/no-scaling/v1", [])

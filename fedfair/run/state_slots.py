@@ -122,7 +122,7 @@ class EvaluationSubject:
 
 def _evaluated_bytes(evaluated: EvaluatedModel) -> bytes:
     about = (evaluated.threshold, int(evaluated.round), evaluated.contributors, evaluated.replaced)
-    return vector_sha256(evaluated.header) + evaluated.vector_sha256 + struct.pack("<dQQQ", *about)
+    return evaluated.header_sha256 + evaluated.vector_sha256 + struct.pack("<dQQQ", *about)
 
 
 def _subject(evaluated: EvaluatedModel) -> EvaluationSubject:
@@ -141,6 +141,7 @@ _EVALUATED = Slot(
     form=TypeAdapter(EvaluationSubject),
     made=_evaluated,
     vectors=lambda evaluated: {"": evaluated.header},
+    known_sha256=lambda evaluated: {"": evaluated.header_sha256},
 )
 
 
