@@ -36,7 +36,7 @@ from fedfair.errors import LocalProtocolError, StateError
 from fedfair.news.site import StateUnread
 from fedfair.run.history import from_line, to_line
 from fedfair.run.history_digest import history_digest
-from fedfair.run.packed_state import PackedParts, packed_parts, unpack_state
+from fedfair.run.packed_state import PackedParts, StatePacker, unpack_state
 from fedfair.run.state import RunState
 from fedfair.store.atomic_file import OWNER_ONLY, replace_file, sync_folder
 from fedfair.store.disk import unwritable, writing
@@ -98,6 +98,7 @@ class HistoryFile:
         self._length = 0
         # Nobody has said yet which of the files is in use.
         self._is_known = False
+        self._newest: tuple[tuple[Evaluation, ...], tuple[Evaluation, ...]] = (), ()
 
     @property
     def path(self) -> Path:
@@ -126,7 +127,9 @@ class HistoryFile:
             self._written = history[:whole]
         elif not whole:
             self._forget()
-        return Written(self._file, whole, self._length, self._digest.digest()), history[whole:]
+        if history is not self._newest[0]:
+            self._newest = history, history[whole:]
+        return Written(self._file, whole, self._length, self._digest.digest()), self._newest[1]
 
     def completed(self, state: RunState, written: Written) -> RunState:
         """Return a state with its whole history.
@@ -219,6 +222,7 @@ class RunStore:
         self._written = dict[int, _WrittenVectors]()
         self._stamp = (0, 0)
         self._history = HistoryFile(path)
+        self._packer = StatePacker()
         self.unread: StateUnread | None = None
 
     def load(self, initial: RunState) -> tuple[str, RunState] | None:
@@ -274,7 +278,7 @@ class RunStore:
             written, newest = self._history.write(state.history)
         except OSError as error:
             raise unwritable(self._history.path, error.strerror or str(error)) from error
-        brief = packed_parts(replace(state, history=newest))
+        brief = self._packer.parts(state if newest is state.history else replace(state, history=newest))
         head, words, offset = self._head(run_id, written, brief)
         try:
             self._write(self._kept % 2, [head, words], offset, brief)
@@ -317,7 +321,10 @@ class RunStore:
             offset: how many these are.
             brief: the vectors.
         """
-        size = self._path.stat().st_size // 2 if self._path.exists() else 0
+        try:
+            size = self._path.stat().st_size // 2
+        except FileNotFoundError:
+            size = 0
         length = offset + sum(len(vector) for vector in brief.vectors)
         now = _WrittenVectors(offset, tuple(map(len, brief.vectors)), tuple(brief.digests))
         if length > size:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,10 @@ from fedfair.run.snapshot import (
     FIRST_MOMENTS,
     SECOND_MOMENTS,
     RunSnapshot,
-    known_sha256,
-    snapshot_of,
+    known_sha256_of,
     state_of,
+    vectors_of,
+    words_of,
 )
 from fedfair.run.state import RunState
 
@@ -59,24 +60,44 @@ class PackedParts:
     digests: list[bytes]
 
 
-def packed_parts(state: RunState) -> PackedParts:
-    """Return a packed state in its parts; a digest that the state knows already is not computed again."""
-    taken, known = snapshot_of(state), known_sha256(state)
-    words, vectors = _packed(taken)
-    digests = [known.get(name) or vector_sha256(vector) for name, vector in taken.vectors.items()]
-    return PackedParts(words, vectors, digests)
+class StatePacker:
+    """Packs states that follow one another: what one of them has from the one before is put into words once."""
+
+    def __init__(self) -> None:
+        self._told = dict[str, tuple[object, str]]()
+
+    def parts(self, state: RunState) -> PackedParts:
+        """Return a packed state in its parts; a digest that the state knows already is not computed again."""
+        facts = state.facts
+        taken, known = vectors_of(facts), known_sha256_of(facts)
+        # Facts are values, so the very same one has the same words; those of the state before are held no longer.
+        self._told = {name: self._words(name, fact) for name, fact in facts.items()}
+        words, vectors = _packed({name: text for name, (_, text) in self._told.items()}, taken)
+        digests = [known.get(name) or vector_sha256(vector) for name, vector in taken.items()]
+        return PackedParts(words, vectors, digests)
+
+    def _words(self, name: str, fact: object) -> tuple[object, str]:
+        told = self._told.get(name)
+        return told if told is not None and told[0] is fact else (fact, _text(name, fact))
 
 
 def pack_state(state: RunState) -> list[bytes | memoryview]:
     """Return the bytes of a state in parts; vectors of this machine's order are not copied."""
-    words, vectors = _packed(snapshot_of(state))
+    facts = state.facts
+    words, vectors = _packed({name: _text(name, fact) for name, fact in facts.items()}, vectors_of(facts))
     return [words, *vectors]
 
 
-def _packed(taken: RunSnapshot) -> tuple[bytes, list[memoryview]]:
-    vectors = {name: np.ascontiguousarray(vector, _little(vector)) for name, vector in taken.vectors.items()}
-    table = [[name, vector.dtype.str, vector.size] for name, vector in vectors.items()]
-    header = json.dumps({"format": FORMAT, "state": taken.state, "vectors": table}).encode()
+def _text(name: str, fact: object) -> str:
+    return json.dumps(words_of(name, fact))
+
+
+def _packed(state: Mapping[str, str], taken: Mapping[str, NDArray[np.floating]]) -> tuple[bytes, list[memoryview]]:
+    """Return the packed form of a state whose facts are in JSON already, by name."""
+    vectors = {name: np.ascontiguousarray(vector, _little(vector)) for name, vector in taken.items()}
+    table = json.dumps([[name, vector.dtype.str, vector.size] for name, vector in vectors.items()])
+    words = ", ".join([f'"{name}": {text}' for name, text in state.items()])
+    header = f'{{"format": "{FORMAT}", "state": {{{words}}}, "vectors": {table}}}'.encode()
     return struct.pack("<Q", len(header)) + header, [vector.data.cast("B") for vector in vectors.values()]
 
 

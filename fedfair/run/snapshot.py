@@ -41,9 +41,14 @@ class RunSnapshot:
 
 def known_sha256(state: RunState) -> dict[str, bytes]:
     """Return the SHA-256 (32 bytes) of the long vectors of a snapshot, by name; a state computes each once."""
+    return known_sha256_of(state.facts)
+
+
+def known_sha256_of(facts: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the same from the facts of a state."""
     return {
         _full(name, inner): digest
-        for name, fact in state.facts.items()
+        for name, fact in facts.items()
         if fact is not None
         for inner, digest in SLOTS[name].known_sha256(fact).items()
     }
@@ -51,14 +56,24 @@ def known_sha256(state: RunState) -> dict[str, bytes]:
 
 def snapshot_of(state: RunState) -> RunSnapshot:
     """Return the snapshot of a state."""
-    packed: dict[str, object] = {}
-    vectors: dict[str, NDArray[np.floating]] = {}
-    for name, fact in state.facts.items():
-        slot = SLOTS[name]
-        packed[name] = None if fact is None else slot.form.dump_python(slot.fields(fact))
-        if fact is not None:
-            vectors |= {_full(name, inner): vector for inner, vector in slot.vectors(fact).items()}
-    return RunSnapshot(packed, vectors)
+    facts = state.facts
+    return RunSnapshot({name: words_of(name, fact) for name, fact in facts.items()}, vectors_of(facts))
+
+
+def words_of(name: str, fact: object) -> object:
+    """Return one fact of a state in the form of `RunSnapshot.state`."""
+    slot = SLOTS[name]
+    return None if fact is None else slot.form.dump_python(slot.fields(fact))
+
+
+def vectors_of(facts: Mapping[str, Any]) -> dict[str, NDArray[np.floating]]:
+    """Return the vectors of the facts of a state in the form of `RunSnapshot.vectors`."""
+    return {
+        _full(name, inner): vector
+        for name, fact in facts.items()
+        if fact is not None
+        for inner, vector in SLOTS[name].vectors(fact).items()
+    }
 
 
 def state_of(snapshot: RunSnapshot, initial: RunState) -> RunState:

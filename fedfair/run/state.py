@@ -29,6 +29,9 @@ from fedfair.terms.table import TERM_SLOTS, TermStates
 
 LABEL = "fedfair/run-state/2"
 
+_HELD = frozenset((*TERM_SLOTS, *KEPT))
+"""The slots of facts that a state holds by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunState:
@@ -91,8 +94,8 @@ class RunState:
     @property
     def facts(self) -> Mapping[str, Any]:
         """Return every fact of the state by its slot; None where it has none."""
-        groups = {**dict.fromkeys(TERM_SLOTS, self.terms), **dict.fromkeys(KEPT, self.kept)}
-        return {name: groups[name].get(name) if name in groups else getattr(self, name) for name in SLOTS}
+        held = {**self.terms, **self.kept}
+        return {name: held.get(name) if name in _HELD else getattr(self, name) for name in SLOTS}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any], history_digest: bytes) -> RunState:
@@ -112,14 +115,12 @@ class RunState:
         return hashlib.sha256(labelled_message(LABEL, self._parts(plan_digest))).digest()
 
     def _parts(self, plan_digest: bytes) -> list[bytes]:
-        facts = self.facts
-        told = {name: _digested(slot, facts[name]) for name, slot in SLOTS.items()}
+        told = {name: _digested(SLOTS[name], fact) for name, fact in self.facts.items()}
         told["history"] = self.history_digest
-        parts = [told[name] for name in SLOTS if name not in RARE]
-        rare = [told[name] for name in RARE]
+        rare = [told.pop(name) for name in RARE]
         while rare and not rare[-1]:
             rare.pop()
-        return [plan_digest, *parts, *rare]
+        return [plan_digest, *told.values(), *rare]
 
 
 def _digested(slot: Slot[Any, Any], fact: object) -> bytes:

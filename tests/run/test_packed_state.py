@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.requests import SumRequest, vector_sha256
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.run.opened_totals import OpenedTotals, decode_totals, totals_bytes
-from fedfair.run.packed_state import greatest_state_bytes, pack_state, unpack_state
+from fedfair.run.packed_state import FORMAT, StatePacker, greatest_state_bytes, pack_state, unpack_state
 from fedfair.run.snapshot import snapshot_of
 from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
@@ -51,6 +51,18 @@ def test_every_state_of_a_run_comes_back_bit_for_bit(output: str, optimizer: str
         assert len(raw) <= greatest_state_bytes(DIMENSION)
         found = unpack_state(raw, initial)
         assert (found.digest(PLAN_DIGEST), packed(found)) == (state.digest(PLAN_DIGEST), raw)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_a_packer_of_states_that_follow_one_another_says_what_json_says_of_each(output: str) -> None:
+    packer = StatePacker()
+    for state in run_of(output):
+        taken, parts = snapshot_of(state), packer.parts(state)
+        table = [[name, vector.dtype.str, vector.size] for name, vector in taken.vectors.items()]
+        header = json.dumps({"format": FORMAT, "state": taken.state, "vectors": table}).encode()
+        assert parts.words == struct.pack("<Q", len(header)) + header
+        assert b"".join([parts.words, *parts.vectors]) == packed(state)
+        assert parts.digests == [vector_sha256(vector) for vector in taken.vectors.values()]
 
 
 def test_vectors_are_not_copied_when_a_state_is_packed() -> None:
