@@ -13,12 +13,14 @@ from collections.abc import Sequence
 _U32 = struct.Struct(">I").pack
 
 
-def labelled_message(label: str, fields: Sequence[bytes]) -> bytes:
+def labelled_message(label: str, fields: Sequence[bytes | memoryview]) -> bytes:
     """Return the bytes to sign: label, 0x00, u32 count of fields, then u32 length and bytes of each field.
 
     Args:
         label: ASCII, one per purpose and version, such as "fedfair/approval/v1".
         fields: what is signed, in a fixed order.
     """
-    sized = [part for field in fields for part in (_U32(len(field)), field)]
-    return b"".join([label.encode("ascii"), b"\0", _U32(len(fields)), *sized])
+    parts: list[bytes | memoryview] = [label.encode("ascii"), b"\0", _U32(len(fields))]
+    for field in fields:
+        parts += (_U32(len(field)), field)
+    return b"".join(parts)

@@ -25,12 +25,12 @@ NO_STATE = bytes(DIGEST_BYTES)
 
 def labelled(label: str, *fields: bytes | memoryview) -> bytes:
     """Return the bytes that stand for `fields` under `label`."""
-    return labelled_message(PREFIX + label, [bytes(field) for field in fields])
+    return labelled_message(PREFIX + label, fields)
 
 
 def digest(label: str, *fields: bytes | memoryview) -> bytes:
     """Return the SHA-256 (32 bytes) of `fields` under `label`."""
-    return hashlib.sha256(labelled(label, *fields)).digest()
+    return hashlib.sha256(labelled_message(PREFIX + label, fields)).digest()
 
 
 def digest_by_member(label: str, pairs: Sequence[tuple[int, bytes]]) -> bytes:
