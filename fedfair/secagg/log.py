@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,8 @@ _HEAD_BYTES = 1 + 4 + 8
 _HEAD_DIGEST_BYTES = 8
 _FRAME_BYTES = _HEAD_BYTES + _HEAD_DIGEST_BYTES + DIGEST_BYTES
 MAX_VALUE_BYTES = 255
+_HISTORY_HEAD, _LENGTH = struct.Struct(">QI"), struct.Struct(">I")
+"""What comes before the rows of a history, and before the value of each."""
 
 
 class Record(enum.IntEnum):
@@ -211,10 +214,10 @@ def read_reply(fields: bytes) -> tuple[tuple[int, ...], bytes, bytes]:
 
 def history_record(history: History) -> bytes:
     """Return the whole record of the rows that are not settled yet."""
-    writer = MessageWriter().number(history.settlings, 8).number(len(history.pending), 4)
+    parts = [_HISTORY_HEAD.pack(history.settlings, len(history.pending))]
     for key, value in history.pending.items():
-        writer.fixed(key).sized(value)
-    return frame(Record.HISTORY, writer.done())
+        parts += (key, _LENGTH.pack(len(value)), value)
+    return frame(Record.HISTORY, b"".join(parts))
 
 
 def read_history(fields: bytes, settled: SettledRows) -> History:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +33,7 @@ from fedfair.secagg.fixedpoint import (
     unpack,
 )
 from fedfair.secagg.keys import Secret
-from fedfair.secagg.prg import Keystreams, Mask, apply_masks, open_stream, segment_key
+from fedfair.secagg.prg import ZEROS, Keystreams, Mask, apply_masks, open_stream, segment_key
 from fedfair.secagg.shape import MAX_REPLACED, TAG_LIMBS, SumShape, packed_bytes
 from fedfair.secagg.sum_check import MODULUS, Tagging, tag_limbs
 from fedfair.secagg.transcript import root_digest
@@ -116,8 +117,10 @@ def masked_vector(
     work = _BodyWork(update, shape, code, segment_masks(seeds, "body"), rounding_key, vector, tagging, encoded)
     blocks = -(-shape.body_length // BLOCK_VALUES)
     bounds = [blocks * thread // threads for thread in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        parts = list(pool.map(work.run, bounds[:-1], bounds[1:])) if threads > 1 else [work.run(0, blocks)]
+    with ExitStack() as stack:
+        # One thread needs no pool, which takes longer to make than a short vector.
+        mapped = stack.enter_context(ThreadPoolExecutor(threads)).map if threads > 1 else map
+        parts = list(mapped(work.run, bounds[:-1], bounds[1:]))
         report = SizeReport(
             sum(part.report.clipped for part in parts),
             max(part.report.largest for part in parts),
@@ -129,7 +132,7 @@ def masked_vector(
             header[shape.tag_words] = _limbs(tagging, untagged(header, shape), tag_of_body)
         apply_masks(header, segment_masks(seeds, "hdr"))
         vector[: shape.header_bytes()] = header.tobytes()
-        hashed = frames_sha256(vector, pool.map if threads > 1 else map)
+        hashed = frames_sha256(vector, mapped)
     if frames is not None:
         frames[:] = hashed
     return vector, root_digest(len(vector), hashed)
@@ -298,9 +301,7 @@ class _BodyWork:
         encoder = BodyEncoder(code, self._update.weight)
         streams = Keystreams(self._masks, 4 * first_block * BLOCK_VALUES)
         rounding = open_stream(self._rounding_key, UNIFORM_BYTES * first_block * BLOCK_VALUES)
-        zeros, random_bytes = bytes(UNIFORM_BYTES * BLOCK_VALUES), bytearray(UNIFORM_BYTES * BLOCK_VALUES)
-        uniform = np.frombuffer(random_bytes, np.uint16)
-        scratch = np.empty(BLOCK_VALUES, np.uint32)
+        uniform, scratch = np.empty(BLOCK_VALUES, np.uint16), np.empty(BLOCK_VALUES, np.uint32)
         leaf_bytes = packed_bytes(BLOCK_VALUES, code.ring_bits)
         tag = 0
         for number in range(first_block, last_block):
@@ -308,7 +309,7 @@ class _BodyWork:
             packed = self._packed[number * leaf_bytes : (number + 1) * leaf_bytes]
             size = min(BLOCK_VALUES, length - start)
             words = packed.view(np.uint32) if code.ring_bits == 32 else scratch[:size]
-            rounding.update_into(zeros, random_bytes)
+            rounding.update_into(ZEROS[: UNIFORM_BYTES * size], uniform.view(np.uint8).data)
             encoder.encode(self._update.body, start, uniform[:size], words)
             if self._tagging is not None:
                 tag += self._tagging.check.body(words, number)

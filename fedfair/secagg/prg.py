@@ -22,6 +22,8 @@ from fedfair.secagg.keys import Secret, derive
 BLOCK_BYTES = 1 << 18
 AES_BLOCK_BYTES = 16
 KEY_BYTES = 32
+ZEROS = memoryview(bytes(BLOCK_BYTES))
+"""Encrypting them gives a keystream."""
 
 Word = TypeVar("Word", np.uint16, np.uint32, np.uint64)
 
@@ -52,14 +54,13 @@ class Keystreams:
         byte_offset: where in the vector to begin; a multiple of 16.
     """
 
-    __slots__ = ("_pairs", "_scratch", "_zeros")
+    __slots__ = ("_pairs", "_scratch")
 
     def __init__(self, masks: Sequence[Mask], byte_offset: int = 0) -> None:
         if byte_offset % AES_BLOCK_BYTES:
             raise LocalProtocolError(f"a keystream cannot begin at byte {byte_offset}")
         self._pairs = [(open_stream(mask.key, byte_offset), mask.negative) for mask in masks]
-        self._scratch = bytearray(BLOCK_BYTES)
-        self._zeros = memoryview(bytes(BLOCK_BYTES))
+        self._scratch = np.empty(0, np.uint8)
 
     def apply(self, block: NDArray[Word]) -> None:
         """Add every mask to `block` in its own ring, in place, and move on by its length.
@@ -67,10 +68,12 @@ class Keystreams:
         Args:
             block: contiguous little-endian words, at most BLOCK_BYTES; all but the last a multiple of 16 bytes.
         """
-        zeros = self._zeros[: block.nbytes]
-        stream = np.frombuffer(self._scratch, block.dtype, block.size)
+        if self._scratch.size < block.nbytes:
+            self._scratch = np.empty(block.nbytes, np.uint8)
+        zeros, scratch = ZEROS[: block.nbytes], self._scratch
+        stream = scratch[: block.nbytes].view(block.dtype)
         for context, negative in self._pairs:
-            context.update_into(zeros, self._scratch)
+            context.update_into(zeros, scratch.data)
             if negative:
                 np.subtract(block, stream, out=block)
             else:
