@@ -196,9 +196,11 @@ class RequestLimits:
             one: the word for one of them.
             what: they are, in words.
         """
+        if most is None:
+            return None
         size, member = counted
         made = self._facts.number(size)
-        if most is None or made < most or self._facts.has(member):
+        if made < most or self._facts.has(member):
             return None
         return self._spent(term, f"{one} {made + 1}", most, what)
 

@@ -23,6 +23,8 @@ _TABLE = (
 )
 _FIND = "SELECT value, checksum FROM remembered WHERE key = ?"
 _CHECKSUM_BYTES = 16
+_MOST_RECENT = 64
+"""Rows in memory: those of a request or a round, which are asked for several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class TableFile:
     def __init__(self, path: Path, content: Content, patience_seconds: float = 0.0) -> None:
         self._path = path
         self._content = content
+        self._recent = dict[bytes, bytes | None]()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.touch(OWNER_ONLY)
@@ -89,6 +92,14 @@ class TableFile:
         Raises:
             FedfairError: the file cannot be read.
         """
+        # One process has the file, so a row is what this one has read or written last.
+        if key not in self._recent:
+            if len(self._recent) >= _MOST_RECENT:
+                self._recent.clear()
+            self._recent[key] = self._found(key)
+        return self._recent[key]
+
+    def _found(self, key: bytes) -> bytes | None:
         try:
             found = self._connection.execute(_FIND, (key,)).fetchone()
         except sqlite3.Error as error:
@@ -110,9 +121,11 @@ class TableFile:
         Raises:
             FedfairError: they cannot be written.
         """
+        checked = [(key, value, _checksum(key, value)) for key, value in rows]
+        for key, _, _ in checked:
+            self._recent.pop(key, None)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            checked = ((key, value, _checksum(key, value)) for key, value in rows)
             self._connection.executemany("INSERT OR REPLACE INTO remembered VALUES (?, ?, ?)", checked)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:

@@ -24,7 +24,9 @@ def test_rows_are_there_after_a_restart_and_the_newest_value_counts(tmp_path: Pa
     table = TableFile(tmp_path / "a.history", HISTORY)
     assert table.get(KEYS[0]) is None
     table.write([(KEYS[0], b"one"), (KEYS[1], b"two")])
+    assert [table.get(key) for key in KEYS] == [b"one", b"two", None]
     table.write([(KEYS[0], b"three")])
+    assert [table.get(key) for key in KEYS] == [b"three", b"two", None]
     table.close()
     again = TableFile(tmp_path / "a.history", HISTORY)
     assert [again.get(key) for key in KEYS] == [b"three", b"two", None]
@@ -47,6 +49,16 @@ def test_rows_outlive_a_process_that_kills_itself_after_writing_them(tmp_path: P
     log = WriteAheadLog(path)
     assert log.history.get(bytes(32)) == b"kept"
     log.close()
+
+
+def test_reading_many_rows_keeps_few_in_memory_and_finds_each(tmp_path: Path) -> None:
+    table = TableFile(tmp_path / "a.history", HISTORY)
+    keys = [number.to_bytes(32) for number in range(200)]
+    table.write([(key, key[-1:]) for key in keys[::2]])
+    for _ in range(2):
+        assert [table.get(key) for key in keys] == [None if key[-1] % 2 else key[-1:] for key in keys]
+    assert len(table._recent) <= 64
+    table.close()
 
 
 def test_rows_are_written_all_or_none(tmp_path: Path) -> None:
