@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -153,6 +154,7 @@ Beginning = Opened | RecordContinued
 """The first entry of a file."""
 
 Entry = Beginning | Message | Signed
+_PLAN: TypeAdapter[str] = TypeAdapter(PlanDigest)
 _ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
 
 
@@ -179,6 +181,54 @@ _TAIL = re.compile(rb',"chain":"([0-9a-f]{64})"(?:,"signature":"([0-9a-f]{128})"
 def body_of(entry: Entry) -> bytes:
     """Return the one spelling of an entry's own fields."""
     return entry.model_dump_json().encode("ascii")
+
+
+def checked_plan(digest: str) -> str:
+    """Return the digest of a plan as people see it; raises ValueError where it is none."""
+    return _PLAN.validate_python(digest)
+
+
+def message_body(
+    entry: int,
+    time: datetime,
+    plan: str,
+    occasion: tuple[Purpose, int, int],
+    what: MessageKind,
+    size: int,
+    sha256: bytes,
+) -> bytes:
+    """Return `body_of` of a `Message`, whose fields the writer has from itself: nothing is checked.
+
+    Args:
+        entry: its number.
+        time: when it is written, an aware time.
+        plan: digest of the plan that the message belongs to.
+        occasion: purpose, round and attempt of the sum.
+        what: what the message is.
+        size: how long it is.
+        sha256: of its bytes, 32 bytes.
+    """
+    purpose, round_number, attempt = occasion
+    word = purpose if isinstance(purpose, str) else purpose.value
+    return (
+        f'{{"entry":{entry},"kind":"message","time":"{_spelt(time)}","plan":"{plan}","purpose":"{word}",'
+        f'"round":{round_number},"attempt":{attempt},"what":"{what.value}","bytes":{size},'
+        f'"sha256":"{sha256.hex()}"}}'
+    ).encode("ascii")
+
+
+def signed_body(entry: int, time: datetime, messages: int, size: int, *, closing: bool) -> bytes:
+    """Return `body_of` of a `Signed` with these fields, likewise."""
+    word = "true" if closing else "false"
+    return (
+        f'{{"entry":{entry},"kind":"signed","time":"{_spelt(time)}","messages":{messages},"bytes":{size},'
+        f'"closing":{word}}}'
+    ).encode("ascii")
+
+
+def _spelt(time: datetime) -> str:
+    text = time.isoformat()
+    return f"{text[:-6]}Z" if text.endswith("+00:00") else text
 
 
 def line_of(body: bytes, chain: bytes, signature: bytes | None) -> bytes:

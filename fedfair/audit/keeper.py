@@ -107,7 +107,7 @@ class Keeper:
         self._head = head
         self._rotation = rotation
         self._ownership = ownership
-        self._plan = plan
+        self._plan = record.checked_plan(plan)
         self._clock = clock
         self._occasion: Occasion | None = None
         self._file = AppendFile(path, "an aggregator" if ownership.keeper == AGGREGATOR else "this site")
@@ -148,19 +148,9 @@ class Keeper:
             self._sign(closing=False)
             if self._is_full():
                 self._continue(self._file.length, earlier_path(self._file.path.resolve(), self._segment))
-        self._append(
-            record.Message(
-                entry=self._entries + 1,
-                time=self._clock(),
-                plan=self._plan,
-                purpose=occasion.purpose,
-                round=occasion.round,
-                attempt=occasion.attempt,
-                what=what,
-                bytes=len(raw),
-                sha256=(sha256 or hashlib.sha256(raw).digest()).hex(),
-            )
-        )
+        entry, now, of = self._entries + 1, self._clock(), (occasion.purpose, occasion.round, occasion.attempt)
+        digest = sha256 or hashlib.sha256(raw).digest()
+        self._put(entry, now, record.message_body(entry, now, self._plan, of, what, len(raw), digest))
         self._messages, self._bytes = self._messages + 1, self._bytes + len(raw)
         self._occasion, self._unsigned = occasion, True
         return signed
@@ -202,7 +192,7 @@ class Keeper:
         before = {"segment": self._segment + 1, "before": self._chain.hex(), "before_bytes": length}
         counted = {"messages": self._messages, "bytes": self._bytes}
         continued = record.RecordContinued.model_validate({**self._beginning(), **before, **counted})
-        self._append(continued, lambda line: self._file.begin_anew(line, earlier))
+        self._begin(continued, lambda line: self._file.begin_anew(line, earlier))
         self._segment, self._begun = continued.segment, continued.time
         if self._head is not None:
             self._head.on_disk(self._end)
@@ -211,7 +201,7 @@ class Keeper:
         stated = {"torn_bytes": len(torn), "torn_sha256": hashlib.sha256(torn).hexdigest()}
         opened = record.Opened.model_validate(self._beginning() | stated)
         before = record.TORN_END if torn else b""
-        self._append(opened, lambda line: self._file.append(before + line))
+        self._begin(opened, lambda line: self._file.append(before + line))
 
     def _beginning(self) -> dict[str, object]:
         """Return what the first entry of a process, or of a file, says of its writer."""
@@ -221,21 +211,39 @@ class Keeper:
 
     def _sign(self, *, closing: bool) -> None:
         entry, now = self._entries + 1, self._clock()
-        self._append(
-            record.Signed(entry=entry, time=now, messages=self._messages, bytes=self._bytes, closing=closing)
-        )
+        body = record.signed_body(entry, now, self._messages, self._bytes, closing=closing)
+        self._put(entry, now, body, signed=True)
         self._unsigned = False
 
-    def _append(self, entry: record.Entry, write: Callable[[bytes], None] | None = None) -> None:
-        body = record.body_of(entry)
+    def _begin(self, entry: record.Beginning, write: Callable[[bytes], None]) -> None:
+        is_signed = isinstance(entry, record.RecordContinued)
+        self._put(entry.entry, entry.time, record.body_of(entry), signed=is_signed, write=write)
+
+    def _put(
+        self,
+        entry: int,
+        now: datetime,
+        body: bytes,
+        *,
+        signed: bool = False,
+        write: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """Write an entry and note that it is there.
+
+        Args:
+            entry: its number.
+            now: its time.
+            body: its own fields as they are spelt.
+            signed: whether it carries a signature.
+            write: puts a line where it belongs; by default at the end of the file.
+        """
         chain = next_chain(self._chain, body)
         owner = self._ownership
-        is_signed = isinstance(entry, record.Signed | record.RecordContinued)
-        signature = sign_chain(owner.key, owner.names, chain) if is_signed else None
+        signature = sign_chain(owner.key, owner.names, chain) if signed else None
         (write or self._file.append)(record.line_of(body, chain, signature))
-        self._entries, self._chain, self._at = entry.entry, chain, entry.time
-        self._begun = self._begun or entry.time
-        self._end = (entry.entry, chain)
+        self._entries, self._chain, self._at = entry, chain, now
+        self._begun = self._begun or now
+        self._end = (entry, chain)
         if self._head is not None:
             self._head.written(self._end)
 

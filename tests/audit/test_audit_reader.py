@@ -7,6 +7,7 @@ import json
 import typing
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.audit.chain import START, next_chain
-from fedfair.audit.entry import CONNECTION, MAX_LINE_BYTES, line_of, parse_line
+from fedfair.audit.entry import (
+    CONNECTION,
+    MAX_LINE_BYTES,
+    Message,
+    Signed,
+    body_of,
+    line_of,
+    message_body,
+    parse_line,
+    signed_body,
+)
+from fedfair.audit.entry import Purpose as SumPurpose
 from fedfair.audit.items import MessageKind, StreamItems
 from fedfair.audit.keeper import AT_CONNECTION, Occasion
 from fedfair.audit.reader import MAX_TORN_BYTES, MessageGroup, MessageTally, RecordReader, SentMessage
@@ -117,6 +129,29 @@ def test_a_changed_record_is_refused_at_its_first_wrong(
     assert caught.value.message.startswith(f"entry {number} is wrong: ")
     assert words in caught.value.message
     assert caught.value.message.isprintable()
+
+
+OFFSETS = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+
+
+@given(
+    number=st.integers(1, 2**63 - 1),
+    time=st.datetimes(timezones=st.just(UTC) | OFFSETS),
+    purpose=st.sampled_from([CONNECTION, *Purpose]),
+    what=st.sampled_from(MessageKind),
+    digest=st.binary(min_size=32, max_size=32),
+    closing=st.booleans(),
+)
+def test_what_a_keeper_writes_is_the_one_spelling_of_it(
+    number: int, time: datetime, purpose: SumPurpose, what: MessageKind, digest: bytes, closing: bool
+) -> None:
+    size, about = number // 2, (purpose, number // 3, number // 5)
+    body = message_body(number, time, PLAN, about, what, size, digest)
+    fields = dict(zip(("purpose", "round", "attempt"), about, strict=True))
+    told = Message(entry=number, time=time, plan=PLAN, **fields, what=what, bytes=size, sha256=digest.hex())
+    assert body == body_of(told)
+    signed = Signed(entry=number, time=time, messages=size, bytes=number, closing=closing)
+    assert signed_body(number, time, size, number, closing=closing) == body_of(signed)
 
 
 @given(data=st.data())
