@@ -61,7 +61,8 @@ class MessageWriter:
 
     def sized(self, value: bytes) -> MessageWriter:
         """Append bytes with their length."""
-        return self.number(len(value), 4).fixed(value)
+        self._parts += (len(value).to_bytes(4, "big"), value)
+        return self
 
     def members(self, values: Sequence[int]) -> MessageWriter:
         """Append roster indices."""
@@ -107,15 +108,12 @@ class MessageReader:
 
     def fixed(self, size: int) -> bytes:
         """Return exactly `size` bytes."""
-        end = self._at + size
-        require(
-            end <= len(self._raw),
-            Check.ENCODING,
-            f"{self._name} is cut off: {len(self._raw)} bytes, needs {end}",
-        )
-        value = self._raw[self._at : end]
+        start, end = self._at, self._at + size
+        if end > len(self._raw):
+            words = f"{self._name} is cut off: {len(self._raw)} bytes, needs {end}"
+            raise SecaggError(Check.ENCODING, words)
         self._at = end
-        return value
+        return self._raw[start:end]
 
     def number(self, size: int) -> int:
         """Return an unsigned integer of `size` bytes."""
@@ -136,11 +134,9 @@ class MessageReader:
     def sized(self, greatest: int) -> bytes:
         """Return bytes that carry their length, at most `greatest`."""
         size = self.number(4)
-        require(
-            size <= greatest,
-            Check.ENCODING,
-            f"{self._name} declares {size} bytes where {greatest} are allowed",
-        )
+        if size > greatest:
+            words = f"{self._name} declares {size} bytes where {greatest} are allowed"
+            raise SecaggError(Check.ENCODING, words)
         return self.fixed(size)
 
     def text(self, greatest: int) -> str:

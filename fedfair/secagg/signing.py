@@ -47,7 +47,7 @@ class Roster:
         PlanError: they are not.
     """
 
-    __slots__ = ("_members", "digest")
+    __slots__ = ("_keys", "_members", "digest")
 
     def __init__(self, members: Iterable[Member]) -> None:
         ordered = sorted(members, key=lambda member: member.index)
@@ -64,6 +64,7 @@ class Roster:
             if not 1 <= member.index <= 0xFFFF or len(member.public_key) != PUBLIC_KEY_BYTES:
                 raise PlanError(f"roster entry {member.name!r} has no usable index or no 32-byte public key")
         self._members = {member.index: member for member in ordered}
+        self._keys = dict[int, Ed25519PublicKey]()
         fields = [part for m in ordered for part in (u16(m.index), m.name.encode("utf-8"), m.public_key)]
         self.digest = digest("roster", *fields)
 
@@ -97,9 +98,10 @@ class Roster:
             SecaggError: MEMBERSHIP: no member has this index; SIGNATURE: it does not verify.
         """
         self.check_pinned(index)
-        key = Ed25519PublicKey.from_public_bytes(self._members[index].public_key)
+        if index not in self._keys:
+            self._keys[index] = Ed25519PublicKey.from_public_bytes(self._members[index].public_key)
         try:
-            key.verify(signature, labelled(label, *fields))
+            self._keys[index].verify(signature, labelled(label, *fields))
         except InvalidSignature as error:
             raise SecaggError(
                 Check.SIGNATURE,
