@@ -9,6 +9,7 @@ same bytes in both directions. Decides no order of events; that is `server`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedfair.errors import LocalProtocolError
 from fedfair.secagg.checks import SecaggError
@@ -19,7 +20,7 @@ from fedfair.secagg.session_graph import SessionGraph
 from fedfair.secagg.signing import SIGNATURE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RoundRecord:
     """One round as far as the aggregator has asked.
 
@@ -41,6 +42,10 @@ class RoundRecord:
 
     def encode(self) -> bytes:
         """Return the bytes to keep."""
+        return self._encoded
+
+    @cached_property
+    def _encoded(self) -> bytes:
         writer = MessageWriter().members(self.members).sized(self.start.encode())
         writer.members(self.survivors).by_member(self.votes).members(self.uploaded)
         self.graph.write(writer)

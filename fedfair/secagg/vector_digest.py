@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 from fedfair.secagg.transcript import root_digest
 
@@ -21,6 +22,7 @@ CHUNK_FIELD, _DATA_FIELD = b"\x1a", b"\x0a"
 _Bytes = bytes | bytearray | memoryview
 
 
+@lru_cache(maxsize=8)
 def frame_prefix(size: int) -> bytes:
     """Return the bytes of a frame that come before its piece.
 
