@@ -100,20 +100,22 @@ def _parts(layout: Header, noised: bool) -> HeaderParts:
     return HeaderParts(weight, counts & ~weight, ~counts)
 
 
-def plain_totals(opened: OpenedSum, parts: HeaderParts) -> Totals:
+def plain_totals(opened: OpenedSum, parts: HeaderParts, *, used_up: bool = False) -> Totals:
     """Return the totals of an opened sum in the form of plain ones.
 
     Args:
         opened: what secure aggregation opened.
         parts: of its purpose, from `header_parts`.
+        used_up: as of `Totals`.
     """
-    counts, integers, rests = np.split(opened.header, np.cumsum([parts.counts.sum(), parts.reals.sum()]))
+    counts = int(np.count_nonzero(parts.counts))
+    reals = counts + int(np.count_nonzero(parts.reals))
     header = np.empty(len(parts.counts))
     header[parts.weight] = float(opened.weight)
-    header[parts.counts] = counts
-    header[parts.reals] = integers + rests
+    header[parts.counts] = opened.header[:counts]
+    header[parts.reals] = opened.header[counts:reals] + opened.header[reals:]
     replaced, sizes = (opened.replaced, opened.replacing), (opened.clipped, opened.histogram)
-    return Totals(header, opened.body, opened.contributors, *replaced, *sizes)
+    return Totals(header, opened.body, opened.contributors, *replaced, *sizes, used_up)
 
 
 class MaskedTotals:
@@ -133,7 +135,7 @@ class MaskedTotals:
         """Return the totals of an opened sum, whose body is theirs from now on."""
         if self._noised is not None:
             return self._noised.totals(opened.body, opened.contributors)
-        return replace(plain_totals(opened, self._parts[purpose_named(opened.purpose)]), used_up=True)
+        return plain_totals(opened, self._parts[purpose_named(opened.purpose)], used_up=True)
 
 
 def clips_of(purpose: Purpose, clip: float, shapes: Mapping[str, SumShape]) -> tuple[float, ...]:

@@ -117,7 +117,7 @@ class SiteRules:
         asked = QueryHistory(history).decide(request)
         if isinstance(asked, Refusal):
             return asked
-        return replace(admitted, rows=admitted.rows + asked)
+        return replace(admitted, rows=admitted.rows + asked) if asked else admitted
 
     def _unplanned(self, request: AggregationRequest) -> Refusal | None:
         """Return what the plan or the policy has against one sum; None where that is nothing."""

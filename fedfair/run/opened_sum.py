@@ -37,7 +37,7 @@ from fedfair.run.state import RunState
 from fedfair.run.threshold_bound import highest_threshold
 from fedfair.statistics.table import Purpose, room_of
 from fedfair.store.long_vectors import VectorRoom
-from fedfair.terms.table import PlanTerms
+from fedfair.terms.table import PlanTerms, TermStates
 from fedfair.terms.term import TermSetting
 
 
@@ -73,7 +73,9 @@ class RunSetting:
         # Noised counts are in every bin; where sites have thresholds of their own, there is none to bound.
         self._is_bounded = learns_threshold(plan) and not (self.is_noised or keeps_site_thresholds(plan))
 
-    def after_round(self, state: RunState, vector: NDArray[np.floating], threshold: float) -> RunState:
+    def after_round(
+        self, state: RunState, vector: NDArray[np.floating], threshold: float, terms: TermStates
+    ) -> RunState:
         """Return the state after a round of training, with the threshold projected on [0, B].
 
         The paper averages theta^1 (the initial one) to theta^T.
@@ -84,7 +86,8 @@ class RunSetting:
         if self._is_bounded:
             found = highest_threshold(self.evaluator, state, self.threshold_limit)
         model = GlobalModel(vector, min(max(threshold, 0.0), self.loss_bound, found))
-        return replace(state, model=model, rounds_done=RoundNumber(state.rounds_done + 1), mean=mean)
+        done = RoundNumber(state.rounds_done + 1)
+        return replace(state, model=model, rounds_done=done, mean=mean, terms=terms)
 
 
 @dataclass(frozen=True, slots=True)

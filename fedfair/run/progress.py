@@ -6,6 +6,7 @@ Values only; the rules are `training_run.py`'s. No torch: the aggregator imports
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ Stage = Purpose | FinalStage
 """The stage of a training run: the statistic that it sums next, or one of the last two."""
 
 
+@functools.cache
 def purpose_at(when: When) -> Purpose:
     """Return the first statistic that is summed at a moment of a run."""
     return next(purpose for purpose in Purpose if purpose.statistic.when is when)

@@ -182,18 +182,18 @@ class RunRules:
 
     # -------------------------------------------------------------- what is asked
 
-    def next_request(self, state: RunState) -> SumRequest | None:
-        """Return the first attempt at the sum that a state asks for; None at the end of the run."""
+    def next_request(self, state: RunState, attempt: int = 1) -> SumRequest | None:
+        """Return an attempt at the sum that a state asks for, by default the first; None at the end of the run."""
         purpose = summed_at(state.stage)
         if purpose is None:
             return None
-        number = RoundNumber(state.rounds_done + purpose.statistic.is_round)
+        is_round, spec = purpose.statistic.is_round, self._setting.specs[purpose]
+        number = RoundNumber(state.rounds_done + is_round)
         step = None if state.query is None else state.query.step
-        asked = SumRequest(purpose, number, 1, self._setting.specs[purpose], step)
-        if not purpose.statistic.is_round:
-            return asked
-        unit = loss_unit(self._plan.task.loss, state.scaling)
-        return replace(asked, terms=self._terms.read_by_sites(state.terms), loss_unit=unit)
+        if not is_round:
+            return SumRequest(purpose, number, attempt, spec, step)
+        terms, unit = self._terms.read_by_sites(state.terms), loss_unit(self._plan.task.loss, state.scaling)
+        return SumRequest(purpose, number, attempt, spec, step, terms, unit)
 
     # -------------------------------------------------------------- what an opened sum does
 
@@ -217,9 +217,9 @@ class RunRules:
         if self._setting.is_noised:
             totals = sum_kind(request.purpose).possible(totals, self._plan, self._schema)
         applied = self._rules[request.purpose].apply(state, totals, members)
-        stepped = self._closed(state, applied, request.purpose, totals.contributors)
-        progress = replace(stepped.progress, replaced=totals.replaced, replacing=totals.replacing)
-        return Stepped(stepped.state, progress)
+        return self._closed(
+            state, applied, request.purpose, totals.contributors, totals.replaced, totals.replacing
+        )
 
     def adopt(self, state: RunState, model: GlobalModel, contributors: int) -> Stepped:
         """Return the state after a training round that no weighted sum carried; only a simulation can have one.
@@ -238,7 +238,8 @@ class RunRules:
             raise LocalProtocolError(f"a model of {model.vector.shape} cannot be adopted at {stage.value}")
         check_mean(before, model.vector - before, 1.0)
         check_threshold(state, model.threshold)
-        after = self._setting.after_round(state, np.array(model.vector, before.dtype), model.threshold)
+        vector = np.array(model.vector, before.dtype)
+        after = self._setting.after_round(state, vector, model.threshold, state.terms)
         return self._closed(state, Applied(after), purpose_at(When.ROUND), contributors)
 
     # -------------------------------------------------------------- leaving out
@@ -253,7 +254,15 @@ class RunRules:
 
     # -------------------------------------------------------------- what follows
 
-    def _closed(self, before: RunState, applied: Applied, purpose: Purpose, contributors: int) -> Stepped:
+    def _closed(
+        self,
+        before: RunState,
+        applied: Applied,
+        purpose: Purpose,
+        contributors: int,
+        replaced: int = 0,
+        replacing: int = 0,
+    ) -> Stepped:
         """Go to the next stage; report what became of the sum."""
         about = applied.state.evaluated
         after = self._stages.after(applied.state)
@@ -267,9 +276,19 @@ class RunRules:
         # By now the model may have made way for the output model; the history says what was evaluated.
         evaluation, changed = applied.evaluation, after.model is not before.model
         threshold = after.model.threshold if evaluation is None else evaluation.threshold
-        done, is_best = after.rounds_done, applied.is_best
-        progress = Progress(purpose, done, threshold, contributors, evaluation, is_best, changed)
-        return Stepped(after, progress if evaluation is None else replace(progress, evaluated=about))
+        progress = Progress(
+            purpose,
+            after.rounds_done,
+            threshold,
+            contributors,
+            evaluation,
+            applied.is_best,
+            changed,
+            replaced,
+            replacing,
+            None if evaluation is None else about,
+        )
+        return Stepped(after, progress)
 
 
 def _is_of(evaluated: EvaluatedModel, model: GlobalModel) -> bool:

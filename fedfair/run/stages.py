@@ -68,7 +68,7 @@ class Stages:
         if is_at(stage, When.ROUND) and self._schedule.evaluates_after(done):
             return replace(state, stage=purpose_at(When.EVERY))
         if done < self._schedule.rounds:
-            return replace(state, stage=purpose_at(When.ROUND))
+            return state if is_at(stage, When.ROUND) else replace(state, stage=purpose_at(When.ROUND))
         return self._training_ended(state)
 
     def may_skip(self, state: RunState) -> bool:

@@ -170,8 +170,7 @@ class TrainingRun:
 
     def next_sum(self) -> SumRequest | None:
         """Return the sum that is due, or None at the end; the same one until `apply_aggregate` or `retry`."""
-        request = self.rules.next_request(self.state)
-        return None if request is None else replace(request, attempt=self._attempt)
+        return self.rules.next_request(self.state, self._attempt)
 
     def retry(self) -> None:
         """Give this attempt up, because its quorum was lost: the same sum again, one attempt later."""

@@ -46,13 +46,16 @@ IN_A_RUN = tuple(purpose for when in When for purpose in Purpose if purpose.stat
 """All of them, in the order in which a run makes them."""
 
 
+_NAMED = {purpose.value: purpose for purpose in Purpose}
+
+
 def purpose_named(word: str) -> Purpose:
     """Return the purpose of a word.
 
     Raises:
         LocalProtocolError: none has it.
     """
-    found = next((purpose for purpose in Purpose if purpose.value == word), None)
+    found = _NAMED.get(word)
     if found is None:
         raise LocalProtocolError(f"no statistic is named {word!r}")
     return found

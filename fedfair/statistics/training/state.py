@@ -8,7 +8,6 @@ and 11: broadcast, weighted mean, projection of the threshold on [0, B]).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.target_scaling import loss_unit
@@ -60,8 +59,7 @@ class RoundRule:
         )
         terms, model = self._setting.terms.after(state.terms, opened)
         check_threshold(state, model.threshold)
-        after = self._setting.after_round(state, model.vector, model.threshold)
-        return Applied(replace(after, terms=terms))
+        return Applied(self._setting.after_round(state, model.vector, model.threshold, terms))
 
     def may_be(self, state: RunState) -> bool:
         """Return whether what the terms keep can be."""
