@@ -54,6 +54,7 @@ class JournalVectors:
     def __init__(self, database: JournalDatabase, long: LongVectors) -> None:
         self._database, self._long = database, long
         self._files = VectorFiles(vectors_folder(database.path), REMEDY, reached=long.reached)
+        self._hashed = dict[str, tuple[Vector, Place]]()
 
     def keep_files(self, vectors: Mapping[str, Vector], known_sha256: Mapping[str, str]) -> dict[str, Place]:
         """Write the long ones of the vectors of an entry as files; return where they are.
@@ -75,12 +76,18 @@ class JournalVectors:
         places: dict[str, Place] = {}
         for name, vector in vectors.items():
             dtype, content = vector.dtype.newbyteorder("<").str, np.ascontiguousarray(vector).data.cast("B")
-            places[name] = _vector_sha256(dtype, content)
+            # No array of a state is ever changed, so the very same one need not be hashed again.
+            known = self._hashed.get(name)
+            if known is not None and known[0] is vector:
+                places[name] = known[1]
+            else:
+                places[name] = _vector_sha256(dtype, content)
             if recorded.get(name) != places[name]:
                 self._remove(name)
                 self._insert(name, dtype, content)
         for name in recorded.keys() - places.keys():
             self._remove(name)
+        self._hashed = {name: (vectors[name], place) for name, place in places.items()}
         return places
 
     def drop_unnamed(self, places: Mapping[str, Place]) -> None:
