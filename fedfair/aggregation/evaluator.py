@@ -166,7 +166,8 @@ class Evaluator:
     def highest_loss(self, header: NDArray[np.float64]) -> float:
         """Return what no training loss of an evaluation exceeds: infinity where some are beyond the histogram."""
         counts = self._layout.read(header)["splits"][SPLITS.index("train")]["counts"]
-        highest = int(np.flatnonzero(counts > 0)[-1]) if (counts > 0).any() else self._spec.bins
+        filled = np.flatnonzero(counts > 0)
+        highest = int(filled[-1]) if filled.size else self._spec.bins
         return math.inf if highest == self._spec.bins else float(self._spec.edges[highest + 1])
 
     def threshold(self, header: NDArray[np.float64]) -> float:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -155,27 +156,39 @@ class Header:
         return header
 
     def counts(self, *, noised: bool) -> NDArray[np.bool_]:
-        """Return which values are whole numbers: bool array (length,). The others are real numbers.
+        """Return which values are whole numbers: bool array (length,), read-only. The others are real numbers.
 
         Args:
             noised: whether every site adds noise to what its records add.
         """
-        whole = {Number.WEIGHT, Number.PUBLIC_COUNT} | (set() if noised else {Number.COUNT})
-        return self._chosen(lambda field: field.number in whole)
+        return self._whole_under_noise if noised else self._whole
 
     def weights(self) -> NDArray[np.bool_]:
-        """Return which values secure aggregation carries by itself: bool array (length,)."""
-        return self._chosen(lambda field: field.number is Number.WEIGHT)
+        """Return which values secure aggregation carries by itself: bool array (length,), read-only."""
+        return self._weights
 
-    def _chosen(self, wanted: Callable[[Field], bool]) -> NDArray[np.bool_]:
+    @cached_property
+    def _weights(self) -> NDArray[np.bool_]:
+        return self._chosen({Number.WEIGHT})
+
+    @cached_property
+    def _whole_under_noise(self) -> NDArray[np.bool_]:
+        return self._chosen({Number.WEIGHT, Number.PUBLIC_COUNT})
+
+    @cached_property
+    def _whole(self) -> NDArray[np.bool_]:
+        return self._chosen({Number.WEIGHT, Number.PUBLIC_COUNT, Number.COUNT})
+
+    def _chosen(self, numbers: Collection[Number]) -> NDArray[np.bool_]:
         header = self.zeros()
         view = self.read(header)
         for path, leaf in self.leaves():
             part = view
             for name in path[:-1]:
                 part = part[name]
-            part[path[-1]] = float(wanted(leaf))
+            part[path[-1]] = float(leaf.number in numbers)
         chosen: NDArray[np.bool_] = header == 1.0
+        chosen.flags.writeable = False
         return chosen
 
     def leaves(self) -> Iterator[tuple[tuple[str, ...], Field]]:

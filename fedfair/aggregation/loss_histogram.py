@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -55,8 +56,8 @@ class HistogramSpec:
 
     @property
     def edges(self) -> NDArray[np.float64]:
-        """Lower edges of all bins, the overflow bin's last: increasing array (bins + 1,)."""
-        return np.linspace(0.0, self.loss_range, self.bins + 1)
+        """Lower edges of all bins, the overflow bin's last: increasing array (bins + 1,), read-only."""
+        return _edges(self.bins, self.loss_range)
 
     @property
     def rounding(self) -> Rounding:
@@ -73,6 +74,13 @@ class HistogramSpec:
         """Return how many values a rounded loss may have, up to `MAX_LOSS`: 2201 with 256 bins for two classes."""
         octaves = math.ceil(max(math.log2(MAX_LOSS) - math.log2(self.loss_range), 0.0)) + 1
         return (self.bins + octaves) * STEPS + 1
+
+
+@lru_cache(maxsize=8)
+def _edges(bins: int, loss_range: float) -> NDArray[np.float64]:
+    edges = np.linspace(0.0, loss_range, bins + 1)
+    edges.flags.writeable = False
+    return edges
 
 
 @dataclass(frozen=True, slots=True)
