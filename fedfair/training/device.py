@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -60,10 +60,12 @@ def plain_arithmetic() -> Iterator[None]:
     TensorFloat-32 would round what goes into a product to 11 bits: a gradient that was clipped could then be
     longer than the clip. cuDNN's trials would choose another algorithm each time. Who wants speed asks for bf16.
     """
+    cudnn = torch.backends.cudnn
+    flags = {"enabled": True, "benchmark": False, "deterministic": True, "allow_tf32": False}
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        with cudnn.flags(**flags) if cudnn.is_available() else nullcontext():
             yield
     finally:
         torch.set_float32_matmul_precision(before)

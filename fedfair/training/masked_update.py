@@ -57,6 +57,6 @@ def _limbs(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     `MAX_INTEGER` by that, so that no site leaves a sum because of a value.
     """
     bound = MAX_INTEGER
-    summable = np.clip(np.nan_to_num(values, nan=0.0, posinf=bound, neginf=-bound), -bound, bound)
+    summable = np.minimum(np.maximum(np.where(np.isnan(values), 0.0, values), -bound), bound)
     integers = np.rint(summable)
     return np.concatenate([integers, summable - integers]), int(np.count_nonzero(summable != values))
