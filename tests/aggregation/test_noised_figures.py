@@ -41,17 +41,23 @@ def smoothed() -> NDArray[np.float64]:
     return np.linspace(0.0, 2.0, RECORDS)
 
 
-def released(sigma: float, seed: int, spec: HistogramSpec = SPEC) -> NoisedSplit:
-    """Return what three sites release together, all records at the first: noise does not ask where they are."""
+@cache
+def unnoised() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the units of an evaluation, and the sums in them over all records."""
     values, labels = losses(), np.arange(RECORDS) % 2
     predictions = np.where(values > math.log(2.0), 1 - labels, labels)
     matrix = confusion_matrix(labels, predictions, CLASSES)
-    units = evaluation_units(spec, CLASSES, GREATEST)
-    exact = split_units(values, smoothed(), None, matrix, GREATEST, spec)
+    exact = split_units(values, smoothed(), None, matrix, GREATEST, SPEC)
+    return evaluation_units(SPEC, CLASSES, GREATEST), exact
+
+
+def released(sigma: float, seed: int) -> NoisedSplit:
+    """Return what three sites release together, all records at the first: noise does not ask where they are."""
+    units, exact = unnoised()
     deviation = evaluation_grid(sigma).deviation * math.sqrt(SITES)
     noise = np.random.Generator(np.random.PCG64([seed, 7])).normal(0.0, deviation, len(exact))
-    found = noised_split(RECORDS, exact + noise, units, spec, CLASSES)
-    return NoisedSplit(found, np.array(found["confusion"]), spec, deviation)
+    found = noised_split(RECORDS, exact + noise, units, SPEC, CLASSES)
+    return NoisedSplit(found, np.array(found["confusion"]), SPEC, deviation)
 
 
 @cache

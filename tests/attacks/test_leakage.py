@@ -132,7 +132,7 @@ def test_one_share_less_leaks_as_worked_by_hand(near: int) -> None:
 
 # ---- whatever is asked again, put back or started again: sums about one state tell nobody from the others
 
-PLAYS = 10
+PLAYS = 5
 
 
 def played(members: int, colluders: int, fewest: int, *, reopened: int) -> tuple[list[str], Counter[str]]:

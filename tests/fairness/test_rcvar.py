@@ -143,7 +143,7 @@ def test_descent_on_the_threshold_at_the_stable_rate_never_overshoots(name: str)
     losses = torch.rand(64, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     for start in (0.0, 1.0):
         c, signs = start, set()
-        for _ in range(3000):
+        for _ in range(1000):
             gradient = threshold_gradient(given_objective, losses, c).mean().item()
             signs.add(math.copysign(1.0, gradient) if abs(gradient) > 1e-12 else 0.0)
             c -= given_objective.stable_threshold_learning_rate * gradient

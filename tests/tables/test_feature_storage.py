@@ -237,7 +237,7 @@ def table_plan(case: str) -> Plan:
     sections = {**PLANS[case]}
     spec = {**CSV, **sections.pop("csv", {}), "train": "all.csv", "collaborator": "clinic"}
     task = {**sections.pop("task"), "data": {"csv": spec}}
-    training = {"rounds": 2, "local_steps": 2, "batch_size": 8, **sections.pop("training", {})}
+    training = {"rounds": 1, "local_steps": 2, "batch_size": 8, **sections.pop("training", {})}
     return plans.parsed(NAMES, task=task, training=training, objective={"tradeoff": 0.5}, **sections)
 
 
