@@ -1,7 +1,5 @@
 """The data set of tests/vectors/bc10.json, cut into federations, and plans over it. For tests of training only."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -4,8 +4,6 @@ Chromium reads commands from file descriptor 3 and writes answers and events to 
 is needed. What a page does is seen as events: messages on the console, faults, requests.
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import itertools

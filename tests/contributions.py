@@ -1,7 +1,5 @@
 """What one site adds to a sum without a body, for tests that ask a client directly."""
 
-from __future__ import annotations
-
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.spec import SumSpec

@@ -3,8 +3,6 @@
 That a picture is the same every time is a test of `report/test_figures.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import pytest

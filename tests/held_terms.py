@@ -1,7 +1,5 @@
 """States of a run with other facts than they have come to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fedfair.run.state import RunState

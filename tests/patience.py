@@ -1,7 +1,5 @@
 """How long a test waits for what must happen: so long that only a hang uses it up, however busy the machine is."""
 
-from __future__ import annotations
-
 from typing import Final
 
 PATIENCE: Final = 840.0

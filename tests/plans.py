@@ -5,8 +5,6 @@ it; every other key is the smallest plan's, or the product's default. The smalle
 whose steps have oracles; `untuned` leaves all of that to the product's defaults.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from fedfair.plan.schema import Plan

@@ -3,8 +3,6 @@
 The server refuses to run as root, so that tests which do run as another user, if this machine has one for it.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

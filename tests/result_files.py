@@ -1,7 +1,5 @@
 """Results for tests of what people read: small, made by hand, with all fields or the oldest ones."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How far two computations of one model may be apart."""
 
-from __future__ import annotations
-
 import torch
 
 FLOAT32_ROUNDING = 1e-5

@@ -1,7 +1,5 @@
 """The signals of this process, which a command line that runs in it takes for good."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A site as its command reads it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from collaborator.preparation import PreparedSite, find_site, keep_policy

@@ -5,8 +5,6 @@ what goes from one to the other is a copy, and reading a value makes the CPU wai
 What it cannot show is what a GPU computes, how fast, and that memory is page-locked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What the structure promises, held against the code itself; the import contracts are checked by lint-imports."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import itertools

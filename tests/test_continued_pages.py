@@ -4,8 +4,6 @@ What the pages leave to the reader (archives that travel, folders, the other cli
 every command of a page is run once, in its order.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

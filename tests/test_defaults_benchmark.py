@@ -1,7 +1,5 @@
 """The script `benchmarks/defaults.py`: its figure by hand, and that it resumes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The example of DICOM files: what its loader makes of them, and its README's commands with real processes."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """The pages: what is generated has not drifted, and the site builds strictly and loads nothing from elsewhere."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The figures of `docs/explain/effort.md` follow fedfair's own pages."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

@@ -1,7 +1,5 @@
 """The benchmark for a GPU runs where there is none, and says on what it ran."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The example of four hospitals: its README's commands, as written, with real processes on the published files."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The dashboard and the alert rules: every metric exists with its labels, and Prometheus takes the rules."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """No object shows a record, a label or a loss where it is printed: in a terminal, a log or a notebook."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """The notebooks: each runs from its first cell to its last in an empty folder, and is a page of the site."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

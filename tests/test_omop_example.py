@@ -1,7 +1,5 @@
 """The example of three OMOP databases: one query in three databases, and its README's commands as written."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

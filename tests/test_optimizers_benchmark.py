@@ -1,7 +1,5 @@
 """The arithmetic of `benchmarks/optimizers.py`: steps by hand, gradients by differences, optima by an oracle."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The page about other tasks: its commands run on its plan, and each of its sections is a valid one."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

@@ -4,8 +4,6 @@ A wait for what must happen has the time of `tests/patience.py`, which only a ha
 product passes when the test says so (`tests/interop/federation_kit.py`), or its passing is the subject.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The commands of the README and of the tutorial, run as they are written, on as many "hosts" as they name."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """How a feature is added: the lists of the architecture name what there is, and only a table names a room."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The tables over several data sets say what the files of each say, and leave out those of earlier versions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

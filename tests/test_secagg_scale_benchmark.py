@@ -1,7 +1,5 @@
 """The benchmark of masked rounds by the number of sites: light sites split right, and a measurement is drawn."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import runpy

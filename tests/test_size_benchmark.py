@@ -1,7 +1,5 @@
 """What counts as a line of code, and which units are long."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

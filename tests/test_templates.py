@@ -1,7 +1,5 @@
 """Documents from templates: a value cannot begin a line, and a name that a template misses is our mistake."""
 
-from __future__ import annotations
-
 import pytest
 from jinja2 import DictLoader, Environment, UndefinedError
 

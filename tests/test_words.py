@@ -1,7 +1,5 @@
 """Prose, held against its own tree: no place that has moved is named, and no sentence of a page is too long."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 

@@ -1,7 +1,5 @@
 """The syntax trees of this repository's files, parsed once in a process, for the tests that read code."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import gc

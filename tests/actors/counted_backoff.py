@@ -1,7 +1,5 @@
 """A site's waits, without the waiting."""
 
-from __future__ import annotations
-
 from collaborator.calls import Backoff
 
 

@@ -3,8 +3,6 @@
 A test puts the copy into any state of the run; what the site is asked then follows from that state alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 

@@ -7,8 +7,6 @@ for every step, and dies by SIGKILL before it takes that step; the last one take
 `FOLDER/<step>/journal.sqlite`.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

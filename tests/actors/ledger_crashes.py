@@ -8,8 +8,6 @@ kills it, with SIGXFSZ, as soon as it writes to any file beyond that offset: in 
 of the ledger's own pages.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

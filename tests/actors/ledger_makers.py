@@ -1,7 +1,5 @@
 """Entries and accounts for tests of the ledger."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

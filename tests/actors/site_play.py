@@ -1,7 +1,5 @@
 """A small run in memory, for what a site does with the state of a run: three clinics, one process, no socket."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

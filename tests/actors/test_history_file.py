@@ -1,7 +1,5 @@
 """The history of a site's copy of the run: written once, there again after a kill at any moment, flat in cost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Long vectors of the journal as files: bit for bit, after a kill at every step, refused where one was changed."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """The ledger on the disk: what it survives, and what it refuses to continue with."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A site's side of masked sums: what it may not add to, it leaves visibly."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator

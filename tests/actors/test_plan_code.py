@@ -1,7 +1,5 @@
 """Code that a plan names, at a site whose policy names its digest: what was read is what runs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

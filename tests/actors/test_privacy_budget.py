@@ -1,7 +1,5 @@
 """What a site may still release under a plan: said before anything is sent, and held to at every release."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable

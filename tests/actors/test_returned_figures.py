@@ -1,7 +1,5 @@
 """What stands side by side at a site is of one model, and at the end of a run that is the model it returns."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import json

@@ -1,7 +1,5 @@
 """A site ends a run with the model, the result and the history in its own folder, whatever its disk does."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

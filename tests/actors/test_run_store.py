@@ -1,7 +1,5 @@
 """The kept state of a site's run: there again after a restart, and as good as absent where it is damaged."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

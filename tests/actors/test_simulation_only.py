@@ -1,7 +1,5 @@
 """What needs more than a sum is refused by every process that could start a deployment, before it starts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A site alone uses a model of a plan that it has approved, and runs no code of any other plan."""
 
-from __future__ import annotations
-
 import json
 import re
 import stat

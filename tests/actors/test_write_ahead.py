@@ -1,7 +1,5 @@
 """The files of a masked round on a site's disk: the key of its masks leaves no trace once it is forgotten."""
 
-from __future__ import annotations
-
 import secrets
 from contextlib import closing
 from pathlib import Path

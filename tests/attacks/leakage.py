@@ -13,8 +13,6 @@ over those components of honest members whose b are all opened. The round is saf
 sum, over at least max(t, n_C + 2) - n_C honest members.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

@@ -12,8 +12,6 @@ sums over those components of honest uploaders that hidden pair masks connect an
 sites than a sum must have is a leak. Nothing here knows the rules of the sites.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import random

@@ -10,8 +10,6 @@ A round is safe when at most one sum is learnt, over just the honest members of 
 voted.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

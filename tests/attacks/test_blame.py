@@ -1,7 +1,5 @@
 """A lying minority is found and named; the honest are never blamed for it, and their sum is opened."""
 
-from __future__ import annotations
-
 import itertools
 import secrets
 from collections.abc import Callable

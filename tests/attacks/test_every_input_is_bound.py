@@ -6,8 +6,6 @@ here until somebody has said which of them it is; one that is in the state, the 
 the transcript T_r. What an aggregator states beside it is compared, or is not read at all.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

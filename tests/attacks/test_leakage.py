@@ -1,7 +1,5 @@
 """The protocol's rules leak nothing in any pattern of answers; each rule left out is reported as leaking."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

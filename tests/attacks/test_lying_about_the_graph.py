@@ -1,7 +1,5 @@
 """An aggregator that lies about a sparse graph: each lie is refused by the name of its check."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import replace
 

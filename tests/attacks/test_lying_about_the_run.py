@@ -26,8 +26,6 @@ run stays where it was.
     a second time
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import struct

@@ -1,7 +1,5 @@
 """One test for every lie of an aggregator that must be stopped; each asserts which check fired."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from dataclasses import replace

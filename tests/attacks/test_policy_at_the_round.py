@@ -5,8 +5,6 @@ the term that refuses. The sums are plain, so the site takes any state of the ru
 aggregator's word; what is left to the site then is to count.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import itertools

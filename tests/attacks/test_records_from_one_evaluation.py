@@ -5,8 +5,6 @@ radix, one digit for each column. A bin of the histogram that holds one loss the
 and the label. No site lies, nothing was trained, and no code and no weights come with the plan.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import secrets

@@ -1,7 +1,5 @@
 """What a site adds to an evaluation never changes, so it may be summed again only where nothing can be learnt."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A site seals garbage in place of shares, or says falsely that another did: it is named; the others continue."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Collection
 from dataclasses import replace

@@ -4,8 +4,6 @@ Nobody can look at one contribution. What is opened must lie where honest contri
 applied; what lies there moves the model and the threshold by a bounded step.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace

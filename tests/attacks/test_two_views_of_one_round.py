@@ -5,8 +5,6 @@ which all but the target adds zeros, for that sum is the target's own update. No
 computes follows from its own copy of the run.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace

@@ -6,8 +6,6 @@ just below a threshold, and none about a record just above it. A site that leave
 has answered the question whether the record exceeds the threshold.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

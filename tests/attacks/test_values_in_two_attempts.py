@@ -4,8 +4,6 @@ One weight is near the largest float, so every loss of a site with records above
 are equal whatever its batches are. Below the threshold the updates of two batches differ.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

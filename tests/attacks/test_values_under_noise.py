@@ -4,8 +4,6 @@ The promise is that a record might as well have been one that contributes nothin
 numbers about this record, or fail on it; an update without noise, or a site that leaves, would tell.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterator

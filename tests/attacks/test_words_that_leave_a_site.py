@@ -4,8 +4,6 @@ A site says why in one of two ways: an abstention from a sum, or an abstention f
 a closed list. The properties drive both with faults whose words are full of numbers, and real tasks under masks.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Records made in a test, by the code that makes them in a federation."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Iterable

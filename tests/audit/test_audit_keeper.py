@@ -1,7 +1,5 @@
 """A record while it is written: kills, full disks, second writers, and hands of others."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

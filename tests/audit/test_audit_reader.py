@@ -1,7 +1,5 @@
 """A record as an attacker finds it: every change is noticed, and the first entry that is wrong is named."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import typing

@@ -1,7 +1,5 @@
 """A record of several files: written over a year, killed at every step of beginning a new one, read whole."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator

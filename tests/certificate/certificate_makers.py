@@ -1,7 +1,5 @@
 """Plans, evaluations and certificates for tests, from losses that a test knows."""
 
-from __future__ import annotations
-
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray

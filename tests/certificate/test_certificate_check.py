@@ -1,7 +1,5 @@
 """Anyone who edits a certificate, or claims more than its histogram proves, is caught; by name where possible."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -4,8 +4,6 @@ Seeded and bounded in time: `--seconds` is shared among the kinds, and a kind th
 the next ones. `--messages` is for all kinds of messages together, `--files` for each kind of file.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -5,8 +5,6 @@ longer than `HANG_SECONDS` of processor time, and memory that grows by more than
 One place of the code is one finding.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import resource

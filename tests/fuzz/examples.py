@@ -3,8 +3,6 @@
 `python -m tests.fuzz.examples` does it again after a form has changed; what was found by fuzzing stays.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -4,8 +4,6 @@ Examples lie in `corpus/<kind>/`, made by the code that makes them in a federati
 whatever was ever found to break a reader. A reader may refuse with an error of the product and with nothing else.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable, Iterator

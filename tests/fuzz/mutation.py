@@ -4,8 +4,6 @@ Bytes know nothing of a form. Trees are those of JSON and YAML: keys go, come tw
 are those of the protobuf wire format. Lines are those of a log, members those of a zip, rows those of a database.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json

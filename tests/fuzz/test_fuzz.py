@@ -1,7 +1,5 @@
 """Every reader of messages and files bears what the fuzzer has broken; `make fuzz` does so at length."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

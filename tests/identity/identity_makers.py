@@ -1,7 +1,5 @@
 """Authorities, keys and requests for the tests of this folder."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from cryptography import x509

@@ -1,7 +1,5 @@
 """A renewed certificate on the disk counts only as a whole identity of the same participant."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import datetime, timedelta
 from pathlib import Path

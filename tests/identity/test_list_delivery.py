@@ -1,7 +1,5 @@
 """A list counts because the authority has signed it and it is newer, whoever carries it."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from pathlib import Path
 

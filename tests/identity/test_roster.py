@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import example, given, settings

@@ -1,7 +1,5 @@
 """Licences and the bill of materials: they fit the locked lists, and what is installed says the same."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The locked lists: every version exact, every file by its hash, nothing missing, nothing that nobody needs."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import tomllib
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """What a release is made of: the version in one place, and wheels that hold what they must and nothing else."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Installs by role: each command with the libraries of its role, and none that its role does not bring."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """A folder of wheels: filled from the package index once, then enough for an install without a network."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

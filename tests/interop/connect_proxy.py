@@ -1,7 +1,5 @@
 """A small HTTP proxy that knows CONNECT and nothing else, in a thread of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import Iterator, Mapping

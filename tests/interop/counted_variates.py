@@ -1,7 +1,5 @@
 """What a finished federation counts of control variates, beside what its sites keep on their disks."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

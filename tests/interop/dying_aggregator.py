@@ -5,8 +5,6 @@ Steps: a kind of message, such as `upload` or `unmask_shares`, which it dies of 
 `last-upload`; or `before-survivors` and `before-unmask_request`, when it is about to send the first one.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -7,8 +7,6 @@ before-vote, before-answer, before-opened (it is told the sum, and has not yet t
 before the upload).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A whole federation inside one test: real sockets and certificates, one event loop, no child process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Sites that have certificate folders of their own, as on hosts of their own, and what operators do there."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The real processes of one test, as an operator starts them; all but their loading, which is done once."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

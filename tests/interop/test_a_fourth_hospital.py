@@ -1,7 +1,5 @@
 """Four hospitals continue where three ended, and processes that are killed in added rounds resume."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -4,8 +4,6 @@ The processes read the wall clock from libfaketime, also inside gRPC's own TLS l
 spans continue as they are, so that no timeout of a round passes with a year.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Local BPF in the real processes: a killed collaborator continues with the threshold that the run counts."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Federations with q-FFL, local BPF and FedMinMax over real sockets: the simulation's model, whoever drops out."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Mapping

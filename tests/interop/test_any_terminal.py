@@ -1,7 +1,5 @@
 """Every command in every terminal: another encoding, forty columns, a pipe, a reader that goes away."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import subprocess

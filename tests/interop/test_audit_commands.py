@@ -1,7 +1,5 @@
 """`fedfair audit` on the files of a real run: three sites, an aggregator, masked sums."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A long masked upload that breaks off on its way: the sum is that of whole uploads, and its sender comes back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path

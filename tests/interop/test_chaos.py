@@ -1,7 +1,5 @@
 """A few faults in real masked federations; `benchmarks/chaos.py` injects a thousand."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`collaborator check` refuses whatever a start would refuse before it connects, in the same words."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

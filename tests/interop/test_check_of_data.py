@@ -1,7 +1,5 @@
 """`collaborator check` shows the site's own columns: real processes, a real file, a narrow terminal."""
 
-from __future__ import annotations
-
 import json
 import stat
 from datetime import UTC, datetime

@@ -7,8 +7,6 @@ that is made in round t reaches the end multiplied by the derivatives of the rou
 such a distance. They are differences of simulated rounds, so the bound owes nothing to the deployed run.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

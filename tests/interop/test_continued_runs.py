@@ -1,7 +1,5 @@
 """Finished runs that continue with more rounds over real sockets, and lies about where they ended."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Control variates in the real processes: a collaborator is killed at every step, and V stays what sites keep."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Sequence

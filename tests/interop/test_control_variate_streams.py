@@ -1,7 +1,5 @@
 """Whole federations with control variates over real sockets: the model of the simulation, whoever drops out."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Mapping

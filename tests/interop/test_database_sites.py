@@ -1,7 +1,5 @@
 """Sites whose records are in databases: one run over mutual TLS, and what the commands of a site say."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The table of docs/reference/egress.md names every field of every message on the wire, and nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re

@@ -5,8 +5,6 @@ it can have, which follows from the plan alone or is a constant. The lengths: si
 records send the same messages, of the lengths that were computed before from the plan, byte for byte.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The record of what left and its mirror, in a federation in which disks fail and processes come back."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

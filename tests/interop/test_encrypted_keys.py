@@ -1,7 +1,5 @@
 """Real processes whose keys are encrypted: each way to give the passphrase, and a wrong one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Sites whose policy allows evaluation and nothing else: they join an evaluation, and no lie makes them train."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

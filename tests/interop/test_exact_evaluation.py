@@ -1,7 +1,5 @@
 """Exact evaluations over real sockets, plain and masked: the same risks as a simulation, to seven digits."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

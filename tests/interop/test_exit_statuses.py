@@ -1,7 +1,5 @@
 """The exit status of real processes: stopped by a signal, refused, aborted, done."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The kit's own promise: a scenario never waits for an aggregator that is not there any more."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The real processes, as an operator starts them, with everything that can happen to a process."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

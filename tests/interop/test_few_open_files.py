@@ -1,7 +1,5 @@
 """Real processes that may open few files: refused in words below the minimum that is stated, whole runs at it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from contextlib import suppress

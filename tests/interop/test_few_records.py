@@ -1,7 +1,5 @@
 """Sites whose plan picks a few people by a filter: over real sockets, nobody sees who holds them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

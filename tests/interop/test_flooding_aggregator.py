@@ -1,7 +1,5 @@
 """A lying aggregator that floods a real site over a real socket: the site holds, writes and connects little."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing

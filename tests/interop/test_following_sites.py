@@ -1,7 +1,5 @@
 """Every site comes to the aggregator's state, whatever it missed: real sockets, and sites that come and go."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager

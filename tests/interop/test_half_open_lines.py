@@ -1,7 +1,5 @@
 """A line that looks open and carries nothing any more: both ends notice it in seconds, and the run continues."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from pathlib import Path

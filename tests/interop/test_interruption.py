@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM before there is anything to leave in order: no trace, no temporary file, no process."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

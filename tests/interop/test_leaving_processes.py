@@ -1,7 +1,5 @@
 """Three sites as real processes, one of them with a small budget: what their operators read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A site whose budget ends during a run leaves in words at that round; the others continue to the end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

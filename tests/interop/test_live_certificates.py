@@ -1,7 +1,5 @@
 """What happens to open streams when certificates and lists change on the disk: over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path

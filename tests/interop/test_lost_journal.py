@@ -1,7 +1,5 @@
 """What a folder of the aggregator is worth whose journal is gone or damaged, after a real run over sockets."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A whole federation over sockets whose aggregator claims a sum that is wrong by one unit in one coordinate."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One lying site among honest ones, over real sockets: the run ends, the liar is sent away, nobody else is."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Callable, Collection

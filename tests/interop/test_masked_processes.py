@@ -1,7 +1,5 @@
 """Masked sums in the real processes: a collaborator is killed at every step, and the sum is over the survivors."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

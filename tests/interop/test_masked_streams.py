@@ -1,7 +1,5 @@
 """Whole federations over real sockets whose sums are masked: the same model, whoever drops out."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Faults that an operator can mend: the aggregator ends in words, the sites wait, and the run resumes."""
 
-from __future__ import annotations
-
 import json
 import resource
 import shutil

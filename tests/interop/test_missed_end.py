@@ -1,7 +1,5 @@
 """A site that was away at the end of the run learns that it is over, or gives up in words."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from functools import partial

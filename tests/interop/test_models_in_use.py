@@ -1,7 +1,5 @@
 """A model that a federation has deployed is used at a clinic alone, and says there what the run said of it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

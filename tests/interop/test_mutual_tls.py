@@ -1,7 +1,5 @@
 """Every way in which two ends of a connection may not belong together, over real sockets on this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -4,8 +4,6 @@ Over real sites, each with a file of its own. The old model was evaluated over t
 over four, the difference of the two sums would be the newcomer's own evaluation.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

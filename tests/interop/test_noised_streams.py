@@ -1,7 +1,5 @@
 """A federation over real sockets that protects whole collaborators: the simulation's numbers, and no others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

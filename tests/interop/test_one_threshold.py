@@ -1,7 +1,5 @@
 """The threshold that a run learns in round 0 is one number in everything that the run leaves behind."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

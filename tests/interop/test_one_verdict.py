@@ -1,7 +1,5 @@
 """A deployed run and its simulation come to the same verdict, and the sites to that of the aggregator."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

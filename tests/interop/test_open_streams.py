@@ -1,7 +1,5 @@
 """What an open stream must not outlive, and whose words are taken: over real sockets with real certificates."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Tasks other than plain classes over real sockets: the model, figures and certificate of their simulation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Every site ends a run of real processes with the model, the result and its own figures in its own hands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Federations over real sockets whose sites add noise for every record: it is theirs alone, and results say so."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

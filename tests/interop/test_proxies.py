@@ -1,7 +1,5 @@
 """Sites behind an HTTP proxy: what goes through it, what does not, and what is said when it does not work."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """What the lead reads in the terminal of a run of real processes in which nothing went wrong."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

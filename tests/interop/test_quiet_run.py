@@ -1,7 +1,5 @@
 """The notices to the lead of a run in which nothing went wrong, and a site that is started twice."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

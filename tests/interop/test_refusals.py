@@ -1,7 +1,5 @@
 """A refusal on both sides of a real stream: values in the site's log, one of a closed list in the aggregator's."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

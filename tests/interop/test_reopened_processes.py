@@ -3,8 +3,6 @@
 With full batches nothing else helps: the update of a repeated round would be the one that was sent already.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

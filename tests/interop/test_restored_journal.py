@@ -1,7 +1,5 @@
 """An old copy of `save/` under running sites, over real sockets in one process."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The result of a run is that of its journal: no log is read for it, so it may lack any of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Histograms of scores over real sockets: where the plan asks and every site agrees, and not otherwise."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A site whose processes torchrun starts: one for the federation, and one that goes when any of them goes."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import tempfile

@@ -1,7 +1,5 @@
 """Files of a site that are damaged, or for which the disk has no room: real processes, real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

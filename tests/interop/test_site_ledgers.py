@@ -1,7 +1,5 @@
 """Which sites keep a ledger of a plan without noise, and what that does to every later promise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

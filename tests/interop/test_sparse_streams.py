@@ -1,7 +1,5 @@
 """A whole federation over real sockets in which each site shares masks with some of the others only."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

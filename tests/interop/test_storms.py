@@ -1,7 +1,5 @@
 """One authenticated site that asks, connects or says far too much, over real sockets: the others continue."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Whole federations over real sockets in one process, with honest and hostile collaborators."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A survey before round 1 over real sockets: what is summed, who is told what, and who stops."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

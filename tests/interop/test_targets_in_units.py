@@ -1,7 +1,5 @@
 """A target in its own unit over real sockets and under masks: least squares by the defaults, as simulated."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Real processes that log in JSON and are tracked: nothing but what their results and notes hold."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

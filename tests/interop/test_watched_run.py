@@ -1,7 +1,5 @@
 """A run that is watched while a site dies: page, metrics and `fedfair status`; and a run with hostile readers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

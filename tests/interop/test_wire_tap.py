@@ -1,7 +1,5 @@
 """Every byte that leaves a collaborator, seen from outside, against its own record of what it sent."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -5,8 +5,6 @@ it, so no byte hides in a reserved bit or in padding. DATA holds gRPC's messages
 must be of a kind, a form and a content that is on a list here.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections import Counter

@@ -4,8 +4,6 @@ The tap meets the collaborator with the aggregator's certificate and the aggrega
 both find whom they expect. What it notes is the plaintext inside TLS: HTTP/2, with nothing left out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import threading

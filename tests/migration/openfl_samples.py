@@ -1,7 +1,5 @@
 """Workspaces with the keys and shapes of OpenFL's task runner, 1.5 to 1.9."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

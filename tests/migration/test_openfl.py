@@ -1,7 +1,5 @@
 """From an OpenFL workspace to one of fedfair: plan and sites are written, the rest is told, no code is run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The JSON log: one object on each line, a name for every notice, and values that programs can read."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Every notice has its sentence, the very one that operators and their scripts have read so far."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """What a program reads that started an aggregator: whole lines, and never the reason that a run stands still."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The status after each kind of news: every notice is counted and noted, and what it says is found again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

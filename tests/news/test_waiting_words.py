@@ -1,7 +1,5 @@
 """A terminal and a log say in the same words whom the run waits for, until when, and what happens then."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np

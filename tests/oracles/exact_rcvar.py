@@ -1,7 +1,5 @@
 """The objective of the paper with the plus function itself, and how its threshold descends, for every record."""
 
-from __future__ import annotations
-
 import math
 
 import torch

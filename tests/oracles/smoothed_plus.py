@@ -1,7 +1,5 @@
 """What a smoothed plus function is, by Definition 4.1 of the paper, as far as numbers can tell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

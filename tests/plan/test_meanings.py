@@ -1,7 +1,5 @@
 """The meaning of a key: the text under it in its class, or in its `Field`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 

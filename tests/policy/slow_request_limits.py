@@ -3,8 +3,6 @@
 Obvious, and an oracle for the rows of a table.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from fedfair.plan.privacy import PrivacySection

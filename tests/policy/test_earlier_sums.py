@@ -1,7 +1,5 @@
 """What a site has helped to open under one plan, it opens under another only for the very same sites."""
 
-from __future__ import annotations
-
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest

@@ -1,7 +1,5 @@
 """Which connection goes through a proxy, and what is said about it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

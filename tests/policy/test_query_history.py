@@ -1,7 +1,5 @@
 """A site answers one query about a model, step by step; which step is due, its own state says already."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedfair.aggregation.quantile_query import QueryStep

@@ -1,7 +1,5 @@
 """What a site has answered is counted by rows exactly as by sets in memory, and outlives every kill."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """A site's own file and policy."""
 
-from __future__ import annotations
-
 import re
 import traceback
 import types

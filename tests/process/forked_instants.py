@@ -1,7 +1,5 @@
 """Plays one program in children of a process, each time to another instant or with other words."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

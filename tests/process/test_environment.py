@@ -1,7 +1,5 @@
 """Options from the environment: every option has a variable, the line counts first, and a bad value is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

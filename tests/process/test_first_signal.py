@@ -1,7 +1,5 @@
 """SIGTERM at any instant of a service that starts: it shuts down cleanly, or as the system ends a process."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A terminal that closes ends no service."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

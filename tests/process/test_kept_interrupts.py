@@ -1,7 +1,5 @@
 """A signal that arrives where Python can raise nothing still ends the program, without a traceback."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Freed memory is used again, where the C library can keep it; in a process of its own, because it is for good."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

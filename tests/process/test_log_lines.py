@@ -1,7 +1,5 @@
 """Every line that either actor writes for programs says when it was written and of which run it tells."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A process that may open too few files says so, instead of being aborted by a library."""
 
-from __future__ import annotations
-
 import resource
 
 import pytest

@@ -1,7 +1,5 @@
 """Words of others, on every way to a person: no character of theirs steers what shows them."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """A second signal, at any instant after the first: no traceback, and the status that the first one gives."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A federation whose sums are masked, played in memory: real participants, one `Federation`, no socket."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import secrets

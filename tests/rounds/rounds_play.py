@@ -6,8 +6,6 @@ evaluation sum. So the total itself shows who was lost (0) and who was counted t
 so that sums are exact in whatever order they are made.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Whole masked runs with a site that seals garbage, or accuses others falsely: it goes, and the others finish."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from dataclasses import replace

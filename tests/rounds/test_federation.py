@@ -1,7 +1,5 @@
 """A whole run in memory: who is waited for, what a lost quorum means, how it ends."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Everything that can happen to a federation, in any order that hypothesis can think of."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whole runs whose sums are masked: one session, drop-outs, clips, and sums that are lost or waited for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

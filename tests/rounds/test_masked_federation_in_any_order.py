@@ -1,7 +1,5 @@
 """Masked sums in any order that hypothesis can think of: drop-outs, restarts, deadlines, messages that wait."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections import defaultdict

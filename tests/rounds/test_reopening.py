@@ -4,8 +4,6 @@ The sites contribute the same update whenever they are asked about the same mode
 that is repeated instead of opened again would be refused.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Replay equals aggregator equals simulation: every site comes to the aggregator's states, whatever happens."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a site lacks to be at the aggregator's state: nothing, one sum, or the whole state."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How long a sum waits for a slow site, played on a clock that only the test moves."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedfair.ids import ParticipantId, SumNumber

@@ -1,7 +1,5 @@
 """A finished run that continues is the run that was planned with all of its rounds from the beginning."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

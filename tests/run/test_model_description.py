@@ -1,7 +1,5 @@
 """A saved model says by itself what it takes and returns, and is refused by a plan that says otherwise."""
 
-from __future__ import annotations
-
 import builtins
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A state of a run as bytes: there and back, and what is cut, damaged or of another plan is refused in words."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import struct

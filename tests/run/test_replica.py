@@ -1,7 +1,5 @@
 """A site's own copy of a run: opened sums move it, and nobody's word does."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 

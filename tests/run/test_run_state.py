@@ -1,7 +1,5 @@
 """The state of a run: immutable, equal bits everywhere, and a digest that covers every fact of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

@@ -4,8 +4,6 @@
 drop-out looks to whoever waits, and after what is in `leaving` the aggregator learns that a member is gone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import secrets

@@ -1,7 +1,5 @@
 """Shares of a secret, as a test holds them: by their points."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from fedfair.secagg.shamir import combine, lagrange_at_zero

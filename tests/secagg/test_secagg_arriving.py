@@ -1,7 +1,5 @@
 """Masked vectors that are added while they arrive: the same sum, and the one before where one is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import tracemalloc

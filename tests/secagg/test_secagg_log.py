@@ -1,7 +1,5 @@
 """Killed at any instant and restarted from its log, a site never says two things about one round."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

@@ -4,8 +4,6 @@ The network loses, repeats, reorders and replays; sites are killed and restarted
 deadlines pass at any moment. Members contribute unit vectors, so a sum says by itself who is in it.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

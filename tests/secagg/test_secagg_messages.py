@@ -1,7 +1,5 @@
 """Every message comes back from its bytes; every damaged one is refused with a typed error and changes nothing."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import itertools

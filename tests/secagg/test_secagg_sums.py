@@ -1,7 +1,5 @@
 """Masked sums equal plain sums; encoding has the error, the bias and the head-room that it states."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 import tracemalloc

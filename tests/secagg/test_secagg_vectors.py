@@ -1,7 +1,5 @@
 """Known answers: from standards, from the specification, and of a whole seeded round by an independent program."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

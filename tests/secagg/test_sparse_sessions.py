@@ -1,7 +1,5 @@
 """Sessions with a sparse graph: who is whose neighbour, what vanishing members cost, and what starts again."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

@@ -3,8 +3,6 @@
 Known are values, `quote`, `toYaml ... | nindent N`, `if` and `range` over a mapping, each on a line of its own.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

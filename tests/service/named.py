@@ -1,7 +1,5 @@
 """The options and variables that the files of `examples/service` name, and those that the two programs have."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

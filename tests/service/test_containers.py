@@ -1,7 +1,5 @@
 """Images, compose file and chart, read as data: neither Docker nor Helm is needed to find a wrong name in them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

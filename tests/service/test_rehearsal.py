@@ -4,8 +4,6 @@ Neither Docker nor systemd is needed. The test does what a service manager does:
 credentials over, replaces specifiers, and starts what the file says in the environment that the file says.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

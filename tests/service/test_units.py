@@ -1,7 +1,5 @@
 """The units of systemd: sound, sandboxed, and restarted only where a restart can help."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

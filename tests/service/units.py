@@ -1,7 +1,5 @@
 """A unit of systemd, read as far as its tests need it: sections, settings that repeat, and specifiers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

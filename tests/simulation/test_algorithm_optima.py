@@ -18,7 +18,7 @@ from tests import bc10
 from tests.simulation import algorithm_runs as runs
 from tests.simulation import slow_algorithms as slow
 
-ROUNDS, RATE, ADVERSARY_RATE = 150, 0.5, 0.3
+ROUNDS, RATE, ADVERSARY_RATE = 100, 0.5, 0.3
 THIRDS = slow.thirds()
 SOLVED = 1e-6
 """The solver's values are that near the optima, by its own duality gap and by another solution of two of them."""

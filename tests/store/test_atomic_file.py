@@ -1,7 +1,5 @@
 """Files that appear whole, and faults that name the file that was asked for."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

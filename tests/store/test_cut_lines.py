@@ -1,7 +1,5 @@
 """A line that a crash or a full disk has cut takes no other record with it, in any log of lines."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

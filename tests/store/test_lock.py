@@ -1,7 +1,5 @@
 """A second start of a participant names the number of the process that runs already."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

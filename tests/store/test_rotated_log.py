@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Vectors in files without a name: the same numbers, read-only, and out of memory again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

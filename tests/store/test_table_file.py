@@ -1,7 +1,5 @@
 """A table on a site's disk: what was written is there after a kill, and only its owner reads it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """Long vectors as files: whole or not there, found when they were changed, removed when nobody names them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The clip of masked sums: one rule and one meaning for a deployment and for both engines of a simulation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The step with the mean change: by hand, against torch's optimizers, and what it must never do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

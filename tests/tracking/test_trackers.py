@@ -1,7 +1,5 @@
 """Trackers write into the real libraries' stores, and a store that fails holds nobody up."""
 
-from __future__ import annotations
-
 import json
 import stat
 import subprocess

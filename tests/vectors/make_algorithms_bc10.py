@@ -15,8 +15,6 @@ least norm that give w and b, so that |theta|^2 = (|w|^2 + b^2) / 2. The unconst
 nearly flat directions, and what first-order methods provably reach depends on how far the point of comparison is.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -6,8 +6,6 @@ Run it once for a version whose formats have changed, and commit what it writes 
 folder of the new version. Older folders stay: they show what is still read. No key is written.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -6,8 +6,6 @@ write to; the test suite runs it and compares. Randomness of site u is the strea
 4-byte counters, taken in the order in which the specification draws it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

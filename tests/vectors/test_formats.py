@@ -3,8 +3,6 @@
 `python -m tests.vectors.make_formats` writes the samples of a version; older folders stay.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Callable

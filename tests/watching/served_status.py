@@ -1,7 +1,5 @@
 """A status that is served from a thread, for tests whose reader blocks."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The status of a run that has just begun, with which the tests of statuses start."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from fedfair.ids import ParticipantId

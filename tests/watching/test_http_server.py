@@ -1,7 +1,5 @@
 """The server of a status over real sockets: what it answers, what it refuses, and what nobody can make it do."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The page and the terminal write a loss alike, in whatever unit a plan measures it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 

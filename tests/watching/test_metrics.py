@@ -1,7 +1,5 @@
 """The metrics: an allowed list, nothing of one site's or one record's loss, and the conventions of Prometheus."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

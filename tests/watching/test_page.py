@@ -1,7 +1,5 @@
 """The words of the page, in every state of a run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """The page in a headless Chromium: it fits, it updates itself, and it says when nobody answers any more."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Where a status may be served: this machine alone, or with a certificate; everything else is refused in words."""
 
-from __future__ import annotations
-
 import socket
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The status of a run as a value: what is counted, from when until when, and what is forgotten."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """The border: every frame goes there and back, and nothing but a frame gets in."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Frames check themselves where they are built, and their text cannot drive a terminal."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import math

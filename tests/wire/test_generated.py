@@ -1,7 +1,5 @@
 """The committed protobuf code is what the contract generates, by a compiler whose code protobuf 6 and 7 accept."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
