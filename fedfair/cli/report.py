@@ -11,6 +11,7 @@ import typer
 from fedfair.errors import CertificateError
 from fedfair.extras import install_command
 from fedfair.process.terminal import console, say, tell
+from fedfair.report.board_summary import Language, board_summary
 from fedfair.report.figures import can_draw
 from fedfair.report.html import PageSection, check_place
 from fedfair.report.run_page import run_page, subject
@@ -48,6 +49,12 @@ def report_command(
         help="Name of a result beside the others; once for each, in their order.",
         show_default="their files",
     ),
+    summary: Path = typer.Option(
+        None,
+        "--summary",
+        help="File for one page in plain words about the first result, for an ethics board.",
+    ),
+    language: Language = typer.Option("en", "--language", help="Language of the summary."),
     as_json: bool = typer.Option(
         False, "--json", help="Print the result as JSON. Without --output, no page is written."
     ),
@@ -59,6 +66,9 @@ def report_command(
         return
     documents = {str(path): read_result(path) for path in places}
     reported = labelled(documents, labels or ())
+    if summary is not None:
+        check_place(summary)
+        write_whole(summary, board_summary(documents[str(places[0])], str(places[0]), language))
     page = output or (None if as_json else places[0].with_name("report.html"))
     if page is not None:
         check_place(page)
@@ -76,6 +86,8 @@ def report_command(
         for sentence in document.verdict.sentences if document.verdict is not None else ():
             say(sentence)
     say(f"The page: {page}")
+    if summary is not None:
+        say(f"The summary: {summary}")
 
 
 def _certificates(documents: Mapping[str, ResultDocument]) -> list[PageSection]:

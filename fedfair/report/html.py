@@ -41,16 +41,18 @@ class PageSection:
     body: Markup
 
 
-def page(title: str, sections: Sequence[PageSection], style: str = "") -> str:
+def page(title: str, sections: Sequence[PageSection], style: str = "", language: str = "en") -> str:
     """Return a whole page.
 
     Args:
         title: of the page, also its first heading. Escaped.
         sections: in this order.
         style: CSS that only this page needs, written by us.
+        language: of its words, such as en.
     """
     css = palette_css() + _environment("fedfair.report").get_template("style.css").render() + style
-    made = render("page.html.jinja", title=title, sections=sections, style=Markup(css), mark=MARK)  # noqa: S704 - our own style
+    shell = {"style": Markup(css), "mark": MARK, "language": language}  # noqa: S704 - our own style
+    made = render("page.html.jinja", title=title, sections=sections, **shell)
     # Escaping does not stop a character that turns a line's direction.
     return printable(made, keep="\n")
 

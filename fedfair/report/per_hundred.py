@@ -43,10 +43,14 @@ def per_hundred(confusion: Sequence[Sequence[int]] | None) -> PerHundred | None:
     if confusion is None or len(confusion) != 2 or not sum(map(sum, confusion)):
         return None
     (spared, alarmed), (missed, found) = confusion
-    counts = (found, missed, alarmed, spared)
-    whole = _rounded(counts)
+    whole = dict(
+        zip(("found", "missed", "alarmed", "spared"), _rounded((found, missed, alarmed, spared)), strict=True)
+    )
     return PerHundred(
-        *whole, _share(found, found + missed), _share(spared, spared + alarmed), _share(found, found + alarmed)
+        **whole,
+        sensitivity=_share(found, found + missed),
+        specificity=_share(spared, spared + alarmed),
+        precision=_share(found, found + alarmed),
     )
 
 

@@ -19,7 +19,7 @@ def test_pages_escape_headings_and_forbid_scripts_and_gaps() -> None:
     assert '<section id="a">' in text
     assert "default-src 'none'; style-src 'unsafe-inline'\">" in page("t", [])
     with pytest.raises(UndefinedError, match="style"):
-        render("page.html.jinja", title="t", sections=[], mark=MARK)
+        render("page.html.jinja", title="t", sections=[], mark=MARK, language="en")
 
 
 def test_only_our_own_page_may_be_replaced(tmp_path: Path) -> None:

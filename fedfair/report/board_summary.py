@@ -1,0 +1,75 @@
+"""One page in plain words about a result, for an ethics board: English, German or French.
+
+Decides which facts are told; each language has a template of its own, whose lines are, for each part, a heading
+and then sentences. Every figure is one of the result's; what it lacks is not mentioned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+from fedfair.plan.description import percent
+from fedfair.report.blocks import bullets, paragraph
+from fedfair.report.html import PageSection, page
+from fedfair.report.per_hundred import per_hundred
+from fedfair.results.document import ResultDocument
+from fedfair.templates import sentences
+
+Language: TypeAlias = Literal["en", "de", "fr"]
+
+_PARTS = ("what", "well", "protected", "limits", "asks")
+_LISTS = ("limits", "asks")
+_STYLE = "@page{size:A4;margin:15mm}@media print{body{padding:0;font-size:.85rem}section{margin-top:-.6rem}}"
+
+
+def board_summary(document: ResultDocument, place: str, language: Language = "en") -> str:
+    """Return the page.
+
+    Args:
+        document: the result.
+        place: the file that it was read from.
+        language: of the page.
+    """
+    (title,) = _lines(document, place, language, "title")
+    return page(title, [*_sections(document, place, language)], _STYLE, language)
+
+
+def _sections(document: ResultDocument, place: str, language: Language) -> Iterator[PageSection]:
+    for part in _PARTS:
+        heading, *lines = _lines(document, place, language, part)
+        body = bullets(lines) if part in _LISTS else paragraph(" ".join(lines))
+        yield PageSection(part, heading, body)
+    yield PageSection("files", "", paragraph(" ".join(_lines(document, place, language, "files")), "soft"))
+
+
+def _lines(document: ResultDocument, place: str, language: Language, part: str) -> tuple[str, ...]:
+    split, risk = document.shown
+    size = document.worst_group_size
+    group = risk.worst(size)
+
+    def number(value: float) -> str:
+        written = f"{value:.2f}"
+        return written if language == "en" else written.replace(".", ",")
+
+    def share(value: float | None) -> str:
+        return "-" if value is None else percent(round(value, 2))
+
+    return sentences(
+        "fedfair.report",
+        f"summary.{language}.txt.jinja",
+        part=part,
+        document=document,
+        place=place,
+        seen=split == "train",
+        records=risk.n,
+        people=per_hundred(risk.confusion),
+        size=percent(size),
+        worst=None if group is None else group.worst,
+        guess=document.uniform_floor,
+        state="unknown" if document.verdict is None else document.verdict.state,
+        simulated=document.setting == "simulation",
+        level=document.privacy.sample_level,
+        number=number,
+        share=share,
+    )
