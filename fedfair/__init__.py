@@ -13,6 +13,7 @@ from fedfair.extras import missing_extra
 from fedfair.version import __version__
 
 if TYPE_CHECKING:
+    from fedfair.api.advice import ObjectiveAdvice, advise
     from fedfair.api.certificates import VerifiedCertificate, verify_certificate
     from fedfair.api.classifier import FairClassifier
     from fedfair.api.comparison import ModelComparison
@@ -31,6 +32,7 @@ __all__ = [
     "FairRegressor",
     "FedfairError",
     "ModelComparison",
+    "ObjectiveAdvice",
     "Plan",
     "RCVaRLoss",
     "SavedModel",
@@ -39,6 +41,7 @@ __all__ = [
     "VerifiedCertificate",
     "WorstGroupWarning",
     "__version__",
+    "advise",
     "load_model",
     "load_plan",
     "simulate",
@@ -51,6 +54,7 @@ _PLACES = {
     "FairRegressor": "fedfair.api.regressor",
     "FedfairError": "fedfair.errors",
     "ModelComparison": "fedfair.api.comparison",
+    "ObjectiveAdvice": "fedfair.api.advice",
     "SavedModel": "fedfair.prediction.loaded_model",
     "SimulatedFederation": "fedfair.api.simulation",
     "Plan": "fedfair.plan.schema",
@@ -58,6 +62,7 @@ _PLACES = {
     "UntrainedModelWarning": "fedfair.api.simulation",
     "VerifiedCertificate": "fedfair.api.certificates",
     "WorstGroupWarning": "fedfair.api.fit_verdict",
+    "advise": "fedfair.api.advice",
     "load_model": "fedfair.prediction.loaded_model",
     "load_plan": "fedfair.plan.loading",
     "simulate": "fedfair.api.simulation",

@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedfair.api.arrays import ArrayFederation, federation_of
+from fedfair.api.arrays import ArrayFederation
 from fedfair.api.comparison import JudgedModel, ModelComparison, for_notebook
+from fedfair.api.federation import read_federation
 from fedfair.errors import DataError, PlanError
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.fairness.record_losses import Losses
@@ -30,7 +31,6 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.derived import reported_group_sizes, scales_by_ranges
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Section
-from fedfair.plan.loading import load_plan
 from fedfair.plan.module_code import IN_MEMORY, hold
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
@@ -49,9 +49,8 @@ from fedfair.run.training_run import Progress
 from fedfair.simulation.backend import Engine, RayCluster
 from fedfair.simulation.simulate import SimulationOutcome, simulate_sites
 from fedfair.tables.dataset import Splits
-from fedfair.tables.in_memory import LabelCoding, SiteArrays, dataset_of, read_labels, read_pair
+from fedfair.tables.in_memory import SiteArrays, dataset_of, read_labels, read_pair
 from fedfair.tables.numeric_columns import scaled_by_ranges
-from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device
@@ -287,7 +286,7 @@ def simulate(
         >>> outcome.result.verdict.state
         'fine'
     """
-    made, root = _federation(source, plan, workspace, sections)
+    made, root = read_federation(source, plan, workspace, sections)
     made, held = _begun(_with_model(made, model, engine), root, initial_model)
     ray = RayCluster(address, workers)
     with _watched(made.plan, on_progress, progress_bar) as report:
@@ -349,25 +348,6 @@ def _warn_if_untrained(result: ResultDocument) -> None:
         warnings.warn(f"this is {returned.words}; {remedy}", UntrainedModelWarning, stacklevel=3)
 
 
-def _federation(
-    source: object, plan: object, workspace: str | os.PathLike[str] | None, sections: Mapping[str, Any]
-) -> tuple[ArrayFederation, Path]:
-    """Return the plan with the records of all sites, and the folder that its paths start from."""
-    if isinstance(source, Mapping):
-        made = federation_of(source, None if plan is None else _read(plan), sections)
-        return made, _root(made.plan, workspace)
-    if plan is not None or sections:
-        given = "plan" if plan is not None else next(iter(sections))
-        raise PlanError(
-            f"{given} is given beside a plan, which states everything itself",
-            f"write it into plan.yaml, or give another plan: plan.with_({given}=...)",
-        )
-    read = _read(source)
-    root = _root(read, workspace)
-    sites = load_federation(read, root)
-    return ArrayFederation(read, sites, _coding(read, sites)), root
-
-
 def _begun(
     made: ArrayFederation, root: Path, initial_model: str | os.PathLike[str] | None
 ) -> tuple[ArrayFederation, StatedWeights | None]:
@@ -383,28 +363,7 @@ def _begun(
     return replace(made, plan=begun.plan), begun.held
 
 
-def _read(plan: object) -> Plan:
-    if isinstance(plan, Plan):
-        return plan
-    if isinstance(plan, str | os.PathLike):
-        return load_plan(plan)
-    raise PlanError(
-        f"{type(plan).__name__} is neither a plan, nor the path of one, nor a mapping from sites to their records",
-        "give fedfair.load_plan(...), 'plan/plan.yaml', or {'clinic-a': (X, y), ...}",
-    )
-
-
-def _root(plan: Plan, workspace: str | os.PathLike[str] | None) -> Path:
-    return Path(workspace) if workspace is not None else plan.workspace or Path.cwd()
-
-
 def _of_images(done: SimulationOutcome) -> SimulationOutcome:
     """Return the outcome with a model of images, which no table describes: its records are arrays."""
     described = done.origin.description.model_copy(update={"columns": (), "source": f"{IN_MEMORY}:images"})
     return replace(done, origin=replace(done.origin, description=described))
-
-
-def _coding(plan: Plan, sites: Mapping[ParticipantId, Splits]) -> LabelCoding:
-    data = plan.task.data
-    values = data.csv.label_classes if isinstance(data, CsvSource) else None
-    return LabelCoding(values, next(iter(sites.values())).train.schema.classes)
