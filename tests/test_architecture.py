@@ -38,13 +38,25 @@ def _imported() -> list[tuple[str, str]]:
     return found + [(place, node.module) for place, node in nodes(ast.ImportFrom) if node.module]
 
 
-def _loaded(steps: list[tuple[str, str]]) -> list[str]:
-    """Return for each step which of its libraries are loaded after it and all steps before it."""
-    lines = (
-        f"{code}; print(*(name for name in {never.split()} if name in sys.modules), file=sys.stderr)"
-        for code, never in steps
-    )
-    command = [sys.executable, "-c", "\n".join(["import sys", *lines])]
+Steps = list[tuple[str, str]]
+
+
+def _loaded(steps: Steps, *branches: Steps) -> list[str]:
+    """Return for each step which of its libraries are loaded after it and all steps before it.
+
+    Args:
+        steps: code, and the libraries that it must not load.
+        branches: further steps; each branch is played in a fork of the process that has made `steps`.
+    """
+
+    def lines(made: Steps) -> list[str]:
+        names = "print(*(name for name in {} if name in sys.modules), file=sys.stderr)"
+        return [f"{code}; {names.format(never.split())}" for code, never in made]
+
+    code = ["import os, sys", *lines(steps)]
+    for branch in branches:
+        code += ["if not os.fork():", *(f"    {line}" for line in lines(branch)), "    os._exit(0)", "os.wait()"]
+    command = [sys.executable, "-c", "\n".join(code)]
     ran = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE)
     return ran.stderr.splitlines()
 
@@ -60,23 +72,32 @@ TRAINING: dict[str, dict[str, object]] = {
 }
 
 
-def test_what_a_process_loads_at_its_start_and_while_it_trains() -> None:
+def test_what_a_process_and_a_public_name_load_at_their_start_and_while_it_trains() -> None:
+    # One process, so that what they share is loaded once.
     commands = ", ".join(sorted({entry.module for entry in Commands.table.values()}))
-    steps = [
+    public: Steps = [
+        ("import fedfair; fedfair.load_plan", "torch pandas sklearn typer numpy"),
+        ("fedfair.worst_group_risk; fedfair.verify_certificate", "torch pandas sklearn typer"),
+    ]
+    aggregator: Steps = [
         (
             "import aggregator.commands, aggregator.server, aggregator.preparation",
             "torch pandas opacus dp_accounting",
         ),
         (f"import {commands}", "torch"),
-        # What only some runs need is loaded by those runs: each takes as long as the rest of a start.
+    ]
+    # What only some runs need is loaded by those runs: each takes as long as the rest of a start.
+    site: Steps = [
+        ("fedfair.RCVaRLoss", "pandas sklearn typer"),
         ("import collaborator.participation", "pandas sklearn scipy.stats opacus dp_accounting"),
-        ("import fedfair, fedfair.plan.schema as schema; from tests.plans import over, small_plan", ""),
+        ("import fedfair.plan.schema as schema; from tests.plans import over, small_plan", ""),
     ]
     for changes in TRAINING.values():
         # The import of sympy takes seconds on a busy machine, in a round that every site waits for.
         plan = f"schema.Plan.model_validate(over(small_plan(rounds=1), **{changes}))"
-        steps.append((f"fedfair.simulate({plan}, engine='loop')", "sympy"))
-    assert _loaded(steps) == [""] * len(steps)
+        site.append((f"fedfair.simulate({plan}, engine='loop')", "sympy"))
+    branches = [("fedfair.FairClassifier", "torch typer")], aggregator, site
+    assert _loaded(public, *branches) == [""] * (len(public) + sum(map(len, branches)))
 
 
 HEAVY = "torch pandas scipy numpy grpc matplotlib sklearn opacus dp_accounting ray PIL jinja2 safetensors asyncio"

@@ -68,30 +68,6 @@ def test_a_name_whose_library_is_missing_says_what_to_install() -> None:
     assert "ImportError: fedfair.RCVaRLoss: this needs torch, which is not installed: pip install" in ran.stderr
 
 
-def test_a_name_loads_only_what_it_needs() -> None:
-    # One process, so that what they share is loaded once; the estimator's libraries are loaded in a fork of it.
-    never = {
-        "load_plan": "torch pandas sklearn typer numpy", "worst_group_risk": "torch pandas sklearn typer",
-        "verify_certificate": "torch pandas sklearn typer", "FairClassifier": "torch typer",
-        "RCVaRLoss": "pandas sklearn typer",
-    }  # fmt: skip
-    code = (
-        "import os, sys, fedfair\n"
-        f"for name, modules in {never}.items():\n"
-        "    if name == 'FairClassifier' and os.fork():\n"
-        "        os.wait()\n"
-        "        continue\n"
-        "    getattr(fedfair, name)\n"
-        "    print([each for each in modules.split() if each in sys.modules], flush=True)\n"
-        "    if name == 'FairClassifier':\n"
-        "        os._exit(0)\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=REPOSITORY, timeout=PATIENCE
-    )
-    assert ran.stdout == "[]\n" * len(never)
-
-
 def _used(source: str) -> Iterator[str]:
     """Yield what a piece of code takes from fedfair, by dotted names."""
     for node in ast.walk(ast.parse(source)):
