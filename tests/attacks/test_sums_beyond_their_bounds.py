@@ -172,11 +172,6 @@ def masking_anything(
     return vector, vector_digest(vector)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def test_a_huge_change_of_the_threshold_counts_for_the_loss_range_at_most(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=4, protection=MASKED))
     limit = threshold_limit(load_plan(workspace.plan), 2)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from numpy.typing import NDArray
 
@@ -61,11 +60,6 @@ NAMES = ("clinic-a", "clinic-b", "clinic-c")
 TARGET = "clinic-c"
 FEATURELESS = 1e300
 """Under this scale every feature is 0, and so is the gradient of every weight that multiplies one."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 class Spy:

@@ -45,7 +45,7 @@ PLANS: dict[str, dict[str, object]] = {
     "loss powers": {"training": {"algorithm": "qffl"}},
     "site means": {"evaluation": {"site_means": True, "min_group": 1}},
     "no sum": {"training": {"algorithm": "drfa", "local_steps": 2}},
-    "noised records": {"privacy": {"sample_level": {"noise_multiplier": 1.0}}},
+    "noised records": {"privacy": {"sample_level": {"noise_multiplier": 1.0}}, "evaluation": {"bins": 8}},
     "noised collaborators": {
         "secure_aggregation": {"mode": "semi-honest"},
         "federation": {"min_collaborators": len(COUNTS)},
