@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
@@ -49,6 +50,10 @@ if "TMPDIR" not in os.environ and _keeps_folders(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 
+SLOW = "mark.slow"
+"""A file without this text has no slow test, and is not read where these alone are asked for."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick", action="store_true", help="only the files that import nothing slow: tests/imports.py"
@@ -61,9 +66,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("quick") and not is_quick(collection_path):
         return True
     # Whoever asks for the slow tests alone waits for no file without one.
-    if config.getoption("markexpr") == "slow" and "mark.slow" not in collection_path.read_text("utf-8"):
+    if config.getoption("markexpr") == "slow" and not _names_slow(collection_path):
         return True
     return None
+
+
+@functools.cache
+def _names_slow(path: Path) -> bool:
+    return SLOW in path.read_text("utf-8")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Refuse a slow test of a file that would be left out where the slow tests alone are asked for.
+
+    Raises:
+        UsageError: its mark comes from elsewhere, and its own file does not name it.
+    """
+    if item.get_closest_marker("slow") is not None and not _names_slow(item.path):
+        raise pytest.UsageError(f"{item.path}: a file of slow tests holds the text {SLOW!r}")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
