@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
 from tests.imports import REPOSITORY
+from tests.patience import PATIENCE
 
 PRELOADED: Final = ("fedfair", "aggregator", "collaborator")
 """Every module of these packages is imported, as far as this installation has what the module needs."""
@@ -131,6 +132,21 @@ def started(words: Sequence[str], folder: Path, environment: Mapping[str, str]) 
             stderr=subprocess.STDOUT,
         )
     return _server().fork(words, folder, environment)
+
+
+def played(
+    words: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with these words to its end, as `started` does; what it says to its errors is in its output.
+
+    Args:
+        words: `-m`, a module and its arguments; or a script and its arguments.
+        folder: the working directory.
+        variables: of the environment, beside those of all such processes.
+    """
+    process = started(words, folder, {**ENVIRONMENT, **(variables or {})})
+    output, _ = process.communicate(timeout=PATIENCE)
+    return subprocess.CompletedProcess(process.args, process.wait(), output)
 
 
 def commands(folder: Path) -> dict[str, str]:

@@ -3,15 +3,13 @@
 import importlib
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.fork_server import played
 
 FOLDER = REPOSITORY / "benchmarks"
 
@@ -35,13 +33,13 @@ def test_the_figure_is_the_objective_at_the_best_threshold(monkeypatch: pytest.M
 def test_the_script_resumes_and_prints_a_table(tmp_path: Path) -> None:
     runs = tmp_path / "runs.jsonl"
     command = [
-        sys.executable, str(FOLDER / "defaults.py"), "--data", "wine", "--sizes", "0.3", "--rounds", "5",
+        str(FOLDER / "defaults.py"), "--data", "wine", "--sizes", "0.3", "--rounds", "5",
         "--cache", str(tmp_path / "cache"), "--runs", str(runs),
     ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def output(*more: str) -> str:
-        done = subprocess.run([*command, *more], check=True, capture_output=True, text=True, env=environment)
+        done = played([*command, *more], tmp_path)
+        assert done.returncode == 0, done.stdout
         return done.stdout
 
     first = json.loads(output("--seeds", "1", "--settings", "after"))

@@ -3,9 +3,6 @@
 import importlib
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.fork_server import played
 
 FOLDER = REPOSITORY / "benchmarks"
 
@@ -205,13 +203,13 @@ def test_optima_are_those_of_a_convex_solver(tables: ModuleType, rho: float, eps
 def test_the_script_resumes_and_prints_a_table(tmp_path: Path) -> None:
     cells = tmp_path / "cells.jsonl"
     command = [
-        sys.executable, str(FOLDER / "optimizers.py"), "--data", "wine", "--methods", "default", "--sizes", "0.3",
+        str(FOLDER / "optimizers.py"), "--data", "wine", "--methods", "default", "--sizes", "0.3",
         "--seeds", "2", "--rounds", "5", "--cache", str(tmp_path / "cache"), "--cells", str(cells),
     ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def output(*more: str) -> str:
-        done = subprocess.run([*command, *more], check=True, capture_output=True, text=True, env=environment)
+        done = played([*command, *more], tmp_path)
+        assert done.returncode == 0, done.stdout
         return done.stdout
 
     first = json.loads(output())

@@ -1,11 +1,8 @@
 """The page about other tasks: its commands run on its plan, and each of its sections is a valid one."""
 
 import csv
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import yaml
 
 from fedfair.plan.schema import Plan
 from tests.conftest import REPOSITORY
-from tests.patience import PATIENCE
+from tests.fork_server import played
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "other-tasks.md").read_text(encoding="utf-8")
 PLAN, *SECTIONS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -42,16 +39,8 @@ def test_the_commands_of_the_page_run_in_their_order(tmp_path: Path) -> None:
     for line in COMMANDS.strip().splitlines():
         words = shlex.split(line)
         assert words[0] == "fedfair"
-        done = subprocess.run(
-            [sys.executable, "-m", "fedfair.cli", *words[1:]],
-            cwd=tmp_path,
-            env=os.environ | {"COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        done = played(["-m", "fedfair.cli", *words[1:]], tmp_path, {"COLUMNS": "200"})
+        assert done.returncode == 0, f"{line}\n{done.stdout}"
         told[words[1]] = done.stdout
     assert "loss: Huber loss with delta 2 in squared units of the target" in " ".join(told["plan"].split())
     assert "r squared" in told["report"]

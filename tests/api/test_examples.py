@@ -2,17 +2,14 @@
 
 import doctest
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import fedfair
 from tests.conftest import REPOSITORY
-from tests.patience import PATIENCE
+from tests.fork_server import played
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
@@ -35,12 +32,8 @@ def test_the_code_of_a_section_runs(title: str, tmp_path: Path) -> None:
             pytest.skip(f"{package} is not installed; no part of fedfair needs it")
     script = tmp_path / "example.py"
     script.write_text(EXAMPLES[title], encoding="utf-8")
-    place = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
-    ran = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False,
-        env={**os.environ, "PYTHONPATH": place, "HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    ran = played([str(script)], tmp_path, {"HF_HUB_OFFLINE": "1"})
+    assert ran.returncode == 0, ran.stdout
 
 
 DOCUMENTED = [name for name in fedfair.__all__ if ">>>" in (getattr(fedfair, name).__doc__ or "")]
