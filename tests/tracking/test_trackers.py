@@ -51,56 +51,43 @@ def test_a_file_of_lines_holds_everything_and_only_its_owner_reads_it(tmp_path: 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-READ_MLFLOW = """
+TRACK_AND_READ_MLFLOW = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
-from mlflow.tracking import MlflowClient
-client = MlflowClient(tracking_uri=sys.argv[1])
-found = []
-for experiment in client.search_experiments(filter_string="name = 'heart'"):
-    for run in client.search_runs([experiment.experiment_id]):
-        metrics = {
-            name: [[one.step, one.value] for one in client.get_metric_history(run.info.run_id, name)]
-            for name in run.data.metrics
-        }
-        found.append([run.info.status, run.data.params, run.data.tags, metrics])
-print(json.dumps(found))
+from tests.tracking.test_trackers import track
+for uri in sys.argv[1:]:
+    failed = [one.fault for _ in range(2) for one in track(f"mlflow:{uri}")]
+    from mlflow.tracking import MlflowClient
+    client = MlflowClient(tracking_uri=uri)
+    found = []
+    for experiment in client.search_experiments(filter_string="name = 'heart'"):
+        for run in client.search_runs([experiment.experiment_id]):
+            metrics = {
+                name: [[one.step, one.value] for one in client.get_metric_history(run.info.run_id, name)]
+                for name in run.data.metrics
+            }
+            found.append([run.info.status, run.data.params, run.data.tags, metrics])
+    print(json.dumps([failed, found]))
 """
 
 
-def tracked_in_its_own_process(word: str, times: int = 1) -> list[TrackerFailed]:
-    """Track in a process of its own: a library may set and warn there what it wants."""
-    code = (
-        "import sys, warnings; warnings.simplefilter('ignore'); sys.path.insert(0, sys.argv[1])\n"
-        "from tests.tracking.test_trackers import track\n"
-        f"for _ in range({times}): print([[one.target, one.fault] for one in track(sys.argv[2])])"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, str(REPOSITORY), word],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE,
-    )
-    return [TrackerFailed(*one) for line in ran.stdout.splitlines() for one in json.loads(line.replace("'", '"'))]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("store", ["sqlite:///{0}/runs.sqlite", "file:{0}/store"])
-def test_mlflow_holds_figures_by_round_and_a_restart_continues_its_run(tmp_path: Path, store: str) -> None:
-    uri = store.format(tmp_path)
-    assert tracked_in_its_own_process(f"mlflow:{uri}", times=2) == []
-    environment = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+def test_mlflow_holds_figures_by_round_and_a_restart_continues_its_run(tmp_path: Path) -> None:
+    stores = [f"sqlite:///{tmp_path}/runs.sqlite", f"file:{tmp_path}/store"]
+    # In a process of its own: a library may set and warn there what it wants.
     ran = subprocess.run(
-        [sys.executable, "-c", READ_MLFLOW, uri],
-        capture_output=True, text=True, check=True, timeout=PATIENCE, env=environment,
+        [sys.executable, "-c", TRACK_AND_READ_MLFLOW, *stores],
+        capture_output=True, text=True, check=True, timeout=PATIENCE, env={"PYTHONPATH": str(REPOSITORY)},
     )  # fmt: skip
-    ((status, params, tags, metrics),) = json.loads(ran.stdout)
-    assert (status, params["algorithm"]) == ("FINISHED", "fedsrcvar")
-    assert (tags["fedfair.run_id"], tags["fedfair.last_notice"]) == (RUN.run_id, "round 7 is lost")
-    assert min(map(tuple, metrics["train/mean"])) == (0, 0.75)
-    assert {tuple(one) for one in metrics["train/worst_0.1"]} == {(0, 1.5), (10, 1.0)}
-    assert {tuple(one) for one in metrics["final/rcvar"]} == {(20, 0.25)}
+    told = ran.stdout.splitlines()
+    assert len(told) == len(stores)
+    for failed, ((status, params, tags, metrics),) in map(json.loads, told):
+        assert failed == []
+        assert (status, params["algorithm"]) == ("FINISHED", "fedsrcvar")
+        assert (tags["fedfair.run_id"], tags["fedfair.last_notice"]) == (RUN.run_id, "round 7 is lost")
+        assert min(map(tuple, metrics["train/mean"])) == (0, 0.75)
+        assert {tuple(one) for one in metrics["train/worst_0.1"]} == {(0, 1.5), (10, 1.0)}
+        assert {tuple(one) for one in metrics["final/rcvar"]} == {(20, 0.25)}
 
 
 def test_tensorboard_reads_the_figures_back_and_tells_a_full_disk_once(tmp_path: Path) -> None:
