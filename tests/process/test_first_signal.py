@@ -10,7 +10,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.process.forked_instants import FORKED, endings
 
-STEP = 97
+STEP = 113
 """One of so many instants is tried. An instant is the begin of a line in what reads a command line and ends it."""
 
 PLAYED = """
