@@ -4,7 +4,7 @@ import json
 import subprocess
 
 from fedfair.cli.loopback import Workspace
-from tests.fork_server import ENVIRONMENT, Process, started
+from tests.fork_server import ENVIRONMENT, Process, Server, started
 from tests.patience import PATIENCE
 
 
@@ -16,11 +16,14 @@ class Started:
         self.running: list[Process] = []
         self.port = 0
         self.environment: dict[str, str] = ENVIRONMENT
+        self.server: Server | None = None
+        """Whose forks the processes are, where they share what only a new interpreter would read."""
 
     def start(self, *words: str) -> Process:
         """Start Python with these words in the folder of the federation."""
         assert self.workspace is not None
-        process = started(words, self.workspace.folder, self.environment)
+        start = started if self.server is None else self.server.fork
+        process = start(words, self.workspace.folder, self.environment)
         self.running.append(process)
         return process
 

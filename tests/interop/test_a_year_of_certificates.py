@@ -10,16 +10,18 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fedfair.cli.loopback import prepare
 from fedfair.identity.authority_store import load_authority, revoke
 from fedfair.identity.files import read_certificate, read_list
 from fedfair.identity.revocation import list_number
-from tests.fork_server import ENVIRONMENT
+from tests.fork_server import ENVIRONMENT, Server
 from tests.interop.own_folders import renew, with_own_folders
 from tests.interop.processes import Started, ended, until_line
 from tests.patience import PATIENCE
@@ -29,6 +31,20 @@ pytestmark = pytest.mark.slow
 MASKED = {"mode": "malicious", "most_records": 512}
 EVERY = 5
 """Rounds between two evaluations of the plan, each of which has a line of the aggregator."""
+
+UNHURRIED = """
+import select
+from torch import nn
+
+class Unhurried(nn.Linear):
+    def forward(self, features):
+        select.select([], [], [], 0.1)
+        return super().forward(features)
+
+def build(schema):
+    return Unhurried(*schema.input_shape, schema.classes)
+"""
+"""A model whose rounds take a while and no work: what is waited for here is the calendar, not the training."""
 
 
 @functools.cache
@@ -78,6 +94,14 @@ def calendar(tmp_path: Path) -> Calendar:
     return Calendar(tmp_path / "calendar")
 
 
+@pytest.fixture
+def believers(calendar: Calendar) -> Iterator[Server]:
+    """Return a server whose forks believe in the calendar, as an interpreter does that is started with it."""
+    server = Server(calendar.environment)
+    yield server
+    server.end()
+
+
 def believed(calendar: Calendar, program: str) -> str:
     ran = subprocess.run(
         [shutil.which("python3") or "python3", "-c", program],
@@ -93,11 +117,20 @@ def test_the_processes_believe_in_the_calendar(calendar: Calendar) -> None:
 
 
 def test_a_run_outlives_every_certificate_of_its_federation(
-    tmp_path: Path, started: Started, calendar: Calendar
+    tmp_path: Path, calendar: Calendar, believers: Server, started: Started
 ) -> None:
-    workspace = started.workspace = prepare(tmp_path, small_plan(rounds=100_000, protection=MASKED))
+    plan = small_plan(rounds=100_000, protection=MASKED)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "unhurried.py").write_text(UNHURRIED)
+    plan["task"] = {**plan["task"], "model": "unhurried:build"}  # type: ignore[dict-item]
+    workspace = started.workspace = prepare(tmp_path, plan)
+    for name in NAMES:
+        site = workspace.folder / f"{name}.yaml"
+        own = yaml.safe_load(site.read_text())
+        own["policy"]["allow_module_code"] = True
+        site.write_text(yaml.safe_dump(own))
     folders, lead = with_own_folders(workspace), workspace.folder / "cert"
-    started.environment = calendar.environment
+    started.environment, started.server = calendar.environment, believers
     aggregator = started.aggregator()
     sites = {name: started.collaborator(name) for name in NAMES}
     for site in sites.values():
