@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from fedfair.errors import LocalProtocolError
@@ -66,6 +67,7 @@ class Exposure:
         return self.whole and self.answered in (b"", set_digest(cohort))
 
 
+@lru_cache(maxsize=16)
 def set_digest(members: tuple[int, ...]) -> bytes:
     """Return 32 bytes that stand for a set of members, in increasing order."""
     return digest("set", *map(u16, members))

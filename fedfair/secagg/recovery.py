@@ -307,8 +307,10 @@ class RoundState:
 
     def _pair_seeds(self, survivor: int, own: Secret) -> list[SignedSeed]:
         """Return s of a survivor and each member that is missing; it has handed them over under its own."""
-        found = []
-        wrapped = self._wrapped.get(survivor, {})
+        found = list[SignedSeed]()
+        wrapped = self._wrapped.get(survivor)
+        if not wrapped:
+            return found
         for gone, seed in wrap_pair_masks(own, self.transcript, survivor, wrapped).items():
             found.append(SignedSeed(Secret(seed), gone < survivor))
             if confirmation_tag(found[-1].seed, self.transcript) != self._tags.get(survivor, gone):

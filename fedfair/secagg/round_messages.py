@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedfair.secagg.keys import TAG_BYTES
 from fedfair.secagg.messages import Kind, Pairs, begin, open_message
@@ -16,7 +17,7 @@ MAX_PURPOSE_BYTES = 40
 MAX_GROUPS = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RoundStart:
     """Aggregator to the cohort: contribute to this sum."""
 
@@ -30,6 +31,10 @@ class RoundStart:
 
     def encode(self) -> bytes:
         """Return the bytes that travel."""
+        return self._encoded
+
+    @cached_property
+    def _encoded(self) -> bytes:
         writer = begin(Kind.ROUND_START).fixed(self.session_id).number(self.round, 8)
         writer.sized(self.purpose.encode("ascii")).member_set(self.cohort).number(self.threshold, 2)
         writer.fixed(self.subject.state_digest).fixed(self.subject.request_digest).number(len(self.clips), 2)
