@@ -14,7 +14,6 @@ off (`broadcast.py` says why).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -98,7 +97,8 @@ class RunDriver:
         self._publish = publish
         self._masked = masked
         self._finished = finished
-        self._events: asyncio.Queue[tuple[Event, asyncio.Future[None] | None]] = asyncio.Queue()
+        # Without an event there is nothing but the time to look at the certificates.
+        self._events: asyncio.Queue[tuple[Event | None, asyncio.Future[None] | None]] = asyncio.Queue()
         self._deadlines = DeadlineTimers(start_timer)
         self._reports = SumReports(federation, records, publish, worst_group_size)
         self._sender = Sender(training_run, records, self._reports)
@@ -130,16 +130,14 @@ class RunDriver:
     async def run(self) -> Ending:
         """Drive the run to its end, notify all sites, and return how it ended."""
         self._put(Started())
+        looking = asyncio.create_task(self._keep_looking())
         try:
             while self._ending is None:
                 self.streams.look_at_certificates()
-                arrived = None
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        arrived = await self._events.get()
-                if arrived is not None:
-                    await self._step(*arrived)
-                    del arrived
+                event, done = await self._events.get()
+                if event is not None:
+                    await self._step(event, done)
+                del event, done
             await self._written()
         except (OSError, sqlite3.Error) as fault:
             self._ending = Ending(
@@ -148,6 +146,8 @@ class RunDriver:
                 f"the aggregator cannot write its files: {fault}",
                 "make room on the disk and start it again; it continues after the last recorded sum",
             )
+        finally:
+            looking.cancel()
         while not self._events.empty():
             _release(self._events.get_nowait()[1])
         self._deadlines.cancel_all()
@@ -156,6 +156,11 @@ class RunDriver:
         if self._ending.state is EndState.FINISHED:
             await self._end.wait(partial(self._finished, self._ending), self.streams.quiet.wait)
         return self._ending
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._events.put_nowait((None, None))
 
     async def _step(self, event: Event, done: asyncio.Future[None] | None) -> None:
         """Take one event; whoever waits for it is released, even where the files cannot be written."""
