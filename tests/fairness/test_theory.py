@@ -58,7 +58,7 @@ def logistic_hessians(rho: float, eps: float, gamma: float, name: str) -> tuple[
     x = torch.tensor([0.4, -0.3], dtype=torch.float64)
     plus = smoothing(name, gamma)
     joint, alone = 0.0, 0.0
-    for _ in range(400):
+    for _ in range(200):
         theta = 6 * torch.randn(2, generator=generator, dtype=torch.float64)
         margin = x @ theta
         loss = torch.nn.functional.softplus(-margin)

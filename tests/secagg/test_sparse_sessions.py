@@ -86,8 +86,7 @@ def check(wire: Wire, missing: set[int]) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("suite", Suite)
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(("mode", "suite"), list(zip(Mode, Suite, strict=True)))
 def test_a_sum_is_that_of_all_and_then_that_of_the_survivors(mode: Mode, suite: Suite) -> None:
     wire = sparse_wire(mode=mode, suite=suite)
     wire.round(updates_of(wire))
