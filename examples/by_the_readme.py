@@ -20,6 +20,7 @@ from aggregator.address import free_port
 REPOSITORY = Path(__file__).resolve().parent.parent
 AGGREGATOR = "agg.example.org"
 PORT = "port: 8443"
+ROUNDS = "rounds: 100"
 COMMAND_SECONDS, RUN_SECONDS = 120, 240
 
 _LINE = re.compile(r"^(?P<host>[a-z-]+)\$ (?P<command>.+)$")
@@ -49,6 +50,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda _: None,
     hosts: Collection[str] | None = None,
+    rounds: int | None = None,
 ) -> dict[str, Path]:
     """Run all commands.
 
@@ -58,6 +60,7 @@ def run(
         variables: environment variables that the commands use.
         say: told every line before it runs.
         hosts: the only ones whose commands are run; None for all.
+        rounds: a plan that states the usual number of rounds trains for so many; None to leave it.
 
     Returns:
         The folder in which each host's last command ran.
@@ -79,7 +82,7 @@ def run(
                 continue
             _wait_for(running, folder)
             folders[host] = _run(f"{host}$ {command}", script, folders[host], environment, folder)
-            _use_port(folders[host], port)
+            _use_port(folders[host], port, rounds)
         _wait_for(running, folder)
     finally:
         for process in running.values():
@@ -167,8 +170,9 @@ def _wait_for(running: Mapping[str, subprocess.Popen[bytes]], hosts: Path) -> No
         raise CommandFailedError("\n".join(f"{host}:\n{(hosts / f'{host}.log').read_text()}" for host in running))
 
 
-def _use_port(folder: Path, port: int) -> None:
-    """Take a free port: the one that the plan names may be in use on this machine."""
+def _use_port(folder: Path, port: int, rounds: int | None) -> None:
+    """Take a free port: the one that the plan names may be in use here; and fewer rounds if asked to."""
     plan = folder / "plan" / "plan.yaml"
     if plan.is_file() and PORT in plan.read_text():
-        plan.write_text(plan.read_text().replace(PORT, f"port: {port}"))
+        text = plan.read_text().replace(PORT, f"port: {port}")
+        plan.write_text(text if rounds is None else text.replace(ROUNDS, f"rounds: {rounds}"))
