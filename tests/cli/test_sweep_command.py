@@ -1,12 +1,9 @@
 """`fedfair sweep` as people run it: the files it leaves, its exit status, and what a kill costs."""
 
 import json
-import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +19,7 @@ from fedfair.studies.sweep import local
 from fedfair.studies.sweep.events import Event
 from fedfair.studies.sweep.grid import ALIASES, Point, parse_grid, points_of
 from tests.conftest import REPOSITORY
+from tests.fork_server import ENVIRONMENT, Process, started
 from tests.patience import PATIENCE
 from tests.studies.sweep_kit import in_order
 
@@ -123,7 +121,7 @@ def test_a_sweep_killed_in_the_middle_goes_on_to_the_same_table(workspace: Path)
     finished = len(list(points.glob("*.json")))
     assert 1 <= finished < 3
     again = _start(workspace, *GRID)
-    _, errors = again.communicate(timeout=PATIENCE)
+    errors, _ = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, errors
     assert f"3 points, {finished} of them finished before" in errors
     (workspace / "sweep").rename(workspace / "interrupted")
@@ -138,23 +136,20 @@ def test_a_sweep_that_is_stopped_says_how_to_go_on(workspace: Path) -> None:
     _wait_until(lambda: any(points.glob("*.json")), process)
     workers = psutil.Process(process.pid).children(recursive=True)
     # A terminal sends Ctrl-C to the workers too.
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=PATIENCE)
+    for one in (process, *workers):
+        one.send_signal(signal.SIGINT)
+    errors, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "1 of 2 points are finished; the same command runs the rest" in errors
     assert "Traceback" not in errors
     assert psutil.wait_procs(workers, timeout=PATIENCE)[1] == []
 
 
-def _start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "fedfair.cli", *arguments(folder, *words)]
-    return subprocess.Popen(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+def _start(folder: Path, *words: str) -> Process:
+    return started(["-m", "fedfair.cli", *arguments(folder, *words)], folder, ENVIRONMENT)
 
 
-def _wait_until(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def _wait_until(there: Callable[[], bool], process: Process) -> None:
     deadline = time.monotonic() + PATIENCE
     while not there() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
