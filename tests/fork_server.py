@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -39,6 +40,10 @@ _READ_AT_START: Final = ("LD_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "MALLOC_"
 """Prefixes of variables that an interpreter or a library reads when it is loaded: a fork would not notice them."""
 
 _LENGTH: Final = 8
+_MOST_FILES: Final = 64
+
+_INTERPRETER: Final = "FORKED_INTERPRETER"
+"""Names a stand-in for Python, by which a fork starts processes of its own."""
 
 
 class Forked:
@@ -163,6 +168,24 @@ def commands(folder: Path) -> dict[str, str]:
     return {"PATH": f"{shims}:{folder / 'bin'}:{os.environ['PATH']}"}
 
 
+def interpreter(folder: Path) -> dict[str, str]:
+    """Return the variables with which a fork's own processes are forks too.
+
+    Args:
+        folder: in which the stand-in for Python is kept.
+    """
+    return {_INTERPRETER: str(stand_in(folder))}
+
+
+def stand_in(folder: Path) -> Path:
+    """Return a program of this folder that does what Python does with `-m` or a script, by a fork."""
+    program = folder / "python"
+    client = REPOSITORY / "tests" / "forked_command.py"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S {client} {_server().place} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
 
@@ -221,6 +244,8 @@ class _Request(NamedTuple):
     words: list[str]
     folder: str
     environment: dict[str, str]
+    passed: Sequence[int] = ()
+    """Numbers under which it has files beside its three streams."""
 
 
 @functools.cache
@@ -271,7 +296,7 @@ def _serve(requests: socket.socket, shells: socket.socket) -> _Request:
             continue
         request, files = asked
         ended = socket.socket(fileno=files.pop()) if asking is requests else asking
-        pid = _forked(files, (requests, shells, woken, waking, *running.values()))
+        pid = _forked(files, request.passed, (requests, shells, woken, waking, *running.values()))
         if not pid:
             ended.close()
             return request
@@ -284,15 +309,15 @@ def _serve(requests: socket.socket, shells: socket.socket) -> _Request:
 
 def _asked(asking: socket.socket) -> tuple[_Request, list[int]] | None:
     """Return a request and the files that came with it; None where the other side has ended."""
-    head, files, _, _ = socket.recv_fds(asking, _LENGTH, 4)
+    head, files, _, _ = socket.recv_fds(asking, _LENGTH, _MOST_FILES)
     if not head:
         return None
     head += _exactly(asking, _LENGTH - len(head))
     return _Request(**json.loads(_exactly(asking, int.from_bytes(head)))), list(files)
 
 
-def _forked(streams: list[int], ours: Iterable[socket.socket]) -> int:
-    """Fork; return 0 in the new process, which has these streams and none of the server's own files."""
+def _forked(files: list[int], passed: Sequence[int], ours: Iterable[socket.socket]) -> int:
+    """Fork; return 0 in the new process, which has these streams and files and none of the server's own."""
     pid = os.fork()
     if not pid:
         signal.set_wakeup_fd(-1)
@@ -300,10 +325,15 @@ def _forked(streams: list[int], ours: Iterable[socket.socket]) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for each in ours:
             each.close()
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-    for stream in streams:
-        os.close(stream)
+        # Out of the way first: a file may have come under the number of another.
+        moved = [fcntl.fcntl(file, fcntl.F_DUPFD, _MOST_FILES) for file in files]
+        for file in files:
+            os.close(file)
+        for number, file in zip((0, 1, 2, *passed), moved, strict=True):
+            os.dup2(file, number)
+        files = moved
+    for file in files:
+        os.close(file)
     return pid
 
 
@@ -320,6 +350,7 @@ def _become(request: _Request) -> None:
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)
+    sys.executable = os.environ.pop(_INTERPRETER, sys.executable)
     for name, number, errors in (("stdout", 1, "strict"), ("stderr", 2, "backslashreplace")):
         stream = os.fdopen(number, "w", encoding="utf-8", errors=errors, closefd=False)
         stream.reconfigure(line_buffering=True, write_through=True)

@@ -12,16 +12,28 @@ import socket
 import sys
 
 LENGTH = 8
+FIRST, MOST = 3, 64
+"""Numbers of files beside its three streams that whoever starts a command may leave open for it."""
+
+
+def is_open(number: int) -> bool:
+    """Return whether this process has a file under a number."""
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def main() -> int:
     """Return the exit status of the command."""
     place, *words = sys.argv[1:]
-    request = {"words": words, "folder": os.getcwd(), "environment": dict(os.environ)}  # noqa: PTH109 - pathlib takes as long as all else
+    passed = [number for number in range(FIRST, MOST) if is_open(number)]
+    request = {"passed": passed, "words": words, "folder": os.getcwd(), "environment": dict(os.environ)}  # noqa: PTH109 - pathlib takes as long as all else
     message = json.dumps(request).encode()
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(place)
-        socket.send_fds(server, [len(message).to_bytes(LENGTH, "big")], [0, 1, 2])
+        socket.send_fds(server, [len(message).to_bytes(LENGTH, "big")], [0, 1, 2, *passed])
         server.sendall(message)
         pid = int.from_bytes(server.recv(LENGTH, socket.MSG_WAITALL), "big")
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,14 @@ from typer.testing import CliRunner
 
 from fedfair.cli.audit import app as audit
 from tests.conftest import REPOSITORY
-from tests.fork_server import ENVIRONMENT, Process, started
+from tests.fork_server import ENVIRONMENT, Process, interpreter, started
 from tests.patience import PATIENCE
 
 
-def demo(folder: Path, *arguments: str) -> Process:
+def demo(folder: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> Process:
     (folder / "tmp").mkdir(exist_ok=True)
-    return started(
-        ["-m", "fedfair.cli", "demo", *arguments], folder, {**ENVIRONMENT, "TMPDIR": str(folder / "tmp")}
-    )
+    environment = {**ENVIRONMENT, "TMPDIR": str(folder / "tmp"), **(variables or {})}
+    return started(["-m", "fedfair.cli", "demo", *arguments], folder, environment)
 
 
 def children(process: Process) -> list[psutil.Process]:
@@ -50,7 +50,7 @@ def _figures(result: dict[str, Any]) -> list[float]:
 
 @pytest.mark.slow
 def test_the_demo_shows_a_smaller_loss_for_the_worst_served_and_keeps_no_key(tmp_path: Path) -> None:
-    output, _ = demo(tmp_path, "--json").communicate(timeout=PATIENCE)
+    output, _ = demo(tmp_path, "--json", variables=interpreter(tmp_path)).communicate(timeout=PATIENCE)
     average, fair = json.loads(output)
     assert (average["algorithm"], fair["algorithm"]) == ("fedavg", "fedsrcvar")
     assert fair["train"]["by_group_size"]["0.1"]["worst"] < average["train"]["by_group_size"]["0.1"]["worst"]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from fedfair.cli.loopback import Processes, Workspace, prepare
 from fedfair.errors import AbortedError
+from tests.fork_server import stand_in
 from tests.plans import small_plan
 
 
@@ -69,8 +71,11 @@ def test_a_process_that_ends_with_an_error_is_told_at_once_with_its_last_words(t
 
 
 @pytest.mark.slow
-def test_the_sums_of_a_run_are_told_as_they_are_taken_and_no_log_is_read_for_it(tmp_path: Path) -> None:
+def test_the_sums_of_a_run_are_told_as_they_are_taken_and_no_log_is_read_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=6))
+    monkeypatch.setattr(sys, "executable", str(stand_in(tmp_path)))
     with Processes(workspace) as processes:
         told = processes.progress()
         found = [next(told)]
