@@ -10,10 +10,8 @@ batch of 9, which the test allows for.
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import cast
 
@@ -26,7 +24,7 @@ from fedfair.errors import PlanError
 from fedfair.privacy.batch_parts import ALONE
 from fedfair.training.across_devices import DeviceGroup, SiteProcesses, asked_processes, check_divisible
 from fedfair.training.process_channel import ProcessChannel
-from tests.conftest import REPOSITORY
+from tests.fork_server import ENVIRONMENT, Process, started
 from tests.patience import PATIENCE
 
 UNITS = {"fp32": 2.0**-24, "fp16": 2.0**-11}
@@ -34,20 +32,20 @@ CELLS = 1e-3
 """More than what half a cell for each part can move, in units of the largest change; noise is a thousand cells."""
 
 
-def together(out: Path, *words: str, size: int = 2) -> list[subprocess.Popen[bytes]]:
+def together(out: Path, *words: str, size: int = 2) -> list[Process]:
     """Start the processes as torchrun does, without its agent, so that each ends by itself."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     here = {
-        **os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(size),
+        **ENVIRONMENT, "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
     }  # fmt: skip
-    side = [sys.executable, str(Path(__file__).with_name("across_devices_side.py")), str(out), *words]
-    return [subprocess.Popen(side, env={**here, "RANK": str(rank)}) for rank in range(size)]
+    side = [str(Path(__file__).with_name("across_devices_side.py")), str(out), *words]
+    return [started(side, out.parent, {**here, "RANK": str(rank)}) for rank in range(size)]
 
 
-def reachable(processes: list[subprocess.Popen[bytes]]) -> set[object]:
+def reachable(processes: list[Process]) -> set[object]:
     """Return every network address that the processes have while they run."""
     seen = set[object]()
     while any(process.poll() is None for process in processes):
@@ -62,9 +60,11 @@ def reachable(processes: list[subprocess.Popen[bytes]]) -> set[object]:
 @pytest.mark.slow
 def test_two_processes_make_the_steps_of_one(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    started = together(out)
-    reached = reachable(started)
-    assert [process.wait(timeout=PATIENCE) for process in started] == [0, 0]
+    processes = together(out)
+    reached = reachable(processes)
+    for process in processes:
+        said, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, said
     # Nobody on the network, nor another user of this machine, can speak to a process of a site.
     assert reached == set()
     found = json.loads(out.read_text())
@@ -93,7 +93,9 @@ def test_two_processes_make_the_steps_of_one(tmp_path: Path) -> None:
 def test_a_process_that_ends_is_one_clear_fault_and_not_a_failure_of_the_model(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     leading, other = together(out, "death")
-    assert [other.wait(timeout=PATIENCE), leading.wait(timeout=PATIENCE)] == [0, 0]
+    for process in (other, leading):
+        said, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, said
     (fault,) = json.loads(out.read_text()).values()
     assert fault.startswith("another process of this site has ended")
     assert "start the site again" in fault

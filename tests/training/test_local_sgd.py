@@ -233,7 +233,9 @@ def test_half_precision_trains_a_float32_model_close_to_fp32(precision: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own compiler uses what PyTorch deprecated
-def test_a_compiled_model_takes_the_same_steps() -> None:
+def test_a_compiled_model_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else PyTorch starts a process for each core, and each of them imports it.
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     train = records(200)
     options = {"model": {"name": "mlp", "hidden": [16]}, "batch_size": 16, "local_steps": 3}
     plain, compiled = (
