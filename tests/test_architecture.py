@@ -461,10 +461,7 @@ def test_every_public_function_is_used_by_more_than_its_tests() -> None:
     assert {place: names for place, names in reachable.items() if names} == FOR_READERS_OF_THE_PAPER | OVERRIDING
 
 
-TOLD_TO_READERS = {
-    "fedfair/policy/disclosures.py": {"SUMS_ONLY"},
-    "fedfair/news/event.py": {"RESERVED"},
-}
+TOLD_TO_READERS = {"fedfair/policy/disclosures.py": {"SUMS_ONLY"}, "fedfair/news/event.py": {"RESERVED"}}
 """Lists that a test holds the product to: all that is disclosed, and the keys of every line of a log."""
 
 

@@ -31,10 +31,7 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     client = NotebookClient(
-        notebook,
-        timeout=PATIENCE,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(tmp_path / "work")}},
+        notebook, timeout=PATIENCE, kernel_name="python3", resources={"metadata": {"path": str(tmp_path / "work")}}
     )
     # A cell that fails raises here, with its own traceback.
     client.execute()

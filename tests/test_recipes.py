@@ -27,7 +27,7 @@ FEWEST = {"a term": 4, "a statistic": 5, "a status field": 3, "a data source": 3
 """How many files a feature has at most for itself, its test among them."""
 
 EXCEPTIONS = {
-    "fedfair/simulation/vectorised/clients.py": "computes the batched form of each term amid its own tensors",
+    "fedfair/simulation/vectorised/clients.py": "computes the batched form of each term amid its own tensors"
 }
 """Who names a room beside the table and the room itself, and why."""
 

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from fedfair.errors import DataError, PlanError
-from fedfair.fairness.cvar import (
-    cvar,
-    optimal_threshold,
-    rcvar,
-    tail_count,
-    threshold_interval,
-    worst_and_best,
-)
+from fedfair.fairness.cvar import cvar, optimal_threshold, rcvar, tail_count, threshold_interval, worst_and_best
 
 # Few distinct values, so that ties are the rule; and any value at all, but for those so small that relative
 # precision is lost when they are multiplied.

@@ -87,12 +87,7 @@ def test_what_left_is_shown_in_words_and_adds_up(folder: Path) -> None:
     lines = (folder / "egress" / "clinic-b.jsonl").read_text().splitlines()
     messages = [entry for entry in map(json.loads, lines) if entry["kind"] == "message"]
     shown = run("show", "egress/clinic-b.jsonl")
-    for words in (
-        "What clinic-b of 'heart' has sent",
-        "masked vector",
-        "standardisation",
-        "evaluation",
-    ):
+    for words in ("What clinic-b of 'heart' has sent", "masked vector", "standardisation", "evaluation"):
         assert words in shown
     assert "masked vector: a piece of this site's contribution, noise without the masks of the others" in shown
     assert "IN THE CLEAR" not in shown

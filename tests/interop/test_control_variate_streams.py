@@ -72,12 +72,7 @@ def test_a_masked_run_gives_the_model_of_the_simulation(tmp_path: Path) -> None:
 def test_who_leaves_and_returns_keeps_its_variate(tmp_path: Path, protection: dict[str, object]) -> None:
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
     plan = small_plan(
-        rounds=6,
-        federation=federation_terms,
-        protection=protection,
-        names=FOUR,
-        learning_rate=0.02,
-        **CORRECTED,
+        rounds=6, federation=federation_terms, protection=protection, names=FOUR, learning_rate=0.02, **CORRECTED
     )
     workspace = prepare(tmp_path, plan)
 

@@ -21,10 +21,7 @@ def test_every_site_refuses_a_sum_that_is_wrong_by_one_unit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(1)
-    workspace = prepare(
-        tmp_path,
-        small_plan(rounds=3, protection={"mode": "malicious"}),
-    )
+    workspace = prepare(tmp_path, small_plan(rounds=3, protection={"mode": "malicious"}))
     honest, faults, notes = SecaggSession.announcement_for, [], []
 
     def wrong(self: SecaggSession, participant: ParticipantId) -> OutgoingMessage | None:

@@ -467,10 +467,7 @@ def test_a_server_that_accepts_but_says_nothing_does_not_hold_a_collaborator_up(
 
 
 def test_a_server_that_dies_during_the_handshake_may_be_tried_again(heart: Hospital) -> None:
-    with (
-        listener(socket.socket.close) as port,
-        pytest.raises(UnreachableError, match="during the TLS handshake"),
-    ):
+    with listener(socket.socket.close) as port, pytest.raises(UnreachableError, match="during the TLS handshake"):
         preflight("127.0.0.1", port, heart.identity("clinic-a"), NOW, PATIENCE)
 
 

@@ -152,19 +152,10 @@ FIGURES = 2.0**-7
 
 @pytest.mark.parametrize(
     ("name", "protection", "tolerance"),
-    [
-        ("squared", MASKED, 1e-3),
-        ("survival", None, 1e-9),
-        ("multi_label", MASKED, 1e-3),
-        ("binary", None, 1e-9),
-    ],
+    [("squared", MASKED, 1e-3), ("survival", None, 1e-9), ("multi_label", MASKED, 1e-3), ("binary", None, 1e-9)],
 )
 def test_a_deployment_gives_the_model_and_figures_of_its_simulation(
-    tmp_path: Path,
-    masked_squares: Workspace,
-    name: str,
-    protection: Mapping[str, object] | None,
-    tolerance: float,
+    tmp_path: Path, masked_squares: Workspace, name: str, protection: Mapping[str, object] | None, tolerance: float
 ) -> None:
     workspace = masked_squares if name == "squared" else ready(tmp_path, name, protection)
     if name != "squared":

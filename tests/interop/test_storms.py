@@ -55,9 +55,7 @@ TWO_OF_THREE = {"min_collaborators": 2}
 
 
 @pytest.mark.slow
-def test_questions_that_are_too_long_or_too_many_are_refused_and_not_recorded(
-    tmp_path: Path,
-) -> None:
+def test_questions_that_are_too_long_or_too_many_are_refused_and_not_recorded(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=3, federation=TWO_OF_THREE))
     record = tmp_path / "received" / "clinic-c.jsonl"
 
@@ -75,9 +73,7 @@ def test_questions_that_are_too_long_or_too_many_are_refused_and_not_recorded(
 
 
 @pytest.mark.slow
-def test_a_site_that_only_connects_is_soon_heard_of_no_more_and_the_others_train(
-    tmp_path: Path,
-) -> None:
+def test_a_site_that_only_connects_is_soon_heard_of_no_more_and_the_others_train(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, small_plan(rounds=60, federation=TWO_OF_THREE))
 
     async def flaps(federation: Federation) -> None:

@@ -69,10 +69,7 @@ AGGREGATOR: list[tuple[News, str]] = [
         ),
     ),
     (sums.SiteCaughtUp(A, 61.24, None), "clinic-a has answered after 61.2 s, too late for that sum"),
-    (
-        sums.LieSuspected(A, "clinic-b says so"),
-        "clinic-a may be lying, or those it contradicts: clinic-b says so",
-    ),
+    (sums.LieSuspected(A, "clinic-b says so"), "clinic-a may be lying, or those it contradicts: clinic-b says so"),
     (run.SentAway(A, "it broke the protocol"), "clinic-a is disconnected: it broke the protocol"),
     (run.SiteWithdrew(A, 6, "budget"), "clinic-a withdraws from the federation after round 6: budget"),
     (
@@ -243,14 +240,8 @@ SITE: list[tuple[News, str]] = [
         site.SiteCertificateUnusable("it has expired"),
         "the certificate on the disk cannot be used, so the present one stays: it has expired",
     ),
-    (
-        site.SiteCertificateRenewed(NOON),
-        "a renewed certificate is here, good until 2031-05-04 12:00 UTC",
-    ),
-    (
-        site.RevocationListTaken(3, 2),
-        "revocation list 3 of the authority was taken over; it has 2 certificate(s)",
-    ),
+    (site.SiteCertificateRenewed(NOON), "a renewed certificate is here, good until 2031-05-04 12:00 UTC"),
+    (site.RevocationListTaken(3, 2), "revocation list 3 of the authority was taken over; it has 2 certificate(s)"),
     (
         site.RevocationListRefused("it is older"),
         "a revocation list is refused, and this site's stays: it is older",

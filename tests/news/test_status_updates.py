@@ -16,13 +16,7 @@ from fedfair.rounds.events import AfterWaiting, Waiting
 from fedfair.rounds.slowness.stragglers import SumPace
 from fedfair.run.progress import Progress
 from fedfair.statistics.table import Purpose
-from fedfair.watching.run_status import (
-    IDLE,
-    PooledFigures,
-    RunStatus,
-    SumStep,
-    WatchedState,
-)
+from fedfair.watching.run_status import IDLE, PooledFigures, RunStatus, SumStep, WatchedState
 from tests.news.test_notices import AGGREGATOR, SITE
 from tests.watching.statuses import NOON, START, A, B
 

@@ -118,10 +118,7 @@ def test_nothing_is_clipped_in_a_simulation_of_what_no_masked_sum_carries() -> N
         assert clips_in_simulation(plan) is facts.deployed
 
 
-@given(
-    st.lists(st.lists(st.floats(-50, 50), min_size=3, max_size=3), min_size=1, max_size=4),
-    st.floats(0.01, 60),
-)
+@given(st.lists(st.lists(st.floats(-50, 50), min_size=3, max_size=3), min_size=1, max_size=4), st.floats(0.01, 60))
 def test_a_group_is_clipped_and_counted_as_its_members_one_by_one(rows: list[list[float]], clip: float) -> None:
     changes, clipping = torch.tensor(rows, dtype=torch.float64), ChangeClipping(clip)
     clipping.limit(changes)

@@ -172,12 +172,7 @@ def test_promtool_finds_nothing_to_say() -> None:
         pytest.skip("no promtool on this machine; `make promtool` installs Debian's package prometheus")
     text = metrics_text(full_status(), NOON).decode()
     ran = subprocess.run(
-        [program, "check", "metrics"],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
+        [program, "check", "metrics"], input=text, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 

@@ -46,10 +46,7 @@ def shown(status: RunStatus, seconds: float = 60.0) -> str:
         (round_ended(START, 1, NOON), "The last round ended 60 s ago."),
         (round_ended(round_ended(START, 1, NOON), 2, NOON + timedelta(seconds=40)), "a round every 40 s"),
         (round_ended(round_ended(START, 1, NOON), 2, NOON + timedelta(seconds=0.4)), "2.5 rounds a second"),
-        (
-            attended(SUMMING, (A,), (B,), NOON),
-            "Waiting for clinic-b, until 12:01:30 UTC at the latest.",
-        ),
+        (attended(SUMMING, (A,), (B,), NOON), "Waiting for clinic-b, until 12:01:30 UTC at the latest."),
         (attended(SUMMING, (A,), (B,), NOON), "not connected, awaited for 60 s"),
         (answered(SUMMING, {A: 0.4, B: 6.0}, 0.4), "not connected, answers in 6.0 s where the median is 0.4 s"),
         (
