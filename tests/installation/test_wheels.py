@@ -1,5 +1,6 @@
 """A folder of wheels: filled from the package index once, then enough for an install without a network."""
 
+import json
 import os
 import subprocess
 import sys
@@ -43,22 +44,17 @@ def test_a_host_without_a_network_installs_from_the_folder_by_hash_alone(tmp_pat
     words = ["--no-index", "--find-links", str(folder), "--no-deps", "--require-hashes"]
     named = [word for path in lists for word in ("-r", str(path))]
     pip = pip_of(place)
-    subprocess.run([*pip, "install", *words, *named], check=True, env=alone(), cwd=tmp_path, timeout=SECONDS)
-    subprocess.run([*pip, "check"], check=True, env=alone(), cwd=tmp_path, timeout=SECONDS)
-    told = subprocess.run(
-        [place / "bin" / "fedfair", "--version"],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=alone(),
-    )
-    assert told.stdout.strip() == f"fedfair {__version__}"
+    # Every file against its hash, and every requirement of each against the others; to unpack torch shows no more.
+    whole = [word for word in words if word != "--no-deps"]
+    dry = [*pip, "install", "--dry-run", "--report", str(tmp_path / "report.json"), *whole, *named]
+    subprocess.run(dry, check=True, env=alone(), cwd=tmp_path, timeout=SECONDS)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert {"fedsrcvar", "torch", "typer"} <= {each["metadata"]["name"] for each in report["install"]}
     # One byte more in one file, and nothing is installed.
     (wheel,) = folder.glob("typer-*.whl")
     wheel.write_bytes(wheel.read_bytes() + b"\0")
     again = subprocess.run(
-        [*pip, "install", "--force-reinstall", *words, *named], check=False, capture_output=True, text=True,
+        [*pip, "install", "--dry-run", *words, *named], check=False, capture_output=True, text=True,
         env=alone(), cwd=tmp_path, timeout=SECONDS,
     )  # fmt: skip
     assert again.returncode != 0
@@ -85,6 +81,8 @@ def test_an_aggregators_host_installs_from_one_file_and_has_no_torch(tmp_path: P
     subprocess.run([*pip, *words], check=True, env=alone(), cwd=folder, timeout=SECONDS)
     subprocess.run([*pip, "check"], check=True, env=alone(), cwd=folder, timeout=SECONDS)
     fedfair = str(place / "bin" / "fedfair")
+    told = subprocess.run([fedfair, "--version"], check=True, capture_output=True, text=True, env=alone())
+    assert told.stdout.strip() == f"fedfair {__version__}"
     for words in (["workspace", "create", "heart"], ["plan", "check", "-p", "heart/plan/plan.yaml"]):
         subprocess.run([fedfair, *words], check=True, cwd=tmp_path, env=alone(), timeout=SECONDS)
     told = subprocess.run([fedfair, "simulate", "-p", "heart/plan/plan.yaml"], check=False, capture_output=True,
