@@ -166,7 +166,7 @@ def played(plan: Plan, folder: Path) -> Iterator[ReplayedPlay]:
         play.close()
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [12, pytest.param(120, marks=pytest.mark.slow)])
 def test_every_site_replays_the_run_whatever_breaks_and_whoever_is_away(rounds: int, tmp_path: Path) -> None:
     plan = plan_of(rounds, {"most_records": 512}, every=max(3, rounds // 20))
     with played(plan, tmp_path) as play:
