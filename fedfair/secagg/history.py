@@ -124,6 +124,8 @@ class History:
             )
         # What a crash kept from leaving the log has been settled.
         self._pending = dict(pending or {}) if found == settlings else {}
+        # Rows that were given to be settled last: whoever reads before they are in the table finds them here.
+        self._given: dict[bytes, bytes] = {}
         self.settlings = found
 
     @classmethod
@@ -160,9 +162,8 @@ class History:
     def settle(self) -> Rows:
         """Return the rows that must be on the disk, all or none, before anything else is written or sent."""
         self.settlings += 1
-        rows = (*self._pending.items(), (SETTLED_KEY, u64(self.settlings)))
-        self._pending.clear()
-        return rows
+        self._given, self._pending = self._pending, {}
+        return (*self._given.items(), (SETTLED_KEY, u64(self.settlings)))
 
     # -------------------------------------------------------------- rounds entered about one model
 
@@ -231,7 +232,7 @@ class History:
 
     def _get(self, key: bytes) -> bytes:
         """Return the newest value of a row; empty where there is none."""
-        return self._pending.get(key) or self._settled.get(key) or b""
+        return self._pending.get(key) or self._given.get(key) or self._settled.get(key) or b""
 
 
 def _attempts_key(purpose: str, state_digest: bytes) -> bytes:

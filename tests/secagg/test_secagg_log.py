@@ -371,6 +371,20 @@ def test_a_site_killed_while_it_settles_its_history_forgets_nothing(crash_at: in
     assert (used is None) == (crash_at < 2), "what the log says was sent is remembered, and nothing else"
 
 
+def test_an_update_that_is_sent_while_its_row_is_settled_keeps_what_became_of_it() -> None:
+    table: dict[bytes, bytes] = {}
+    history, update = History(table), number(1)
+    history.sent(update, whole=True)
+    history.answered(update, number(2), (1, 2))
+    rows = history.settle()
+    history.sent(update, whole=True)
+    table.update(rows)
+    exposure = history.exposure(update)
+    assert exposure == Exposure(whole=True, answered=set_digest((1, 2)))
+    assert exposure is not None
+    assert not exposure.allows((1, 2, 3))
+
+
 def test_a_history_that_is_older_than_the_log_is_refused_with_a_remedy() -> None:
     lies = Lies.in_session(4)
     lies.carry_out(1, live_through(lies.sites[1], MAX_PENDING_ROWS))
@@ -440,7 +454,12 @@ def test_a_history_agrees_with_a_plain_dictionary_through_settlings_and_restarts
                 known = exposures.get(which, Exposure(whole=False))
                 exposures[which] = Exposure(known.whole, set_digest(survivors))
             case "settle":
-                table.update(history.settle())
+                # What is sent in the same step is noted before the driver has written the settled rows.
+                rows, sends = history.settle(), data.draw(st.booleans())
+                if sends:
+                    history.sent(which, whole=False)
+                    exposures[which] = Exposure(False, exposures.get(which, Exposure(whole=True)).answered)
+                table.update(rows)
             case "restart":
                 (entry,) = entries(history_record(history))
                 history = read_history(entry.fields, table)
