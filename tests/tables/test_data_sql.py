@@ -170,10 +170,10 @@ def test_of_many_records_few_are_in_memory(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sql_table, "BLOCK_VALUES", 1 << 15)
     columns = [f"x{place}" for place in range(40)]
     values = ", ".join(f"hash(id + {place}) / 1e19 AS {name}" for place, name in enumerate(columns))
-    query = f"SELECT {values}, id % 2 AS died FROM range(10000) AS r(id){order}"  # noqa: S608 - of this test
+    query = f"SELECT {values}, id % 2 AS died FROM range(20000) AS r(id){order}"  # noqa: S608 - of this test
     section = SqlSection(url="duckdb:///:memory:", query=query)
     spec = CsvData.model_validate({"label": "died", "numeric": columns})
-    few = asking(section, query.replace("10000", "10"))  # whatever is imported is imported before
+    few = asking(section, query.replace("20000", "10"))  # whatever is imported is imported before
     read_sql(few, site_table(spec, None), 2, (), {})
     tracemalloc.start()
     try:
