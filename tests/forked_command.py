@@ -13,7 +13,7 @@ import sys
 
 LENGTH = 8
 FIRST, MOST = 3, 64
-"""Numbers of files beside its three streams that whoever starts a command may leave open for it."""
+"""Numbers of the files, beside three streams, that a command may inherit."""
 
 
 def is_open(number: int) -> bool:

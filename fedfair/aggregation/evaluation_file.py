@@ -258,7 +258,7 @@ def parse_evaluation(text: str | bytes, place: str) -> EvaluationRecord:
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """One evaluation sum, and what it is about; its array never changes.
+    """One evaluation sum and the model that it is about. Nothing changes its array.
 
     Attributes:
         header: float64 array, the total over all sites as it was opened.

@@ -124,7 +124,7 @@ class History:
             )
         # What a crash kept from leaving the log has been settled.
         self._pending = dict(pending or {}) if found == settlings else {}
-        # Rows that were given to be settled last: whoever reads before they are in the table finds them here.
+        # The rows settled last. The driver writes them to the table after the step that settles them.
         self._given: dict[bytes, bytes] = {}
         self.settlings = found
 

@@ -19,7 +19,7 @@ from tests.oracles.rcvar import minimise_rcvar
 
 ROUNDS = 400
 SPLITS = {"pooled": bc10.everybody, "one class each": bc10.by_class}
-"""One step on everything is the same for every split: whoever allows it trains on one site."""
+"""A method whose round is one step on all records trains alike on every split, so it is given one site."""
 
 ADVERSARIES = {"afl", "fedminmax", "bpf"}
 
