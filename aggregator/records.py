@@ -271,7 +271,7 @@ class RunRecords:
             save_model(self._paths.model(kind), self._layout, saved, self._origin)
         if journal:
             costs = tuple(self._unrecorded)
-            known = {name: digest.hex() for name, digest in known_sha256(training_run.state).items()}
+            known = {name: digest.hex() for name, digest in known_sha256(training_run.state.facts).items()}
             snapshot, history = training_run.brief_snapshot(), training_run.history
             self._journal.record(JournalEntry(snapshot, self.seconds, costs, opened, history, known))
             self._unrecorded = self._unrecorded[len(costs) :]

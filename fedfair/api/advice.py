@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
 from fedfair.api.federation import read_federation
 from fedfair.errors import DataError, PlanError
 from fedfair.plan.fields import Section
 from fedfair.plan.schema import Plan
 from fedfair.report.advice_page import GROUP_SIZES, advice_pictures
-from fedfair.report.blocks import paragraph
+from fedfair.report.blocks import notebook, paragraph
 from fedfair.studies.advice.document import AdviceDocument
 from fedfair.studies.advice.search import AdviceGrid, advise_sites
 from fedfair.tables.in_memory import SiteArrays
@@ -41,9 +39,7 @@ class ObjectiveAdvice:
 
     def _repr_html_(self) -> str:
         """Return the advice and its picture, for notebooks."""
-        picture = advice_pictures(self.document)[GROUP_SIZES]
-        parts = Markup("").join([*map(paragraph, self.document.sentences), picture])
-        return str(Markup('<div style="max-width: 40rem">{}</div>').format(parts))
+        return notebook([*map(paragraph, self.document.sentences), advice_pictures(self.document)[GROUP_SIZES]])
 
     def applied(self) -> Plan:
         """Return the plan with what is recommended: a group size and a tradeoff, or plain average training.

@@ -19,7 +19,7 @@ from fedfair.errors import DataError
 from fedfair.fairness.paired_difference import PairedDifference, paired_difference, worst_group_terms
 from fedfair.fairness.record_losses import Losses
 from fedfair.plan.description import percent
-from fedfair.report.blocks import table
+from fedfair.report.blocks import notebook, table
 from fedfair.report.charts import group_size_curves, group_sizes
 from fedfair.report.figure_names import ACCURACY, OVERALL
 from fedfair.report.figures import draw_on
@@ -82,22 +82,8 @@ class ModelComparison:
 
     def __init__(self, models: Sequence[JudgedModel], group_sizes: Sequence[float]) -> None:
         _check_alike(models)
-        self._models, self._sizes = tuple(models), tuple(group_sizes)
-
-    @property
-    def figures(self) -> tuple[ComparedFigure, ...]:
-        """The figures of all models, one model after the other."""
-        first = dict(self._terms(self._models[0]))
-        return tuple(
-            ComparedFigure(
-                model.label,
-                name,
-                float(terms.mean()),
-                None if model is self._models[0] else paired_difference(first[name], terms),
-            )
-            for model in self._models
-            for name, terms in self._terms(model)
-        )
+        self._models = tuple(models)
+        self._figures = tuple(_figures(models, group_sizes))
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row for each model and figure.
@@ -109,7 +95,7 @@ class ModelComparison:
         import pandas as pd  # only who wants a table waits for it
 
         rows = []
-        for each in self.figures:
+        for each in self._figures:
             apart = each.difference
             ends = (None, None, None) if apart is None else (apart.value, apart.low, apart.high)
             rows.append((each.model, each.figure, each.value, *ends))
@@ -142,29 +128,38 @@ class ModelComparison:
 
     @property
     def _headings(self) -> tuple[str, ...]:
-        return ("model", *(name for name, _ in self._terms(self._models[0])))
+        return ("model", *dict.fromkeys(each.figure for each in self._figures))
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for model in self._models:
-            cells = [_cell(each) for each in self.figures if each.model == model.label]
+            cells = [_cell(each) for each in self._figures if each.model == model.label]
             yield (model.label, *cells)
 
-    def _terms(self, model: JudgedModel) -> Iterator[tuple[str, NDArray[np.float64]]]:
-        """Yield each figure with one number for each record, whose mean it is."""
-        losses, correct = model.losses.values, model.losses.correct  # noqa: PD011 - of no table
-        yield OVERALL, losses
-        if correct is not None:
-            yield ACCURACY, correct.astype(np.float64)
-        for size in self._sizes:
-            yield f"worst {percent(size)}", worst_group_terms(losses, size)
+
+def _figures(models: Sequence[JudgedModel], group_sizes: Sequence[float]) -> Iterator[ComparedFigure]:
+    """Yield the figures of all models, one model after the other."""
+    terms = [dict(_terms(model.losses, group_sizes)) for model in models]
+    for model, held in zip(models, terms, strict=True):
+        for name, numbers in held.items():
+            apart = None if held is terms[0] else paired_difference(terms[0][name], numbers)
+            yield ComparedFigure(model.label, name, float(numbers.mean()), apart)
+
+
+def _terms(losses: Losses, group_sizes: Sequence[float]) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Yield each figure with one number for each record, whose mean it is."""
+    values, correct = losses.values, losses.correct  # noqa: PD011 - of no table
+    yield OVERALL, values
+    if correct is not None:
+        yield ACCURACY, correct.astype(np.float64)
+    for size in group_sizes:
+        yield f"worst {percent(size)}", worst_group_terms(values, size)
 
 
 def for_notebook(results: Sequence[Reported], *parts: Markup) -> str:
     """Return parts of a page with the curves of results under them, as wide as a text, for a notebook."""
     about = [(each.label, each.document.plan_digest, each.document.threshold) for each in results]
     name = f"group-sizes-{hashlib.sha256(repr(about).encode()).hexdigest()[:8]}"
-    shown = Markup("").join([*parts, group_sizes(results, name)])
-    return str(Markup('<div style="max-width: 40rem">{}</div>').format(shown))
+    return notebook([*parts, group_sizes(results, name)])
 
 
 def _cell(each: ComparedFigure) -> str:

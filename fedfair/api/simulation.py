@@ -144,7 +144,7 @@ class SimulatedFederation:
 
         Returns:
             The columns `split`, `records`, `mean`, `accuracy`, `group_size`, `worst`, `best`, `disparity`; losses
-            are in the unit of the plan's loss, and what would tell of too few people is missing.
+            are in the unit of the plan's loss, and groups of too few people have no figures.
         """
         import pandas as pd  # only who wants a table waits for it
 
@@ -185,7 +185,7 @@ class SimulatedFederation:
         return ModelComparison(judged, reported_group_sizes(self.plan))
 
     def _repr_html_(self) -> str:
-        """Return verdict, table and picture, for notebooks."""
+        """Return the verdict in words and the picture, for notebooks."""
         shown, verdict = self._reported[0], self.result.verdict
         words = [headline(shown, ()), second_line(shown, ())] + ([] if verdict is None else [*verdict.sentences])
         return for_notebook(self._reported, *map(paragraph, words))

@@ -43,6 +43,11 @@ def figure(picture: Markup, caption: str) -> Markup:
     return Markup("<figure>{}<figcaption>{}</figcaption></figure>").format(picture, _tied(caption))
 
 
+def notebook(parts: Iterable[Markup]) -> str:
+    """Return parts as the output of a notebook's cell, no wider than a text."""
+    return str(Markup('<div style="max-width: 40rem">{}</div>').format(Markup("").join(parts)))
+
+
 def _joined(form: str, each: Iterable[Sequence[str]]) -> Markup:
     filled = Markup(form)  # noqa: S704 - the forms are our own
     return Markup("").join(filled.format(*map(_tied, values)) for values in each)

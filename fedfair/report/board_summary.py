@@ -6,7 +6,8 @@ and then sentences. Every figure is one of the result's; what it lacks is not me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, TypeAlias
 
 from fedfair.plan.description import percent
@@ -31,19 +32,23 @@ def board_summary(document: ResultDocument, place: str, language: Language = "en
         place: the file that it was read from.
         language: of the page.
     """
-    (title,) = _lines(document, place, language, "title")
-    return page(title, [*_sections(document, place, language)], _STYLE, language)
+    tell = partial(
+        sentences, "fedfair.report", f"summary.{language}.txt.jinja", **_facts(document, place, language)
+    )
+    (title,) = tell(part="title")
+    return page(title, [*_sections(tell)], _STYLE, language)
 
 
-def _sections(document: ResultDocument, place: str, language: Language) -> Iterator[PageSection]:
+def _sections(tell: Callable[..., tuple[str, ...]]) -> Iterator[PageSection]:
     for part in _PARTS:
-        heading, *lines = _lines(document, place, language, part)
+        heading, *lines = tell(part=part)
         body = bullets(lines) if part in _LISTS else paragraph(" ".join(lines))
         yield PageSection(part, heading, body)
-    yield PageSection("files", "", paragraph(" ".join(_lines(document, place, language, "files")), "soft"))
+    yield PageSection("files", "", paragraph(" ".join(tell(part="files")), "soft"))
 
 
-def _lines(document: ResultDocument, place: str, language: Language, part: str) -> tuple[str, ...]:
+def _facts(document: ResultDocument, place: str, language: Language) -> dict[str, object]:
+    """Return what the templates name, beside the part."""
     split, risk = document.shown
     size = document.worst_group_size
     group = risk.worst(size)
@@ -55,21 +60,18 @@ def _lines(document: ResultDocument, place: str, language: Language, part: str) 
     def share(value: float | None) -> str:
         return "-" if value is None else percent(round(value, 2))
 
-    return sentences(
-        "fedfair.report",
-        f"summary.{language}.txt.jinja",
-        part=part,
-        document=document,
-        place=place,
-        seen=split == "train",
-        records=risk.n,
-        people=per_hundred(risk.confusion),
-        size=percent(size),
-        worst=None if group is None else group.worst,
-        guess=document.uniform_floor,
-        state="unknown" if document.verdict is None else document.verdict.state,
-        simulated=document.setting == "simulation",
-        level=document.privacy.sample_level,
-        number=number,
-        share=share,
-    )
+    return {
+        "document": document,
+        "place": place,
+        "seen": split == "train",
+        "records": risk.n,
+        "people": per_hundred(risk.confusion),
+        "size": percent(size),
+        "worst": None if group is None else group.worst,
+        "guess": document.uniform_floor,
+        "state": "unknown" if document.verdict is None else document.verdict.state,
+        "simulated": document.setting == "simulation",
+        "level": document.privacy.sample_level,
+        "number": number,
+        "share": share,
+    }

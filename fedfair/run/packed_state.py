@@ -21,7 +21,7 @@ from fedfair.run.snapshot import (
     FIRST_MOMENTS,
     SECOND_MOMENTS,
     RunSnapshot,
-    known_sha256_of,
+    known_sha256,
     state_of,
     vectors_of,
     words_of,
@@ -69,7 +69,7 @@ class StatePacker:
     def parts(self, state: RunState) -> PackedParts:
         """Return a packed state in its parts; a digest that the state knows already is not computed again."""
         facts = state.facts
-        taken, known = vectors_of(facts), known_sha256_of(facts)
+        taken, known = vectors_of(facts), known_sha256(facts)
         # Facts are values, so the very same one has the same words; those of the state before are held no longer.
         self._told = {name: self._words(name, fact) for name, fact in facts.items()}
         words, vectors = _packed({name: text for name, (_, text) in self._told.items()}, taken)

@@ -39,13 +39,8 @@ class RunSnapshot:
     vectors: Mapping[str, NDArray[np.floating]]
 
 
-def known_sha256(state: RunState) -> dict[str, bytes]:
-    """Return the SHA-256 (32 bytes) of the long vectors of a snapshot, by name; a state computes each once."""
-    return known_sha256_of(state.facts)
-
-
-def known_sha256_of(facts: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the same from the facts of a state."""
+def known_sha256(facts: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the SHA-256 (32 bytes) of the long vectors of a state's facts, by name; each is computed once."""
     return {
         _full(name, inner): digest
         for name, fact in facts.items()

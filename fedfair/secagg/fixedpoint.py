@@ -423,7 +423,7 @@ def check_header_sum(
         SecaggError: PLAUSIBILITY: a value is more than `contributors` times its bound in magnitude.
     """
     signed, table = words.view(np.int64), _table(tuple(runs), members)
-    most = table.whole_limit * contributors
+    most = table.integer_limit * contributors
     beyond = (signed < -most) | (signed > most)
     beyond[but] = False
     if beyond.any():
@@ -477,7 +477,7 @@ class _HeaderTable:
         most: the largest one.
         whole: whether it is a count.
         limit: the largest value in magnitude, scaled.
-        whole_limit: the same as an integer.
+        integer_limit: the same as a whole number.
         least_sum: the smallest scaled sum of all members; of real numbers any.
         greatest_sum: the largest one.
     """
@@ -488,7 +488,7 @@ class _HeaderTable:
     most: NDArray[np.float64]
     whole: NDArray[np.bool_]
     limit: NDArray[np.float64]
-    whole_limit: NDArray[np.int64]
+    integer_limit: NDArray[np.int64]
     least_sum: NDArray[np.int64]
     greatest_sum: NDArray[np.int64]
 
@@ -500,7 +500,7 @@ class _HeaderTable:
 
 @lru_cache(maxsize=32)
 def _table(runs: tuple[HeaderRun, ...], members: int) -> _HeaderTable:
-    lengths, sites = [run.length for run in runs], 1 << (HEADER_BITS - 1)
+    lengths, half_ring = [run.length for run in runs], 1 << (HEADER_BITS - 1)
     # A power of two keeps the scale exact; bound * scale <= 2^f as frexp rounds the bound up to one.
     bits = fraction_bits(HEADER_BITS, members)
     scales = [1.0 if run.whole else 2.0 ** (bits - math.frexp(run.bound)[1]) for run in runs]
@@ -519,8 +519,11 @@ def _table(runs: tuple[HeaderRun, ...], members: int) -> _HeaderTable:
         spread([run.whole for run in runs], np.bool_),
         spread(limits),
         spread([int(limit) for limit in limits], np.int64),
-        spread([0 if run.whole else -sites for run in runs], np.int64),
-        spread([min(members * int(run.bound), sites - 1) if run.whole else sites - 1 for run in runs], np.int64),
+        spread([0 if run.whole else -half_ring for run in runs], np.int64),
+        spread(
+            [min(members * int(run.bound), half_ring - 1) if run.whole else half_ring - 1 for run in runs],
+            np.int64,
+        ),
     )
 
 
