@@ -1,7 +1,8 @@
 """Starts real processes that have already imported the product: each is a fork of one that did it once.
 
 Such a process has its own process number, working directory, environment, arguments, signals and exit status, and
-begins at the program's first line. What it cannot show is how a program loads: tests of that start Python itself.
+begins at the program's first line. What it cannot show is how a program loads, and how Python takes the modules of
+one apart after its end: tests of that start Python itself.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO
+
+import pydantic
 
 from tests.imports import REPOSITORY
 from tests.patience import PATIENCE
@@ -112,10 +115,6 @@ class Forked:
         return self.returncode
 
 
-def _read_into(read: list[str], pipe: TextIO) -> None:
-    read.append(pipe.read())
-
-
 Process = subprocess.Popen[str] | Forked
 
 
@@ -136,6 +135,11 @@ def started(words: Sequence[str], folder: Path, environment: Mapping[str, str]) 
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+    return _server().fork(words, folder, environment)
+
+
+def forked(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Forked:
+    """Start a fork, as `started` does, whatever of its variables only a new interpreter would notice."""
     return _server().fork(words, folder, environment)
 
 
@@ -366,16 +370,50 @@ def _become(request: _Request) -> None:
         runpy.run_path(request.words[0], run_name="__main__")
 
 
+def _played_to_its_end(request: _Request) -> None:
+    """Run a request's program, and end as Python does, but for taking apart the modules that were imported before.
+
+    That would copy all their memory, which takes longer than most programs. What a program has left is collected.
+    """
+    status: object = None
+    try:
+        _become(request)
+    except SystemExit as ended:
+        status = ended.code
+        if not isinstance(status, int | None):
+            raise
+    threading._shutdown()  # type: ignore[attr-defined]  # as Python does before functions of atexit
+    atexit._run_exitfuncs()
+    gc.collect()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(status)  # which says what Python says of a stream that is gone or closed
+    os._exit(status or 0)
+
+
+def _models(above: type[pydantic.BaseModel]) -> Iterator[type[pydantic.BaseModel]]:
+    for model in above.__subclasses__():
+        if model.__module__.startswith(PRELOADED):
+            yield model
+        yield from _models(model)
+
+
 def _preload() -> None:
     for package in PRELOADED:
         for module in pkgutil.walk_packages([str(REPOSITORY / package)], f"{package}."):
             if not module.name.endswith("__main__"):
                 with contextlib.suppress(ImportError):  # an optional library that is not installed here
                     importlib.import_module(module.name)
+    for model in _models(pydantic.BaseModel):
+        model.model_rebuild()  # which the first use of it would do, in each fork
+    with contextlib.suppress(ImportError):
+        importlib.import_module("fedfair.tables.sources.built_in").load_built_in("breast-cancer")
     gc.collect()
     gc.freeze()
 
 
 if __name__ == "__main__":
     _preload()
-    _become(_serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))
+    _played_to_its_end(_serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))
