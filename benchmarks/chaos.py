@@ -26,9 +26,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
+import importlib
 import json
 import math
 import os
+import pkgutil
 import random
 import re
 import resource
@@ -126,14 +129,23 @@ SABOTAGED_ROUND = 12
 
 
 def everything() -> dict[str, typer.Typer]:
-    """Import all that a process runs; return the command line of each program."""
-    import torch  # noqa: F401 - everything that takes time is imported here
+    """Import all that a process runs, so that no fork does it again; return the command line of each program."""
+    import aggregator
+    import collaborator
+    import fedfair
 
+    for package in (fedfair, aggregator, collaborator):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                with contextlib.suppress(ImportError):  # an optional library that is not installed here
+                    importlib.import_module(module.name)
+    importlib.import_module("sklearn.datasets")  # the records of `plan_of`
     from aggregator import commands as aggregator_commands
-    from aggregator import server as _server  # noqa: F401
     from collaborator import commands as collaborator_commands
-    from collaborator import participation, preparation  # noqa: F401
 
+    # The collector of garbage would write to all of it in each fork, which would copy it.
+    gc.collect()
+    gc.freeze()
     return {"aggregator": aggregator_commands.app, "collaborator": collaborator_commands.app}
 
 
