@@ -52,7 +52,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=PATIENCE,
         # Signatures stay on one line: each that is broken into more is a start of a formatter, a thousand in all.
-        env={"NO_MKDOCS_2_WARNING": "1", "PATH": "", "SIGNATURE_WIDTH": "9999"},
+        # The index of the search is loaded when somebody types; to make it, all pages are read once more.
+        env={"NO_MKDOCS_2_WARNING": "1", "PATH": "", "SIGNATURE_WIDTH": "9999", "SEARCH_INDEX": "false"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
     return folder

@@ -1,5 +1,6 @@
 """The notebooks: each runs from its first cell to its last in an empty folder, and is a page of the site."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from nbclient import NotebookClient
 
 from docs.hooks import notebook_page
 from tests.conftest import REPOSITORY
-from tests.fork_server import commands
+from tests.fork_server import commands, stand_in
 from tests.patience import PATIENCE
 
 NOTEBOOKS = sorted((REPOSITORY / "docs" / "notebooks").glob("*.ipynb"))
@@ -27,11 +28,16 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(
     monkeypatch.setenv("PYTHONPATH", f"{REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    # A kernel is a fork, as it would import everything once more.
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    kernel = {"argv": [str(stand_in(tmp_path)), "-m", "ipykernel_launcher", "-f", "{connection_file}"]}
+    (tmp_path / "kernels" / "fork").mkdir(parents=True)
+    (tmp_path / "kernels" / "fork" / "kernel.json").write_text(json.dumps({**kernel, "display_name": "fork"}))
     (tmp_path / "work").mkdir()
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     client = NotebookClient(
-        notebook, timeout=PATIENCE, kernel_name="python3", resources={"metadata": {"path": str(tmp_path / "work")}}
+        notebook, timeout=PATIENCE, kernel_name="fork", resources={"metadata": {"path": str(tmp_path / "work")}}
     )
     # A cell that fails raises here, with its own traceback.
     client.execute()
