@@ -16,6 +16,7 @@ from fedfair.process.streams import ERRORS, PLAIN, accept_every_text, plain
 from fedfair.process.terminal import Terminal
 from fedfair.process.terminal_tables import fitting
 from tests.conftest import REPOSITORY
+from tests.fork_server import forked
 from tests.patience import PATIENCE
 from tests.plans import small_plan
 
@@ -26,6 +27,16 @@ TERMINALS = {
 }
 SURROGATES = b"\xff.yaml"
 """A name of a file that is no UTF-8."""
+
+A_TERMINAL = """
+import os, sys
+
+told = os.open("told", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+    os.dup2(told, number)
+    stream.reconfigure(encoding=os.environ["PYTHONIOENCODING"], errors=stream.errors)
+"""
+"""Gives a fork the streams of an interpreter that is started with an encoding; what it says is in a file."""
 
 PLAYED = """
 import sys, traceback
@@ -87,18 +98,23 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     "terminal", [pytest.param(name, marks=[] if name == "no locale" else pytest.mark.slow) for name in TERMINALS]
 )
 def test_no_command_shows_a_traceback_for_an_encoding(workspace: Workspace, terminal: str) -> None:
-    played = subprocess.run(
-        [sys.executable.encode(), b"-c", PLAYED.encode(), SURROGATES],
-        cwd=workspace.folder,
-        env=environment(TERMINALS[terminal]),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=PATIENCE,
-        check=False,
-    )
-    words = played.stdout.decode("utf-8" if terminal == "utf-8" else "latin-1")
+    variables = environment(TERMINALS[terminal])
+    if "PYTHONIOENCODING" in variables:
+        script = workspace.folder / "terminal.py"
+        script.write_text(A_TERMINAL + PLAYED)
+        fork = forked([str(script), os.fsdecode(SURROGATES)], workspace.folder, variables)
+        assert fork.communicate(PATIENCE)[0] == ""
+        status, said = fork.wait(), (workspace.folder / "told").read_bytes()
+    else:
+        # What a locale is, only a new interpreter reads.
+        played = subprocess.run(
+            [sys.executable.encode(), b"-c", PLAYED.encode(), SURROGATES], cwd=workspace.folder, env=variables,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        status, said = played.returncode, played.stdout
+    words = said.decode("utf-8" if terminal == "utf-8" else "latin-1")
     assert "Traceback" not in words, words[words.index("Traceback") - 500 :][:3000]
-    assert played.returncode == 0, words[-2000:]
+    assert status == 0, words[-2000:]
     assert words.count("\nstatus ") >= 31 + 20
     if terminal != "utf-8":
         assert words.isascii()

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from fedfair.cli.loopback import prepare
-from tests.fork_server import Process
+from tests.fork_server import Process, forked
 from tests.interop.federation_kit import NAMES, metrics, model_files_agree, states_agree
 from tests.interop.processes import Started, ended, until_line
 from tests.plans import small_plan
@@ -34,8 +34,13 @@ def in_two_processes(started: Started, name: str) -> Process:
     meeting = Path(tempfile.mkdtemp(prefix="torchrun-")) / "site"
     rendezvous = ("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-endpoint", str(meeting))
     torchrun = ("-m", "torch.distributed.run", *rendezvous, "--nproc-per-node", "2")
-    started.environment = {**started.environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    return started.start(*torchrun, "-m", "collaborator", "start", "-n", name, "-c", f"{name}.yaml", "-a", place)
+    # torchrun reads that when it is asked, so that it can be a fork. The processes that it starts are none.
+    variables = {**started.environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    site = ("-m", "collaborator", "start", "-n", name, "-c", f"{name}.yaml", "-a", place)
+    assert started.workspace is not None
+    process = forked((*torchrun, *site), started.workspace.folder, variables)
+    started.running.append(process)
+    return process
 
 
 def opened(process: Process) -> tuple[set[str], list[list[str]]]:
@@ -97,6 +102,8 @@ def test_a_site_of_two_processes_takes_part_once_ends_when_it_loses_one_and_retu
     for process in (back, *others):
         status, words = ended(process)
         assert status == 0, words
+        assert "Traceback" not in words
+        assert "Exception ignored" not in words
         assert words.count("all 12 rounds are done") == 1
     # Within the steps of the ring, as any masked run.
     model_files_agree(started.workspace, 1e-4)
