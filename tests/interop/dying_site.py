@@ -33,7 +33,10 @@ KINDS = {
     "before-answer": Kind.UNMASK_REQUEST,
 }
 AFTER_SECONDS = 0.3
-"""By then the upload has left this machine's loopback; the slow site makes the others wait longer than that."""
+"""By then the upload has left this machine's loopback; the slow site makes the others wait longer than that.
+
+Until then the site answers nothing more, so that it dies in this sum: a whole run may take no longer.
+"""
 
 SLOW_SECONDS = 1.5
 
@@ -45,15 +48,19 @@ def die() -> None:
 def main() -> None:
     step, (purpose, _, number) = sys.argv[1], ("training:" + sys.argv[2]).rpartition(":")
     wanted = (Purpose(purpose.removeprefix("training:")), int(number))
+    dying = list[str]()
     hear, hear_sum = masked_worker.MaskedWorker._hear, masked_worker.MaskedWorker._hear_sum
 
     def fatally(
         self: masked_worker.MaskedWorker, question: ReceivedRequest, message: bytes
     ) -> list[CollaboratorFrame]:
         start = question.start
+        if dying:
+            time.sleep(SLOW_SECONDS)
         if (start.purpose, start.round) == wanted and kind_of(message) is KINDS.get(step):
             if step == "after-upload":
                 threading.Timer(AFTER_SECONDS, die).start()
+                dying.append(step)
             elif step == "slow":
                 time.sleep(SLOW_SECONDS)
             else:
