@@ -166,6 +166,7 @@ def test_an_export_has_the_calibration_inside(which: str, request: pytest.Fixtur
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("operators_read_once")
 @pytest.mark.parametrize("which", ["run", "ten"])
 def test_onnxruntime_returns_calibrated_probabilities(which: str, request: pytest.FixtureRequest) -> None:
     pytest.importorskip("onnxruntime")

@@ -38,6 +38,7 @@ def test_every_task_is_exported(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("operators_read_once")
 @pytest.mark.parametrize("scale", [1.0, 1e6])
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_is_exported_to_onnx(tmp_path: Path, name: str, scale: float) -> None:
