@@ -104,7 +104,7 @@ def test_processes_that_are_killed_in_added_rounds_resume_and_an_aggregator_need
     keys = {**STEADY, "output": "last"}
     workspace = prepare(tmp_path / "run", small_plan(rounds=10, **keys))  # type: ignore[arg-type]
     assert play(workspace, Federation.everybody, binding=initial_binding).state.value == "finished"
-    extended(workspace, 400)
+    extended(workspace, 200)
     started.workspace = workspace
     # The aggregator's host has neither torch nor anything else that trains.
     usual, bare = started.environment, {**started.environment, **environment("base_only")}
@@ -112,10 +112,10 @@ def test_processes_that_are_killed_in_added_rounds_resume_and_an_aggregator_need
     first = started.aggregator()
     started.environment = usual
     sites = {name: started.collaborator(name) for name in NAMES}
-    until_line(first, "round 60 of")
+    until_line(first, "round 40 of")
     kill(sites["clinic-b"])
     sites["clinic-b"] = started.collaborator("clinic-b")
-    until_line(first, "round 120 of")
+    until_line(first, "round 80 of")
     kill(first)
     started.environment = bare
     second = started.aggregator()
@@ -124,9 +124,9 @@ def test_processes_that_are_killed_in_added_rounds_resume_and_an_aggregator_need
         assert status == 0, words
         assert "Traceback" not in words
     result = json.loads(workspace.result.read_text())
-    assert (result["state"], result["rounds"]) == ("finished", 410)
+    assert (result["state"], result["rounds"]) == ("finished", 210)
     assert [past["round"] for past in result["history"]][:4] == [0, 5, 10, 15]
-    whole = simulate(load_plan(prepare(tmp_path / "whole", small_plan(rounds=410, **keys)).plan), tmp_path)  # type: ignore[arg-type]
+    whole = simulate(load_plan(prepare(tmp_path / "whole", small_plan(rounds=210, **keys)).plan), tmp_path)  # type: ignore[arg-type]
     model = read_saved(workspace.folder / "save" / "last.safetensors").saved.model
     assert abs(model.vector - whole.model.vector).max() < 1e-6
 

@@ -37,10 +37,10 @@ def test_four_processes_give_the_model_of_the_simulation_and_a_finished_run_is_n
 
 @pytest.mark.slow
 def test_an_aggregator_killed_in_the_middle_continues_to_the_same_model(tmp_path: Path, started: Started) -> None:
-    started.workspace = prepare(tmp_path, small_plan(rounds=400, learning_rate=0.01))
+    started.workspace = prepare(tmp_path, small_plan(rounds=200, learning_rate=0.01))
     aggregator = started.aggregator()
     sites = [started.collaborator(name) for name in NAMES]
-    until_line(aggregator, "round 50 of 400")
+    until_line(aggregator, "round 50 of 200")
     aggregator.send_signal(signal.SIGKILL)
     ended(aggregator)
     # The collaborators are left alone: they find the new process by themselves.

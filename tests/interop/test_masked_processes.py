@@ -131,10 +131,10 @@ def test_an_evaluation_is_repeated_without_a_killed_site_or_left_out_and_trainin
 def test_an_aggregator_killed_in_the_middle_opens_a_new_session_and_finishes(
     tmp_path: Path, started: Started
 ) -> None:
-    started.workspace = prepare(tmp_path, small_plan(rounds=150, learning_rate=0.01, protection=MASKED))
+    started.workspace = prepare(tmp_path, small_plan(rounds=90, learning_rate=0.01, protection=MASKED))
     aggregator = started.aggregator()
     sites = [started.collaborator(name) for name in FIVE[:3]]
-    until_line(aggregator, "round 50 of 150")
+    until_line(aggregator, "round 30 of 90")
     aggregator.send_signal(signal.SIGKILL)
     ended(aggregator)
     second = started.aggregator()
