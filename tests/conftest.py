@@ -131,10 +131,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield running
 
 
+LONGEST = ("on_ray", "reopened_processes", "docs", "heart_example", "omop_example", "continued_pages", "notebooks")
+"""The files that take longest, for which a whole worker is needed."""
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with whole federations, which wait most: what comes last keeps one worker busy alone."""
-    items.sort(key=lambda item: item.path.parent.name != "interop")
+    """Begin with what takes longest, then federations, which wait most: the last file keeps one worker alone."""
+    first = {f"test_{name}.py": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.name, len(first) + (item.path.parent.name != "interop")))
 
 
 @pytest.hookimpl(wrapper=True)
