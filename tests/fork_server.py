@@ -14,6 +14,8 @@ import functools
 import gc
 import importlib
 import json
+import multiprocessing.resource_tracker
+import multiprocessing.spawn
 import os
 import pkgutil
 import runpy
@@ -43,7 +45,7 @@ _READ_AT_START: Final = ("LD_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "MALLOC_"
 """Prefixes of variables that an interpreter or a library reads when it is loaded: a fork would not notice them."""
 
 _LENGTH: Final = 8
-_MOST_FILES: Final = 64
+_MOST_FILES: Final = 250
 
 _INTERPRETER: Final = "FORKED_INTERPRETER"
 """Names a stand-in for Python, by which a fork starts processes of its own."""
@@ -181,8 +183,24 @@ def interpreter(folder: Path) -> dict[str, str]:
     return {_INTERPRETER: str(stand_in(folder))}
 
 
+@contextlib.contextmanager
+def forked_workers(folder: Path) -> Iterator[None]:
+    """Let the processes that `multiprocessing` spawns in this one be forks.
+
+    Args:
+        folder: in which the stand-in for Python is kept.
+    """
+    before = multiprocessing.spawn.get_executable()
+    multiprocessing.resource_tracker.ensure_running()  # by Python itself, for all the time of this process
+    multiprocessing.set_executable(str(stand_in(folder)))
+    try:
+        yield
+    finally:
+        multiprocessing.set_executable(before)
+
+
 def stand_in(folder: Path) -> Path:
-    """Return a program of this folder that does what Python does with `-m` or a script, by a fork."""
+    """Return a program of this folder that does what Python does with `-m`, `-c` or a script, by a fork."""
     program = folder / "python"
     client = REPOSITORY / "tests" / "forked_command.py"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S {client} {_server().place} "$@"\n')
@@ -364,6 +382,11 @@ def _become(request: _Request) -> None:
         sys.argv = request.words[1:]
         sys.path[0] = request.folder
         runpy.run_module(request.words[1], run_name="__main__", alter_sys=True)
+    elif request.words[0] == "-c":
+        _, code, *words = request.words
+        sys.argv = ["-c", *words]
+        sys.path[0] = ""
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - as Python does
     else:
         sys.argv = request.words
         sys.path[0] = str(Path(request.words[0]).parent)

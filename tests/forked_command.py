@@ -12,7 +12,7 @@ import socket
 import sys
 
 LENGTH = 8
-FIRST, MOST = 3, 64
+FIRST, MOST = 3, 250
 """Numbers of the files, beside three streams, that a command may inherit."""
 
 

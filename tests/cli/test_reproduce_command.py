@@ -10,6 +10,7 @@ from fedfair.cli.commands import app
 from fedfair.process.terminal import run_app
 from fedfair.studies.reproduction import studies
 from fedfair.studies.reproduction.study import Figure
+from tests.fork_server import forked_workers
 from tests.signals import interrupts_given_back
 from tests.studies.reproduction.small_study import study
 
@@ -57,7 +58,8 @@ def test_a_small_repetition_writes_its_page_tables_and_marks(
 ) -> None:
     monkeypatch.setattr(reproduction, "STUDIES", {"heart": (study(Figure.BASELINES),)})
     out = tmp_path / "out"
-    assert ended("heart", "--data", str(tmp_path), "--output", str(out), "--workers", "2") == 0
+    with forked_workers(tmp_path):
+        assert ended("heart", "--data", str(tmp_path), "--output", str(out), "--workers", "2") == 0
     marks = json.loads((out / "marks.json").read_text())
     assert {mark["method"] for mark in marks} == {"fedsrcvar", "fedavg"}
     assert "<svg" in (out / "index.html").read_text()

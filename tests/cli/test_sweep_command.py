@@ -19,7 +19,7 @@ from fedfair.studies.sweep import local
 from fedfair.studies.sweep.events import Event
 from fedfair.studies.sweep.grid import ALIASES, Point, parse_grid, points_of
 from tests.conftest import REPOSITORY
-from tests.fork_server import ENVIRONMENT, Process, started
+from tests.fork_server import ENVIRONMENT, Process, forked_workers, started
 from tests.patience import PATIENCE
 from tests.studies.sweep_kit import in_order
 
@@ -125,7 +125,8 @@ def test_a_sweep_killed_in_the_middle_goes_on_to_the_same_table(workspace: Path)
     assert again.returncode == 0, errors
     assert f"3 points, {finished} of them finished before" in errors
     (workspace / "sweep").rename(workspace / "interrupted")
-    whole = CliRunner().invoke(app, arguments(workspace, *GRID, "--quiet"))
+    with forked_workers(workspace):
+        whole = CliRunner().invoke(app, arguments(workspace, *GRID, "--quiet"))
     assert (whole.exit_code, whole.output) == (0, "")
     assert timeless(workspace / "interrupted" / "table.json") == timeless(workspace / "sweep" / "table.json")
 

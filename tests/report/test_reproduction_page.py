@@ -1,5 +1,6 @@
 """The page and the summary of a repetition, from real runs of a small study."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,16 @@ from fedfair.studies.reproduction.execution import Done, PreparedStudy
 from fedfair.studies.reproduction.runs import Cell
 from fedfair.studies.reproduction.study import Figure
 from fedfair.studies.sweep.events import Event
+from tests.fork_server import forked_workers
 from tests.studies.reproduction.small_study import SIZE, study
 
 FIGURES = (Figure.BASELINES, Figure.TRADEOFFS, Figure.LOCAL_STEPS, Figure.KNOWN_GROUPS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with forked_workers(tmp_path_factory.mktemp("workers")):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,9 @@
 """The engines with their real processes; what they run is small, what they cost is a start of Python and torch."""
 
+import contextlib
 import json
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from fedfair.studies.sweep.events import Event, Failure
 from fedfair.studies.sweep.grid import Point
 from fedfair.studies.sweep.local import run_locally
 from tests.conftest import REPOSITORY
+from tests.fork_server import forked_workers, stand_in
 from tests.patience import PATIENCE
 from tests.studies.sweep_kit import grid, in_order, untimed
 
@@ -30,9 +31,11 @@ def serial(points: tuple[Point, ...]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_processes_give_the_bits_of_one_thread_of_this_process(workers: int) -> None:
+def test_processes_give_the_bits_of_one_thread_of_this_process(workers: int, tmp_path: Path) -> None:
     points = grid("learning_rate=0.1,0.2,1e300", "seed=0,1")
-    events = [event for event in run_locally(points, Path(), workers=workers) if event.ends]
+    # One worker is an interpreter of its own; several are forks.
+    with forked_workers(tmp_path) if workers > 1 else contextlib.nullcontext():
+        events = [event for event in run_locally(points, Path(), workers=workers) if event.ends]
     assert sorted(event.point.id for event in events) == sorted(point.id for point in points)
     assert {event.point.settings["learning_rate"] for event in events if isinstance(event.said, Failure)} == {
         1e300
@@ -82,7 +85,7 @@ def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
         json.dump({"count": len(events), "done": done}, open(sys.argv[1], "w"))
     """
     out = tmp_path / "out.json"
-    command = [sys.executable, "-c", textwrap.dedent(script), str(out)]
+    command = [str(stand_in(tmp_path)), "-c", textwrap.dedent(script), str(out)]
     child = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, cwd=tmp_path, capture_output=True, text=True,
         check=False, timeout=PATIENCE,

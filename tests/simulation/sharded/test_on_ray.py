@@ -27,6 +27,7 @@ from fedfair.simulation import ray_cluster
 from fedfair.simulation.backend import RayCluster, chosen_engine
 from fedfair.simulation.simulate import simulate
 from tests.conftest import REPOSITORY
+from tests.fork_server import stand_in
 from tests.patience import PATIENCE
 
 PLAN = """
@@ -62,8 +63,14 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "fedfair.cli", "simulate", *words]
+def command(*words: str, python: str = sys.executable) -> list[str]:
+    return [python, "-m", "fedfair.cli", "simulate", *words]
+
+
+@pytest.fixture
+def forks(tmp_path: Path) -> str:
+    """Return what stands for Python where what asks Ray may be a fork; what Ray starts is none."""
+    return str(stand_in(tmp_path))
 
 
 needs_ray = pytest.mark.skipif(
@@ -74,11 +81,13 @@ needs_ray = pytest.mark.skipif(
 
 @needs_ray
 @pytest.mark.slow
-def test_the_command_gives_the_run_of_the_loop_and_leaves_nothing(workspace: Path, temporary: Path) -> None:
+def test_the_command_gives_the_run_of_the_loop_and_leaves_nothing(
+    workspace: Path, temporary: Path, forks: str
+) -> None:
     plan = load_plan(workspace / "plan" / "plan.yaml")
     expected = simulate(plan, workspace, engine="loop")
     done = subprocess.run(
-        command("--engine", "ray", "--workers", "2", "--json", "--model", "model.safetensors"),
+        command("--engine", "ray", "--workers", "2", "--json", "--model", "model.safetensors", python=forks),
         cwd=workspace, env=surroundings(temporary), capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -93,7 +102,7 @@ def test_the_command_gives_the_run_of_the_loop_and_leaves_nothing(workspace: Pat
 
 @needs_ray
 @pytest.mark.slow
-def test_a_killed_worker_changes_no_bit(workspace: Path, temporary: Path) -> None:
+def test_a_killed_worker_changes_no_bit(workspace: Path, temporary: Path, forks: str) -> None:
     script = """
         import json, os, signal, sys
         import psutil
@@ -123,7 +132,7 @@ def test_a_killed_worker_changes_no_bit(workspace: Path, temporary: Path) -> Non
         }))
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
+        [forks, "-c", textwrap.dedent(script)],
         cwd=workspace, env=surroundings(temporary), capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -137,7 +146,9 @@ def test_a_killed_worker_changes_no_bit(workspace: Path, temporary: Path) -> Non
 
 @needs_ray
 @pytest.mark.slow
-def test_a_running_cluster_gets_the_plans_code_and_reads_files_itself(workspace: Path, temporary: Path) -> None:
+def test_a_running_cluster_gets_the_plans_code_and_reads_files_itself(
+    workspace: Path, temporary: Path, forks: str
+) -> None:
     (workspace / "src").mkdir()
     (workspace / "src" / "widths.py").write_text("HIDDEN = 5\n")
     (workspace / "src" / "own_model.py").write_text(
@@ -178,7 +189,7 @@ secure_aggregation: {{mode: "off"}}
     try:
         address = _awaited(r"--address='([\d.]+:\d+)'", log, head)
         done = subprocess.run(
-            command("--engine", "ray", "--address", address, "--json"),
+            command("--engine", "ray", "--address", address, "--json", python=forks),
             cwd=workspace, env=here, capture_output=True, text=True, check=False, timeout=PATIENCE,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
