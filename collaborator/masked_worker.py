@@ -90,7 +90,7 @@ class MaskedUpdates:
             TrainingError: its weight is beyond the plan's; no other number makes a site leave.
             SecaggError: it must not leave this site.
         """
-        draws = self._task.draws(request.purpose, request.round, attempt)
+        draws = self._task.draws(request.purpose, request.drawn_in, attempt)
         request = replace(request, attempt=attempt)
         if self._memory is not None and request.purpose.statistic.is_round:
             return self._remembering(request, self._memory, draws)
@@ -293,10 +293,11 @@ class MaskedWorker(Worker):
         except OutOfStepError as fault:
             raise SecaggError(Check.STATE, fault.message, fault.remedy) from fault
         subject = round_subject(self._follower.replica.digest, request)
-        once, again = (self._task.draws(request.purpose, request.round, attempt) for attempt in (1, 2))
+        once, again = (self._task.draws(request.purpose, request.drawn_in, attempt) for attempt in (1, 2))
         if once != again:
             state = self._follower.replica.state
-            return subject, same_sum(state.model, state.scaling, request)
+            references = b"" if state.references is None else state.references.digest
+            return subject, same_sum(state.model, state.scaling, request, references)
         return subject, same_answer(request, on_demand=question.on_demand)
 
     def _carry_out(

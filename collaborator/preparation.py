@@ -452,7 +452,7 @@ def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
     `check_policy` has made sure that the plan is no weaker than the policy.
     """
     fewest = derived.quorum(plan)
-    rounds = frozenset(purpose.value for purpose in Purpose if purpose.statistic.is_round)
+    rounds = frozenset(purpose.value for purpose in Purpose if purpose.statistic.draws_anew)
     return SecaggPolicy(
         least_members=max(least_collaborators(plan, policy), fewest, 2),
         greatest_clip=derived.clip_ceiling(plan)[1],

@@ -18,9 +18,10 @@ from fedfair.errors import SurveyError
 from fedfair.ids import RoundNumber
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.run.kept_sum import KeptSum
-from fedfair.run.progress import FinalStage, Progress
+from fedfair.run.progress import FinalStage, Progress, is_at
 from fedfair.run.replica import OutOfStepError, RunReplica
 from fedfair.run.state import RunState
+from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 from fedfair.training.client import TrainingClient
 from fedfair.wire.frames import SumStart, Welcome
@@ -139,7 +140,7 @@ class RunFollower:
         return None if survey is None else self.recording.surveyed(survey)
 
     def due(self, start: SumStart) -> SumRequest:
-        """Return the sum that is asked for, from this site's own state, and scale the features for it.
+        """Return the sum that is asked for, from this site's own state, and prepare the records for it.
 
         Raises:
             SurveyError: the survey shows a fault in this site's own data, and its policy says to stop.
@@ -158,6 +159,11 @@ class RunFollower:
         scaling = self.replica.state.scaling
         if scaling is not None and scaling is not self._task.scaling:
             self._task.apply_scaling(scaling)
+        state = self.replica.state
+        references = state.references
+        # A run that evaluates a saved model has none that are trained, and measures no excess.
+        if references is not None and (references.sums or is_at(state.stage, When.REFERENCE)):
+            self._task.apply_references(references)
         return request
 
     def asked(
@@ -180,6 +186,7 @@ class RunFollower:
             openers=openers,
             scaling_sha256=scaling_digest(replica.state.scaling),
             cohort=cohort,
+            part=request.part,
         )
 
     def apply(self, totals: Totals, members: tuple[str, ...]) -> Purpose:

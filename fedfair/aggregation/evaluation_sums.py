@@ -9,6 +9,7 @@ nothing about a site.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +21,13 @@ from fedfair.aggregation.loss_metrics import FIGURE_BITS, figure_count
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.score_histogram import score_group
 from fedfair.aggregation.site_means import row_fields
-from fedfair.plan.derived import predicts_classes, protects_records, published_sites, score_columns
+from fedfair.plan.derived import (
+    measures_excess,
+    predicts_classes,
+    protects_records,
+    published_sites,
+    score_columns,
+)
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 
@@ -30,7 +37,7 @@ MAX_CLASSES = 64
 
 @lru_cache(maxsize=8)
 def evaluation_layout(
-    spec: HistogramSpec, classes: int, sites: int = 0, columns: int = 0, figures: int = 0
+    spec: HistogramSpec, classes: int, sites: int = 0, columns: int = 0, figures: int = 0, *, excess: bool = False
 ) -> Header:
     """Return the layout of an evaluation header.
 
@@ -40,11 +47,13 @@ def evaluation_layout(
         sites: of how many the plan publishes the means.
         columns: how many histograms of scores each split has.
         figures: how many sums of `loss_metrics.py` each split has.
+        excess: whether the excess over references is summed as losses are.
 
     Returns:
         "splits", of `loss_histogram.block_fields`, (3,); "confusion", (3, classes, classes), without values where
         there are too many classes; "sites", of `site_means.row_fields`, (sites, 3); "scores", of
-        `score_histogram.score_group`, (3, columns); "figures", (3, figures).
+        `score_histogram.score_group`, (3, columns); "figures", (3, figures); "excess", of `block_fields` without
+        classes, (3,), or (0,) where none is summed.
     """
     return Header(
         Group("splits", block_fields(spec), (len(SPLITS),)),
@@ -52,14 +61,21 @@ def evaluation_layout(
         Group("sites", row_fields(spec), (sites, len(SPLITS))),
         score_group(columns),
         Field("figures", Number.REAL, (len(SPLITS), figures), lone=Bits(FIGURE_BITS, each=True)),
+        Group("excess", block_fields(excess_spec(spec)), (len(SPLITS) * excess,)),
     )
+
+
+def excess_spec(spec: HistogramSpec) -> HistogramSpec:
+    """Return the histogram of the excess: that of the losses, in which nothing is classified."""
+    return replace(spec, has_classes=False)
 
 
 def planned_layout(plan: Plan, schema: FeatureSchema) -> Header:
     """Return the layout of an evaluation header under a plan."""
     sites, columns = len(published_sites(plan)), score_columns(plan, schema.classes)
     spec, figures = histogram_spec(plan, schema), planned_figures(plan, schema)
-    return evaluation_layout(spec, confused_classes(plan, schema), sites, columns, figures)
+    excess = measures_excess(plan)
+    return evaluation_layout(spec, confused_classes(plan, schema), sites, columns, figures, excess=excess)
 
 
 def planned_figures(plan: Plan, schema: FeatureSchema) -> int:

@@ -25,10 +25,10 @@ from fedfair.aggregation.cvar_bounds import (
     summarise,
 )
 from fedfair.aggregation.dp_histogram import evaluation_grid, possible_matrix
-from fedfair.aggregation.evaluation_sums import planned_figures, planned_layout
+from fedfair.aggregation.evaluation_sums import excess_spec, planned_figures, planned_layout
 from fedfair.aggregation.header import NO_RECORDS
-from fedfair.aggregation.loss_histogram import SPLITS, block_layout
-from fedfair.aggregation.loss_metrics import metrics_of
+from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
+from fedfair.aggregation.loss_metrics import excess_metrics, metrics_of
 from fedfair.aggregation.noised_figures import NoisedSplit
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.ranking import ClassRanking, check_score_sums, class_rankings
@@ -39,6 +39,7 @@ from fedfair.fairness.chance import hedged_loss
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import (
     guess_loss,
+    measures_excess,
     minimises_objective,
     published_sites,
     reported_group_sizes,
@@ -100,6 +101,7 @@ class Evaluator:
         self._has_figures, self._by_objective = bool(planned_figures(plan, schema)), minimises_objective(plan)
         # Of the noise that each site adds to every number, in its unit; None where sums are exact.
         self._deviation = evaluation_deviation(plan)
+        self._measures_excess = measures_excess(plan)
         self._guess = guess_loss(plan, schema.classes) if is_likelihood(self._loss) else None
         self.group_sizes = reported_group_sizes(plan)
         self.uncalibrated = why_uncalibrated(plan, schema.classes)
@@ -143,16 +145,21 @@ class Evaluator:
         blocks = self._blocks(header)
         _check_trained(blocks)
         _check_confusion(sums)
+        _check_excess(sums)
         check_site_sums(sums["sites"], sums["splits"], self._min_group)
         check_score_sums(sums["scores"], sums["splits"], sums["confusion"])
         figures = self._held(header, "figures")
+        measured, spec = self._measured(header)
         splits = {
             name: self._with_metrics(summarise(block, self.group_sizes, self._spec), figures[name])
             for name, block in blocks.items()
         }
+        judged = self._judged(header)
+        for name, block in judged.items():
+            splits[name] = self._with_excess(splits[name], summarise(block, self.group_sizes, spec))
         objectives = {
-            name: objective_bounds(block, self._worst_group_size, self._tradeoff, self._spec)
-            for name, block in blocks.items()
+            name: objective_bounds(block, self._worst_group_size, self._tradeoff, spec)
+            for name, block in measured.items()
         }
         return Evaluation(rounds_done, threshold, splits, objectives)
 
@@ -163,9 +170,21 @@ class Evaluator:
         told = metrics_of(self._loss, figures, summary.n, self._spec.loss_range, self._min_group)
         return replace(summary, metrics=told)
 
+    def _with_excess(self, summary: SplitSummary, apart: SplitSummary) -> SplitSummary:
+        """Return a summary with the excess over references among its metrics, where enough records have one."""
+        if apart.n < self._min_group:
+            return summary
+        worst = apart.by_group_size[self._worst_group_size]
+        told = excess_metrics(apart.mean, worst.worst, (float(worst.bound.lower), float(worst.bound.upper)))
+        return replace(summary, metrics={**summary.metrics, **told})
+
     def highest_loss(self, header: NDArray[np.float64]) -> float:
-        """Return what no training loss of an evaluation exceeds: infinity where some are beyond the histogram."""
-        counts = self._layout.read(header)["splits"][SPLITS.index("train")]["counts"]
+        """Return what no training loss of an evaluation exceeds: infinity where some are beyond the histogram.
+
+        Where local steps follow the excess, it is that.
+        """
+        measured, spec = self._measured(header)
+        counts = block_layout(spec).read(measured["train"])["counts"]
         filled = np.flatnonzero(counts > 0)
         highest = int(filled[-1]) if filled.size else self._spec.bins
         return math.inf if highest == self._spec.bins else float(self._spec.edges[highest + 1])
@@ -175,7 +194,8 @@ class Evaluator:
         level = 1.0 - self._worst_group_size
         if self._deviation is not None:
             return self._noised(header, self._deviation)["train"].quantile(level)
-        return quantile(self._blocks(header)["train"], level, self._spec)
+        measured, spec = self._measured(header)
+        return quantile(measured["train"], level, spec)
 
     def sharpened(self, evaluation: Evaluation, query: ExactQuery) -> Evaluation:
         """Return an evaluation with the risks that an exact query about the same model has proved.
@@ -286,10 +306,31 @@ class Evaluator:
 
     def _blocks(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Return the block of each split that has records, as `cvar_bounds.py` reads it."""
-        splits = self._layout.read(header)["splits"]
-        blocks = splits.view(np.float64).reshape(len(SPLITS), block_layout(self._spec).length)
-        found = zip(SPLITS, blocks, splits["records"], strict=True)
-        return {name: block for name, block, records in found if records > 0}
+        return _blocks_of(self._layout.read(header)["splits"], self._spec)
+
+    def _judged(self, header: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Return the blocks of the excess; nothing where no references have judged."""
+        if not self._measures_excess:
+            return {}
+        found = _blocks_of(self._layout.read(header)["excess"], excess_spec(self._spec))
+        return found if "train" in found else {}
+
+    def _measured(self, header: NDArray[np.float64]) -> tuple[dict[str, NDArray[np.float64]], HistogramSpec]:
+        """Return the blocks of what the objective is about, and their histogram.
+
+        A saved model is evaluated without references, and then its losses stand in for the excess.
+        """
+        judged = self._judged(header)
+        if judged:
+            return judged, excess_spec(self._spec)
+        return self._blocks(header), self._spec
+
+
+def _blocks_of(splits: NDArray[Any], spec: HistogramSpec) -> dict[str, NDArray[np.float64]]:
+    """Return the block of each split that has records, of a part of the header with a block for each."""
+    blocks = splits.view(np.float64).reshape(len(SPLITS), block_layout(spec).length)
+    found = zip(SPLITS, blocks, splits["records"], strict=True)
+    return {name: block for name, block, records in found if records > 0}
 
 
 def _check_trained(splits: Collection[str]) -> None:
@@ -303,6 +344,16 @@ def evaluation_deviation(plan: Plan) -> float | None:
     """Return the standard deviation of the noise of one site's evaluation sums, in units; None without noise."""
     asked = plan.privacy.sample_level
     return None if asked is None else evaluation_grid(asked.evaluation_noise_multiplier).deviation
+
+
+def _check_excess(sums: NDArray[Any]) -> None:
+    """Refuse an excess over other records than the losses beside it."""
+    judged, records = sums["excess"]["records"], sums["splits"]["records"]
+    if judged.any() and (judged != records).any():
+        raise RemoteProtocolError(
+            "the excess of an evaluation is not over the records of its losses",
+            "a participant sent numbers that no records have; compare software versions",
+        )
 
 
 def _check_confusion(sums: NDArray[Any]) -> None:

@@ -133,6 +133,23 @@ def _significant(values: NDArray[np.float64], bits: int, least: float) -> NDArra
     return np.where(np.abs(values) < least, 0.0, rounded)
 
 
+MEAN_EXCESS = "mean_excess"
+WORST_EXCESS = "worst_group_excess"
+WORST_EXCESS_BOUND = "worst_group_excess_bound"
+
+
+def excess_metrics(mean: float, worst: float, bound: tuple[float, float] | None = None) -> dict[str, Metric]:
+    """Return what is told of the excess over references: its mean, and that of the worst group of the plan's size.
+
+    Args:
+        mean: over all records.
+        worst: over the worst group.
+        bound: an interval that holds it; None where it is exact.
+    """
+    found: dict[str, Metric] = {MEAN_EXCESS: mean, WORST_EXCESS: worst}
+    return found if bound is None else {**found, WORST_EXCESS_BOUND: bound}
+
+
 def metrics_of(
     loss: Loss, sums: NDArray[np.float64], records: int, loss_range: float, fewest: int
 ) -> dict[str, Metric]:

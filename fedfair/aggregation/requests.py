@@ -99,6 +99,7 @@ class SumRequest:
         query: what an exact evaluation asks; None with any other purpose.
         terms: in a round, the states of the plan's terms that sites read, by slot (`terms.table`).
         loss_unit: how many natural units one loss of the local steps has (`target_scaling.py`).
+        part: which of the sums of the references, from 1; 0 with any other purpose.
     """
 
     purpose: Purpose
@@ -108,6 +109,17 @@ class SumRequest:
     query: QueryStep | None = None
     terms: Mapping[str, Any] = field(default_factory=dict, hash=False)
     loss_unit: float = 1.0
+    part: int = 0
+
+    @property
+    def step(self) -> int:
+        """Return which sum of an exact evaluation, or of the references, it is, from 1; else 0."""
+        return self.part if self.query is None else self.query.number
+
+    @property
+    def drawn_in(self) -> RoundNumber:
+        """Return the number by which batches are drawn: of the round, or of the sum of the references."""
+        return RoundNumber(self.part or self.round)
 
     @property
     def asked(self) -> QueryStep:
@@ -122,8 +134,8 @@ class SumRequest:
 
     @property
     def place(self) -> tuple[Purpose, RoundNumber, int]:
-        """Return what all attempts have in common: purpose, round, and the step of an exact evaluation or 0."""
-        return self.purpose, self.round, 0 if self.query is None else self.query.number
+        """Return what all attempts have in common: purpose, round and step."""
+        return self.purpose, self.round, self.step
 
 
 def histogram_spec(plan: Plan, schema: FeatureSchema) -> HistogramSpec:

@@ -28,15 +28,19 @@ def round_subject(state_digest: bytes, request: SumRequest) -> RoundSubject:
 
 
 def request_digest(request: SumRequest) -> bytes:
-    """Return 32 bytes that stand for purpose, round and query of a request."""
+    """Return 32 bytes that stand for purpose, round, step and query of a request."""
     query = request.query
     fields = [request.purpose.value.encode(), struct.pack("<Q", request.round)]
     if query is not None:
         fields += [struct.pack("<I", query.number), struct.pack(f"<{len(query.prefixes)}I", *query.prefixes)]
+    if request.part:
+        fields += [struct.pack("<I", request.part)]
     return _digest("fedfair/request/v2", fields)
 
 
-def same_sum(model: GlobalModel, scaling: FeatureScaling | None, request: SumRequest) -> bytes:
+def same_sum(
+    model: GlobalModel, scaling: FeatureScaling | None, request: SumRequest, references: bytes = b""
+) -> bytes:
     """Return 32 bytes that stand for one request about one model, whatever the session, restart or attempt.
 
     They name less than the state: an evaluation that was left out changes the state, and not what is computed.
@@ -45,8 +49,10 @@ def same_sum(model: GlobalModel, scaling: FeatureScaling | None, request: SumReq
         model: the global model of the state.
         scaling: its feature scaling; None for none.
         request: the sum that the state asks for.
+        references: digest of its references; empty where the plan has none.
     """
     fields = [model.vector_sha256, scaling_digest(scaling), request_digest(request)]
+    fields += [references] if references else []
     return _digest("fedfair/same-sum/v2", fields)
 
 
@@ -60,8 +66,8 @@ def same_answer(request: SumRequest, *, on_demand: bool) -> bytes:
         request: the request.
         on_demand: whether it is about a saved model.
     """
-    step = 0 if request.query is None else request.query.number
-    fields = [request.purpose.value.encode(), struct.pack("<QI", 0 if on_demand else request.round, step)]
+    place = struct.pack("<QI", 0 if on_demand else request.round, request.step)
+    fields = [request.purpose.value.encode(), place]
     return _digest("fedfair/same-answer/v2", fields)
 
 

@@ -14,10 +14,14 @@ def _no_scores() -> NDArray[np.float64]:
     return np.zeros((0, 0))
 
 
+def _no_excess() -> NDArray[np.float64]:
+    return np.zeros(0)
+
+
 Answers: TypeAlias = NDArray[Any]
 """One answer for each record: classes (n,), or numbers (n, ...)."""
 
-_ARRAYS = ("values", "labels", "predictions", "scores", "figures")
+_ARRAYS = ("values", "labels", "predictions", "scores", "figures", "excess")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Losses:
         scores: the probabilities that the model gives, float64 array (n, columns): that of class 1 where there
             are two classes, else one for each class. No columns where none were requested.
         figures: what of each record is summed beside its loss, float64 array (n, figures); no columns for classes.
+        excess: over what a reference attains, float64 array (n,), in units of the loss; empty where no reference
+            has judged.
         has_classes: whether a record's answer is one class.
     """
 
@@ -39,7 +45,13 @@ class Losses:
     predictions: Answers
     scores: NDArray[np.float64] = field(default_factory=_no_scores, repr=False)
     figures: NDArray[np.float64] = field(default_factory=_no_scores, repr=False)
+    excess: NDArray[np.float64] = field(default_factory=_no_excess, repr=False)
     has_classes: bool = True
+
+    @property
+    def measured(self) -> NDArray[np.float64]:
+        """Return what the objective is about: the excess where references have judged, else the losses."""
+        return self.excess if self.excess.size else self.values
 
     @property
     def correct(self) -> NDArray[np.bool_] | None:

@@ -22,6 +22,7 @@ from fedfair.plan.losses import (
     predicts_number,
 )
 from fedfair.plan.schema import Plan
+from fedfair.plan.sections import ReferenceSection
 from fedfair.plan.sources import CsvSource
 
 # ------------------------------------------------------------------ who is in a sum
@@ -142,6 +143,16 @@ def answers_batches(plan: Plan) -> bool:
 def minimises_objective(plan: Plan) -> bool:
     """Return whether the plan's algorithm minimises the plan's objective, which else counts for reports only."""
     return "{worst}" in ALGORITHMS[plan.training.algorithm].minimises
+
+
+def measures_excess(plan: Plan) -> bool:
+    """Return whether local steps follow the excess over a reference, and not the loss."""
+    return plan.objective.measure == "excess"
+
+
+def reference_of(plan: Plan) -> ReferenceSection:
+    """Return how the references of a plan are trained."""
+    return plan.objective.reference or ReferenceSection()
 
 
 def returns_mean(plan: Plan) -> bool:

@@ -15,15 +15,18 @@ from fedfair.plan.derived import (
     carries_scaling,
     is_masked,
     is_unevaluated,
+    measures_excess,
     needs_every_site,
     predicts_classes,
     quorum,
+    reference_of,
     returned_output,
     scales_by_ranges,
     sums_columns,
     target_is_unscaled,
 )
 from fedfair.plan.digest import beginning_digest, format_digest
+from fedfair.plan.excess_terms import may_say_more
 from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
 from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words, predicts_number
 from fedfair.plan.schedule import schedule_of
@@ -119,11 +122,26 @@ def _objective(plan: Plan) -> str:
     objective, words = plan.objective, ALGORITHMS[plan.training.algorithm].minimises
     if "{worst}" not in words:
         return f"{words} (the objective below counts for evaluation only)"
-    return words.format(
+    said = words.format(
         worst=percent(objective.worst_group_size),
         rest=percent(1 - objective.tradeoff),
         mean=percent(objective.tradeoff),
     )
+    return f"{said}; {_excess(plan)}" if measures_excess(plan) else said
+
+
+def _excess(plan: Plan) -> str:
+    """Return what the excess promises, and to whom."""
+    stated = reference_of(plan)
+    hidden, more = ", ".join(map(str, stated.hidden)), may_say_more(stated, plan.task.model)
+    words = (
+        "the loss is the excess over what a reference attains for people with the same features (a perceptron "
+        f"with hidden layers of {hidden}, {stated.folds} folds, up to {stated.rounds} sums before round 1): the "
+        "worst group is one that features define, and its bound holds as far as the reference is right about it"
+    )
+    if more is False:
+        words += ". THE REFERENCE CAN SAY NO MORE THAN THE MODEL, so its excess says little: name wider layers"
+    return words
 
 
 def _steps(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fedfair.ids import RoundNumber
-from fedfair.plan.sections import TrainingSection
+from fedfair.plan.sections import ReferenceSection, TrainingSection
 
 
 def stated_batch_size(training: TrainingSection, count: int) -> int:
@@ -41,3 +41,15 @@ def round_draws(training: TrainingSection, count: int, number: RoundNumber, atte
         attempt: which attempt at the round, from 1.
     """
     return () if stated_batch_size(training, count) == count else (int(number), attempt)
+
+
+def reference_draws(stated: ReferenceSection, count: int, number: int, attempt: int) -> tuple[int, ...]:
+    """Return the same of a sum of the references, whose batches are of the records outside one fold.
+
+    Args:
+        stated: batch_size and folds.
+        count: how many training records the site has, from 0 on.
+        number: the sum, from 1.
+        attempt: which attempt at it, from 1.
+    """
+    return () if stated.batch_size >= count - count // stated.folds else (number, attempt)

@@ -3,8 +3,8 @@
 The run walks it, a site refuses what is not on it, terms and disclosures name its purposes, and the privacy
 forecast prices its sums. In order:
 
-    [SURVEY] -> [STANDARDISATION] -> [EVALUATION (round 0)] -> TRAINING 1..T, with an EVALUATION after every
-    `every` rounds and after the last
+    [SURVEY] -> [STANDARDISATION] -> [REFERENCE 1..R] -> [EVALUATION (round 0)]
+    -> TRAINING 1..T, with an EVALUATION after every `every` rounds and after the last
     -> [EVALUATION of the output model, where it is a mean and so another one than the last]
     -> [EXACT_EVALUATION of the output model, four sums, where the plan asks for it]
 
@@ -19,7 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedfair.plan.derived import evaluates_beginning, first_averaged_round, returns_mean
+from fedfair.plan.derived import (
+    evaluates_beginning,
+    first_averaged_round,
+    measures_excess,
+    reference_of,
+    returns_mean,
+)
 from fedfair.plan.schema import Plan
 from fedfair.statistics.statistic import When
 from fedfair.statistics.table import IN_A_RUN, Purpose
@@ -32,7 +38,7 @@ class DueSum:
     Attributes:
         purpose: why it is made.
         round: the training round, from 1; with any other purpose, the number of rounds done so far.
-        step: of an exact evaluation, from 1; otherwise 0.
+        step: of an exact evaluation, or among the sums of the references, from 1; otherwise 0.
     """
 
     purpose: Purpose
@@ -51,6 +57,7 @@ class Schedule:
         averaged_from: rounds done before the first model of that mean was broadcast.
         purposes: why the run sums anything, in the order of `Purpose`.
         evaluates_first: whether the model before round 1 is evaluated.
+        reference_sums: in how many sums the references are trained, at most.
     """
 
     rounds: int
@@ -59,6 +66,7 @@ class Schedule:
     averaged_from: int
     purposes: tuple[Purpose, ...]
     evaluates_first: bool = True
+    reference_sums: int = 0
 
     @property
     def evaluates(self) -> bool:
@@ -96,6 +104,8 @@ class Schedule:
         match purpose.statistic.when:
             case When.FIRST | When.SCALING:
                 return int(rounds_done == 0)
+            case When.REFERENCE:
+                return self.reference_sums * int(rounds_done == 0)
             case When.ROUND:
                 return int(1 <= rounds_done <= self.rounds)
             case When.EVERY:
@@ -110,12 +120,17 @@ class Schedule:
         return sum(self.models(purpose, past) for past in range(done + 1))
 
     def sums(self) -> Iterator[DueSum]:
-        """Yield in order every sum of a run in which none is lost, omitted or repeated."""
+        """Yield in order every sum of a run in which none is lost, omitted or repeated.
+
+        The references may be done before all of their sums.
+        """
         for done in range(self.rounds + 1):
             for purpose in IN_A_RUN:
                 steps = purpose.statistic.steps
                 numbers = range(1, steps + 1) if steps > 1 else (0,)
-                for _ in range(self.models(purpose, done)):
+                for place in range(self.models(purpose, done)):
+                    if purpose.statistic.when is When.REFERENCE:
+                        numbers = (place + 1,)
                     yield from (DueSum(purpose, done, step) for step in numbers)
 
 
@@ -134,4 +149,5 @@ def schedule_of(plan: Plan, numeric_columns: int | None = None) -> Schedule:
         averaged_from=first_averaged_round(plan),
         purposes=tuple(purpose for purpose in Purpose if purpose.statistic.made(plan, numeric_columns)),
         evaluates_first=evaluates_beginning(plan),
+        reference_sums=reference_of(plan).rounds if measures_excess(plan) else 0,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import PrivateAttr
 
 from fedfair.plan.collaborator_privacy import collaborator_level_faults
+from fedfair.plan.excess_terms import excess_faults
 from fedfair.plan.fields import (
     Fault,
     Section,
@@ -139,6 +140,7 @@ class Plan(Section):
         yield from collaborator_level_faults(
             self.privacy, self.training, self.task, self.evaluation, self.secure_aggregation
         )
+        yield from excess_faults(self.objective, self.training, self.task, self.evaluation, self.privacy)
         yield from survey_faults(self.task, self.federation, self.secure_aggregation, self.privacy)
 
     def _answer_faults(self) -> Iterator[Fault]:

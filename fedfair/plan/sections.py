@@ -156,6 +156,31 @@ class SmoothingSection(Section):
     error of one deviation"""
 
 
+class ReferenceSection(Section):
+    """The reference models of `measure: excess`: perceptrons that say what can be said of an outcome."""
+
+    hidden: Items[Annotated[PositiveInt, Field(le=1024)]] = Field(default=(32,), min_length=1, max_length=3)
+    """width of each hidden layer, 1 to 1024"""
+
+    folds: int = Field(default=2, ge=2, le=10)
+    """parts into which a site deals its training records, 2 to 10; each is judged by a reference of the others"""
+
+    rounds: PositiveInt = Field(default=60, le=10**4)
+    """most sums before round 1, at least 1"""
+
+    patience: PositiveInt = 10
+    """sums without a lower loss on unseen records after which the references are done, at least 1"""
+
+    local_steps: PositiveInt = Field(default=20, le=10**6)
+    """steps of each reference between two sums, at least 1"""
+
+    batch_size: PositiveInt = 64
+    """records in a batch, at least 1"""
+
+    learning_rate: PositiveFloat = 0.1
+    """size of a step, above 0"""
+
+
 class ObjectiveSection(Section):
     """The regularised conditional value at risk (RCVaR)."""
 
@@ -167,6 +192,13 @@ class ObjectiveSection(Section):
 
     tradeoff: float = Field(default=0.01, ge=0, le=1)
     """weight of the mean loss (epsilon), 0 (worst group) to 1 (mean)"""
+
+    measure: Literal["loss", "excess"] = "loss"
+    """what is measured of a person: loss, or excess, which is by how much the expected loss is above what a
+    reference attains"""
+
+    reference: ReferenceSection | None = None
+    """measure: excess: the reference models; null for the usual ones"""
 
     smoothing: SmoothingSection = SmoothingSection()
     """{name: zang, gamma: 0.02}: the smooth form of max(x, 0)"""

@@ -24,6 +24,7 @@ class AggregationRequest:
             plain, and where a part of the cohort is enough.
         scaling_sha256: digest of the scaling of the features of that state, 32 bytes.
         cohort: the names of those who are asked; empty for all of the plan.
+        part: which of the sums of the references, from 1; 0 with any other purpose.
     """
 
     run: str
@@ -36,3 +37,4 @@ class AggregationRequest:
     openers: tuple[int, ...]
     scaling_sha256: bytes = b""
     cohort: tuple[str, ...] = ()
+    part: int = 0

@@ -25,7 +25,7 @@ SUMS_ONLY: tuple[Disclosure, ...] = tuple(
 )
 """Everything that deployments disclose; nothing of it is about one site.
 
-A site allows `loss-quantiles`, `score-sums` and `survey-sums` by name.
+A site allows `loss-quantiles`, `score-sums`, `survey-sums` and `reference-sums` by name.
 """
 
 

@@ -129,10 +129,10 @@ class RequestLimits:
         two sums of one computation over different sites, and their difference is the update of who was left out.
         Where every sum needs every site, there is nothing to be subtracted, and every run is as simulated.
         """
-        return self._masked and not self._needs_every_site and _kind(asked).is_round
+        return self._masked and not self._needs_every_site and _kind(asked).draws_anew
 
     def _counts_each(self, asked: AnsweredRequest) -> bool:
-        return self._noised or (self._masked and _kind(asked).is_round)
+        return self._noised or (self._masked and _kind(asked).draws_anew)
 
     def _rows(self, asked: AnsweredRequest, attempt: int) -> Rows:
         """Return everything that is remembered of one answer."""
@@ -251,7 +251,7 @@ def _kind(asked: AnsweredRequest) -> Statistic:
 
 
 def _answered(request: AggregationRequest) -> AnsweredRequest:
-    step = 0 if request.query is None else request.query.number
+    step = request.part if request.query is None else request.query.number
     openers = " ".join(map(str, request.openers))
     about = (request.state.hex(), request.model_sha256.hex(), openers)
     return AnsweredRequest(request.run, request.on_demand, request.purpose.value, request.round, step, *about)

@@ -58,6 +58,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ('task.loss: {name: "module:function"}', losses.OwnLoss),
     ("plan.yaml: objective", sections.ObjectiveSection),
     ("objective.smoothing", sections.SmoothingSection),
+    ("objective.reference", sections.ReferenceSection),
     ("plan.yaml: training", sections.TrainingSection),
     ("training.server_optimizer", sections.ServerOptimizerSection),
     ("training.initial", initial.InitialSection),

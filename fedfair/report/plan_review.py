@@ -17,6 +17,7 @@ from fedfair.plan.derived import (
     is_masked,
     is_unevaluated,
     learns_threshold,
+    measures_excess,
     quorum,
     target_is_unscaled,
 )
@@ -65,7 +66,7 @@ def plan_review(plan: Plan, plan_file: Path | None = None) -> PlanReview:
         PlanError: the noise for whole collaborators does not fit the ring.
     """
     federation, noised = plan.federation, plan.privacy.sample_level
-    small = plan.objective.worst_group_size < SMALL_GROUP
+    small = plan.objective.worst_group_size < SMALL_GROUP and not measures_excess(plan)
     warnings = sentences(
         "fedfair.report",
         "plan_review.txt.jinja",

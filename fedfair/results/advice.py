@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import is_noised, learns_threshold, target_is_unscaled
+from fedfair.plan.derived import is_noised, learns_threshold, measures_excess, target_is_unscaled
 from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of, server_rate
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
@@ -118,6 +118,9 @@ def _larger_size(
 ) -> tuple[float | None, bool]:
     """Return the group size to try, and whether it is known to be served; None where it is not the size."""
     now = plan.objective.worst_group_size
+    if measures_excess(plan):
+        # No luck is in the excess, so no size is too small for it.
+        return None, False
     known = [] if family is None else [_rounded(family.highest + ROOM)]
     if comparison.served is not None and comparison.served.sizes.served_from is not None:
         known.append(_rounded(comparison.served.sizes.served_from))

@@ -24,7 +24,7 @@ from fedfair.aggregation.distributed_dp import DistributedDp
 from fedfair.aggregation.evaluation_sums import confusion_matrix
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
-from fedfair.aggregation.loss_metrics import metrics_of
+from fedfair.aggregation.loss_metrics import Metrics, excess_metrics, metrics_of
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.cvar import rcvar, tail_count
@@ -36,6 +36,7 @@ from fedfair.plan.derived import (
     evaluates_exactly,
     guess_loss,
     is_masked,
+    measures_excess,
     minimises_objective,
     planned_loss_range,
     predicts_classes,
@@ -161,7 +162,7 @@ def simulated_result(
     train = pooled["train"]
     if train is None:
         raise LocalProtocolError("a result needs training losses")
-    value = float(rcvar(train.values, stated.worst_group_size, stated.tradeoff))
+    value = float(rcvar(train.measured, stated.worst_group_size, stated.tradeoff))
     objective = ObjectiveFigures(rcvar=value, smoothed=_smoothed(run), split="train")
     splits = {
         name: None if split is None else _known_split(plan, run, name, split, classes)
@@ -190,11 +191,24 @@ def _known_split(plan: Plan, run: RunResult, name: str, split: Losses, classes: 
         found.accuracy,
         _groups(_exact_groups(found), found.count, fewest, proved=True),
         _exact_matrix(split, classes) if name in run.confusion else None,
-        metrics=dict(metrics_of(plan.task.loss, split.figures.sum(axis=0), found.count, end, fewest)) or None,
+        metrics={
+            **metrics_of(plan.task.loss, split.figures.sum(axis=0), found.count, end, fewest),
+            **_exact_excess(plan, split),
+        }
+        or None,
         above_range=_above(int(np.count_nonzero(split.values >= end)), found.count, fewest),
         scores=_scores(run, name, fewest, exact_aucs(split), proved=True),
         hedged=run.hedged.get(name),
     )
+
+
+def _exact_excess(plan: Plan, split: Losses) -> Metrics:
+    """Return what is told of the excess over references; nothing where none have judged enough records."""
+    if not split.excess.size or len(split.excess) < plan.evaluation.min_group:
+        return {}
+    size = plan.objective.worst_group_size
+    found = summarise_losses(split.excess, None, (size,))
+    return excess_metrics(found.mean, found.by_group_size[size].worst)
 
 
 def deployed_result(
@@ -506,6 +520,9 @@ def _verdict(frame: _Frame, splits: RisksBySplit, counts: ClassCounts) -> RunVer
     explains = least_explained(plan.task.loss)
     aim = Aim(plan.objective.worst_group_size, plan.objective.tradeoff, explains)
     comparison = compare(aim, guess_loss(plan, frame.classes), start, returned)
+    if measures_excess(plan):
+        # Its worst group by loss holds the unlucky, whom no plan with this measure means.
+        comparison = replace(comparison, unserved=None)
     split, _ = returned.shown
     known = Known(
         tuple(_minimised(past, plan) for past in run.history),

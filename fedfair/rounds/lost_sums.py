@@ -94,7 +94,7 @@ class LostSums:
         """Decide what follows a lost sum: None for another attempt or opening."""
         request, left = sum_round.request, sum_round.aftermath
         # What a site adds to any sum but training is always the same: the very same sites would open the same sum.
-        is_known = bool(left.settled) and not request.purpose.statistic.is_round
+        is_known = bool(left.settled) and not request.purpose.statistic.draws_anew
         if (is_known or request.attempt >= self._max_attempts) and self._training_run.may_skip:
             return Skipped(request, reason, self._training_run.skip(reason))
         if left.reopens and self._reopened < self._max_attempts and self._protection is not None:
@@ -117,7 +117,7 @@ class LostSums:
         request = self._training_run.next_sum()
         if request is None or not (self._record and self._next.is_fixed):
             return AfterWaiting.END
-        if not request.purpose.statistic.is_round:
+        if not request.purpose.statistic.draws_anew:
             return AfterWaiting.SKIP if self._training_run.may_skip else AfterWaiting.END
         return AfterWaiting.REPEAT if self._next.others_suffice else AfterWaiting.END
 

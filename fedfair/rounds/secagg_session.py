@@ -175,7 +175,7 @@ class SecaggSession:
         clips = clips_of(purpose, clip, self._shapes)
         # A retry of a training sum draws fresh batches. What a site adds to any other sum is always the same, so
         # that may leave it again only if it is certain that no other sum with it was opened.
-        unanimous = not purpose.statistic.is_round
+        unanimous = not purpose.statistic.draws_anew
         return self.server.start_round(purpose.value, subject, clips, cohort, unanimous=unanimous)
 
     @property

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.reference import first_references
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.sum_kinds import sum_kind
@@ -35,7 +36,7 @@ from fedfair.aggregation.target_scaling import loss_unit, scaled_columns
 from fedfair.aggregation.training_sum import IterateMean, check_mean
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.ids import RoundNumber
-from fedfair.plan.derived import carries_scaling, keeps_best, standardises
+from fedfair.plan.derived import carries_scaling, keeps_best, measures_excess, standardises
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
@@ -142,6 +143,7 @@ class RunRules:
             scaling=scaling,
             terms=self._terms.first,
             mean=IterateMean(np.zeros(self._layout.dimension)) if self._schedule.averages else None,
+            references=first_references(self._plan, self._schema) if measures_excess(self._plan) else None,
         )
 
     def housed(self, state: RunState) -> RunState:
@@ -191,7 +193,9 @@ class RunRules:
         number = RoundNumber(state.rounds_done + is_round)
         step = None if state.query is None else state.query.step
         if not is_round:
-            return SumRequest(purpose, number, attempt, spec, step)
+            held = state.references if is_at(state.stage, When.REFERENCE) else None
+            part = 0 if held is None else held.sums + 1
+            return SumRequest(purpose, number, attempt, spec, step, part=part)
         terms, unit = self._terms.read_by_sites(state.terms), loss_unit(self._plan.task.loss, state.scaling)
         return SumRequest(purpose, number, attempt, spec, step, terms, unit)
 

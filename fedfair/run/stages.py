@@ -13,7 +13,7 @@ from fedfair.aggregation.evaluator import Evaluation, Evaluator
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import LocalProtocolError
-from fedfair.plan.derived import keeps_best
+from fedfair.plan.derived import keeps_best, reference_of
 from fedfair.plan.schedule import Schedule
 from fedfair.plan.schema import Plan
 from fedfair.run.history import best_of
@@ -34,7 +34,8 @@ class Stages:
     def __init__(self, plan: Plan, schedule: Schedule, evaluator: Evaluator) -> None:
         self._training, self._schedule, self._evaluator = plan.training, schedule, evaluator
         self._keeps_best = keeps_best(plan)
-        self._before_model = schedule.at(When.FIRST, When.SCALING)
+        self._before_model = schedule.at(When.FIRST, When.SCALING, When.REFERENCE)
+        self._reference = reference_of(plan)
 
     @property
     def first(self) -> Stage:
@@ -59,7 +60,7 @@ class Stages:
         """Return the state at its next stage; at the end of training with the output model."""
         stage, done = state.stage, int(state.rounds_done)
         if stage in self._before_model:
-            left = self._before_model[self._before_model.index(stage) + 1 :]
+            left = self._before_model[self._before_model.index(stage) + self._is_done(state) :]
             return replace(state, stage=left[0] if left else self._with_model)
         if is_at(stage, When.LAST):
             return replace(state, stage=FinalStage.FINISHED if state.query is None else stage)
@@ -70,6 +71,12 @@ class Stages:
         if done < self._schedule.rounds:
             return state if is_at(stage, When.ROUND) else replace(state, stage=purpose_at(When.ROUND))
         return self._training_ended(state)
+
+    def _is_done(self, state: RunState) -> bool:
+        """Return whether the statistic of a stage before the first model is summed as often as it has to be."""
+        if not is_at(state.stage, When.REFERENCE) or state.references is None:
+            return True
+        return state.references.are_done(self._reference)
 
     def may_skip(self, state: RunState) -> bool:
         """Return whether the sum that is due is an evaluation that the run can do without."""

@@ -16,6 +16,7 @@ from typing import Any
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
@@ -59,6 +60,7 @@ class RunState:
         query: how far an exact evaluation has come; None while there is none.
         query_fault: why it was given up; empty where it was not.
         kept: the opened sums that the run keeps whole, by the word of their statistic; nothing before them.
+        references: against which `measure: excess` judges; None where the plan has none.
     """
 
     stage: Stage
@@ -79,6 +81,7 @@ class RunState:
     query: ExactQuery | None = None
     query_fault: str = ""
     kept: Mapping[str, KeptSum] = field(default_factory=dict)
+    references: References | None = None
 
     @property
     def latest(self) -> Evaluation:

@@ -7,6 +7,7 @@ iterate over `SLOTS`; nothing else knows what a state consists of. Terms of a pl
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pydantic import Field, TypeAdapter
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.reference import TEMPERATURES, References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.training_sum import IterateMean
@@ -162,6 +164,43 @@ _KEPT: Slot[KeptSum, tuple[str, ...]] = Slot(
 )
 
 
+# ------------------------------------------------------------------ references
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFields:
+    """References without their vectors; attributes as in `References`, None for an infinite loss."""
+
+    sums: Count
+    best_at: Count
+    best_loss: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+    temperature: Annotated[int, Field(ge=0, lt=len(TEMPERATURES))]
+
+
+def _reference_fields(held: References) -> ReferenceFields:
+    loss = held.best_loss if math.isfinite(held.best_loss) else None
+    return ReferenceFields(held.sums, held.best_at, loss, held.temperature)
+
+
+def _references(fields: ReferenceFields, vectors: Vectors, initial: FirstState) -> References:
+    if initial.references is None:
+        raise ValueError("references in a run without any")
+    like = initial.references.present
+    present, best = (np.array(fitting(vectors[name], like), np.float64) for name in ("present", "best"))
+    loss = math.inf if fields.best_loss is None else fields.best_loss
+    return References(present, best, fields.sums, fields.best_at, loss, fields.temperature)
+
+
+_REFERENCES = Slot(
+    digested=lambda held: held.digest,
+    fields=_reference_fields,
+    form=TypeAdapter(ReferenceFields),
+    made=_references,
+    vectors=lambda held: {"present": held.present, "best": held.best},
+    planned=True,
+)
+
+
 # ------------------------------------------------------------------ all of them
 
 _QUERY = TypeAdapter(ExactQuery)
@@ -225,9 +264,10 @@ SLOTS: Mapping[str, Slot[Any, Any]] = {
     "last": _model_slot(planned=False),
     **dict.fromkeys(KEPT, _KEPT),
     **{name: slot for name, slot in TERM_SLOTS.items() if name not in _FIRST_TERMS},
+    "references": _REFERENCES,
 }
 """Every fact of a `RunState`, in the order of its digest."""
 
-RARE = ("last", *KEPT, *(name for name in TERM_SLOTS if name not in _FIRST_TERMS))
+RARE = ("last", *KEPT, *(name for name in TERM_SLOTS if name not in _FIRST_TERMS), "references")
 """The slots at the end of the digest that few states have: a state without them has the digest of one that never
 could have them."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.contribution import Contribution, encode
 from fedfair.aggregation.distributed_dp import DistributedDp
 from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import PlainSum, Totals
 from fedfair.errors import LocalProtocolError
@@ -87,6 +88,9 @@ class Clients(Protocol):
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features of all collaborators."""
+
+    def apply_references(self, references: References) -> None:
+        """Judge the records of all collaborators by these references, as `LocalRecords.apply_references`."""
 
     def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
         """Return by how much local steps change the model at each member: array (members, d) in its width."""
@@ -201,6 +205,11 @@ class LoopClients:
         """Scale the features of all collaborators."""
         for task in self._tasks:
             task.apply_scaling(scaling)
+
+    def apply_references(self, references: References) -> None:
+        """Judge the records of all collaborators by these references."""
+        for task in self._tasks:
+            task.apply_references(references)
 
     def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
         """Return what local steps change at each member; see `Clients.changes`."""

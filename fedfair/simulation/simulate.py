@@ -25,7 +25,7 @@ from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import is_noised, is_unevaluated, rounds_before, sites_remember
+from fedfair.plan.derived import is_noised, is_unevaluated, measures_excess, rounds_before, sites_remember
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
@@ -35,6 +35,7 @@ from fedfair.results.document import ResultDocument
 from fedfair.results.privacy import simulated_privacy
 from fedfair.results.writing import exact_evaluation, simulated_result
 from fedfair.run.initial_model import StatedWeights
+from fedfair.run.progress import is_at
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, saved_of, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
 from fedfair.simulation.all_clients import SimulatedClients, simulated_clients
@@ -45,6 +46,7 @@ from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients
 from fedfair.simulation.linear_family import family_facts, is_too_much
 from fedfair.simulation.sharded.clients import OnLoss, ignore_loss
+from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.tables.source import SiteFiles, files_of_sites, load_federation
@@ -181,7 +183,9 @@ def _simulated(
         seconds=time.perf_counter() - start,
         costs=sums.costs,
         privacy=simulated_privacy(plan, clients.logs, distributed_dp(plan, binding.layout.dimension)),
-        family=None if _unread(sites, losses, schema) else partial(family_facts, plan, sites),
+        family=None
+        if measures_excess(plan) or _unread(sites, losses, schema)
+        else partial(family_facts, plan, sites),
         engine=clients.engine_name,
     )
     if evaluated.evaluated is None:
@@ -298,6 +302,9 @@ def play(
     if training_run.scaling is not None:
         cohort.apply_scaling(training_run.scaling)
     while (request := training_run.next_sum()) is not None:
+        references = training_run.state.references
+        if references is not None and (references.sums or is_at(training_run.state.stage, When.REFERENCE)):
+            cohort.apply_references(references)
         if algorithm is not None and request.purpose.statistic.is_round:
             progress = training_run.apply_model(
                 algorithm.round(cohort, training_run.model, request.round), len(cohort.names)

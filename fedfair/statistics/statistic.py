@@ -20,6 +20,7 @@ class When(enum.Enum):
 
     FIRST = "before the features are scaled"
     SCALING = "to scale the features"
+    REFERENCE = "to train the references, before round 1"
     ROUND = "in every round"
     EVERY = "before round 1, after every so many rounds, and of the output model where that is another one"
     LAST = "of the output model, at the end"
@@ -46,8 +47,8 @@ class Statistic:
         noise: the multiplier of the noise on one sum where single records are protected; None where the steps of a
             round have theirs, and where a plan that protects records makes no such sum.
         steps: how many sums one of it takes.
-        is_round: whether its total is a round of training, with a change of the model beside the header. Each
-            attempt at a round draws anew; what a site adds to any other sum is always the same.
+        is_round: whether its total is a round of training, with a change of the model beside the header.
+        draws_anew: whether each attempt at it draws anew; what a site adds to any other sum is always the same.
         is_evaluation: whether it tells how good a model is, and may be asked for about a saved one.
         has_query: whether it is one step of several, and says what is asked.
         is_about_model: whether a contribution depends on the global model.
@@ -68,6 +69,7 @@ class Statistic:
     noise: Callable[[SampleLevelSection], float] | None = None
     steps: int = 1
     is_round: bool = False
+    draws_anew: bool = False
     is_evaluation: bool = False
     has_query: bool = False
     is_about_model: bool = True

@@ -13,6 +13,7 @@ from typing import Self
 from fedfair.errors import LocalProtocolError
 from fedfair.statistics.evaluation import section as evaluation
 from fedfair.statistics.exact_evaluation import section as exact_evaluation
+from fedfair.statistics.reference import section as reference
 from fedfair.statistics.standardisation import section as standardisation
 from fedfair.statistics.statistic import Statistic, When
 from fedfair.statistics.survey import section as survey
@@ -31,6 +32,7 @@ class Purpose(enum.Enum):
     EXACT_EVALUATION = exact_evaluation.STATISTIC
     STANDARDISATION = standardisation.STATISTIC
     SURVEY = survey.STATISTIC
+    REFERENCE = reference.STATISTIC
 
     _value_: str
     statistic: Statistic

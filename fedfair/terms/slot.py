@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter
 
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import GlobalModel
 
 _Fact = TypeVar("_Fact")
@@ -37,6 +38,10 @@ class FirstState(Protocol):
     @property
     def terms(self) -> Mapping[str, Any]:
         """The states of the plan's terms, by slot."""
+
+    @property
+    def references(self) -> References | None:
+        """The references; None where the plan has none."""
 
 
 def _no_vectors(_: object) -> Vectors:

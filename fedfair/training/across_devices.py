@@ -254,6 +254,7 @@ def follow(client: TrainingClient, group: DeviceGroup) -> None:
         "losses": client.records.losses,
         "summable_losses": client.records.summable_losses,
         "apply_scaling": client.records.apply_scaling,
+        "apply_references": client.records.apply_references,
     }
     while (told := group.broadcast()) is not None:
         method, given, named = told

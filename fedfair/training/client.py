@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.derived import is_noised, protects_records
-from fedfair.plan.local_rounds import round_draws
+from fedfair.plan.derived import is_noised, protects_records, reference_of
+from fedfair.plan.local_rounds import reference_draws, round_draws
 from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.sample_level import PrivateSteps
@@ -115,16 +116,18 @@ class TrainingClient:
 
         Args:
             purpose: of the sum.
-            round_number: the round.
+            round_number: the round, or which sum of the references it is.
             attempt: which attempt at the sum, from 1, by this site's own count.
         """
-        training = purpose.statistic.is_round
+        training = purpose.statistic.draws_anew
         protection = self._protection
         words: tuple[int, ...] = ()
         if protection is not None and (training or protects_records(self._plan)):
             words = (protection.entropy("draws", purpose.value, int(round_number), attempt),)
-        elif training:
+        elif purpose.statistic.is_round:
             words = round_draws(self._plan.training, self.training_records, round_number, attempt)
+        elif training:
+            words = reference_draws(reference_of(self._plan), self.training_records, int(round_number), attempt)
         return hashlib.sha256(
             labelled_message("fedfair/draws/v1", [str(word).encode() for word in words])
         ).digest()
@@ -142,6 +145,10 @@ class TrainingClient:
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features as all sites do, as `LocalRecords.apply_scaling`."""
         self.records.apply_scaling(scaling)
+
+    def apply_references(self, references: References) -> None:
+        """Judge by these references, as `LocalRecords.apply_references`."""
+        self.records.apply_references(references)
 
     def losses_of(self, model: GlobalModel) -> SiteLosses:
         """Return the losses of the splits that have records, as `LocalRecords.losses_of`."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.errors import LocalProtocolError
 from fedfair.training.device import host_memory
-from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
+from fedfair.training.record_loss import CROSS_ENTROPY, OutputsAndTargets, RecordLoss
 
 ARRAY_WIDTHS: dict[torch.dtype, np.dtype[np.floating]] = {
     torch.float32: np.dtype(np.float32),
@@ -54,6 +54,8 @@ class FlatModel(nn.Module):
         flat: float tensor (d,) on the device, the model itself; a change of it changes the model.
         gradient: float tensor (d,), what backward() adds to; always zero at entries that are not trainable.
         record_loss: what its outputs for a record cost, under the scaling that targets have now.
+        excess: from its outputs and a reference's answers to what local steps follow in place of the loss; None
+            where they follow the loss.
     """
 
     flat: Tensor
@@ -68,6 +70,7 @@ class FlatModel(nn.Module):
     ) -> None:
         super().__init__()
         self.record_loss = record_loss
+        self.excess: OutputsAndTargets | None = None
         self.layout = layout_of(module, dtype)
         self.module = module.to(device)
         tensors = _distinct_tensors(module)
@@ -95,6 +98,11 @@ class FlatModel(nn.Module):
         """Return the outputs (batch, *outputs) of features (batch, *input_shape): of classes, their logits."""
         logits: Tensor = self.module(features)
         return logits
+
+    @property
+    def followed(self) -> OutputsAndTargets:
+        """Return what local steps follow: from outputs (n, *outputs) and answers to a number for each record."""
+        return self.record_loss.per_record if self.excess is None else self.excess
 
     def load(self, vector: NDArray[np.floating]) -> None:
         """Overwrite the whole model.

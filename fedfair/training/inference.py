@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.errors import TrainingError
+from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses
 from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.training.device import SplitRecords, plain_arithmetic
@@ -82,6 +82,40 @@ def evaluate_or_nan(
     return found, next(iter(faults), "")
 
 
+def excesses(model: FlatModel, judged: SplitRecords) -> NDArray[np.float64]:
+    """Return the excess of each record over what its reference attains, (n,), in units of the loss.
+
+    Args:
+        model: with the excess that its local steps follow.
+        judged: the records with the references' answers, on its device.
+
+    Raises:
+        TrainingError: the model fails on these records.
+        LocalProtocolError: its steps follow the loss.
+    """
+    if model.excess is None:
+        raise LocalProtocolError("a model whose steps follow the loss has no excess")
+    if model.training:
+        model.eval()
+    found = np.empty(len(judged))
+    done = 0
+    with torch.inference_mode(), plain_arithmetic(), training_faults():
+        for features, answers in judged.in_order():
+            outputs = model(features).cpu().double()
+            values = model.excess(outputs, answers.cpu()) * model.record_loss.unit
+            found[done : done + len(answers)] = values.numpy()
+            done += len(answers)
+    return found
+
+
+def excesses_or_nan(model: FlatModel, judged: SplitRecords) -> NDArray[np.float64]:
+    """Return the same; NaN for all records where the model fails on one."""
+    try:
+        return excesses(model, judged)
+    except TrainingError:
+        return np.full(len(judged), np.nan)
+
+
 class _Found(NamedTuple):
     """The losses, predictions, scores and figures of a batch, on the CPU."""
 
@@ -146,4 +180,4 @@ def _evaluated(
         for values, other in zip(everything, others, strict=True):
             values[start : start + len(other)] = other
     losses, true, named, scores, figures = everything
-    return Losses(losses, true, named, scores, figures, classified)
+    return Losses(losses, true, named, scores, figures, has_classes=classified)

@@ -89,7 +89,7 @@ class LocalDescent:
         Raises:
             TrainingError: the gradients cannot be represented in the plan's precision.
         """
-        records = self.records.placed["train"]
+        records = self.records.trained_on
         weight = self.weight
         if weight == 0:
             return None

@@ -6,26 +6,31 @@ Every statistic of a site reads them here; what it adds is its own room's (`site
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedfair.aggregation.loss_histogram import SPLITS, bounded_losses
 from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, histogram_spec
 from fedfair.aggregation.score_histogram import bounded_scores
 from fedfair.aggregation.target_scaling import AS_IT_IS, scaler_of, target_scaling
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId
-from fedfair.plan.derived import score_columns, standardises
+from fedfair.plan.derived import measures_excess, reference_of, score_columns, standardises
 from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import BatchParts
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import objective_of
 from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
-from fedfair.training.inference import evaluate, evaluate_or_nan
+from fedfair.training.inference import evaluate, evaluate_or_nan, excesses, excesses_or_nan
 from fedfair.training.model_faults import training_faults
+from fedfair.training.reference_training import ReferenceSetting, judged
 
 
 class LocalRecords:
@@ -45,6 +50,7 @@ class LocalRecords:
         histogram: of the plan.
         scaling: of the features that every contribution is made from; None where they are not scaled.
         scalings: how many have been applied; losses under another scaling are other losses.
+        references: the newest that have arrived; None before any.
         last_losses: what the last evaluation found, by split.
         fault: what was wrong with the last contribution, for the site's own operator; empty where nothing was.
     """
@@ -68,6 +74,8 @@ class LocalRecords:
         self._placed = None if self.standardises else self._place(None)
         self.scaling: FeatureScaling | None = None
         self.scalings = 0
+        self.references: References | None = None
+        self._judged: dict[str, SplitRecords] | None = None
         self.last_losses: SiteLosses = {}
         self._evaluated = b""  # digest of the model that `last_losses` are of
         self.fault = ""
@@ -99,7 +107,8 @@ class LocalRecords:
         self.model.load(model.vector)
         with training_faults():
             held = self._held(splits)
-            return {name: evaluate(self.model, records, self._columns, self.parts) for name, records in held}
+            found = {name: evaluate(self.model, records, self._columns, self.parts) for name, records in held}
+        return {name: self._with_excess(name, losses, excesses) for name, losses in found.items()}
 
     def losses_of(self, model: GlobalModel) -> SiteLosses:
         """Return the losses of the splits that have records; those of the last evaluation are known.
@@ -123,8 +132,11 @@ class LocalRecords:
             losses, fault = evaluate_or_nan(self.model, records, schema.classes, self._columns, count, self.parts)
             values, beyond = bounded_losses(losses.values, self.histogram)
             scores, (figures, unsummed) = bounded_scores(losses.scores), bounded_figures(losses.figures)
-            found[name] = replace(losses, values=values, scores=scores, figures=figures)
-            replaced += max(beyond, unsummed)
+            losses = replace(losses, values=values, scores=scores, figures=figures)
+            losses = self._with_excess(name, losses, excesses_or_nan)
+            above, unjudged = bounded_losses(losses.excess, self.histogram)
+            found[name] = replace(losses, excess=above)
+            replaced += max(beyond, unsummed, unjudged)
             self.fault = self.fault or fault
         if replaced and not self.fault:
             self.fault = (
@@ -132,6 +144,46 @@ class LocalRecords:
                 "-> lower learning_rate, or look for missing or extreme values in the local data"
             )
         return found, replaced
+
+    def apply_references(self, references: References) -> None:
+        """Judge by these references from now on, once they are trained; until then, hold them for their next sum.
+
+        The records must have been scaled.
+        """
+        if references is self.references:
+            return
+        self.parts.lead("apply_references", references)
+        self.references = references
+        self._evaluated = b""
+        if not references.are_done(reference_of(self.plan)):
+            return
+        setting = self.reference_setting
+        self._judged = judged(setting, self.participant, self.placed, references, self.model.flat)
+        self.model.excess = setting.answers.excess
+
+    @property
+    def reference_setting(self) -> ReferenceSetting:
+        """Return the setting of the plan's references, under the present scaling."""
+        return ReferenceSetting.of(self.plan, self.splits.train.schema, self.model.record_loss)
+
+    @property
+    def trained_on(self) -> SplitRecords:
+        """Return the training records with what local steps compare outputs with.
+
+        Raises:
+            LocalProtocolError: steps follow the excess, and the references are not trained yet.
+        """
+        if not measures_excess(self.plan):
+            return self.placed["train"]
+        if self._judged is None:
+            raise LocalProtocolError("this plan measures the excess over references, which are not trained yet")
+        return self._judged["train"]
+
+    def _with_excess(
+        self, name: str, losses: Losses, excess: Callable[[FlatModel, SplitRecords], NDArray[np.float64]]
+    ) -> Losses:
+        """Return losses with the excess beside them, where references have judged the records of the split."""
+        return losses if self._judged is None else replace(losses, excess=excess(self.model, self._judged[name]))
 
     @property
     def placed(self) -> dict[str, SplitRecords]:

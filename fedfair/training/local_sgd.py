@@ -27,7 +27,8 @@ class Batch(NamedTuple):
 
     Attributes:
         features: tensor (batch, *input_shape) on the model's device.
-        labels: the records' answers, tensor (batch, *targets), beside the features.
+        labels: the records' answers, tensor (batch, *targets), beside the features; a reference's where steps
+            follow the excess over it.
         weights: tensor (batch,): by how much each record's coefficient is multiplied; None for not at all.
     """
 
@@ -62,12 +63,12 @@ def loss_function(model: FlatModel, precision: str, *, compiled: bool) -> LossFu
     # The loss of a model is another one once the scaling of targets has arrived.
 
     def losses(features: Tensor, labels: Tensor) -> Tensor:
-        return model.record_loss.per_record(model(features), labels)
+        return model.followed(model(features), labels)
 
     def mixed_losses(features: Tensor, labels: Tensor) -> Tensor:
         with torch.autocast(features.device.type, AUTOCAST[precision]):
             logits = model(features)
-        return model.record_loss.per_record(logits.float(), labels)
+        return model.followed(logits.float(), labels)
 
     chosen = mixed_losses if precision in AUTOCAST else losses
     return _compiled(chosen, model.flat.device) if compiled else chosen

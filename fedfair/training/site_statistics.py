@@ -69,6 +69,9 @@ class AllSites(Protocol):
     sites: tuple[Splits, ...]
     objective: Objective
 
+    def reference_addends(self, place: tuple[int, int]) -> Iterable[NDArray[np.float64]]:
+        """Return what each site adds to a sum of the references: which of them, and which attempt at it."""
+
     def pooled_losses(self, model: GlobalModel) -> dict[str, Losses]:
         """Return the losses of the records of all sites together, by split."""
 

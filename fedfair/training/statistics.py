@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfair.aggregation.evaluation_sums import confusion_matrix
+from fedfair.aggregation.evaluation_sums import confusion_matrix, excess_spec
 from fedfair.aggregation.feature_moments import column_sums
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout, loss_block, rounded_losses
@@ -56,13 +56,14 @@ def evaluation_header(
         found = losses.get(name)
         if found is None:
             continue
-        values = rounded_losses(found.values, histogram)
-        smoothed = objective.per_sample(torch.from_numpy(values), threshold).sum()
-        losses_of_split = loss_block(values, found.correct, float(smoothed), histogram)
+        losses_of_split = _block(found.values, found.correct, histogram, objective, threshold)
         sums["splits"][place] = block_layout(histogram).read(losses_of_split)
         confusion = sums["confusion"][place]
         if confusion.size:
             confusion[:] = confusion_matrix(found.labels, found.predictions, len(confusion))
+        if found.excess.size:
+            spec = excess_spec(histogram)
+            sums["excess"][place] = block_layout(spec).read(_block(found.excess, None, spec, objective, threshold))
         figures = sums["figures"][place]
         if figures.size:
             figures[:] = rounded_figures(found.figures, loss).sum(axis=0)
@@ -71,6 +72,19 @@ def evaluation_header(
             for field, values in score_sums(found.scores, found.labels, len(block)).items():
                 block[field] = values
     return header
+
+
+def _block(
+    losses: NDArray[np.float64],
+    correct: NDArray[np.bool_] | None,
+    spec: HistogramSpec,
+    objective: Objective,
+    threshold: float,
+) -> NDArray[np.float64]:
+    """Return the block of one split, of losses that are rounded before anything is computed from them."""
+    values = rounded_losses(losses, spec)
+    smoothed = objective.per_sample(torch.from_numpy(values), threshold).sum()
+    return loss_block(values, correct, float(smoothed), spec)
 
 
 def fill_row(row: NDArray[Any], losses: SiteLosses, histogram: HistogramSpec, fewest: int) -> None:

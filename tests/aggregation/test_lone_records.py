@@ -10,6 +10,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from fedfair.aggregation.loss_histogram import HistogramSpec, bounded_losses
 from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
 from fedfair.aggregation.quantile_query import QueryStep, exact_header, exact_layout
 from fedfair.aggregation.radix_select import loss_keys
+from fedfair.aggregation.reference import first_references, reference_header
 from fedfair.aggregation.sum_kinds import planned_purposes, sum_kind
 from fedfair.aggregation.survey import (
     NumericColumn,
@@ -37,6 +39,7 @@ from fedfair.aggregation.training_sum import training_header
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import Losses
 from fedfair.fairness.smoothing import SmoothedPlus
+from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import (
     CROSS_ENTROPY,
@@ -54,7 +57,10 @@ from fedfair.terms.group_weights.section import fields_of
 from fedfair.terms.group_weights.site import GroupSums
 from fedfair.terms.loss_powers.section import CURVATURE
 from fedfair.terms.variates.section import NEW_WEIGHT
+from fedfair.training.device import SplitRecords
+from fedfair.training.record_loss import CROSS_ENTROPY as CROSS_ENTROPY_OF_RECORDS
 from fedfair.training.record_loss import record_loss
+from fedfair.training.reference_training import ReferenceSetting, reference_addend
 from fedfair.training.statistics import evaluation_header, fill_row
 from tests import plans
 
@@ -152,6 +158,33 @@ def queried(draws: Draws) -> Headers:
         yield exact_header({"train": loss}, QueryStep(4, (int(loss_keys(loss)[0]), 0, 0)), 1)
 
 
+JUDGED_PLAN = plans.parsed(objective={"measure": "excess", "reference": {"hidden": [2], "local_steps": 1}})
+TWO_CLASSES = FeatureSchema((COLUMNS,), 2, tuple(range(COLUMNS)))
+
+
+def judged_by_references(draws: Draws) -> Headers:
+    """Yield sums of the references of one record each."""
+    setting = ReferenceSetting.of(JUDGED_PLAN, TWO_CLASSES, CROSS_ENTROPY_OF_RECORDS)
+    first = first_references(JUDGED_PLAN, TWO_CLASSES)
+    like = torch.zeros(1, dtype=torch.float64)
+    for number in range(RECORDS):
+        references = replace(first, present=draws.normal(0.0, 3.0, first.present.shape))
+        features, labels = draws.normal(size=(1, COLUMNS)), draws.integers(0, 2, 1)
+        records = SplitRecords.place(features, labels, torch.float64, torch.device("cpu"))
+        site = ParticipantId(f"site-{number % 2}")
+        yield reference_addend(setting, site, records, references, (1, 1 + number % 2), like)
+
+
+def with_excess(draws: Draws) -> Headers:
+    """Yield evaluations of one record each, with its excess over a reference."""
+    layout = evaluation_layout(SPEC, 2, excess=True)
+    for _ in range(RECORDS):
+        loss, excess = (bounded_losses(draws.gamma(0.8, 1.5, 1), SPEC)[0] for _ in range(2))
+        answers = draws.integers(0, 2, (2, 1))
+        found = {"train": Losses(loss, answers[0], answers[1], excess=excess)}
+        yield evaluation_header(found, OBJECTIVE, 0.3, CROSS_ENTROPY, SPEC, layout)
+
+
 NUMBER = FeatureSchema((COLUMNS,), 0, outputs=(1,))
 LABELS = FeatureSchema((COLUMNS,), 0, outputs=(2,), targets=(2,))
 TIMES = FeatureSchema((COLUMNS,), 0, outputs=(2,), targets=(2,))
@@ -182,6 +215,8 @@ CASES: Mapping[str, Case] = {
         )
         for name, about in FIGURES.items()
     },
+    "excess": (Purpose.EVALUATION, evaluation_layout(SPEC, 2, excess=True), with_excess),
+    "references": (Purpose.REFERENCE, reference_header(JUDGED_PLAN, TWO_CLASSES), judged_by_references),
     "standardisation": (Purpose.STANDARDISATION, moments_layout(COLUMNS), standardised),
     "survey": (Purpose.SURVEY, SURVEY.header, surveyed),
     "training": (Purpose.TRAINING, TRAINING, trained),
@@ -248,6 +283,7 @@ def test_every_statistic_is_measured_and_every_guard_is_a_term_or_a_key() -> Non
     [
         ({}, FeatureSchema((COLUMNS,), 2, tuple(range(COLUMNS)))),
         ({"evaluation": {"site_means": True, "scores": True}}, FeatureSchema((COLUMNS,), 3, (0,))),
+        ({"objective": {"measure": "excess"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"algorithm": "qffl"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"algorithm": "fedminmax"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"control_variates": True, "local_steps": 2}}, FeatureSchema((COLUMNS,), 2, (0,))),

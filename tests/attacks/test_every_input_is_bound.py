@@ -24,6 +24,7 @@ from collaborator.masked_worker import MaskedUpdates
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject
 from fedfair.aggregation.spec import SumSpec
@@ -59,7 +60,7 @@ from tests.plans import small_plan
 ENTRANCES = ("summable_change", "noised_numbers", "contribution", "draws")
 """What `masked_worker` calls; everything that these methods call in turn is looked into as well."""
 
-OTHER_READS = {"last_fault", "scaling", "apply_scaling", "training_weight"}
+OTHER_READS = {"last_fault", "scaling", "apply_scaling", "apply_references", "training_weight"}
 """What a site asks of its task beside them: words for its operator, the scaling of its own state, its weight."""
 
 OWN, PLAN, STATE, REQUEST = "the site's own", "follows from the plan", "in the state", "in the request"
@@ -76,8 +77,9 @@ ARGUMENTS = classified(
     (STATE, "model _model remembered threshold"),
     (REQUEST, "round_number number request purpose"),
     # Attempts are counted by `request_limits`, over everything that was asked, across restarts.
-    (OWN, "replaced attempt records header parts _remembered"),
-    (PLAN, "splits"),  # Which splits are evaluated: always all.
+    (OWN, "replaced attempt records header parts _remembered losses"),
+    # Which splits are evaluated: always all. How an excess that cannot be computed is treated: as masks ask.
+    (PLAN, "splits name excess"),
     # A simulation makes fewer steps, and weighs records by what it has found; a site by the state alone.
     (UNUSED, "steps record_weights weights"),
 )
@@ -92,7 +94,8 @@ ATTRIBUTES = classified(
     (OWN, "parts lead _terms participant splits _protection protection records _records _parts"),
     (OWN, "take everything ahead _evaluated last_losses fault rounds _descent training_records"),
     # The scaling of the target is part of the state's, and records stand under it; losses are about one scaling.
-    (STATE, "_target _placed scalings"),
+    # So are the references, and the answers that they give to the site's own records.
+    (STATE, "_target _placed scalings references _judged"),
 )
 """Every attribute that a contribution reads."""
 
@@ -107,9 +110,11 @@ HANDED: Mapping[type, Mapping[str, str]] = {
         "spec": PLAN,
         "query": REQUEST,
         "terms": STATE,
+        "part": REQUEST,
         "loss_unit": STATE,  # Of the scaling of the state and the plan's loss.
     },
     GroupWeights: {"weights": STATE, "counts": STATE},
+    References: dict.fromkeys(("present", "best", "sums", "best_at", "best_loss", "temperature"), STATE),
     GroupFactors: {"factors": STATE},
     CountedVariates: {"total": STATE, "weight": STATE, "rounds": STATE},
     Correction: {"vector": OWN, "threshold": OWN, "new_weight": OWN},
@@ -327,6 +332,14 @@ STATES: Mapping[str, Mapping[str, object]] = {
     "moments": {"": Moments(np.ones(1), np.ones(1))},
     "query": {"": ExactQuery.of((0.5,))},
     "query_fault": {"": "given up"},
+    "references": {
+        "present": References(np.array([1.0, up(2.0)]), np.ones(2), 3, 2, 0.5, 1),
+        "best": References(np.array([1.0, 2.0]), np.array([1.0, up(1.0)]), 3, 2, 0.5, 1),
+        "sums": References(np.array([1.0, 2.0]), np.ones(2), 4, 2, 0.5, 1),
+        "best_at": References(np.array([1.0, 2.0]), np.ones(2), 3, 1, 0.5, 1),
+        "best_loss": References(np.array([1.0, 2.0]), np.ones(2), 3, 2, up(0.5), 1),
+        "temperature": References(np.array([1.0, 2.0]), np.ones(2), 3, 2, 0.5, 2),
+    },
     **{
         word: {
             "header": KeptSum(np.full(3, up(1.0)), ("a", "b", "c")),
@@ -341,7 +354,7 @@ BY_ITS_DIGEST = "history"
 """The one attribute that is in by another one, `history_digest`."""
 
 REQUESTS: Mapping[str, object] = {
-    "purpose": Purpose.EVALUATION, "round": RoundNumber(8), "query": QueryStep(2, (1, 2, 4)),
+    "purpose": Purpose.EVALUATION, "round": RoundNumber(8), "query": QueryStep(2, (1, 2, 4)), "part": 3,
     "query.number": QueryStep(3, (1, 2, 3)), "no query": None,
 }  # fmt: skip
 TERMS_CHANGED: Mapping[str, object] = {
@@ -390,6 +403,7 @@ def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> Non
         (FeatureScaling, "scaling"),
         (CountedVariates, "variates"),
         (GroupWeights, "groups"),
+        (References, "references"),
     ):
         assert {one.name for one in fields(kind)} <= STATES[name].keys()
     # What a request says of terms and of the unit of a loss is the state's, which the transcript holds.

@@ -19,6 +19,10 @@ _Place = tuple[str, str, int, int, str]
 """Run, purpose, round, step and, of an evaluation, the model; of a saved model under noise, no run or round."""
 
 
+ANEW = {Purpose.TRAINING, Purpose.REFERENCE}
+"""What draws other batches in each attempt."""
+
+
 class SlowRequestLimits:
     """Everything that one site under one plan has answered, in memory."""
 
@@ -56,7 +60,7 @@ class SlowRequestLimits:
         return self._draws.get(asked, self._answered[asked])
 
     def _counts_each(self, asked: AnsweredRequest) -> bool:
-        return self._noised or (self._masked and Purpose(asked.purpose) is Purpose.TRAINING)
+        return self._noised or (self._masked and Purpose(asked.purpose) in ANEW)
 
     def _take(self, asked: AnsweredRequest) -> None:
         place = self._place(asked)
@@ -66,7 +70,7 @@ class SlowRequestLimits:
             None,
             len(self._plan.federation.collaborators),
         )
-        if self._masked and some_suffice and Purpose(asked.purpose) is Purpose.TRAINING:
+        if self._masked and some_suffice and Purpose(asked.purpose) in ANEW:
             self._drawn[asked.purpose, asked.round] += 1
             self._draws[asked] = self._drawn[asked.purpose, asked.round]
         if Purpose(asked.purpose) in EVALUATIONS:

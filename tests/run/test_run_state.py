@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.training_sum import IterateMean
@@ -76,6 +77,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "query_fault": "given up",
         **dict.fromkeys(KEPT, KeptSum(np.ones(3), ("a", "b", "c"))),
         "last": GlobalModel(state.model.vector + 3, 0.25),
+        "references": References(np.ones(4), np.zeros(4), 3, 2, 0.5, 1),
     }
     assert other.keys() == {*SLOTS, "history_digest"} - {"history"}, "a new fact needs a place in the digest"
     return {name: with_fact(state, name, value) for name, value in other.items()}
@@ -107,6 +109,13 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
             return b""
         names = labelled_message("fedfair/survey-members/1", [name.encode() for name in found.members])
         return sha256(found.header.tobytes()) + names
+
+    def references(found: References | None) -> bytes:
+        if found is None:
+            return b""
+        numbers = struct.pack("<QQdQ", found.sums, found.best_at, found.best_loss, found.temperature)
+        vectors = [sha256(found.present.tobytes()), sha256(found.best.tobytes())]
+        return sha256(labelled_message("fedfair/references/1", [*vectors, numbers]))
 
     def text(value: Evaluation | ExactQuery) -> bytes:
         return json.dumps(dataclasses.asdict(value), sort_keys=True, separators=(",", ":")).encode()
@@ -144,7 +153,7 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
         b"" if state.query is None else text(state.query),
         bytes([bool(state.query_fault)]),
     ]
-    rare = [model(state.last), *(kept_sum(state.kept.get(word)) for word in KEPT)]
+    rare = [model(state.last), *(kept_sum(state.kept.get(word)) for word in KEPT), references(state.references)]
     while rare and not rare[-1]:
         rare.pop()
     return sha256(labelled_message("fedfair/run-state/2", [*parts, *rare]))

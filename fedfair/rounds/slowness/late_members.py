@@ -109,4 +109,4 @@ class LateMembers:
 
     def _is_opened_for_all(self, sum_round: SumRound) -> bool:
         """Return whether a sum is opened for its whole cohort or not at all."""
-        return self._is_masked and not sum_round.request.purpose.statistic.is_round
+        return self._is_masked and not sum_round.request.purpose.statistic.draws_anew

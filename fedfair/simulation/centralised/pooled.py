@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.fairness.record_losses import SiteLosses
@@ -69,3 +70,8 @@ class PooledClients:
         """Scale the features of all collaborators, and the pooled ones."""
         self._sites.apply_scaling(scaling)
         self._pooled.apply_scaling(scaling)
+
+    def apply_references(self, references: References) -> None:
+        """Judge the records of all collaborators, and the pooled ones."""
+        self._sites.apply_references(references)
+        self._pooled.apply_references(references)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.distributed_dp import DistributedDp
 from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.target_scaling import loss_unit
@@ -118,6 +119,7 @@ class ShardedClients:
         self.names = tuple(names)
         self._begin = {worker: Call("begin", (terms, sharding, worker, part)) for worker, part in enumerate(parts)}
         self._scaling: FeatureScaling | None = None
+        self._references: References | None = None
         self._loss = terms.plan.task.loss
         self._remembers = sites_remember(terms.plan) or is_noised(terms.plan)
         self._since: list[Call] = []
@@ -159,6 +161,12 @@ class ShardedClients:
         """Scale all features."""
         self._answers(dict.fromkeys(range(self._workers.count), Call("scale", (scaling,))))
         self._scaling = scaling
+
+    def apply_references(self, references: References) -> None:
+        """Judge all records by these references."""
+        if references is not self._references:
+            self._answers(dict.fromkeys(range(self._workers.count), Call("apply_references", (references,))))
+            self._references = references
 
     def changes(self, model: GlobalModel, asked: AskedSteps) -> NDArray[np.floating]:
         """Return what local steps change at each member; only workers that have one compute."""
@@ -280,6 +288,8 @@ class ShardedClients:
         calls = [self._begin[worker]]
         if self._scaling is not None:
             calls.append(Call("scale", (self._scaling,)))
+        if self._references is not None:
+            calls.append(Call("apply_references", (self._references,)))
         if worker in self._copies:
             calls.append(Call("restore", (self._copies[worker],)))
         return calls + self._since

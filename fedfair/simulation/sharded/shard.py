@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import FedfairError, PlanError
@@ -171,6 +172,11 @@ class Shard:
         """Scale the features of all collaborators of this shard."""
         for cohort in self._blocks.values():
             cohort.apply_scaling(scaling)
+
+    def apply_references(self, references: References) -> None:
+        """Judge the records of all collaborators of this shard by these references."""
+        for cohort in self._blocks.values():
+            cohort.apply_references(references)
 
     def sum(self, request: SumRequest, model: GlobalModel, clip: float | None) -> PartialSums:
         """Return this shard's part of a sum; see `Clients.totals`."""

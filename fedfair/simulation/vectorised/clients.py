@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.target_scaling import target_scaling
@@ -28,6 +30,7 @@ from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.derived import (
     keeps_site_thresholds,
+    reference_of,
     score_columns,
     standardises,
     threshold_limit,
@@ -52,8 +55,9 @@ from fedfair.terms.variates.all_sites import PooledVariates
 from fedfair.training.assembly import loss_weighting, objective_of
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
-from fedfair.training.inference import evaluate
+from fedfair.training.inference import evaluate, excesses
 from fedfair.training.model_faults import training_faults
+from fedfair.training.reference_training import ReferenceSetting, judged, reference_addend
 from fedfair.training.site_statistics import site_statistic
 
 
@@ -93,6 +97,8 @@ class VectorisedClients:
         self.counts = np.array([len(site.train) for site in self.sites])
         self.weights = np.array([round_weight(plan.training, count) for count in self.counts.tolist()], np.float64)
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
+        self._references: References | None = None
+        self._judged: dict[str, Pool] | None = None
         self._with_records = np.flatnonzero(self.counts)
         count, classes = len(self.names), self._schema.classes
         has_variates, own_thresholds = plan.training.control_variates, keeps_site_thresholds(plan)
@@ -111,6 +117,39 @@ class VectorisedClients:
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features of all collaborators; a second call replaces the first."""
         self._pools = self._pool(scaling)
+
+    def apply_references(self, references: References) -> None:
+        """Judge the records of all collaborators by these references, once they are trained."""
+        if references is self._references:
+            return
+        self._references = references
+        if not references.are_done(reference_of(self.plan)):
+            return
+        setting, like = self._reference_setting(), self._model.flat
+        self._judged = {}
+        for name, pool in self._ready().items():
+            sites = [
+                judged(setting, site, {name: pool.of_site(place)}, references, like)[name].labels
+                for place, site in enumerate(self.names)
+            ]
+            self._judged[name] = replace(pool, records=replace(pool.records, labels=torch.cat(sites)))
+        self._model.excess = setting.answers.excess
+
+    def reference_addends(self, place: tuple[int, int]) -> Iterator[NDArray[np.float64]]:
+        """Yield what each collaborator adds to a sum of the references, which is computed one by one.
+
+        Args:
+            place: which of the sums, and which attempt at it.
+        """
+        references, pool = self._references, self._ready()["train"]
+        if references is None:
+            raise LocalProtocolError("a sum of references came before the references")
+        setting, like = self._reference_setting(), self._model.flat
+        for at, site in enumerate(self.names):
+            yield reference_addend(setting, site, pool.of_site(at), references, place, like)
+
+    def _reference_setting(self) -> ReferenceSetting:
+        return ReferenceSetting.of(self.plan, self._schema, self._model.record_loss)
 
     def totals(self, request: SumRequest, model: GlobalModel, clip: float | None = None) -> Totals:
         """Return the sum over all collaborators, computed without single addends; see `Clients.totals`."""
@@ -201,7 +240,10 @@ class VectorisedClients:
     def _descent(self, number: RoundNumber) -> Descent:
         """Return the steps of a round."""
         rates = local_rates(self.plan, number)
-        return Descent(self._model.layout, self._rule, rates, self._model.record_loss)
+        loss, excess = self._model.record_loss, self._model.excess
+        if excess is not None:
+            loss = replace(loss, per_record=excess, is_cross_entropy=False)
+        return Descent(self._model.layout, self._rule, rates, loss)
 
     def evaluated(self, losses: Mapping[str, Losses]) -> list[SiteLosses]:
         """Keep the losses of an evaluation, `pooled_losses`; return each collaborator's own."""
@@ -213,7 +255,11 @@ class VectorisedClients:
         self._model.load(model.vector)
         held = {name: pool for name, pool in self._ready().items() if name in splits}
         columns = score_columns(self.plan, self._schema.classes)
-        return {name: evaluate(self._model, pool.records, columns) for name, pool in held.items()}
+        found = {name: evaluate(self._model, pool.records, columns) for name, pool in held.items()}
+        if self._judged is not None:
+            apart = {name: excesses(self._model, self._judged[name].records) for name in found}
+            found = {name: replace(losses, excess=apart[name]) for name, losses in found.items()}
+        return found
 
     def _by_site(self, losses: Mapping[str, Losses]) -> list[SiteLosses]:
         parts = {name: self._ready()[name].of_each(found) for name, found in losses.items()}
@@ -225,7 +271,8 @@ class VectorisedClients:
         self, group: Members, number: RoundNumber, attempt: int, weights: list[Tensor] | None
     ) -> Iterator[GroupBatch]:
         members = [(int(member), self.names[member]) for member in group]
-        return group_batches(self.plan.training, self._ready()["train"], members, number, attempt, weights)
+        pools = self._ready() if self._judged is None else self._judged
+        return group_batches(self.plan.training, pools["train"], members, number, attempt, weights)
 
     def _grouped(self, members: Members, steps: int | None, *, own_models: bool) -> list[Members]:
         """Return the places of `members` in groups."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,12 @@ class Pool:
 
     records: SplitRecords
     starts: NDArray[np.int64] = field(repr=False)
+
+    def of_site(self, place: int) -> SplitRecords:
+        """Return the records of one collaborator, as views."""
+        own, records = slice(int(self.starts[place]), int(self.starts[place + 1])), self.records
+        filed = None if records.filed is None else records.filed[own]
+        return replace(records, features=records.features[own], labels=records.labels[own], filed=filed)
 
     def of_each(self, losses: Losses) -> list[Losses]:
         """Return each collaborator's part of the losses of all records, as views."""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.target_scaling import target_scaling
@@ -99,6 +100,10 @@ class PrivateClients:
         """Scale the features of all collaborators; a second call replaces the first."""
         self._loop.apply_scaling(scaling)
         self._pool = self._pooled(scaling)
+
+    def apply_references(self, references: References) -> None:
+        """Refuse: no plan that protects single records has references; raises LocalProtocolError."""
+        raise LocalProtocolError(f"{references.sums} sums of references under noise for single records")
 
     def _training_totals(self, request: SumRequest, model: GlobalModel, clipping: ChangeClipping | None) -> Totals:
         self._model.load(model.vector)

@@ -61,4 +61,5 @@ STATISTIC = Statistic(
     release="training",
     covers="training updates",
     is_round=True,
+    draws_anew=True,
 )

@@ -65,6 +65,8 @@ def algorithm(name: str, **options: object) -> Sections:
     return {"training": {"algorithm": name, "options": options}}
 
 
+REFERENCE = {"rounds": 9}
+SCALED = {"task": {"standardize": "secure"}}
 VARIATES = {"control_variates": True, "local_steps": 2}
 
 OPTIONS: Mapping[str, Sections] = {
@@ -96,6 +98,8 @@ OPTIONS: Mapping[str, Sections] = {
     "objective.tradeoff": {"objective": {"tradeoff": 0.9}},
     "objective.smoothing": {"objective": {"smoothing": {"name": "zang", "gamma": 0.1}}},
     "objective.loss_bound": {"objective": {"loss_bound": 3.0}},
+    "objective.measure": {"objective": {"measure": "excess"}, **SCALED},
+    "objective.reference": {"objective": {"measure": "excess", "reference": REFERENCE}, **SCALED},
     "task.standardize": {"task": {"standardize": "secure"}},
     "task.model": {"task": {"model": {"name": "linear", "init": "random"}}},
     "secure_aggregation.mode": {"secure_aggregation": {"mode": "malicious"}},

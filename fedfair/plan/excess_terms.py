@@ -1,0 +1,75 @@
+"""The excess over the attainable in a plan: which losses have one, and what excludes `measure: excess`.
+
+    r(theta; x) = E[loss(theta; x, y)] - min over a of E[loss(a; y)],   y drawn from a reference's q(.|x)
+
+For probabilities that is the Kullback-Leibler divergence KL(q(.|x) || p_theta(.|x)), for a number under squared
+error (output - mean of q)^2. The reference is trained in the run itself, before round 1 (`aggregation.reference`).
+No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedfair.plan.fields import Fault
+from fedfair.plan.losses import (
+    BinaryLoss,
+    CrossEntropyLoss,
+    Loss,
+    MultiLabelLoss,
+    OrdinalLoss,
+    SquaredLoss,
+    SurvivalLoss,
+)
+from fedfair.plan.privacy import PrivacySection
+from fedfair.plan.sections import EvaluationSection, ObjectiveSection, ReferenceSection, TrainingSection
+from fedfair.plan.task import LinearModel, MlpModel, ModelSpec, TaskSection
+
+_PLACE = ("objective", "measure")
+_NAMED = "cross_entropy, binary, ordinal, multi_label, squared or survival"
+
+
+def has_excess(loss: Loss) -> bool:
+    """Return whether a reference tells the least expected value of a loss."""
+    return isinstance(
+        loss, CrossEntropyLoss | BinaryLoss | OrdinalLoss | MultiLabelLoss | SquaredLoss | SurvivalLoss
+    )
+
+
+def may_say_more(reference: ReferenceSection, model: ModelSpec) -> bool | None:
+    """Return whether a reference can say more than the model, whose excess is else nothing; None where unknown."""
+    match model:
+        case LinearModel():
+            return True
+        case MlpModel(hidden=hidden):
+            return len(reference.hidden) > len(hidden) or sum(reference.hidden) > sum(hidden)
+        case _:
+            return None
+
+
+def excess_faults(
+    objective: ObjectiveSection,
+    training: TrainingSection,
+    task: TaskSection,
+    evaluation: EvaluationSection,
+    privacy: PrivacySection,
+) -> Iterator[Fault]:
+    """Yield what excludes `measure: excess`; of a plan without it, a reference that nothing uses."""
+    if objective.measure == "loss":
+        if objective.reference is not None:
+            message = "is stated, and measure: loss has no reference"
+            yield Fault(("objective", "reference"), message, "set measure: excess, or remove reference")
+        return
+    if not has_excess(task.loss):
+        message = f"is excess, and no reference tells the least expected {task.loss.name} of a person"
+        yield Fault(_PLACE, message, f"use a loss of {_NAMED}, or measure: loss")
+    if training.algorithm != "fedsrcvar":
+        message = f"is excess, and {training.algorithm} follows the loss"
+        yield Fault(_PLACE, message, "set training.algorithm: fedsrcvar, or measure: loss")
+    for level in ("sample_level", "collaborator_level"):
+        if getattr(privacy, level) is not None:
+            message = f"is excess, and the sums that train its reference carry no noise of privacy.{level}"
+            yield Fault(_PLACE, message, "set measure: loss, or remove the noise")
+    if evaluation.method == "exact":
+        message = "is excess, and an exact evaluation asks for quantiles of the loss"
+        yield Fault(_PLACE, message, "set evaluation.method: histogram, or measure: loss")

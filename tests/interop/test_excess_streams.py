@@ -1,0 +1,118 @@
+"""Whole federations that measure the excess over references, which they train before round 1."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from fedfair.aggregation.evaluation_file import parse_evaluation
+from fedfair.certificate.issue import IssueTerms, draft
+from fedfair.cli.loopback import Workspace, prepare
+from fedfair.plan.loading import load_plan
+from fedfair.run.progress import Progress
+from fedfair.statistics.table import Purpose
+from tests.interop.federation_kit import Federation, metrics, model_files_agree, play, states_agree
+from tests.plans import small_plan
+
+SUMS = 5
+REFERENCE = {"hidden": [8], "rounds": SUMS, "local_steps": 4}
+MASKED = {"mode": "malicious", "most_records": 512}
+
+
+def workspace_of(folder: Path, protection: dict[str, object] | None) -> Workspace:
+    """Return a federation whose reference is small; all local batches are drawn, as for any user."""
+    plan = small_plan(rounds=4, protection=protection)
+    objective = dict(plan["objective"]) | {"measure": "excess", "reference": REFERENCE}  # type: ignore[call-overload]
+    return prepare(folder, {**plan, "objective": objective})
+
+
+@pytest.mark.parametrize(("protection", "tolerance"), [(None, 1e-9), (MASKED, 1e-4)])
+def test_a_federation_trains_its_references_and_then_the_model_of_the_simulation(
+    tmp_path: Path, protection: dict[str, object] | None, tolerance: float
+) -> None:
+    workspace = workspace_of(tmp_path, protection)
+    assert play(workspace, Federation.everybody).state.value == "finished"
+    deployed, simulated = model_files_agree(workspace, tolerance)
+    purposes = [line["purpose"] for line in metrics(workspace)]
+    assert purposes[: SUMS + 3] == ["standardisation", *["reference"] * SUMS, "evaluation", "training"]
+    states_agree(workspace)
+    for result in (deployed, simulated):
+        told = json.loads(json.dumps(result))["train"]["metrics"]
+        assert 0.0 < told["mean_excess"] < told["worst_group_excess"] < 1.0
+    told = json.loads(json.dumps(deployed))["train"]["metrics"]
+    exact = json.loads(json.dumps(simulated))["train"]["metrics"]
+    lower, upper = told["worst_group_excess_bound"]
+    assert lower <= exact["worst_group_excess"] <= upper
+
+
+@pytest.mark.parametrize("protection", [None, MASKED])
+def test_a_site_that_leaves_while_references_are_trained_returns_to_them(
+    tmp_path: Path, protection: dict[str, object] | None
+) -> None:
+    workspace = workspace_of(tmp_path, protection)
+
+    async def one_returns(federation: Federation) -> None:
+        others = [asyncio.create_task(federation.take_part(name)) for name in ("clinic-a", "clinic-b")]
+        leaving = asyncio.create_task(federation.take_part("clinic-c"))
+        await federation.watching.until(
+            lambda: any(one.purpose is Purpose.REFERENCE for one in federation.watching.progress)
+        )
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        await federation.watching.until_said("clinic-c disconnected")
+        await asyncio.gather(*others, federation.take_part("clinic-c"))
+
+    assert play(workspace, one_returns).state.value == "finished"
+    assert {line["contributors"] for line in metrics(workspace)} == {3}
+    states_agree(workspace)
+
+
+def test_a_run_that_is_stopped_while_references_are_trained_continues_with_them(tmp_path: Path) -> None:
+    workspace = workspace_of(tmp_path, None)
+
+    def references(federation: Federation) -> list[Progress]:
+        return [one for one in federation.watching.progress if one.purpose is Purpose.REFERENCE]
+
+    async def stopped(federation: Federation) -> None:
+        everybody = [asyncio.create_task(federation.take_part(name)) for name in workspace.collaborators]
+        await federation.watching.until(lambda: len(references(federation)) >= 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await federation.serving
+        for one in everybody:
+            one.cancel()
+
+    assert play(workspace, stopped).state.value == "stopped"
+
+    async def continued(federation: Federation) -> None:
+        await federation.everybody()
+        assert len(references(federation)) <= SUMS - 2
+        assert federation.watching.progress[0].purpose in {Purpose.REFERENCE, Purpose.EVALUATION}
+
+    assert play(workspace, continued).state.value == "finished"
+    model_files_agree(workspace, 1e-9)
+    states_agree(workspace)
+
+
+def test_a_saved_model_is_evaluated_without_references_by_its_losses(tmp_path: Path) -> None:
+    workspace = workspace_of(tmp_path, MASKED)
+    assert play(workspace, Federation.everybody).state.value == "finished"
+    before = json.loads(workspace.result.read_text())
+    model = tmp_path / "save" / "last.safetensors"
+    assert play(workspace, Federation.everybody, model=model).state.value == "finished"
+    again = json.loads((tmp_path / "evaluation" / "result.json").read_text())
+    # What masks take from a sum is 2^-56 of an addend.
+    assert again["train"]["mean"] == pytest.approx(before["train"]["mean"], rel=1e-12)
+    assert "mean_excess" in before["train"]["metrics"]
+    assert again["train"].get("metrics") is None
+
+
+def test_a_certificate_speaks_of_the_losses_and_is_issued_as_of_any_run(tmp_path: Path) -> None:
+    workspace = workspace_of(tmp_path, MASKED)
+    assert play(workspace, Federation.everybody).state.value == "finished"
+    kept = parse_evaluation((tmp_path / "save" / "evaluation.json").read_bytes(), "evaluation.json")
+    found = draft(kept, load_plan(workspace.plan), IssueTerms("train", (0.3,)), issued_at="2026-01-01T00:00:00Z")
+    result = json.loads(workspace.result.read_text())
+    assert found.mean == pytest.approx(result["train"]["mean"], rel=1e-9)
