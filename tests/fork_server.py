@@ -318,9 +318,8 @@ def _serve(requests: socket.socket, shells: socket.socket) -> _Request:
             continue
         request, files = asked
         ended = socket.socket(fileno=files.pop()) if asking is requests else asking
-        pid = _forked(files, request.passed, (requests, shells, woken, waking, *running.values()))
+        pid = _forked(files, request.passed, (requests, shells, woken, waking, ended, *running.values()))
         if not pid:
-            ended.close()
             return request
         running[pid] = ended
         ended.sendall(pid.to_bytes(_LENGTH))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import ENVIRONMENT, played
+from tests.fork_server import ENVIRONMENT, played, stand_in
 from tests.patience import PATIENCE
 
 PROGRAMS = {
@@ -43,3 +43,12 @@ def _words(output: str) -> list[str]:
     """Return the lines of an output, but for the frames of a fault and the place of a warning."""
     lines = (line for line in output.splitlines() if not line.startswith((" ", "Traceback")))
     return [re.sub(r"^\S+:\d+: ", "", line) for line in lines]
+
+
+def test_a_file_of_any_number_is_open_in_the_fork_of_a_command(tmp_path: Path) -> None:
+    # Some of these are numbers of sockets of the server, which are closed in a fork.
+    code = "import os, sys; os.write(int(sys.argv[1]), b'here')"
+    for number in map(str, range(3, 10)):
+        command = ["sh", "-c", f'exec "$@" {number}>&1', "sh", stand_in(tmp_path), "-c", code, number]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE)
+        assert (done.returncode, done.stdout) == (0, "here"), number
