@@ -30,12 +30,6 @@ def environment(folder: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE / folder), str(ROOT)))}
 
 
-def python(code: str, variables: dict[str, str]) -> str:
-    """Return what a piece of code prints."""
-    command = [sys.executable, "-c", code]
-    return subprocess.check_output(command, text=True, env=variables, timeout=PATIENCE)
-
-
 class Shell:
     """Runs `fedfair` in a folder, under variables of its own; in forks where a server of them is given."""
 
@@ -169,23 +163,60 @@ def test_an_aggregator_without_torch_runs_a_masked_federation_and_everything_aft
     assert "fedfair plan freeze" in base.run("aggregator", "start", *plan, "--fresh", status=2)
 
 
+IN_TURN = """
+import json, os, shutil, sys
+import sitecustomize
+import fedfair.store.lock as lock
+from fedfair.cli.commands import app
+from fedfair.process.terminal import run_app
+
+def hide():
+    # A library may have imported it in the meantime.
+    for name in sitecustomize.MODULES:
+        sys.modules.pop(name, None)
+
+def ending(*words):
+    hide()
+    try:
+        run_app(app, list(words))
+    except SystemExit as ended:
+        return ended.code
+
+hide()
+try:
+    lock._hold(0)
+except ModuleNotFoundError:
+    endings = ["hidden"]
+endings.append(ending("workspace", "create", "study", "--template", "csv"))
+os.chdir("study")
+shutil.copytree("../made", ".", dirs_exist_ok=True)
+endings += [ending(*words) for words in json.loads(sys.argv[1])]
+print(json.dumps(endings))
+"""
+
+
 @pytest.mark.slow
 def test_simulate_report_and_predict_need_nothing_that_windows_lacks(tmp_path: Path) -> None:
-    shell = Shell(tmp_path, environment("windows_like"))
-    code = "import fedfair.store.lock as lock\ntry: lock._hold(0)\nexcept ModuleNotFoundError: print('hidden')"
-    told = python(code, shell.variables)
-    assert told == "hidden\n"
-    shell.run("workspace", "create", "study", "--template", "csv")
-    shell.folder /= "study"
+    made = tmp_path / "made"
+    for folder in ("data", "plan"):
+        (made / folder).mkdir(parents=True)
     rows = [("age", "label"), *((20 + number, number % 2) for number in range(40))]
-    with (shell.folder / "data" / "all.csv").open("w", newline="") as target:
+    with (made / "data" / "all.csv").open("w", newline="") as target:
         csv.writer(target).writerows(rows)
     table = {"train": "data/all.csv", "label": "label", "numeric": ["age"]}
     document = plans.stated(
         task={"data": {"csv": table}, "partition": {"scheme": "random"}}, training={"rounds": 2}
     )
-    (shell.folder / "plan" / "plan.yaml").write_text(yaml.safe_dump(document))
-    shell.run("simulate", "--output", "result.json", "--save", "save", "--quiet")
-    shell.run("report", "result.json", "--output", "report.html")
-    shell.run("predict", "--data", "data/all.csv", "--ignore-unknown", "--output", "predicted.csv")
-    assert len((shell.folder / "predicted.csv").read_text().splitlines()) == 41
+    (made / "plan" / "plan.yaml").write_text(yaml.safe_dump(document))
+    commands = [
+        ["simulate", "--output", "result.json", "--save", "save", "--quiet"],
+        ["report", "result.json", "--output", "report.html"],
+        ["predict", "--data", "data/all.csv", "--ignore-unknown", "--output", "predicted.csv"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TURN, json.dumps(commands)], check=False, text=True, cwd=tmp_path,
+        env=environment("windows_like"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
+    )  # fmt: skip
+    assert "Traceback" not in done.stdout, done.stdout
+    assert json.loads(done.stdout.splitlines()[-1]) == ["hidden", 0, 0, 0, 0], done.stdout
+    assert len((tmp_path / "study" / "predicted.csv").read_text().splitlines()) == 41
