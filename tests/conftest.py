@@ -60,6 +60,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the workers of a run share what forks the processes of their tests."""
+    shares = config.getoption("numprocesses", None) and not config.getoption("quick")
+    if shares and not hasattr(config, "workerinput"):
+        from tests.fork_server import share
+
+        share()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if collection_path.suffix != ".py":
         return None

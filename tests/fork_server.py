@@ -47,6 +47,9 @@ _READ_AT_START: Final = ("LD_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "MALLOC_"
 _LENGTH: Final = 8
 _MOST_FILES: Final = 250
 
+_SHARED: Final = "FORKS_AT"
+"""Names the place of the server that this process shares with others."""
+
 _INTERPRETER: Final = "FORKED_INTERPRETER"
 """Names a stand-in for Python, by which a fork starts processes of its own."""
 
@@ -212,19 +215,44 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
 
 
-class Server:
-    """The other side of `_serve`, in the process that tests.
+class Forks:
+    """The other side of `_serve`, in a process that tests.
 
     Args:
-        environment: in which the product is imported, and all that is forked begins.
+        place: where the server is asked: the path of a socket, which has to be short.
+        environment: in which the product is imported there, and all that is forked begins.
+    """
+
+    def __init__(self, place: str, environment: Mapping[str, str]) -> None:
+        self.place, self.environment = place, dict(environment)
+
+    def fork(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Forked:
+        """Ask for a process, and return as soon as it exists."""
+        request = _Request(list(words), str(folder), dict(environment))
+        message = json.dumps(request._asdict()).encode()
+        ends = socket.socket(socket.AF_UNIX)
+        ends.connect(self.place)
+        reading, writing = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        socket.send_fds(ends, [len(message).to_bytes(_LENGTH)], [nothing, writing, writing])
+        for file in (nothing, writing):
+            os.close(file)
+        ends.sendall(message)
+        pid = int.from_bytes(_exactly(ends, _LENGTH))
+        return Forked([sys.executable, *words], pid, ends, os.fdopen(reading, encoding="utf-8"))
+
+
+class Server(Forks):
+    """A server of this process's own.
+
+    Args:
+        environment: as above.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.environment = dict(environment)
-        self._requests, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._folder = tempfile.TemporaryDirectory(prefix="forks-")
-        self.place = f"{self._folder.name}/s"
-        """Where processes of a shell ask: the path of a socket, which has to be short."""
+        super().__init__(f"{self._folder.name}/s", environment)
+        self._held, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with served, socket.socket(socket.AF_UNIX) as shells:
             shells.bind(self.place)
             shells.listen(64)
@@ -239,25 +267,9 @@ class Server:
 
     def end(self) -> None:
         """End the server, and everything that it has forked."""
-        self._requests.close()
+        self._held.close()
         self._process.wait()
         self._folder.cleanup()
-
-    def fork(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Forked:
-        """Ask for a process, and return as soon as it exists."""
-        request = _Request(list(words), str(folder), dict(environment))
-        ends, told = socket.socketpair()
-        reading, writing = os.pipe()
-        message = json.dumps(request._asdict()).encode()
-        with told:
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            files = [nothing, writing, writing, told.fileno()]
-            socket.send_fds(self._requests, [len(message).to_bytes(_LENGTH)], files)
-        for file in (nothing, writing):
-            os.close(file)
-        self._requests.sendall(message)
-        pid = int.from_bytes(_exactly(ends, _LENGTH))
-        return Forked([sys.executable, *words], pid, ends, os.fdopen(reading, encoding="utf-8"))
 
 
 class _Request(NamedTuple):
@@ -270,8 +282,15 @@ class _Request(NamedTuple):
     """Numbers under which it has files beside its three streams."""
 
 
+def share() -> None:
+    """Start a server, which the processes ask that this one starts: each would import the product once more."""
+    os.environ[_SHARED] = _server().place
+
+
 @functools.cache
-def _server() -> Server:
+def _server() -> Forks:
+    if place := os.environ.get(_SHARED):
+        return Forks(place, ENVIRONMENT)
     server = Server(ENVIRONMENT)
     atexit.register(server.end)
     return server
@@ -287,10 +306,10 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return found
 
 
-def _serve(requests: socket.socket, shells: socket.socket) -> _Request:
+def _serve(held: socket.socket, asked: socket.socket) -> _Request:
     """Fork a process for each request, and tell how each ends; return in each of them, with what it was asked for.
 
-    The server itself ends, with everything that it has forked, as soon as nobody can ask any more.
+    The server itself ends, with everything that it has forked, as soon as the process does that started it.
     """
     running: dict[int, socket.socket] = {}
     woken, waking = socket.socketpair()
@@ -301,38 +320,40 @@ def _serve(requests: socket.socket, shells: socket.socket) -> _Request:
     # A terminal sends Ctrl-C to the tests and to this process alike; the tests decide what it means.
     signal.signal(signal.SIGINT, lambda *_: None)
     while True:
-        ready, _, _ = select.select([requests, shells, woken], [], [])
+        ready, _, _ = select.select([held, asked, woken], [], [])
         if woken in ready:
             with contextlib.suppress(BlockingIOError):
                 while woken.recv(1 << 12):
                     pass
             _reap(running)
-        if requests not in ready and shells not in ready:
-            continue
-        asking = requests if requests in ready else shells.accept()[0]
-        asked = _asked(asking)
-        if asked is None and asking is requests:
+        if held in ready:
             break
-        if asked is None:
-            asking.close()  # a shell's command was killed before it had asked
+        if asked not in ready:
             continue
-        request, files = asked
-        ended = socket.socket(fileno=files.pop()) if asking is requests else asking
-        pid = _forked(files, request.passed, (requests, shells, woken, waking, ended, *running.values()))
+        asking, _ = asked.accept()
+        try:
+            request, files = _read(asking)
+        except ConnectionError:
+            asking.close()  # who asked was killed before it had done so
+            continue
+        pid = _forked(files, request.passed, (held, asked, woken, waking, asking, *running.values()))
         if not pid:
             return request
-        running[pid] = ended
-        ended.sendall(pid.to_bytes(_LENGTH))
+        running[pid] = asking
+        with contextlib.suppress(BrokenPipeError):
+            asking.sendall(pid.to_bytes(_LENGTH))
     for pid in running:
         os.kill(pid, signal.SIGKILL)
     os._exit(0)
 
 
-def _asked(asking: socket.socket) -> tuple[_Request, list[int]] | None:
-    """Return a request and the files that came with it; None where the other side has ended."""
+def _read(asking: socket.socket) -> tuple[_Request, list[int]]:
+    """Return a request and the files that came with it.
+
+    Raises:
+        ConnectionError: the other side has ended before.
+    """
     head, files, _, _ = socket.recv_fds(asking, _LENGTH, _MOST_FILES)
-    if not head:
-        return None
     head += _exactly(asking, _LENGTH - len(head))
     return _Request(**json.loads(_exactly(asking, int.from_bytes(head)))), list(files)
 
