@@ -62,6 +62,7 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
         "algorithm": (stated.algorithm, plan.training.algorithm),
         "worst_group_size": (stated.worst_group_size, objective.worst_group_size),
         "tradeoff": (stated.tradeoff, objective.tradeoff),
+        "measure": (stated.measure or "loss", objective.measure),
         "bins": (certificate.histogram.bins, plan.evaluation.bins),
         "loss_range": (certificate.loss_range, planned_loss_range(plan, classes)),
         "uniform_floor": (certificate.uniform_floor, guess_loss(plan, classes)),

@@ -59,11 +59,14 @@ class Training(_Part):
         algorithm: its name in the plan.
         worst_group_size: the smallest group that training protected (rho).
         tradeoff: the weight of the mean (epsilon).
+        measure: excess, where training followed the excess over references and not the loss, of which every
+            statement speaks all the same; omitted where it followed the loss.
     """
 
     algorithm: Words
     worst_group_size: Share
     tradeoff: Annotated[float, Field(ge=0.0, le=1.0)]
+    measure: Literal["excess"] | None = None
 
 
 class Population(_Part):

@@ -27,7 +27,7 @@ from fedfair.fairness.population_bounds import (
     Method,
     join_small_bins,
 )
-from fedfair.plan.derived import is_noised
+from fedfair.plan.derived import is_noised, measures_excess
 from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.plan.schema import Plan
 from fedfair.results.writing import is_suppressed
@@ -85,6 +85,15 @@ def held_out_split(record: EvaluationRecord) -> Split:
     )
 
 
+def _training(plan: Plan) -> Training:
+    """Return the aim of a plan's training; a measure is stated where it is not the loss."""
+    objective, algorithm = plan.objective, plan.training.algorithm
+    size, tradeoff = objective.worst_group_size, objective.tradeoff
+    if measures_excess(plan):
+        return Training(algorithm=algorithm, worst_group_size=size, tradeoff=tradeoff, measure="excess")
+    return Training(algorithm=algorithm, worst_group_size=size, tradeoff=tradeoff)
+
+
 def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at: str) -> Certificate:
     """Return an unsigned certificate.
 
@@ -106,7 +115,6 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
     fewest = max(terms.fewest, plan.evaluation.min_group)
     published = join_small_bins(planned, fewest)
     population = _population(plan, terms) if speaks_for_others(terms.split) else None
-    objective = plan.objective
     sizes = _reported_sizes(terms.group_sizes, published.records, plan)
     proven = statements(published, sizes, population, sums.sites)
     words = record.loss or loss_in_words(CROSS_ENTROPY)
@@ -119,11 +127,7 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         plan_digest=record.plan_digest,
         model_digest=record.model_digest,
         round=record.round,
-        training=Training(
-            algorithm=plan.training.algorithm,
-            worst_group_size=objective.worst_group_size,
-            tradeoff=objective.tradeoff,
-        ),
+        training=_training(plan),
         privacy=privacy_statement(plan),
         participants=record.participants,
         masked=record.masked,
@@ -139,7 +143,7 @@ def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at:
         statements=proven,
         histogram=_histogram(published, fewest),
         outcomes=outcomes,
-        verdict=certified_verdict(nearest_statement(proven, objective.worst_group_size), floor, outcomes),
+        verdict=certified_verdict(nearest_statement(proven, plan.objective.worst_group_size), floor, outcomes),
         signature=None,
     )
 

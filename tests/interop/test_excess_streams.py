@@ -10,6 +10,7 @@ import pytest
 
 from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.certificate.issue import IssueTerms, draft
+from fedfair.certificate.page import certificate_page
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.loading import load_plan
 from fedfair.run.progress import Progress
@@ -115,4 +116,6 @@ def test_a_certificate_speaks_of_the_losses_and_is_issued_as_of_any_run(tmp_path
     kept = parse_evaluation((tmp_path / "save" / "evaluation.json").read_bytes(), "evaluation.json")
     found = draft(kept, load_plan(workspace.plan), IssueTerms("train", (0.3,)), issued_at="2026-01-01T00:00:00Z")
     result = json.loads(workspace.result.read_text())
+    assert found.training.measure == "excess"
+    assert "by the excess over what a reference attains" in certificate_page(found)
     assert found.mean == pytest.approx(result["train"]["mean"], rel=1e-9)
