@@ -222,7 +222,7 @@ def _report(certificate: Certificate, *, as_json: bool, quiet: bool) -> None:
     if certificate.signature is None:
         tell("warning: NOT SIGNED: anybody could have made this certificate", "bold red")
     if as_json:
-        console.print_json(json.dumps(certificate.model_dump(mode="json")))
+        console.print_json(json.dumps(certificate.model_dump(mode="json", exclude_unset=True)))
         return
     if quiet:
         return

@@ -9,6 +9,7 @@ import enum
 
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.excess_terms import has_excess
 from fedfair.plan.losses import (
     NO_LOSS_RANGE,
     HuberLoss,
@@ -148,6 +149,13 @@ def minimises_objective(plan: Plan) -> bool:
 def measures_excess(plan: Plan) -> bool:
     """Return whether local steps follow the excess over a reference, and not the loss."""
     return plan.objective.measure == "excess"
+
+
+def may_measure_excess(plan: Plan) -> bool:
+    """Return whether the same plan could follow the excess over references instead of the loss."""
+    if measures_excess(plan) or is_noised(plan) or plan.training.algorithm != "fedsrcvar":
+        return False
+    return has_excess(plan.task.loss) and plan.evaluation.method == "histogram"
 
 
 def reference_of(plan: Plan) -> ReferenceSection:

@@ -24,7 +24,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import is_noised, learns_threshold, measures_excess, target_is_unscaled
+from fedfair.plan.derived import (
+    is_noised,
+    learns_threshold,
+    may_measure_excess,
+    measures_excess,
+    target_is_unscaled,
+)
 from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of, server_rate
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
@@ -146,6 +152,9 @@ def _of_aim(plan: Plan, size: float | None, *, too_small: bool) -> Iterator[Reme
         yield Remedy(key="training.algorithm", wanted="fedsrcvar", now=algorithm)
     if size is not None:
         yield Remedy(key="objective.worst_group_size", wanted=f"{size:.4g}", now=f"{now:.4g}")
+        if may_measure_excess(plan):
+            # It protects a group of the plan's own size, of those that features define.
+            yield Remedy(key="objective.measure", wanted="excess", now="loss")
     elif follows and too_small:
         yield Remedy(key="training.algorithm", wanted="fedavg", now=algorithm)
 

@@ -235,7 +235,10 @@ def test_advice_follows_from_training_until_no_lower_rate_is_left() -> None:
     assert tried(Known((Evaluated(0, LOG2), Evaluated(50, LOG2), Evaluated(100, LOG2)))) == {
         "training.server_optimizer": "{name: adam, learning_rate: 3}"
     }
-    assert tried(Known(FLAT, LOG2, (500, 500))) == {"objective.worst_group_size": "0.5"}
+    assert tried(Known(FLAT, LOG2, (500, 500))) == {
+        "objective.worst_group_size": "0.5",
+        "objective.measure": "excess",
+    }
     assert tried(Known()) == {}
     rates, rate = [], 0.3
     while wanted := tried(Known(ROSE, LOG2), server_optimizer={"name": "adam", "learning_rate": rate}):
@@ -244,10 +247,20 @@ def test_advice_follows_from_training_until_no_lower_rate_is_left() -> None:
     assert rates == pytest.approx([0.03, 0.003])
 
 
+def test_the_excess_is_a_remedy_only_where_the_same_plan_could_follow_it() -> None:
+    known = Known(FLAT, 0.9, (500, 500), lambda: FamilyFacts(0.38, 0.38, 0.6931))
+    verdict = worded(WORSE, plans.parsed(training={"algorithm": "fedavg"}), known)
+    assert "objective.measure" not in [remedy.key for remedy in verdict.remedies]
+    verdict = worded(WORSE, plans.parsed(privacy={"sample_level": {"noise_multiplier": 1.0}}), known)
+    assert "objective.measure" not in [remedy.key for remedy in verdict.remedies]
+    verdict = worded(WORSE, plans.parsed(evaluation={"method": "exact"}), known)
+    assert "objective.measure" not in [remedy.key for remedy in verdict.remedies]
+
+
 def test_sizes_are_the_remedy_below_the_critical_one() -> None:
     for history in (ROSE, FELL, FLAT, ()):
         known = Known(history, 0.9, (500, 500), lambda: FamilyFacts(0.38, 0.38, 0.6931))
-        assert tried(known) == {"objective.worst_group_size": "0.45"}
+        assert tried(known) == {"objective.worst_group_size": "0.45", "objective.measure": "excess"}
     verdict = worded(WORSE, plans.parsed(), Known((), LOG2, (), lambda: FamilyFacts(0.38, 0.38, 0.6931)))
     assert (
         "No model of this kind serves the worst 38 % better than guessing (the critical group size)."
@@ -270,7 +283,10 @@ def test_sizes_are_the_remedy_below_the_critical_one() -> None:
         in nobody.sentences
     )
     # A group of more than twice the rare class cannot have equal parts of both.
-    assert tried(Known(FLAT, LOG2, (887, 113))) == {"objective.worst_group_size": "0.25"}
+    assert tried(Known(FLAT, LOG2, (887, 113))) == {
+        "objective.worst_group_size": "0.25",
+        "objective.measure": "excess",
+    }
     known = Known(FLAT, LOG2, (887, 113))
     assert list(tried(known, algorithm="fedavg")) == ["training.algorithm", "objective.worst_group_size"]
     small = Known(FLAT, LOG2, (887, 113), lambda: FamilyFacts(0.2, 0.2))
