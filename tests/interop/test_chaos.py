@@ -25,7 +25,8 @@ def chaos(*words: str) -> tuple[int, dict[str, int], str]:
 
 def test_a_few_faults_leave_no_wrong_sum_no_double_message_no_traceback_and_no_work_for_an_operator() -> None:
     status, counts, words = chaos(
-        "--faults", "10", "--per-federation", "5", "--seed", "33547", "--patience", "300", "--rounds", "40"
+        "--faults", "10", "--per-federation", "5", "--seed", "33547", "--patience", "300", "--rounds", "80",
+        "--pause", "0.25",
     )  # fmt: skip
     assert (status, counts) == (0, dict.fromkeys(COUNTS, 0)), words
     assert "10  faults in 2 federations, 1 of them with full batches" in words
