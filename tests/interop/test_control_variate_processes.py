@@ -42,7 +42,7 @@ def test_a_site_that_is_killed_at_any_step_and_returns_keeps_what_the_run_counts
         "reconnect_grace_seconds": 0 if needed == 3 else 5,
         "round_deadline_seconds": 60,
     }
-    rounds = 8 if needed == 5 else 40
+    rounds = 8 if needed == 5 else 60
     plan = small_plan(
         rounds=rounds, federation=federation, protection=MASKED, names=FIVE, learning_rate=0.02, **CORRECTED
     )
