@@ -55,8 +55,12 @@ MAX_REFERENCE_LOSS = 16.0
 
 _HELD_OUT_VALUES = MAX_REFERENCE_LOSS / LOSS_STEP + 1
 
-GREATEST_CHANGE = 2.0**34
-"""No number of a site's weighted change counts for more: a change of 2^14 of one weight at a million records."""
+GREATEST_CHANGE = 2.0**30
+"""No number of a site's weighted change counts for more: a change of 2^10 of one weight at a million records."""
+
+CHANGE_STEP = 2.0**-20
+"""A change of a weight counts in these steps. So no more digits of it leave a site, and sums are exact in any
+order, masked or not: fewer than 2^23 records at a change of 2^10 have 53 bits."""
 
 
 @dataclass(frozen=True, slots=True)

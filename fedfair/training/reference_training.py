@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.reference import (
+    CHANGE_STEP,
     GREATEST_CHANGE,
     LOSS_STEP,
     MAX_REFERENCE_LOSS,
@@ -209,5 +210,6 @@ def _change(
     change = (flat - start).cpu().double().numpy()
     # A reference that has left the finite numbers stands still; its losses tell that it is of no use.
     bound = GREATEST_CHANGE / len(seen)
-    bounded: NDArray[np.float64] = np.clip(np.nan_to_num(change, nan=0.0, posinf=0.0, neginf=0.0), -bound, bound)
-    return bounded
+    bounded = np.clip(np.nan_to_num(change, nan=0.0, posinf=0.0, neginf=0.0), -bound, bound)
+    rounded: NDArray[np.float64] = np.rint(bounded / CHANGE_STEP) * CHANGE_STEP
+    return rounded

@@ -7,15 +7,23 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedfair.aggregation.evaluation_file import parse_evaluation
+from fedfair.aggregation.reference import References
 from fedfair.certificate.issue import IssueTerms, draft
 from fedfair.certificate.page import certificate_page
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.plan.loading import load_plan
 from fedfair.run.progress import Progress
+from fedfair.run.training_run import TrainingRun
+from fedfair.simulation.clients import LoopClients
+from fedfair.simulation.simulate import play as simulated
 from fedfair.statistics.table import Purpose
-from tests.interop.federation_kit import Federation, metrics, model_files_agree, play, states_agree
+from fedfair.tables.source import load_federation
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
+from tests.interop.federation_kit import Federation, metrics, model_files_agree, play, prepared, states_agree
 from tests.plans import small_plan
 
 SUMS = 5
@@ -30,21 +38,39 @@ def workspace_of(folder: Path, protection: dict[str, object] | None) -> Workspac
     return prepare(folder, {**plan, "objective": objective})
 
 
+def in_memory(workspace: Workspace) -> References | None:
+    """Return the references of the same plan in one process."""
+    plan = load_plan(workspace.plan)
+    sites = load_federation(plan, workspace.folder)
+    schema = next(iter(sites.values())).train.schema
+    flat = flat_model(plan, schema, torch.device("cpu"), workspace.folder)
+    run = TrainingRun(plan, flat.layout, schema, flat.vector())
+    simulated(run, LoopClients({name: TrainingClient(plan, name, own, flat) for name, own in sites.items()}))
+    return run.state.references
+
+
 @pytest.mark.parametrize(("protection", "tolerance"), [(None, 1e-9), (MASKED, 1e-4)])
 def test_a_federation_trains_its_references_and_then_the_model_of_the_simulation(
     tmp_path: Path, protection: dict[str, object] | None, tolerance: float
 ) -> None:
     workspace = workspace_of(tmp_path, protection)
     assert play(workspace, Federation.everybody).state.value == "finished"
-    deployed, simulated = model_files_agree(workspace, tolerance)
+    deployed, alone = model_files_agree(workspace, tolerance)
     purposes = [line["purpose"] for line in metrics(workspace)]
     assert purposes[: SUMS + 3] == ["standardisation", *["reference"] * SUMS, "evaluation", "training"]
     states_agree(workspace)
-    for result in (deployed, simulated):
+    # Sums of whole steps are exact in any order, so the references are those of a run in the clear, bit for bit.
+    run = prepared(workspace)
+    run.records.close()
+    reached, known = run.training_run.state.references, in_memory(workspace)
+    assert reached is not None
+    assert known is not None
+    assert reached.digest == known.digest
+    for result in (deployed, alone):
         told = json.loads(json.dumps(result))["train"]["metrics"]
         assert 0.0 < told["mean_excess"] < told["worst_group_excess"] < 1.0
     told = json.loads(json.dumps(deployed))["train"]["metrics"]
-    exact = json.loads(json.dumps(simulated))["train"]["metrics"]
+    exact = json.loads(json.dumps(alone))["train"]["metrics"]
     lower, upper = told["worst_group_excess_bound"]
     assert lower <= exact["worst_group_excess"] <= upper
 
