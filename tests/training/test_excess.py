@@ -13,7 +13,7 @@ from scipy.special import xlogy
 from torch import Tensor
 
 from fedfair.aggregation.evaluation_sums import planned_layout
-from fedfair.aggregation.evaluator import Evaluator
+from fedfair.aggregation.evaluator import Evaluation, Evaluator
 from fedfair.aggregation.reference import (
     CHANGE_STEP,
     LOSS_STEP,
@@ -24,6 +24,7 @@ from fedfair.aggregation.reference import (
     reference_shape,
     stepped_references,
 )
+from fedfair.aggregation.requests import GlobalModel, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import RemoteProtocolError
 from fedfair.fairness.cvar import worst_and_best
@@ -38,9 +39,12 @@ from fedfair.plan.losses import (
     SquaredLoss,
     SurvivalLoss,
 )
+from fedfair.tables.dataset import Splits
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
 from fedfair.training.device import SplitRecords
 from fedfair.training.record_loss import record_loss
-from fedfair.training.reference_answers import ReferenceAnswers, reference_answers
+from fedfair.training.reference_answers import ReferenceAnswers, class_chances, reference_answers
 from fedfair.training.reference_training import ReferenceSetting, judged, reference_addend
 from tests import bc10
 from tests.plans import parsed
@@ -319,3 +323,58 @@ def test_an_evaluation_whose_excess_is_over_other_records_is_refused() -> None:
     sums["excess"]["records"][0] = 3.0
     with pytest.raises(RemoteProtocolError, match="not over the records of its losses"):
         evaluator.evaluate(header, RoundNumber(0), 1.0, 1)
+
+
+def test_a_held_out_record_gets_the_mean_answer_and_every_answer_the_best_temperature() -> None:
+    setting, schema = setting_of(), bc10.dataset().schema
+    shape, references = reference_shape(setting.plan, schema), first_references(setting.plan, schema)
+    best = np.random.default_rng(9).normal(size=references.best.shape)
+    place = len(TEMPERATURES) - 1
+    references = replace(references, best=best, temperature=place)
+    records = placed()
+    found = judged(setting, SITE, {"train": records, "test": records}, references, LIKE)
+    each = []
+    for flat in best.reshape(shape.folds, shape.dimension):
+        hidden = np.maximum(records.features.numpy() @ flat[:30].reshape(3, 10).T + flat[30:33], 0.0)
+        outputs = hidden @ flat[33:39].reshape(2, 3).T + flat[39:41]
+        each.append(class_chances(torch.tensor(outputs / TEMPERATURES[place])).numpy())
+    np.testing.assert_allclose(found["test"].labels, np.mean(each, axis=0), rtol=0, atol=1e-12)
+    folds = setting.fold_of(SITE, 60).numpy()
+    own = np.stack(each)[folds, np.arange(60)]
+    np.testing.assert_allclose(found["train"].labels, own, rtol=0, atol=1e-12)
+    assert found["test"].features is records.features
+
+
+def test_models_are_compared_by_their_excess_and_not_by_their_losses() -> None:
+    plan, schema = setting_of().plan, bc10.dataset().schema
+    evaluator, layout = Evaluator(plan, schema), planned_layout(plan, schema)
+
+    def told(loss_bin: int, excess_bin: int) -> Evaluation:
+        header = layout.zeros()
+        sums, edges = layout.read(header), histogram_spec(plan, schema).edges
+        for part, place in (("splits", loss_bin), ("excess", excess_bin)):
+            sums[part]["records"][0], sums[part]["counts"][0][place] = 6.0, 6.0
+            sums[part]["losses"][0][place] = 6.0 * edges[place]
+        sums["confusion"][0][0, 0] = sums["splits"]["correct"][0] = 6.0
+        return evaluator.evaluate(header, RoundNumber(0), 1.0, 1)
+
+    unlucky, badly = told(loss_bin=200, excess_bin=2), told(loss_bin=20, excess_bin=50)
+    assert evaluator.rank(unlucky) < evaluator.rank(badly)
+    assert unlucky.splits["train"].mean > badly.splits["train"].mean
+    metrics = badly.splits["train"].metrics
+    assert metrics["mean_excess"] == pytest.approx(histogram_spec(plan, schema).edges[50])
+    assert metrics["worst_group_excess"] == pytest.approx(metrics["mean_excess"], abs=0.02)
+
+
+def test_an_excess_that_is_no_number_is_replaced_and_counted_under_masks() -> None:
+    setting = setting_of()
+    flat = flat_model(setting.plan, bc10.dataset().schema, torch.device("cpu"), Path())
+    own = Splits(bc10.dataset().take(np.arange(60)))
+    client = TrainingClient(setting.plan, SITE, own, flat, masked=True)
+    references = first_references(setting.plan, bc10.dataset().schema)
+    client.apply_references(replace(references, best=references.best + 0.1, sums=60, best_at=60))
+    lost = GlobalModel(np.full_like(flat.vector(), np.nan), 0.5)
+    losses, replaced = client.records.summable_losses(lost)
+    assert replaced == 60
+    end = histogram_spec(setting.plan, bc10.dataset().schema).loss_range
+    assert losses["train"].excess.tolist() == [end] * 60
