@@ -165,14 +165,13 @@ def test_an_aggregator_without_torch_runs_a_masked_federation_and_everything_aft
 
 IN_TURN = """
 import json, os, shutil, sys
-import sitecustomize
 import fedfair.store.lock as lock
 from fedfair.cli.commands import app
 from fedfair.process.terminal import run_app
 
 def hide():
     # A library may have imported it in the meantime.
-    for name in sitecustomize.MODULES:
+    for name in sys.modules["sitecustomize"].MODULES:
         sys.modules.pop(name, None)
 
 def ending(*words):
