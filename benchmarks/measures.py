@@ -19,12 +19,13 @@ is not. Among several, the one with the lowest median slice.
 Runs go to a file, one JSON line each; a run that is in the file is not computed again:
 
     python benchmarks/measures.py --runs runs.jsonl --data heart adult
-    python benchmarks/measures.py --runs runs.jsonl --table
+    python benchmarks/measures.py --runs runs.jsonl --table --csv docs/results/measures/table.csv
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
 import os
@@ -183,6 +184,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 KEYS = ("data", "measure", "model", "seed")
+FIGURES = ("mean", "auc", "tenth", "slice", "refused")
 
 
 def means(runs: list[dict[str, Any]], model: str) -> dict[str, dict[str, dict[str, float]]]:
@@ -192,9 +194,8 @@ def means(runs: list[dict[str, Any]], model: str) -> dict[str, dict[str, dict[st
         for measure in (LOGISTIC, *OBJECTIVES):
             same = [one for one in runs if (one["data"], one["measure"], one["model"]) == (name, measure, model)]
             if same and not any("fault" in one for one in same):
-                told = ("mean", "auc", "tenth", "slice", "refused")
                 found.setdefault(name, {})[measure] = {
-                    key: float(np.mean([one[key] for one in same])) for key in told
+                    key: float(np.mean([one[key] for one in same])) for key in FIGURES
                 }
     return found
 
@@ -222,6 +223,18 @@ def decided(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str,
     return told
 
 
+def write_table(told: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]], path: Path) -> None:
+    """Write the mean figures of every model, table and measure as CSV."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(["model", "table", "measure", *FIGURES])
+        for model, tables in told.items():
+            for name, measures in tables.items():
+                for measure, found in measures.items():
+                    lines.writerow([model, name, measure, *(f"{found[key]:.4f}" for key in FIGURES)])
+
+
 def wanted(names: list[str], measures: list[str], models: list[str]) -> Iterator[tuple[str, str, str, int]]:
     """Yield every run; logistic regression is a linear model."""
     for name in names:
@@ -239,6 +252,7 @@ def main() -> None:
     parser.add_argument("--measures", nargs="+", choices=[LOGISTIC, *OBJECTIVES], default=[LOGISTIC, *OBJECTIVES])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
     parser.add_argument("--table", action="store_true", help="compute nothing; print what the file says")
+    parser.add_argument("--csv", type=Path, help="write the mean figures here")
     asked = parser.parse_args()
     if not asked.table:
         done = {tuple(one[key] for key in KEYS) for one in records(asked.runs)}
@@ -256,6 +270,8 @@ def main() -> None:
                 file.write(json.dumps(line) + "\n")
     runs = records(asked.runs)
     told = {model: means(runs, model) for model in MODELS}
+    if asked.csv is not None:
+        write_table(told, asked.csv)
     report(
         "measures",
         figures=told,
