@@ -3,15 +3,17 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from fedfair.aggregation.reference import first_references
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.errors import FedfairError
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.derived import is_noised
+from fedfair.plan.derived import is_noised, measures_excess, reference_of
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import ReleaseLog
@@ -29,6 +31,7 @@ PLANS: dict[str, dict[str, object]] = {
     "srcvar": {"training": {"local_steps": 4, "batch_size": 7}},
     "one record a batch": {"training": {"local_steps": 4, "batch_size": 1}},
     "all records": {"training": {"local_steps": 2, "batch_size": "full"}},
+    "excess": {"training": {"local_steps": 4, "batch_size": 7}, "objective": {"measure": "excess"}},
     "best response": {"training": {"algorithm": "localbpf", "local_steps": 3, "batch_size": 9}},
     "fp32": {"training": {"local_steps": 4, "batch_size": 7, "precision": "fp32"}},
     "fp16": {"training": {"local_steps": 2, "batch_size": 7, "precision": "fp16"}},
@@ -60,7 +63,8 @@ def plan_of(name: str, model: object) -> Plan:
     return plans.parsed(
         [SITE, "site-1"], secure_aggregation={"mode": "off"},
         task={"model": model, "standardize": "none" if "privacy" in PLANS[name] else "secure"},
-        objective={"worst_group_size": 0.3, "tradeoff": 0.1}, training={**training, **given},
+        objective={"worst_group_size": 0.3, "tradeoff": 0.1, **PLANS[name].get("objective", {})},
+        training={**training, **given},
         evaluation={"group_sizes": [0.3], "bins": 16}, privacy=PLANS[name].get("privacy", {}),
     )  # fmt: skip
 
@@ -126,6 +130,11 @@ def compared(
     if plan.task.standardize == "secure":
         for client in (together, alone):
             client.apply_scaling(scaling)
+    if measures_excess(plan):
+        first = first_references(plan, splits().train.schema)
+        best = np.random.default_rng(5).normal(size=first.best.shape)
+        for client in (together, alone):
+            client.apply_references(replace(first, best=best, sums=reference_of(plan).rounds, best_at=1))
     start = GlobalModel(flat_model(plan, splits().train.schema, torch.device("cpu"), Path()).vector(), 0.7)
     apart = []
     for number in (1, 2):
@@ -143,6 +152,8 @@ def compared(
         "same evaluation": same,
         "same losses": all(
             losses[0][name].values.tobytes() == losses[1][name].values.tobytes()
+            and losses[0][name].excess.tobytes() == losses[1][name].excess.tobytes()
+            and losses[0][name].excess.size == measures_excess(plan) * len(losses[0][name].values)
             and losses[0][name].predictions.tobytes() == losses[1][name].predictions.tobytes()
             for name in ("train", "test")
         ),

@@ -69,7 +69,7 @@ def test_two_processes_make_the_steps_of_one(tmp_path: Path) -> None:
     assert reached == set()
     found = json.loads(out.read_text())
     plans = {name: each for name, each in found.items() if isinstance(each, dict)}
-    assert len(plans) == 8
+    assert len(plans) == 9
     for name, each in plans.items():
         assert each["fault"] == "", name
         # Whole batches are evaluated by one process each, so that not a bit differs.
