@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedfair.aggregation.loss_metrics import WORST_EXCESS
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.description import percent
 from fedfair.report.labels import result_labels
@@ -109,9 +110,13 @@ def _beside(others: Sequence[Reported], risk_of: Callable[[Reported], float | No
 
 
 def headline(shown: Reported, others: Sequence[Reported]) -> str:
-    """Return what happened to the worst-off, in one sentence."""
+    """Return what happened to the worst-off, in one sentence; by their excess, where training followed it."""
     size = shown.document.worst_group_size
     past = before_training(shown.document)
+    excess = _worst_excess(shown.document.shown[1].metrics)
+    if excess is not None:
+        before = None if past is None else _worst_excess(past.metrics)
+        return _said("excess", shown.document, people=part(size), now=excess, before=before)[0]
     return _said(
         "headline",
         shown.document,
@@ -120,6 +125,12 @@ def headline(shown: Reported, others: Sequence[Reported]) -> str:
         before=None if past is None else shown.document.past_worst(past, size),
         beside=_beside(others, lambda other: _worst(other, size)),
     )[0]
+
+
+def _worst_excess(metrics: Mapping[str, object] | None) -> float | None:
+    """Return the worst group's excess over references among the metrics of a split; None without one."""
+    found = (metrics or {}).get(WORST_EXCESS)
+    return found if isinstance(found, float) else None
 
 
 def _worst(reported: Reported, size: float) -> float | None:

@@ -13,6 +13,7 @@ from fedfair.errors import RemoteProtocolError
 from fedfair.fairness.cvar import rcvar
 from fedfair.plan.description import summary
 from fedfair.report.plan_review import plan_review
+from fedfair.report.run_page import run_page
 from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.clients import LoopClients
 from fedfair.simulation.simulate import play, simulate
@@ -121,10 +122,14 @@ def test_a_reference_that_has_learnt_leaves_a_useful_model_where_the_loss_ends_i
 def test_no_larger_group_is_advised_because_the_worst_by_loss_are_the_unlucky(tmp_path: Path) -> None:
     write_table(tmp_path)
     plan = plan_of("binary", objective={"worst_group_size": 0.1, **EXCESS}, training={"rounds": 20})
-    verdict = simulate(plan, tmp_path).result.verdict
+    told = simulate(plan, tmp_path)
+    verdict = told.result.verdict
     assert verdict is not None
     assert "objective.worst_group_size" not in [remedy.key for remedy in verdict.remedies]
     assert not any("no better than guessing" in sentence for sentence in verdict.sentences)
+    page = run_page({"it": told.result})
+    worst = dict(told.result.shown[1].metrics or {})["worst_group_excess"]
+    assert f"whom features tell apart, the expected loss is {worst:.3f} above what could be attained" in page
     assert not any("the uniform guess, which serves all badly" in line for line in plan_review(plan).warnings)
     assert any("the uniform guess, which serves all badly" in line for line in plan_review(parsed(NAMES)).warnings)
 
