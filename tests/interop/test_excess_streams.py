@@ -49,6 +49,29 @@ def in_memory(workspace: Workspace) -> References | None:
     return run.state.references
 
 
+def assert_evaluated_again_by_its_losses(workspace: Workspace) -> None:
+    """A saved model is evaluated without references, which belong to a run."""
+    before = json.loads(workspace.result.read_text())
+    model = workspace.folder / "save" / "last.safetensors"
+    assert play(workspace, Federation.everybody, model=model).state.value == "finished"
+    again = json.loads((workspace.folder / "evaluation" / "result.json").read_text())
+    # What masks take from a sum is 2^-56 of an addend.
+    assert again["train"]["mean"] == pytest.approx(before["train"]["mean"], rel=1e-12)
+    assert "mean_excess" in before["train"]["metrics"]
+    assert again["train"].get("metrics") is None
+
+
+def assert_certified_by_its_losses(workspace: Workspace) -> None:
+    """A certificate says what training followed, and speaks of losses."""
+    kept = parse_evaluation((workspace.folder / "save" / "evaluation.json").read_bytes(), "evaluation.json")
+    terms = IssueTerms("train", (0.3,))
+    found = draft(kept, load_plan(workspace.plan), terms, issued_at="2026-01-01T00:00:00Z")
+    result = json.loads(workspace.result.read_text())
+    assert found.training.measure == "excess"
+    assert "by the excess over what a reference attains" in certificate_page(found)
+    assert found.mean == pytest.approx(result["train"]["mean"], rel=1e-9)
+
+
 @pytest.mark.parametrize(("protection", "tolerance"), [(None, 1e-9), (MASKED, 1e-4)])
 def test_a_federation_trains_its_references_and_then_the_model_of_the_simulation(
     tmp_path: Path, protection: dict[str, object] | None, tolerance: float
@@ -73,6 +96,9 @@ def test_a_federation_trains_its_references_and_then_the_model_of_the_simulation
     exact = json.loads(json.dumps(alone))["train"]["metrics"]
     lower, upper = told["worst_group_excess_bound"]
     assert lower <= exact["worst_group_excess"] <= upper
+    if protection is not None:
+        assert_certified_by_its_losses(workspace)
+        assert_evaluated_again_by_its_losses(workspace)
 
 
 @pytest.mark.parametrize("protection", [None, MASKED])
@@ -121,27 +147,3 @@ def test_a_run_that_is_stopped_while_references_are_trained_continues_with_them(
     assert play(workspace, continued).state.value == "finished"
     model_files_agree(workspace, 1e-9)
     states_agree(workspace)
-
-
-def test_a_saved_model_is_evaluated_without_references_by_its_losses(tmp_path: Path) -> None:
-    workspace = workspace_of(tmp_path, MASKED)
-    assert play(workspace, Federation.everybody).state.value == "finished"
-    before = json.loads(workspace.result.read_text())
-    model = tmp_path / "save" / "last.safetensors"
-    assert play(workspace, Federation.everybody, model=model).state.value == "finished"
-    again = json.loads((tmp_path / "evaluation" / "result.json").read_text())
-    # What masks take from a sum is 2^-56 of an addend.
-    assert again["train"]["mean"] == pytest.approx(before["train"]["mean"], rel=1e-12)
-    assert "mean_excess" in before["train"]["metrics"]
-    assert again["train"].get("metrics") is None
-
-
-def test_a_certificate_speaks_of_the_losses_and_is_issued_as_of_any_run(tmp_path: Path) -> None:
-    workspace = workspace_of(tmp_path, MASKED)
-    assert play(workspace, Federation.everybody).state.value == "finished"
-    kept = parse_evaluation((tmp_path / "save" / "evaluation.json").read_bytes(), "evaluation.json")
-    found = draft(kept, load_plan(workspace.plan), IssueTerms("train", (0.3,)), issued_at="2026-01-01T00:00:00Z")
-    result = json.loads(workspace.result.read_text())
-    assert found.training.measure == "excess"
-    assert "by the excess over what a reference attains" in certificate_page(found)
-    assert found.mean == pytest.approx(result["train"]["mean"], rel=1e-9)
