@@ -94,9 +94,8 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "40", "OMP_NUM_THREADS": "1", **extra}
 
 
-@pytest.mark.parametrize(
-    "terminal", [pytest.param(name, marks=[] if name == "no locale" else pytest.mark.slow) for name in TERMINALS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("terminal", TERMINALS)
 def test_no_command_shows_a_traceback_for_an_encoding(workspace: Workspace, terminal: str) -> None:
     variables = environment(TERMINALS[terminal])
     if "PYTHONIOENCODING" in variables:

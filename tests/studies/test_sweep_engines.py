@@ -30,7 +30,8 @@ def serial(points: tuple[Point, ...]) -> dict[str, object]:
     return results(list(in_order(points)))
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
 def test_processes_give_the_bits_of_one_thread_of_this_process(workers: int, tmp_path: Path) -> None:
     points = grid("learning_rate=0.1,0.2,1e300", "seed=0,1")
     # One worker is an interpreter of its own; several are forks.
