@@ -25,7 +25,9 @@ import hashlib
 import itertools
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +105,7 @@ def reference_outputs(loss: Loss, schema: FeatureSchema) -> int:
             return schema.classes or math.prod(schema.output_shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class References:
     """The references at one moment of a run; no array is ever changed.
 
@@ -127,11 +129,16 @@ class References:
         """Return whether the references are trained."""
         return self.sums >= stated.rounds or self.sums - self.best_at > stated.patience
 
-    @property
+    @cached_property
+    def sha256(self) -> Mapping[str, bytes]:
+        """Return the SHA-256 (32 bytes) of both vectors, by name: every state after the last sum has the same."""
+        return {"present": vector_sha256(self.present), "best": vector_sha256(self.best)}
+
+    @cached_property
     def digest(self) -> bytes:
         """Return 32 bytes that stand for all of it."""
         told = (self.sums, self.best_at, self.best_loss, self.temperature)
-        fields = [vector_sha256(self.present), vector_sha256(self.best), struct.pack("<QQdQ", *told)]
+        fields = [*self.sha256.values(), struct.pack("<QQdQ", *told)]
         return hashlib.sha256(labelled_message("fedfair/references/1", fields)).digest()
 
 

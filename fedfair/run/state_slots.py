@@ -197,6 +197,7 @@ _REFERENCES = Slot(
     form=TypeAdapter(ReferenceFields),
     made=_references,
     vectors=lambda held: {"present": held.present, "best": held.best},
+    known_sha256=lambda held: held.sha256,
     planned=True,
 )
 
