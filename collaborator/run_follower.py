@@ -18,10 +18,9 @@ from fedfair.errors import SurveyError
 from fedfair.ids import RoundNumber
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.run.kept_sum import KeptSum
-from fedfair.run.progress import FinalStage, Progress, is_at
+from fedfair.run.progress import FinalStage, Progress
 from fedfair.run.replica import OutOfStepError, RunReplica
 from fedfair.run.state import RunState
-from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 from fedfair.training.client import TrainingClient
 from fedfair.wire.frames import SumStart, Welcome
@@ -159,10 +158,8 @@ class RunFollower:
         scaling = self.replica.state.scaling
         if scaling is not None and scaling is not self._task.scaling:
             self._task.apply_scaling(scaling)
-        state = self.replica.state
-        references = state.references
-        # A run that evaluates a saved model has none that are trained, and measures no excess.
-        if references is not None and (references.sums or is_at(state.stage, When.REFERENCE)):
+        references = self.replica.state.judging
+        if references is not None:
             self._task.apply_references(references)
         return request
 

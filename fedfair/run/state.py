@@ -22,9 +22,10 @@ from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.history_digest import NO_HISTORY
 from fedfair.run.kept_sum import KeptSum
-from fedfair.run.progress import Stage
+from fedfair.run.progress import Stage, is_at
 from fedfair.run.state_slots import KEPT, RARE, SLOTS
 from fedfair.signed_message import labelled_message
+from fedfair.statistics.statistic import When
 from fedfair.terms.slot import Slot
 from fedfair.terms.table import TERM_SLOTS, TermStates
 
@@ -87,6 +88,15 @@ class RunState:
     def latest(self) -> Evaluation:
         """Return the evaluation of the global model, at the end of training; there must have been one."""
         return self.final or self.history[-1]
+
+    @property
+    def judging(self) -> References | None:
+        """Return the references that sites need for the sum that is due; None where they need none.
+
+        A run that evaluates a saved model trains none, and measures no excess.
+        """
+        held = self.references
+        return held if held is not None and (held.sums or is_at(self.stage, When.REFERENCE)) else None
 
     @property
     def clip(self) -> float | None:

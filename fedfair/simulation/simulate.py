@@ -35,7 +35,6 @@ from fedfair.results.document import ResultDocument
 from fedfair.results.privacy import simulated_privacy
 from fedfair.results.writing import exact_evaluation, simulated_result
 from fedfair.run.initial_model import StatedWeights
-from fedfair.run.progress import is_at
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, saved_of, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
 from fedfair.simulation.all_clients import SimulatedClients, simulated_clients
@@ -46,7 +45,6 @@ from fedfair.simulation.centralised.pooled import POOLED, PooledClients, pool
 from fedfair.simulation.clients import Clients
 from fedfair.simulation.linear_family import family_facts, is_too_much
 from fedfair.simulation.sharded.clients import OnLoss, ignore_loss
-from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.tables.source import SiteFiles, files_of_sites, load_federation
@@ -302,8 +300,8 @@ def play(
     if training_run.scaling is not None:
         cohort.apply_scaling(training_run.scaling)
     while (request := training_run.next_sum()) is not None:
-        references = training_run.state.references
-        if references is not None and (references.sums or is_at(training_run.state.stage, When.REFERENCE)):
+        references = training_run.state.judging
+        if references is not None:
             cohort.apply_references(references)
         if algorithm is not None and request.purpose.statistic.is_round:
             progress = training_run.apply_model(
