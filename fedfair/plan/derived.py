@@ -9,7 +9,7 @@ import enum
 
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.excess_terms import has_excess
+from fedfair.plan.excess_terms import excess_faults
 from fedfair.plan.losses import (
     NO_LOSS_RANGE,
     HuberLoss,
@@ -153,9 +153,10 @@ def measures_excess(plan: Plan) -> bool:
 
 def may_measure_excess(plan: Plan) -> bool:
     """Return whether the same plan could follow the excess over references instead of the loss."""
-    if measures_excess(plan) or is_noised(plan) or plan.training.algorithm != "fedsrcvar":
+    if measures_excess(plan):
         return False
-    return has_excess(plan.task.loss) and plan.evaluation.method == "histogram"
+    other = plan.objective.model_copy(update={"measure": "excess"})
+    return not any(excess_faults(other, plan.training, plan.task, plan.evaluation, plan.privacy))
 
 
 def reference_of(plan: Plan) -> ReferenceSection:
