@@ -87,11 +87,13 @@ def held_out_split(record: EvaluationRecord) -> Split:
 
 def _training(plan: Plan) -> Training:
     """Return the aim of a plan's training; a measure is stated where it is not the loss."""
-    objective, algorithm = plan.objective, plan.training.algorithm
-    size, tradeoff = objective.worst_group_size, objective.tradeoff
-    if measures_excess(plan):
-        return Training(algorithm=algorithm, worst_group_size=size, tradeoff=tradeoff, measure="excess")
-    return Training(algorithm=algorithm, worst_group_size=size, tradeoff=tradeoff)
+    objective = plan.objective
+    stated = Training(
+        algorithm=plan.training.algorithm,
+        worst_group_size=objective.worst_group_size,
+        tradeoff=objective.tradeoff,
+    )
+    return stated.model_copy(update={"measure": "excess"}) if measures_excess(plan) else stated
 
 
 def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at: str) -> Certificate:

@@ -44,7 +44,7 @@ FIRST_ATTEMPT = 1
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSetting:
-    """What the references of a plan are, for whoever computes with them.
+    """The references of a plan, as sites compute with them.
 
     Attributes:
         plan: the plan.
