@@ -125,6 +125,16 @@ class References:
     best_loss: float = math.inf
     temperature: int = NATURAL
 
+    @property
+    def have_learnt(self) -> bool:
+        """Return whether any sum made them better than untrained ones, on records that they have not seen."""
+        return self.best_at > 0
+
+    @property
+    def tell_nothing(self) -> bool:
+        """Return whether not even the losses of the best are known: each counted as the greatest there is."""
+        return self.best_loss >= MAX_REFERENCE_LOSS
+
     def are_done(self, stated: ReferenceSection) -> bool:
         """Return whether the references are trained."""
         return self.sums >= stated.rounds or self.sums - self.best_at > stated.patience

@@ -24,6 +24,7 @@ from fedfair.results.parts import (
     LateSite,
     PlanFields,
     PrivacyFields,
+    ReferenceFigures,
     ReportedProtection,
     ReturnedModel,
     Timing,
@@ -137,6 +138,9 @@ class ResultDocument(FrozenPart):
 
     calibration: CalibrationFigures | None = None
     """what makes probabilities of the model's scores; omitted without classes"""
+
+    references: ReferenceFigures | None = None
+    """what the references of measure: excess reached; omitted where none judged"""
 
     @property
     def loss_title(self) -> str:

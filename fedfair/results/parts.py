@@ -57,6 +57,19 @@ class ReturnedModel(FrozenPart):
     """the same in words"""
 
 
+class ReferenceFigures(FrozenPart):
+    """The references that the excess was measured over."""
+
+    sums: int
+    """sums that trained them"""
+
+    best_after: int
+    """after how many of these they were best; 0 where they learnt nothing, and the untrained ones judged"""
+
+    loss: float
+    """their mean loss on training records that each had not seen"""
+
+
 class EvaluationFields(FrozenPart):
     """How the last risks were found."""
 

@@ -26,6 +26,7 @@ from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.loss_metrics import Metrics, excess_metrics, metrics_of
 from fedfair.aggregation.masking_terms import guarantee
+from fedfair.aggregation.reference import References
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.cvar import rcvar, tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
@@ -57,6 +58,7 @@ from fedfair.results.parts import (
     EvaluationFields,
     PlanFields,
     PrivacyFields,
+    ReferenceFigures,
     ReportedProtection,
     ReturnedModel,
     Timing,
@@ -342,6 +344,7 @@ def _result(
             uniform_floor=guess_loss(plan, frame.classes),
             model=None if run.which is None else _returned_model(run.which, run.vector_sha256),
             calibration=calibration,
+            references=_reference_figures(run.references),
             survey=None if run.survey is None else survey_words(run.survey, plan.evaluation.min_group),
             **told,
         ),
@@ -357,6 +360,12 @@ def _version_of_torch() -> str:
 def _returned_model(which: WhichModel, digest: bytes) -> ReturnedModel:
     said = {"kind": which.kind, "round": which.round, "rounds": which.rounds, "words": which.words}
     return ReturnedModel.model_validate(said | {"digest": format_digest(digest)})
+
+
+def _reference_figures(found: References | None) -> ReferenceFigures | None:
+    if found is None or not math.isfinite(found.best_loss):
+        return None
+    return ReferenceFigures(sums=found.sums, best_after=found.best_at, loss=found.best_loss)
 
 
 def _timing(frame: _Frame) -> Timing | None:

@@ -14,6 +14,7 @@ from fedfair.aggregation.calibration import NOT_SAID, Calibration, FittedFigures
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Confusion, Evaluation
 from fedfair.aggregation.ranking import ClassRanking
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.aggregation.survey import SurveySummary
 from fedfair.ids import RoundNumber
@@ -116,6 +117,7 @@ class RunResult:
             where losses are no nats of whole outcomes.
         calibration: of the evaluated model, or why it has none; of a saved model, what its file says.
         calibrated: what that does to the records of each split, by class; nothing where there is none.
+        references: that judged the records; None where none have.
     """
 
     rounds: RoundNumber
@@ -135,3 +137,4 @@ class RunResult:
     hedged: Mapping[str, float] = field(default_factory=dict)
     calibration: Calibration | Uncalibrated = NOT_SAID
     calibrated: Mapping[str, Mapping[int, FittedFigures]] = field(default_factory=dict)
+    references: References | None = None

@@ -244,6 +244,7 @@ class TrainingRun:
             {} if state.evaluated is None else evaluator.hedged(state.evaluated.header),
             calibration,
             {} if state.evaluated is None else evaluator.calibrated(state.evaluated.header, calibration),
+            state.judging,
         )
 
     def _latest_calibration(self) -> Calibration | Uncalibrated:

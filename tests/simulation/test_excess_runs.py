@@ -1,5 +1,6 @@
 """Simulated runs that measure the excess: engines, the optimum of a solver, tasks, and what a plan refuses."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+import fedfair
+from fedfair.api.simulation import UntrainedModelWarning
 from fedfair.errors import RemoteProtocolError
 from fedfair.fairness.cvar import rcvar
 from fedfair.plan.description import summary
@@ -138,14 +141,35 @@ def test_no_larger_group_is_advised_because_the_worst_by_loss_are_the_unlucky(tm
     assert any("the uniform guess, which serves all badly" in line for line in plan_review(parsed(NAMES)).warnings)
 
 
-def test_references_that_learn_nothing_end_the_run_with_what_they_reached(tmp_path: Path) -> None:
+def test_references_that_fail_end_the_run_with_the_reason(tmp_path: Path) -> None:
     write_table(tmp_path)
     still = {"measure": "excess", "reference": {"rounds": 3, "learning_rate": 1e-12}}
-    with pytest.raises(
-        RemoteProtocolError, match=r"learnt nothing in 3 sums: .* never fell below 0\.69"
-    ) as caught:
+    with pytest.raises(RemoteProtocolError, match="learnt nothing in 3 sums: not one weight has moved") as caught:
         simulate(plan_of("binary", objective=still), tmp_path)
-    assert "raise objective.reference.rounds or learning_rate" in caught.value.remedy
+    assert "objective.reference.learning_rate" in caught.value.remedy
+    source = np.random.default_rng(8)
+    far = {name: (source.normal(size=(30, 2)), 1e6 + source.normal(size=30)) for name in NAMES}
+    sections = {
+        "task": {"loss": "squared", "standardize": "none"},
+        "evaluation": {"loss_range": 1e13, "scores": False},
+    }
+    with pytest.raises(RemoteProtocolError, match="not seen are 16 or more each"):
+        fedfair.simulate(far, objective={"measure": "excess"}, training={"rounds": 2}, **sections)
+
+
+def test_where_nothing_can_be_learnt_the_run_goes_on_with_untrained_references_and_says_so() -> None:
+    """Features tell nothing of a fair coin: equal chances are what can be said, and the model says them."""
+    source = np.random.default_rng(8)
+    sites = {name: (source.normal(size=(30, 8)), np.arange(30) % 2) for name in NAMES}
+    objective = {"measure": "excess", "worst_group_size": 0.1, "tradeoff": 0.05}
+    with pytest.warns(UntrainedModelWarning):
+        found = fedfair.simulate(sites, objective=objective, training={"rounds": 20})
+    told = found.result.references
+    assert told is not None
+    assert (told.best_after, told.loss) == (0, pytest.approx(math.log(2), abs=1e-2))
+    assert told.sums > 0
+    assert any("the references have learnt nothing" in doubt for doubt in found.warnings)
+    assert found.result.trained.mean == pytest.approx(math.log(2), abs=1e-6)
 
 
 @pytest.mark.parametrize(

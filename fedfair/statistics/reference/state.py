@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from fedfair.aggregation.reference import reference_header, reference_shape, stepped_references
+import numpy as np
+
+from fedfair.aggregation.reference import (
+    MAX_REFERENCE_LOSS,
+    References,
+    first_references,
+    reference_header,
+    reference_shape,
+    stepped_references,
+)
 from fedfair.aggregation.running_sum import Totals
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.plan.derived import reference_of
@@ -27,24 +36,40 @@ class ReferenceRule:
         self._layout = reference_header(setting.plan, setting.schema)
         shape = reference_shape(setting.plan, setting.schema)
         self._length = shape.folds * shape.dimension
+        self._untrained = first_references(setting.plan, setting.schema).present
 
     def apply(self, state: RunState, totals: Totals, members: Collection[str]) -> Applied:
         """Take a step with the references.
 
         Raises:
-            RemoteProtocolError: as `stepped_references`; or they are done, and have learnt nothing.
+            RemoteProtocolError: as `stepped_references`; or they are done, and no sum has moved them, or their
+                losses are above all that counts.
         """
         del members
         if state.references is None:
             raise LocalProtocolError("a run without references has no sum of them")
         stepped = stepped_references(state.references, totals, self._layout)
-        if stepped.are_done(self._stated) and stepped.best_at == 0:
-            raise RemoteProtocolError(
-                f"the references have learnt nothing in {stepped.sums} sums: their loss on records that they have "
-                f"not seen never fell below {stepped.best_loss:g}, that of the untrained ones",
-                "raise objective.reference.rounds or learning_rate, or set objective.measure: loss",
-            )
+        if stepped.are_done(self._stated) and not stepped.have_learnt:
+            self._check_untrained(stepped)
         return Applied(replace(state, references=stepped))
+
+    def _check_untrained(self, references: References) -> None:
+        """Refuse references that failed; that nothing could be learnt is no failure.
+
+        Then the untrained ones stay, who name equal chances, or the mean of a number. The excess over them is
+        least for a model that says so too.
+        """
+        fault = ""
+        if references.tell_nothing:
+            fault = f"their losses on records that they have not seen are {MAX_REFERENCE_LOSS:g} or more each"
+        elif np.array_equal(references.present, self._untrained):
+            fault = "not one weight has moved: every step was too small to count, or no finite number"
+        if fault:
+            raise RemoteProtocolError(
+                f"the references have learnt nothing in {references.sums} sums: {fault}",
+                "set task.standardize: secure where columns or targets are far from 1, change "
+                "objective.reference.learning_rate, or set objective.measure: loss",
+            )
 
     def may_be(self, state: RunState) -> bool:
         """Return whether the references can be, at the stage of a state."""
