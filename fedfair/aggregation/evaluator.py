@@ -24,6 +24,7 @@ from fedfair.aggregation.cvar_bounds import (
     quantile,
     summarise,
 )
+from fedfair.aggregation.decision_curve import DecisionCurve, decision_curves
 from fedfair.aggregation.dp_histogram import evaluation_grid, possible_matrix
 from fedfair.aggregation.evaluation_sums import excess_spec, planned_figures, planned_layout
 from fedfair.aggregation.header import NO_RECORDS
@@ -267,6 +268,13 @@ class Evaluator:
         blocks = self._held(header, "scores")
         return {name: figures_of(calibration, block, self._min_group) for name, block in blocks.items()}
 
+    def decision_curves(
+        self, header: NDArray[np.float64], calibration: Calibration | Uncalibrated
+    ) -> dict[str, DecisionCurve]:
+        """Return the net benefit of acting by the scores of two classes, by split; nothing of other numbers."""
+        blocks = self._held(header, "scores") if self._columns == 1 else {}
+        return decision_curves(blocks, calibration, self._min_group)
+
     def hedged(self, header: NDArray[np.float64]) -> dict[str, float]:
         """Return the mean loss of the model mixed with the guess by the plan's group size, by split.
 
@@ -274,13 +282,10 @@ class Evaluator:
         """
         if self._guess is None or self._deviation is not None:
             return {}
-        layout, found = block_layout(self._spec), dict[str, float]()
-        for name, block in self._blocks(header).items():
-            parts = layout.read(block)
-            counts = np.asarray(parts["counts"], np.float64)
-            means = np.maximum(np.asarray(parts["losses"], np.float64), 0.0) / np.maximum(counts, 1.0)
-            found[name] = hedged_loss(means, counts, self._guess, self._worst_group_size)
-        return found
+        layout, share = block_layout(self._spec), self._worst_group_size
+        return {
+            name: _hedged(layout.read(block), self._guess, share) for name, block in self._blocks(header).items()
+        }
 
     def site_means(self, header: NDArray[np.float64]) -> dict[str, Mapping[str, SplitMeans]]:
         """Return each site's own means by split; nothing where the plan does not publish them."""
@@ -331,6 +336,13 @@ def _blocks_of(splits: NDArray[Any], spec: HistogramSpec) -> dict[str, NDArray[n
     blocks = splits.view(np.float64).reshape(len(SPLITS), block_layout(spec).length)
     found = zip(SPLITS, blocks, splits["records"], strict=True)
     return {name: block for name, block, records in found if records > 0}
+
+
+def _hedged(parts: NDArray[Any], guess: float, share: float) -> float:
+    """Return the mean loss of a split's model mixed with the guess."""
+    counts = np.asarray(parts["counts"], np.float64)
+    means = np.maximum(np.asarray(parts["losses"], np.float64), 0.0) / np.maximum(counts, 1.0)
+    return hedged_loss(means, counts, guess, share)
 
 
 def _check_trained(splits: Collection[str]) -> None:

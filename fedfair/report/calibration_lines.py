@@ -6,6 +6,7 @@ The same ones stand in the terminal, on a run's page and in a model's card. Deci
 from __future__ import annotations
 
 from fedfair.aggregation.calibration import SCORES_ONLY
+from fedfair.report.decision_lines import decision_line
 from fedfair.report.per_hundred import per_hundred
 from fedfair.results.document import ResultDocument
 from fedfair.run.calibration_text import RECORDS, UNSTATED
@@ -17,9 +18,10 @@ MAX_CLASSES = 5
 
 def calibration_lines(document: ResultDocument) -> tuple[str, ...]:
     """Return the sentences about a model of classes, or of times until an event; none about any other model."""
-    _, risk = document.shown
+    split, risk = document.shown
     by_class = {} if risk.scores is None else risk.scores.by_class
-    return sentences(
+    curve = None if risk.scores is None else risk.scores.decision
+    told = sentences(
         "fedfair.report",
         "calibration.txt.jinja",
         document=document,
@@ -32,6 +34,7 @@ def calibration_lines(document: ResultDocument) -> tuple[str, ...]:
         unstated=UNSTATED,
         ratio_text=ratio_text,
     )
+    return told if curve is None else (*told, decision_line(curve, RECORDS[split]))
 
 
 def ratio_text(ratio: float | None) -> str:

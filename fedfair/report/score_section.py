@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from fedfair.report.blocks import figure, paragraph, table
 from fedfair.report.calibration_lines import ratio_text
+from fedfair.report.decision_section import decision_parts
 from fedfair.report.figure_names import TOO_FEW, interval
 from fedfair.report.figures import Chart, ChartAxis, Series, draw
 from fedfair.report.sentences import Reported
@@ -32,7 +33,8 @@ def score_parts(results: Sequence[Reported]) -> Markup:
         "say one half always costs 0.25. The calibration error says how far scores are from what comes true, on "
         "average."
     )
-    return paragraph(words) + _table(told) + _calibration(results[0]) + _picture(*told[0])
+    parts = paragraph(words) + _table(told) + _calibration(results[0]) + _picture(*told[0])
+    return parts + decision_parts(results)
 
 
 def _table(told: Sequence[tuple[Reported, SplitScores]]) -> Markup:

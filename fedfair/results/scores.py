@@ -11,11 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fedfair.aggregation.cvar_bounds import Interval
+from fedfair.aggregation.decision_curve import DecisionCurve
 from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.score_histogram import scored_classes
 from fedfair.fairness.ranking import area_under_curve
 from fedfair.fairness.record_losses import Losses
-from fedfair.results.frozen import FrozenPart
+from fedfair.results.decisions import DecisionFigures, decision_figures
+from fedfair.results.frozen import FrozenPart, given
 
 
 class ReliabilityRow(FrozenPart):
@@ -77,6 +79,9 @@ class SplitScores(FrozenPart):
     by_class: dict[str, ClassScores]
     """each class by its number: class 1 alone of two classes"""
 
+    decision: DecisionFigures | None = None
+    """how much good it does to act by the scores, at many thresholds; omitted without two classes"""
+
 
 _SUPPRESSED = ClassScores(auc=None, auc_bound=None, brier=None, calibration_error=None)
 
@@ -99,7 +104,12 @@ def mean_auc(losses: Losses) -> float | None:
 
 
 def split_scores(
-    rankings: Sequence[ClassRanking], fewest: int, exact: Mapping[int, Interval], *, proved: bool
+    rankings: Sequence[ClassRanking],
+    fewest: int,
+    exact: Mapping[int, Interval],
+    *,
+    proved: bool,
+    curve: DecisionCurve | None = None,
 ) -> SplitScores:
     """Return what is reported about the scores of one split.
 
@@ -108,6 +118,7 @@ def split_scores(
         fewest: the fewest records of a group that is reported.
         exact: AUCs that are known exactly, in place of those from sums.
         proved: whether the intervals hold; they do not where losses were replaced.
+        curve: of decisions by these scores; None where there is none, and not in the result unless proved.
     """
     by_class = {
         str(ranking.wanted): _class_scores(ranking, fewest, exact.get(ranking.wanted, ranking.auc), proved=proved)
@@ -124,6 +135,7 @@ def split_scores(
         brier=None if brier is None else brier * len(told),
         calibration_error=_mean([each.calibration_error for each in told]),
         by_class=by_class,
+        **given(decision=decision_figures(curve) if proved and curve is not None else None),
     )
 
 

@@ -431,8 +431,8 @@ def _scores(
     run: RunResult, name: str, fewest: int, exact: Mapping[int, Interval], *, proved: bool
 ) -> SplitScores | None:
     """Return the figures about the scores of a split; None where there are none."""
-    rankings = run.rankings.get(name)
-    return split_scores(rankings, fewest, exact, proved=proved) if rankings else None
+    rankings, curve = run.rankings.get(name), run.decision_curves.get(name)
+    return split_scores(rankings, fewest, exact, proved=proved, curve=curve) if rankings else None
 
 
 def _above(count: int, records: int, fewest: int) -> float | None:

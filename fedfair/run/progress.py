@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedfair.aggregation.calibration import NOT_SAID, Calibration, FittedFigures, Uncalibrated
+from fedfair.aggregation.decision_curve import DecisionCurve
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Confusion, Evaluation
 from fedfair.aggregation.ranking import ClassRanking
@@ -118,6 +119,8 @@ class RunResult:
         calibration: of the evaluated model, or why it has none; of a saved model, what its file says.
         calibrated: what that does to the records of each split, by class; nothing where there is none.
         references: that judged the records; None where none have.
+        decision_curves: the net benefit of acting by the scores of that evaluation, by split; nothing unless the
+            plan asks for scores of two classes.
     """
 
     rounds: RoundNumber
@@ -138,3 +141,4 @@ class RunResult:
     calibration: Calibration | Uncalibrated = NOT_SAID
     calibrated: Mapping[str, Mapping[int, FittedFigures]] = field(default_factory=dict)
     references: References | None = None
+    decision_curves: Mapping[str, DecisionCurve] = field(default_factory=dict)

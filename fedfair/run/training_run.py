@@ -245,6 +245,7 @@ class TrainingRun:
             calibration,
             {} if state.evaluated is None else evaluator.calibrated(state.evaluated.header, calibration),
             state.judging,
+            {} if state.evaluated is None else evaluator.decision_curves(state.evaluated.header, calibration),
         )
 
     def _latest_calibration(self) -> Calibration | Uncalibrated:

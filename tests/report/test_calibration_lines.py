@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from fedfair.aggregation.calibration import Calibration, calibrated
 from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.model_card import model_card
 from fedfair.report.per_hundred import per_hundred
@@ -110,6 +112,28 @@ def test_a_result_says_what_calibration_does_in_every_split(two: SimulationOutco
     assert parse_result(to_text(two.result), "here") == two.result
     page = run_page({"result.json": two.result})
     assert "before and after the calibration, which was fitted on validation records" in page
+
+
+def test_decisions_by_what_the_model_returns_are_bounded_as_records_say(two: SimulationOutcome) -> None:
+    losses = [site["test"] for site in two.losses.values()]
+    scores = np.concatenate([each.scores[:, 0] for each in losses])
+    labels = np.concatenate([each.labels for each in losses])
+    risk, found = two.result.shown[1], two.saved.calibration
+    assert isinstance(found, Calibration)
+    assert risk.scores is not None
+    assert risk.scores.decision is not None
+    assert risk.scores.decision.calibrated
+    chances = calibrated(scores, found.fits[0])
+    for point in risk.scores.decision.points:
+        low, high = point.bound
+        alarm = point.threshold / (1.0 - point.threshold)
+        worth = np.where(labels == 1, 1.0, -alarm)
+        assert low - 1e-12 <= worth[chances >= point.threshold].sum() / len(labels) <= high + 1e-12
+        assert point.treat_all == pytest.approx(worth.mean())
+    curve: Any = shown(two.result)["test"]
+    assert curve["scores"]["decision"]["points"][0]["threshold"] == 0.01
+    others = (two.result.train, two.result.validation)
+    assert all(each is not None and each.scores is not None and each.scores.decision is None for each in others)
 
 
 def test_ten_classes_have_sentences_for_five_and_figures_for_all(ten: SimulationOutcome) -> None:
