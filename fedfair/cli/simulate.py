@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -26,6 +27,7 @@ from fedfair.store.atomic_file import write_whole
 from fedfair.tracking.targets import Track, track_targets
 
 if TYPE_CHECKING:
+    from fedfair.plan.schema import Plan
     from fedfair.simulation.simulate import SimulationOutcome
 
 
@@ -53,6 +55,9 @@ def simulate_command(
         "--address",
         help="With --engine ray: a running cluster: auto, HOST:PORT or ray://HOST:PORT. Omitted, Ray starts here.",
     ),
+    beside: Literal["plain"] = typer.Option(
+        None, "--beside", help="Train this too, as long and by the same plan, and report on both: plain averaging."
+    ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
@@ -67,39 +72,44 @@ def simulate_command(
     cluster = _cluster(engine, workers, address)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.plan.loading import workspace_of
+    from fedfair.simulation.beside import plain_plan
     from fedfair.simulation.simulate import simulate
 
-    seen = SimulationWatch(plan, log, targets, shown=not quiet)
+    plain = None if beside is None else plain_plan(plan)
+    seen, root = SimulationWatch(plan, log, targets, shown=not quiet), workspace_of(plan_file)
     hidden = quiet or choice.is_json
     with rounds_bar(seen.rounds, seen.worst_group_size, error_console, quiet=hidden) as bar:
-        outcome = simulate(
-            plan,
-            workspace_of(plan_file),
-            engine=engine,
-            cluster=cluster,
-            on_progress=seen.together(bar.progressed),
-            on_loss=seen.lost,
-        )
+        watched = seen.together(bar.progressed)
+        outcome = simulate(plan, root, engine=engine, cluster=cluster, on_progress=watched, on_loss=seen.lost)
+    if plain is not None:
+        outcome = _beside(outcome, plain, root, engine, cluster, hidden=hidden)
     faults = (f"{name}: {fault.sentence}" for name, found in outcome.survey_faults.items() for fault in found)
     for words in (*seen.ended(outcome.result), *faults):
         tell(words, "yellow")
     _write(outcome, output, model_file, save_folder)
     if as_json:
         sys.stdout.write(to_text(outcome.result))
-    elif log is None and not quiet:
-        _show(outcome)
-    _doubt(outcome, log, choice)
+    _show(outcome, log, choice, shown=not (as_json or quiet))
 
 
-def _show(outcome: SimulationOutcome) -> None:
-    """Print the table of the result, and what it promises."""
-    console.print(by_group_size(outcome.result))
-    for sentence in (*promised_privacy(outcome.result), *reassurance(outcome.result)):
-        say(sentence)
+def _beside(
+    outcome: SimulationOutcome, plain: Plan, root: Path, engine: Engine, cluster: RayCluster, *, hidden: bool
+) -> SimulationOutcome:
+    """Return the outcome with plain training beside it."""
+    from fedfair.simulation.beside import plain_training, with_plain
+
+    size = plain.objective.worst_group_size
+    with rounds_bar(plain.training.rounds, size, error_console, quiet=hidden, title="plain training") as bar:
+        figures = plain_training(plain, root, engine=engine, cluster=cluster, on_progress=bar.progressed)
+    return replace(outcome, result=with_plain(outcome.result, figures))
 
 
-def _doubt(outcome: SimulationOutcome, log: JsonLog | None, choice: LogChoice) -> None:
-    """Say what is probably not meant."""
+def _show(outcome: SimulationOutcome, log: JsonLog | None, choice: LogChoice, *, shown: bool) -> None:
+    """Print the table of the result and what it promises, where that is shown; say what is probably not meant."""
+    if log is None and shown:
+        console.print(by_group_size(outcome.result))
+        for sentence in (*promised_privacy(outcome.result), *reassurance(outcome.result)):
+            say(sentence)
     for doubt in result_warnings(outcome.result):
         if log is not None:
             log.doubt("result_doubted", doubt)

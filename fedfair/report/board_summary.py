@@ -11,10 +11,13 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 from fedfair.plan.description import percent
+from fedfair.report.baseline_lines import plain_beside, worst_of
 from fedfair.report.blocks import bullets, paragraph
 from fedfair.report.html import PageSection, page
 from fedfair.report.per_hundred import per_hundred
+from fedfair.results.baselines import base_rate
 from fedfair.results.document import ResultDocument
+from fedfair.results.verdict import MARGIN
 from fedfair.templates import sentences
 
 Language: TypeAlias = Literal["en", "de", "fr"]
@@ -51,7 +54,8 @@ def _facts(document: ResultDocument, place: str, language: Language) -> dict[str
     """Return what the templates name, beside the part."""
     split, risk = document.shown
     size = document.worst_group_size
-    group = risk.worst(size)
+    plain = plain_beside(document)
+    worst, usual = worst_of(risk, size), None if plain is None else worst_of(plain.risk, size)
 
     def number(value: float) -> str:
         written = f"{value:.2f}"
@@ -66,8 +70,12 @@ def _facts(document: ResultDocument, place: str, language: Language) -> dict[str
         "seen": split == "train",
         "records": risk.n,
         "people": per_hundred(risk.confusion),
+        "rate": base_rate(risk, size),
+        "accuracy": risk.accuracy,
+        "usual": usual,
+        "usual_serves": worst is not None and usual is not None and usual < worst - MARGIN,
         "size": percent(size),
-        "worst": None if group is None else group.worst,
+        "worst": worst,
         "guess": document.uniform_floor,
         "state": "unknown" if document.verdict is None else document.verdict.state,
         "simulated": document.setting == "simulation",

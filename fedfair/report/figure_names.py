@@ -10,6 +10,7 @@
 | everybody | `mean` |
 | accuracy | `accuracy` |
 | uniform guess | `uniform_floor` |
+| plain training | `baselines.plain` |
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ PROVEN_INTERVAL = "proven interval"
 OVERALL = "everybody"
 ACCURACY = "accuracy"
 UNIFORM_GUESS = "uniform guess"
+BASE_RATE = "base rate"
+PLAIN_TRAINING = "plain training"
 
 TOO_FEW = "too few people"
 ESTIMATE = "estimate"

@@ -18,6 +18,7 @@ from fedfair.errors import DataError
 from fedfair.plan.description import percent
 from fedfair.plan.digest import format_digest
 from fedfair.report import sentences
+from fedfair.report.baseline_lines import baseline_lines
 from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.figure_names import OVERALL, TOO_FEW, UNIFORM_GUESS, interval
 from fedfair.report.model_facts import column_facts, model_facts
@@ -63,7 +64,7 @@ def model_card(
         told=(*which_model(result), *(() if result.verdict is None else result.verdict.sentences)),
         rows=_rows(result),
         metrics=[(name, ", ".join(values)) for name, *values in metric_rows(risk.metrics or {})],
-        returned=[*calibration_lines(result)],
+        returned=[*baseline_lines(result), *calibration_lines(result)],
         about_the_loss=sentences.about_the_loss(result),
         whose=_whose(result),
         facts=model_facts(model),

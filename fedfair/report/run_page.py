@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from fedfair.plan.description import percent
 from fedfair.report import charts, sentences
+from fedfair.report.baseline_section import baseline_parts
 from fedfair.report.blocks import bullets, facts, paragraph
 from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.figure_names import (
@@ -80,6 +81,7 @@ def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) 
         return render("run_page.html.jinja", part=name, say=sentences, charts=charts, **given, **values)
 
     yield PageSection("summary", "", part("summary", lines=calibration_lines))
+    yield PageSection("baselines", "What could be had without this model", baseline_parts(results))
     yield PageSection("groups", "Every size of group at once", part("groups", **_groups(document)))
     if others:
         yield PageSection("trade-off", _TRADE_OFF, part("trade-off", **_comparison(results)))

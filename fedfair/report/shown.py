@@ -44,6 +44,8 @@ def shown(document: ResultDocument) -> JsonObject:
         del values["plan"]["loss"]
     values["privacy"] = document.privacy.model_dump(mode="json", exclude_unset=True)
     told = {name: values[name] for name in FIELDS}
+    if document.baselines is not None:
+        told["baselines"] = document.baselines.model_dump(mode="json", exclude_unset=True)
     if document.calibration is not None:
         told["calibration"] = document.calibration.model_dump(mode="json", exclude_unset=True)
     # An older result has no verdict, and nothing is said in its place.

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.description import percent
+from fedfair.report.baseline_lines import baseline_lines
 from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.figure_names import (
     ACCURACY,
@@ -113,6 +114,7 @@ def by_group_size(result: ResultDocument, label: str = "") -> Table:
     table.caption = "\n".join(
         (
             f"{OVERALL} {loss_text(risk.mean, 4)}{accuracy}{guess}",
+            *baseline_lines(result),
             *score_lines(risk.scores),
             *calibration_lines(result),
             *(f"{name} {', '.join(values)}" for name, *values in metric_rows(risk.metrics or {})),

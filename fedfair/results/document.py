@@ -16,6 +16,7 @@ from pydantic import Field
 
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.losses import NATS
+from fedfair.results.baselines import BaselineFigures
 from fedfair.results.calibration import CalibrationFigures
 from fedfair.results.frozen import FrozenPart
 from fedfair.results.parts import (
@@ -138,6 +139,9 @@ class ResultDocument(FrozenPart):
 
     calibration: CalibrationFigures | None = None
     """what makes probabilities of the model's scores; omitted without classes"""
+
+    baselines: BaselineFigures | None = None
+    """what was trained beside the model, to compare with; omitted where nothing was"""
 
     references: ReferenceFigures | None = None
     """what the references of measure: excess reached; omitted where none judged"""

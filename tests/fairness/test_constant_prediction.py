@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfair.errors import DataError, PlanError
-from fedfair.fairness.constant_prediction import best_constant_risk, majority_share
-from fedfair.fairness.cvar import rcvar
+from fedfair.fairness.constant_prediction import base_rate_risk, best_constant_risk, majority_share
+from fedfair.fairness.cvar import cvar, rcvar
 
 COUNTS = st.lists(st.integers(0, 30), min_size=2, max_size=5).filter(lambda counts: sum(counts) > 0)
 
@@ -89,3 +89,30 @@ def test_the_majority_share_by_hand() -> None:
     assert majority_share((887, 113)) == 0.887
     with pytest.raises(DataError, match="most frequent"):
         majority_share((0, 0))
+
+
+def test_the_base_rate_by_hand() -> None:
+    # Of the worst fifth, half is the rare class and half the other.
+    expected = 0.5 * -math.log(0.1) + 0.5 * -math.log(0.9)
+    assert base_rate_risk((90, 10), 0.2) == pytest.approx(expected)
+    assert base_rate_risk((90, 10), 1.0) == pytest.approx(entropy(0.9, 0.1))
+    assert base_rate_risk((7, 0), 0.3) == 0.0
+    assert base_rate_risk((9, 1), 1e-300) == pytest.approx(-math.log(0.1))
+
+
+@given(counts=COUNTS, size=st.floats(0.01, 1.0))
+def test_the_base_rate_has_the_worst_group_that_sorted_records_have(counts: list[int], size: float) -> None:
+    shares = np.array(counts) / sum(counts)
+    losses = np.concatenate(
+        [np.full(count, -math.log(share)) for count, share in zip(counts, shares, strict=True) if count]
+    )
+    assert base_rate_risk(counts, size) == pytest.approx(float(cvar(losses, size)), rel=1e-9, abs=1e-12)
+    assert base_rate_risk(counts, size) >= best_constant_risk(counts, size) - 1e-12
+
+
+@pytest.mark.parametrize(("counts", "size"), [((), 0.5), ((0, 0), 0.5), ((3, -1), 0.5)])
+def test_a_base_rate_of_nobody_is_refused(counts: tuple[int, ...], size: float) -> None:
+    with pytest.raises(DataError, match="which no records have"):
+        base_rate_risk(counts, size)
+    with pytest.raises(PlanError, match="outside"):
+        base_rate_risk((1, 1), 0.0)
