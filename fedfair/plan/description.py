@@ -27,7 +27,13 @@ from fedfair.plan.derived import (
 )
 from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.excess_terms import may_say_more
-from fedfair.plan.learning_rates import PLAIN_AVERAGING, server_optimizer_of, server_rate, stated_threshold_rate
+from fedfair.plan.learning_rates import (
+    PLAIN_AVERAGING,
+    server_optimizer_of,
+    server_rate,
+    stated_threshold_rate,
+    weight_decay_of,
+)
 from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words, predicts_number
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
@@ -152,10 +158,11 @@ def _steps(plan: Plan) -> str:
 
 
 def _server_step(plan: Plan) -> str:
-    stated = server_optimizer_of(plan)
+    stated, decay = server_optimizer_of(plan), weight_decay_of(plan)
+    words = f"weights shrink by up to {percent(decay)} a round, " if decay else ""
     if not ALGORITHMS[plan.training.algorithm].mean_of_changes or stated == PLAIN_AVERAGING:
-        return ""
-    return f"steps by {stated.name} at {server_rate(plan):g}, "
+        return words
+    return f"{words}steps by {stated.name} at {server_rate(plan):g}, "
 
 
 def _leaves(plan: Plan) -> Iterator[str]:

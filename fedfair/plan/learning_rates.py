@@ -132,3 +132,9 @@ def server_rate(plan: Plan) -> float:
     if stated.name in {"sgd", "momentum"}:
         return plan.training.learning_rate
     return _ADAPTIVE_RATES.get(type(plan.task.model), _OTHER_ADAPTIVE_RATE)
+
+
+def weight_decay_of(plan: Plan) -> float:
+    """Return the share of every weight that a round takes away at the full rate, from 0 to below 1."""
+    stated = plan.training.weight_decay
+    return 0.0 if stated is None else stated

@@ -128,6 +128,9 @@ class Plan(Section):
                 f"is {init}, above objective.loss_bound {bound}",
                 f"use a number from 0 to {bound}, or bound",
             )
+        if self.training.patience is not None and self.privacy != PrivacySection():
+            message = "is stated, and evaluations that carry noise, or none, tell of no model that it is better"
+            yield Fault(("training", "patience"), message, "leave patience out")
         yield from self._answer_faults()
         colluders = self.secure_aggregation.colluders
         if colluders and colluders > count - 2:

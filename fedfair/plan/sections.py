@@ -273,6 +273,10 @@ class TrainingSection(Section):
     """{name: sgd | momentum | adam | yogi, ...}: the step made with the mean of the changes; null takes adam, but
     sgd where noise protects records or sites"""
 
+    weight_decay: float | None = Field(default=None, ge=0, lt=1)
+    """share of every weight, but of no bias, that a round takes away at the full rate, 0 to below 1; null takes
+    none"""
+
     threshold_init: ThresholdInit = "bound"
     """threshold before round 1: bound (loss_bound, or 1), quantile (by the evaluation before round 1; where given
     weights have none, as bound), or a number >= 0"""
@@ -283,6 +287,10 @@ class TrainingSection(Section):
     output: Literal["last", "average", "tail", "best"] = "best"
     """model that is the result: best (of those that are evaluated, the untrained one among them), last, average
     (all rounds), tail (second half); under privacy best is last"""
+
+    patience: PositiveInt | None = None
+    """evaluations in a row without a better model after which training ends before its last round, at least 1; for
+    output: best; null trains all rounds"""
 
     seed: int = Field(default=0, ge=0, lt=2**63)
     """seed of every draw, an integer from 0 to 2^63 - 1"""
@@ -319,6 +327,18 @@ class TrainingSection(Section):
             )
         if self.control_variates:
             yield from variate_faults(self.algorithm, self.local_steps, self.local_epochs)
+        if self.weight_decay and not ALGORITHMS[self.algorithm].mean_of_changes:
+            yield Fault(
+                ("weight_decay",),
+                f"is {self.weight_decay:g}, but {self.algorithm} makes a step of its own",
+                "leave weight_decay out",
+            )
+        if self.patience is not None and self.output != "best":
+            yield Fault(
+                ("patience",),
+                f"is {self.patience}, but output: {self.output} chooses no model by its evaluations",
+                "leave patience out, or set output: best",
+            )
         if self.algorithm == "fedminmax" and self.weights != "samples":
             yield Fault(("weights",), f"is {self.weights}, but fedminmax counts records", "use weights: samples")
 

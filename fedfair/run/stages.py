@@ -7,13 +7,14 @@ An evaluation that cannot be had is left out where the run can do without it. No
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
 from fedfair.aggregation.evaluator import Evaluation, Evaluator
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import LocalProtocolError
-from fedfair.plan.derived import keeps_best, reference_of
+from fedfair.plan.derived import keeps_best, reference_of, rounds_before
 from fedfair.plan.schedule import Schedule
 from fedfair.plan.schema import Plan
 from fedfair.run.history import best_of
@@ -35,7 +36,7 @@ class Stages:
         self._training, self._schedule, self._evaluator = plan.training, schedule, evaluator
         self._keeps_best = keeps_best(plan)
         self._before_model = schedule.at(When.FIRST, When.SCALING, When.REFERENCE)
-        self._reference = reference_of(plan)
+        self._reference, self._first_round = reference_of(plan), rounds_before(plan)
 
     @property
     def first(self) -> Stage:
@@ -45,7 +46,7 @@ class Stages:
     def may_stand_at(self, state: RunState) -> bool:
         """Return whether a run can be at the stage of a state after so many rounds."""
         stage, schedule, done = state.stage, self._schedule, int(state.rounds_done)
-        at_end = done == schedule.rounds
+        at_end = done == schedule.rounds or self._has_stalled(state)
         if stage is FinalStage.FINISHED:
             return at_end
         if stage is FinalStage.OUTPUT_EVALUATION:
@@ -53,7 +54,7 @@ class Stages:
         if is_at(stage, When.EVERY):
             return schedule.evaluates_after(done)
         if is_at(stage, When.ROUND):
-            return done < schedule.rounds
+            return not at_end
         return at_end and stage in schedule.at(When.LAST) if done else stage in self._before_model
 
     def after(self, state: RunState) -> RunState:
@@ -68,7 +69,7 @@ class Stages:
             return self._ended(state)
         if is_at(stage, When.ROUND) and self._schedule.evaluates_after(done):
             return replace(state, stage=purpose_at(When.EVERY))
-        if done < self._schedule.rounds:
+        if done < self._schedule.rounds and not self._has_stalled(state):
             return state if is_at(stage, When.ROUND) else replace(state, stage=purpose_at(When.ROUND))
         return self._training_ended(state)
 
@@ -77,6 +78,14 @@ class Stages:
         if not is_at(state.stage, When.REFERENCE) or state.references is None:
             return True
         return state.references.are_done(self._reference)
+
+    def _has_stalled(self, state: RunState) -> bool:
+        """Return whether so many evaluations after the best one as the plan has patience for found none better."""
+        patience, best = self._training.patience, state.evaluated_best
+        if patience is None or best is None:
+            return False
+        since = max(int(best.round), self._first_round)
+        return len(state.history) - bisect_right(state.history, since, key=_round_of) >= patience
 
     def may_skip(self, state: RunState) -> bool:
         """Return whether the sum that is due is an evaluation that the run can do without."""
@@ -152,6 +161,10 @@ class Stages:
         if earlier is None or (earlier.round, earlier.threshold) != broadcast:
             return None
         return next((past for past in state.history if past.round == earlier.round), None)
+
+
+def _round_of(evaluation: Evaluation) -> int:
+    return int(evaluation.round)
 
 
 def _is_same(left: GlobalModel, right: GlobalModel) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from fedfair.aggregation.header import Field, Header, Number
 from fedfair.aggregation.training_sum import WEIGHTS, Divisor, training_header
 from fedfair.plan.derived import is_masked, keeps_site_thresholds
+from fedfair.plan.learning_rates import weight_decay_of
 from fedfair.plan.schema import Plan
 from fedfair.terms.clip import state as clip
 from fedfair.terms.group_weights import section as group_section
@@ -24,6 +25,7 @@ from fedfair.terms.slot import Slot
 from fedfair.terms.term import Moved, OpenedRound, StepTerm, TermSetting
 from fedfair.terms.variates import section as variate_section
 from fedfair.terms.variates import state as variates
+from fedfair.terms.weight_decay import state as weight_decay
 
 TERMS = (
     StepTerm(
@@ -58,6 +60,7 @@ TERMS = (
         "loss_powers", powers.applies, fields=powers.fields, divisor=powers.DIVISOR, at_sites=True, batched=True
     ),
     StepTerm("clip", is_masked, clip.rule, ("clip", clip.SLOT)),
+    StepTerm("weight_decay", lambda plan: weight_decay_of(plan) > 0.0, weight_decay.rule),
     # Of those that read the summed change the last, because it may use up its memory.
     StepTerm("server_step", lambda _: True, server_step.rule, (server_step.SLOT_NAME, server_step.SLOT)),
 )

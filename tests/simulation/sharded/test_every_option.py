@@ -85,6 +85,11 @@ OPTIONS: Mapping[str, Sections] = {
     "training.threshold_init": {"training": {"threshold_init": "quantile"}},
     "training.weights": {"training": {"weights": "uniform"}},
     "training.output": {"training": {"output": "tail"}},
+    "training.weight_decay": {"training": {"weight_decay": 0.1}},
+    "training.patience": {
+        "training": {"patience": 1, "output": "best", "rounds": 7, "learning_rate": 30.0},
+        "evaluation": {"every": 1},
+    },
     "training.seed": {"training": {"seed": 77}},
     "training.precision": {"training": {"precision": "fp32"}},
     "options.adversary_learning_rate": algorithm("afl", adversary_learning_rate=0.1),

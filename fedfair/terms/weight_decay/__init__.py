@@ -1,0 +1,1 @@
+"""Weight decay: every round takes a share of each weight away, so that none grows without need."""
