@@ -22,6 +22,7 @@ _GRID = 1 << 32
 
 _ADAPTIVE_RATES: Mapping[type, float] = {LinearModel: 0.3, MlpModel: 0.03}
 _OTHER_ADAPTIVE_RATE = 0.01
+_DECAYS: Mapping[type, float] = {MlpModel: 0.1}
 
 FIRST_ROUND = RoundNumber(1)
 PLAIN_AVERAGING = ServerOptimizerSection(name="sgd")
@@ -135,6 +136,11 @@ def server_rate(plan: Plan) -> float:
 
 
 def weight_decay_of(plan: Plan) -> float:
-    """Return the share of every weight that a round takes away at the full rate, from 0 to below 1."""
+    """Return the share of every weight that a round takes away at the full rate, from 0 to below 1.
+
+    Where the plan does not say: that of perceptrons whose steps Adam or Yogi makes, which else become too sure.
+    """
     stated = plan.training.weight_decay
-    return 0.0 if stated is None else stated
+    if stated is not None:
+        return stated
+    return _DECAYS.get(type(plan.task.model), 0.0) if adapts_steps(plan) else 0.0
