@@ -62,7 +62,7 @@ def run(*words: str) -> str:
 @pytest.mark.usefixtures("workspace")
 def test_a_run_is_certified_and_the_certificate_verified_without_an_option() -> None:
     said = run()
-    assert "No group making up at least 30% of the 114 evaluated people" in said
+    assert "No group making up at least 10% of the 114 evaluated people" in said
     assert "What this does not mean:" in said
     assert "written: certificate.json, certificate.html" in said
     assert "NOT SIGNED" not in said

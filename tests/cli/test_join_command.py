@@ -28,7 +28,7 @@ SHOWN = ("--yes", "--authority", "shown", "--code", "shown", "--approve", "shown
 """What a rehearsal says in place of every person."""
 
 OWN = "collaborator: clinic-a\n"
-REVEALS = "reveals: [update-sums, loss-sums, feature-sums, score-sums]"
+REVEALS = "reveals: [update-sums, loss-sums, feature-sums, score-sums, reference-sums]"
 """A site that writes its own file allows by name what a new workspace's plan asks for."""
 
 

@@ -52,7 +52,10 @@ def enrolled(workspace: Path) -> Path:
 @pytest.mark.usefixtures("enrolled")
 def test_check_says_what_the_plan_does_and_warns() -> None:
     output = " ".join(run("check").split())
-    assert "70 % the mean loss of the worst 30 % plus 30 % the mean loss of everybody" in output
+    assert (
+        "95 % the mean loss of the worst 10 % plus 5 % the mean loss of everybody; the loss is the excess"
+        in output
+    )
     promised = "an aggregator that may do anything, alone, learns one sum over at least 2 sites a round"
     assert promised in output
     assert "warning" not in output
@@ -340,7 +343,11 @@ def test_a_model_that_is_missing_of_another_plan_or_of_other_columns_is_not_appr
 @pytest.mark.usefixtures("workspace")
 def test_plans_for_simulations_and_extensions_without_a_run_are_refused() -> None:
     path = Path("plan/plan.yaml")
-    path.write_text(path.read_text().replace("algorithm: fedsrcvar", "algorithm: drfa"))
+    path.write_text(
+        path.read_text()
+        .replace("algorithm: fedsrcvar", "algorithm: drfa")
+        .replace("measure: excess", "measure: loss")
+    )
     assert "simulation only: training.algorithm: drfa is for simulation only" in " ".join(run("check").split())
     with pytest.raises(PlanError, match="drfa is for simulation only"):
         run("check", "-c", "collaborator.yaml")
