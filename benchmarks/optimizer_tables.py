@@ -45,12 +45,15 @@ class Table:
         classes: how many labels there are.
         features: for each site (n_k, columns), float64; the last column is 1.
         labels: for each site (n_k,), int64.
+        named: the indicator columns that say who belongs to a group with a name, such as a sex; where there are
+            any, the sites are groups with names too.
     """
 
     name: str
     classes: int
     features: list[Array]
     labels: list[NDArray[np.int64]]
+    named: tuple[int, ...] = ()
 
     @property
     def pooled(self) -> tuple[Array, NDArray[np.int64]]:
@@ -156,9 +159,12 @@ def _published(
         # What is missing becomes the pooled mean, which is zero after standardisation.
         own[:, numeric] = np.nan_to_num((own[:, numeric] - mean) / spread)
     with_ones = [np.column_stack([own, np.ones(len(own))]) for own in features]
-    return Table(name, records[0].schema.classes, with_ones, labels)
+    columns = records[0].schema.names
+    named = tuple(at for at, column in enumerate(columns) if column.lower().startswith(GROUPS))
+    return Table(name, records[0].schema.classes, with_ones, labels, named)
 
 
+GROUPS = ("sex", "gender", "race", "rac1p", "ethnicity")
 RACES = ("amer-indian-eskimo", "asian-pac-islander", "black", "other", "white")
 REGIONS = ("midwest", "northeast", "south", "unknown", "west")
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -211,11 +217,11 @@ def table(name: str, root: Path, cache: Path) -> Table:
         made = TABLES[name](name, root)
         arrays: dict[str, Any] = {f"x{at}": own for at, own in enumerate(made.features)}
         arrays |= {f"y{at}": own for at, own in enumerate(made.labels)}
-        np.savez(place, classes=np.array(made.classes), **arrays)
+        np.savez(place, classes=np.array(made.classes), named=np.array(made.named, np.int64), **arrays)
     with np.load(place) as held:
-        sites = range((len(held.files) - 1) // 2)
+        sites = range((len(held.files) - 2) // 2)
         features, labels = [held[f"x{at}"] for at in sites], [held[f"y{at}"] for at in sites]
-        return Table(name, int(held["classes"]), features, labels)
+        return Table(name, int(held["classes"]), features, labels, tuple(held["named"].tolist()))
 
 
 def worst_mean(losses: Array, size: float) -> Array:
