@@ -190,7 +190,7 @@ class ObjectiveSection(Section):
     worst_group_size: GroupSize = 0.1
     """share of the population that the worst group has at least (rho), above 0 to 1"""
 
-    tradeoff: float = Field(default=0.01, ge=0, le=1)
+    tradeoff: float = Field(default=0.05, ge=0, le=1)
     """weight of the mean loss (epsilon), 0 (worst group) to 1 (mean)"""
 
     measure: Literal["loss", "excess"] = "loss"

@@ -26,7 +26,7 @@ VALUES: dict[str, object] = {
         "data": {"csv": {"label": "y", "numeric": ["age"], "categorical": {"sex": ["F", 1, 1.0, True, "1"]}}},
         "model": {"name": "mlp", "hidden": [8]},
     },
-    "objective": {"worst_group_size": 0.1, "tradeoff": 0.01, "smoothing": {"gamma": 0.02}},
+    "objective": {"worst_group_size": 0.1, "tradeoff": 0.05, "smoothing": {"gamma": 0.02}},
     "training": {"rounds": 300, "batch_size": 256, "learning_rate": 0.01, "seed": 0},
     "evaluation": {"every": 10, "group_sizes": [0.1, 0.3]},
 }

@@ -27,7 +27,7 @@ def faults(**sections: dict[str, object]) -> list[tuple[str, ...]]:
 def test_the_smallest_plan_has_its_defaults_and_survives_a_journey() -> None:
     plan = Plan.model_validate(minimal())
     assert plan.objective.worst_group_size == 0.1
-    assert plan.objective.tradeoff == 0.01
+    assert plan.objective.tradeoff == 0.05
     assert (plan.objective.smoothing.name, plan.objective.smoothing.gamma) == ("softplus", 0.05)
     assert (plan.training.batch_size, plan.training.learning_rate, plan.training.local_steps) == (64, 0.05, 1)
     assert plan.evaluation.group_sizes == (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)

@@ -61,11 +61,11 @@ def same(one: Contribution, other: Contribution) -> bool:
 
 def test_a_step_of_logistic_regression_by_hand() -> None:
     # One record x = (1, 2, 0) of class 1 at zero weights: the loss is ln 2, its gradient in the logits
-    # (1/2, -1/2). At c = 1 and gamma = 1/20, sigma = sigmoid(20 (ln 2 - 1)); u = 0.99 sigma / 0.1 + 0.01.
+    # (1/2, -1/2). At c = 1 and gamma = 1/20, sigma = sigmoid(20 (ln 2 - 1)); u = 0.95 sigma / 0.1 + 0.05.
     train = Dataset(np.array([[1.0, 2.0, 0.0]]), np.array([1]), FeatureSchema((3,), 2))
     contribution = contribute(make_plan(precision="fp64", learning_rate=0.5), train)
     sigma = 1.0 / (1.0 + np.exp(-20.0 * (np.log(2.0) - 1.0)))
-    u = 0.99 * sigma / 0.1 + 0.01
+    u = 0.95 * sigma / 0.1 + 0.05
     # Sorted by name: the bias, then the weight matrix by classes.
     expected = -0.5 * u * np.array([0.5, -0.5, 0.5, 1.0, 0.0, -0.5, -1.0, 0.0])
     np.testing.assert_allclose(contribution.body, expected, rtol=1e-13)
@@ -186,7 +186,7 @@ def test_an_evaluation_holds_the_losses_hits_and_smoothed_objective_of_the_broad
     shifted = logits - logits.max(axis=1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(50), train.labels]
     losses = rounded_losses(losses, histogram_spec(plan, train.schema))
-    smoothed = 0.99 * (1.0 + np.logaddexp(0.0, (losses - 1.0) / 0.05) * 0.05 / 0.1) + 0.01 * losses
+    smoothed = 0.95 * (1.0 + np.logaddexp(0.0, (losses - 1.0) / 0.05) * 0.05 / 0.1) + 0.05 * losses
     assert header[0] == 50
     assert header[1] == (logits.argmax(axis=1) == train.labels).sum()
     # Sums of 50 numbers below 100.
