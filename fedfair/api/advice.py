@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedfair.api.federation import read_federation
 from fedfair.errors import DataError, PlanError
+from fedfair.plan.derived import measures_excess
 from fedfair.plan.fields import Section
 from fedfair.plan.schema import Plan
 from fedfair.report.advice_page import GROUP_SIZES, advice_pictures
@@ -50,9 +51,11 @@ class ObjectiveAdvice:
         found = self.document.recommendation
         if found is None:
             raise DataError("there is no recommendation: " + self.document.sentences[0], "look at the data first")
+        by_loss: dict[str, object] = {"measure": "loss"} if measures_excess(self.plan) else {}
         if found.kind == "plain":
-            return self.plan.with_(training={"algorithm": "fedavg"})
-        return self.plan.with_(objective={"worst_group_size": found.worst_group_size, "tradeoff": found.tradeoff})
+            return self.plan.with_(training={"algorithm": "fedavg"}, objective=by_loss)
+        sizes = {"worst_group_size": found.worst_group_size, "tradeoff": found.tradeoff}
+        return self.plan.with_(objective={**by_loss, **sizes})
 
     def to_frame(self) -> pd.DataFrame:
         """Return the held-out figures as a table, one row for each model and group size.

@@ -13,6 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import ParticipantId, parse_participant_id
+from fedfair.plan.derived import learns_threshold, may_measure_excess, reference_of
+from fedfair.plan.excess_terms import may_say_more
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import (
     CROSS_ENTROPY,
@@ -49,11 +51,13 @@ NUMBERS = LabelCoding(None, 0)
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "federation": {"name": "simulation"},
     "task": {"model": {"name": "linear"}},
-    "objective": {"worst_group_size": 0.3, "tradeoff": 0.3},
     "training": {"rounds": 300, "threshold_init": "quantile"},
     "evaluation": {"group_sizes": [0.05, 0.1, 0.2, 0.3, 0.5]},
 }
 """Sections as a new workspace states them; what a caller states lies over them."""
+
+BY_LOSS: Mapping[str, float] = {"worst_group_size": 0.3, "tradeoff": 0.3}
+"""The objective where no excess can be measured; a smaller group would often get a guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,22 @@ def _plan(
         task.setdefault("classes", schema.classes)
     if has_classes(loss) and "privacy" not in sections:
         stated["evaluation"].setdefault("scores", True)
-    return from_sections(Plan, stated, "simulate")
+    return _measured(from_sections(Plan, stated, "simulate"))
+
+
+def _measured(plan: Plan) -> Plan:
+    """Return the plan with `measure: excess` where nobody states a measure and the built-in model can have one.
+
+    Plain average training has none: its steps follow the loss.
+    """
+    objective = plan.objective
+    if "measure" in objective.model_fields_set or not learns_threshold(plan):
+        return plan
+    if may_measure_excess(plan) and may_say_more(reference_of(plan), plan.task.model) is not None:
+        return plan.with_(objective={"measure": "excess"})
+    return plan.with_(
+        objective={key: value for key, value in BY_LOSS.items() if key not in objective.model_fields_set}
+    )
 
 
 def _table(schema: FeatureSchema, coding: LabelCoding, label: str, loss: Loss) -> dict[str, object]:

@@ -20,7 +20,12 @@ SITES = {"a": (FEATURES[::2], LABELS[::2]), "b": (FEATURES[1::2], LABELS[1::2])}
 
 @pytest.fixture(scope="module")
 def advice() -> ObjectiveAdvice:
-    return advise(SITES, sizes=[0.5, 0.3], tradeoffs=[0.1])
+    return advise(
+        SITES,
+        sizes=[0.5, 0.3],
+        tradeoffs=[0.1],
+        objective={"measure": "loss", "worst_group_size": 0.3, "tradeoff": 0.3},
+    )
 
 
 def test_the_advice_is_that_of_the_search_and_its_plan_has_it(advice: ObjectiveAdvice) -> None:
