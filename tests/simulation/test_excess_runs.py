@@ -1,6 +1,7 @@
 """Simulated runs that measure the excess: engines, the optimum of a solver, tasks, and what a plan refuses."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -170,6 +171,27 @@ def test_where_nothing_can_be_learnt_the_run_goes_on_with_untrained_references_a
     assert told.sums > 0
     assert any("the references have learnt nothing" in doubt for doubt in found.warnings)
     assert found.result.trained.mean == pytest.approx(math.log(2), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["noise", "one class at a site", "few", "rare"])
+def test_odd_records_end_with_a_model_and_a_verdict(kind: str) -> None:
+    """No table makes the default fail: what cannot be learnt is said by the result."""
+    source = np.random.default_rng(5)
+    count = 15 if kind == "few" else 120
+    share = 0.03 if kind == "rare" else 0.5
+    sites = {}
+    for name in ("a", "b"):
+        features, labels = source.normal(size=(count, 4)), (source.random(count) < share).astype(int)
+        if kind == "one class at a site" and name == "a":
+            labels[:] = 1
+        labels[0] = 1
+        sites[name] = (features, labels)
+    with warnings.catch_warnings():
+        # Where nothing can be learnt, the untrained model may be the best.
+        warnings.simplefilter("ignore", fedfair.UntrainedModelWarning)
+        found = fedfair.simulate(sites, task={"test_fraction": 0.2}, training={"rounds": 20}).result
+    assert found.references is not None
+    assert found.verdict is not None
 
 
 @pytest.mark.parametrize(
