@@ -40,6 +40,7 @@ from fedfair.process.passphrase import FILE_HELP, own_passphrase
 from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import Json
+from fedfair.store.atomic_file import write_whole
 from fedfair.tracking.targets import Track, TrackTarget, track_targets
 from fedfair.watching.place import StatusCertificate, StatusKey, StatusPlace, asked_place, utc_now
 from fedfair.watching.run_status import RunStatus
@@ -83,6 +84,31 @@ Status = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 Model = Annotated[Path, typer.Option("--model", help="The saved federated model.")]
+
+By = Annotated[
+    list[str],
+    typer.Option(
+        "--by",
+        help="Column of this site's own records, used by the plan or not; age:4 divides numbers into quarters. "
+        "Without any: the plan's categories.",
+    ),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        min=0.0,
+        max=1.0,
+        help="Take records for class 1 from this probability on, not from one half.",
+    ),
+]
+MinGroup = Annotated[
+    int | None,
+    typer.Option(
+        "--min-group", min=1, help="Hide groups of fewer records than this, not than the plan's min_group."
+    ),
+]
+GroupsFile = Annotated[Path | None, typer.Option("--output", "-o", help="Write the figures here as CSV.")]
 
 TunedFile = Annotated[Path, typer.Option("--output", "-o", help="Write the fine-tuned model here.")]
 TuningRounds = Annotated[int, typer.Option("--rounds", min=1, max=100_000, help="Rounds of local training.")]
@@ -192,6 +218,46 @@ def compare(
 
 
 @app.command()
+def groups(
+    config: Config = DEFAULT_CONFIG,
+    plan: PlanFile = DEFAULT_PLAN,
+    model: Model = DEFAULT_MODEL,
+    approval: Approval = None,
+    *,
+    by: By = [],  # noqa: B006 - typer copies it
+    threshold: Threshold = None,
+    min_group: MinGroup = None,
+    output: GroupsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a federated model serves named groups of this site's own held-out records. Nothing is sent."""
+    from collaborator.group_tables import group_document, group_notes, group_text, group_view
+    from collaborator.site_records import site_records
+    from fedfair.plan.loading import load_plan
+    from fedfair.simulation.site_groups import AskedGroups, check_columns, groups_at_site, usual_columns
+    from fedfair.tables.column_groups import asked_columns
+
+    if output is not None:
+        _check_new(output)
+    stated = load_plan(plan)
+    asked = AskedGroups(asked_columns(by) or usual_columns(stated), threshold, min_group)
+    check_columns(stated, asked.columns)
+    names = [column.name for column in asked.columns]
+    own = site_records(config, plan, model, approval, evaluates=True, keep=names)
+    with error_console.status("evaluating"):
+        found = groups_at_site(own.plan, own.participant, own.splits, own.code, model, asked, own.table)
+    if output is not None:
+        write_whole(output, group_text(found))
+    if as_json:
+        console.print_json(json.dumps(group_document(found)))
+        return
+    for table in found.tables:
+        console.print(group_view(found, table))
+    for sentence in group_notes(found):
+        console.print(Text(sentence), soft_wrap=True)
+
+
+@app.command()
 def personalise(
     config: Config = DEFAULT_CONFIG,
     plan: PlanFile = DEFAULT_PLAN,
@@ -210,9 +276,7 @@ def personalise(
     from fedfair.run.saved_model import save_model
     from fedfair.simulation.personalisation import FineTuning, personalise
 
-    if output.exists() or not output.parent.is_dir():
-        fault = "exists" if output.exists() else f"the folder {output.parent} does not exist"
-        raise DataError(f"{output}: {fault}", "name a new file in a folder that exists")
+    _check_new(output)
     own = site_records(config, plan, model, approval)
     terms = FineTuning(rounds, learning_rate, group_size)
     with error_console.status("fine-tuning"):
@@ -224,6 +288,13 @@ def personalise(
         return
     for line in personalised_lines(found, terms, output):
         console.print(Text(line), soft_wrap=True)
+
+
+def _check_new(output: Path) -> None:
+    """Refuse before the work a place where no new file can be."""
+    if output.exists() or not output.parent.is_dir():
+        fault = "exists" if output.exists() else f"the folder {output.parent} does not exist"
+        raise DataError(f"{output}: {fault}", "name a new file in a folder that exists")
 
 
 def _warn_of_another(name: str | None, config: Path) -> None:

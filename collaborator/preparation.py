@@ -7,6 +7,7 @@ Each step is a function of its own, so that the preflight can take them one by o
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -284,12 +285,13 @@ def read_approval(site: PreparedSite, public_key: Ed25519PublicKey, plan_digest:
     return approval
 
 
-def read_records(site: PreparedSite, *, fewest: int | None = None) -> SiteRecords:
+def read_records(site: PreparedSite, *, fewest: int | None = None, keep: Collection[str] = ()) -> SiteRecords:
     """Return the site's own records and their profile, which stays here.
 
     Args:
         site: what was read of it.
         fewest: with fewer records it has none; 0 where nothing leaves this site, None for its policy's number.
+        keep: columns that are kept raw beside those that the plan keeps.
 
     Raises:
         DataError: they are missing, unreadable, or not what the plan declares.
@@ -302,6 +304,7 @@ def read_records(site: PreparedSite, *, fewest: int | None = None) -> SiteRecord
         code=site.code.folder,
         storage=FeatureStorage(site.state),
         fewest=site.config.policy.min_records if fewest is None else fewest,
+        keep=keep,
     )
 
 

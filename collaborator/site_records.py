@@ -7,6 +7,7 @@ the site, and nothing does. The approval is checked with the key that the plan p
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.plan.fields import is_reference
 from fedfair.plan.public_keys import UNPINNED_REMEDY
 from fedfair.plan.schema import Plan
+from fedfair.plan.sources import CsvSource
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.terms import AskedTerms, code_fault
 from fedfair.results.outcome import RunSubject
@@ -29,6 +31,7 @@ from fedfair.run.model_description import schema_of
 from fedfair.run.model_provenance import digest_with
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.tables.dataset import Splits
+from fedfair.tables.site_form import SiteTable, site_table
 from fedfair.training.binding import plan_binding
 
 
@@ -41,16 +44,24 @@ class OwnRecords:
         participant: the site's name in the plan.
         splits: its records, as a run of the plan reads them.
         code: the folder in which the plan's own code is found.
+        table: how its table is written; None where its records are no table.
     """
 
     plan: Plan
     participant: ParticipantId
     splits: Splits
     code: Path
+    table: SiteTable | None = None
 
 
 def site_records(
-    config_file: Path, plan_file: Path, model_file: Path, approval: Path | None = None, *, evaluates: bool = False
+    config_file: Path,
+    plan_file: Path,
+    model_file: Path,
+    approval: Path | None = None,
+    *,
+    evaluates: bool = False,
+    keep: Collection[str] = (),
 ) -> OwnRecords:
     """Return a site's own records, for a model of a plan that the site has approved.
 
@@ -60,6 +71,7 @@ def site_records(
         model_file: the saved model.
         approval: the approval, if it is not at the path in the site's file.
         evaluates: whether the model is evaluated and nothing else, for which an approval of this model is enough.
+        keep: columns that are kept raw beside those that the plan keeps.
 
     Raises:
         FedfairError: a file cannot be read or is wrong, the site is not in the plan, its policy does not let
@@ -72,7 +84,9 @@ def site_records(
     if broken is not None:
         raise PolicyError(site.participant, (broken,))
     _check_approved(site, read_saved(model_file), model_file, evaluates=evaluates)
-    return OwnRecords(site.plan, site.participant, read_records(site, fewest=0).splits, site.code.folder)
+    splits, data = read_records(site, fewest=0, keep=keep).splits, site.plan.task.data
+    table = site_table(data.csv, site.config.data.format, keep) if isinstance(data, CsvSource) else None
+    return OwnRecords(site.plan, site.participant, splits, site.code.folder, table)
 
 
 def _check_approved(site: PreparedSite, described: DescribedModel, model_file: Path, *, evaluates: bool) -> None:

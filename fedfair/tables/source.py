@@ -136,6 +136,7 @@ def read_site_records(
     code: Path | None = None,
     storage: FeatureStorage | None = None,
     fewest: int = 0,
+    keep: Collection[str] = (),
 ) -> SiteRecords:
     """Return one site's splits, read from its own files, and their profile.
 
@@ -148,12 +149,13 @@ def read_site_records(
         storage: where features are held; None for memory, whatever there is of them.
         fewest: with fewer training records the site takes part with none, with fewer held-out ones without these
             (`with_enough`); 0 where nothing leaves the site.
+        keep: columns that are kept raw beside those that the plan keeps.
 
     Raises:
         DataError: files are missing or are not what the plan declares.
         PlanError: the plan divides one data set, and says it wrongly.
     """
-    read = read_unfinished(plan, site, participant, root, code=code, storage=storage, fewest=fewest)
+    read = read_unfinished(plan, site, participant, root, code=code, storage=storage, fewest=fewest, keep=keep)
     own, withheld = with_enough(_finished_unless_few(plan, participant, read.splits, fewest), fewest)
     if surveys(plan) and own.survey is None:
         own = replace(own, survey=surveyed(plan, own.train))
@@ -203,6 +205,7 @@ def read_unfinished(
     code: Path | None = None,
     storage: FeatureStorage | None = None,
     fewest: int = 0,
+    keep: Collection[str] = (),
 ) -> FileRecords:
     """Return one site's records before anything is held out, filled in or scaled; as `read_site_records`."""
     task = plan.task
@@ -212,7 +215,7 @@ def read_unfinished(
     paths = replace(
         site_paths(site, root), workspace=code or root, storage=storage, fewest=fewest if rule is None else 0
     )
-    read = read_files(task, paths, _columns_of(rule))
+    read = read_files(task, paths, tuple(dict.fromkeys((*_columns_of(rule), *keep))))
     check_declared(task, read.splits.train.schema)
     own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]
     columns = number_columns(own) if read.columns is None else read.columns

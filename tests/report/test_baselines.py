@@ -108,6 +108,14 @@ def test_plain_training_at_equal_effort_is_compared_everywhere() -> None:
     assert few.endswith("the mean loss of this model is 0.050 higher.")
 
 
+def test_plain_training_of_other_records_is_not_compared() -> None:
+    document = plain(counted())
+    held = document.baselines
+    assert held is not None
+    others = held.model_copy(update={"plain": held.plain.model_copy(update={"split": "test"})})
+    assert len(baseline_lines(document.model_copy(update={"baselines": others}))) == 1
+
+
 def test_another_result_by_plain_training_of_the_same_people_stands_beside() -> None:
     told = section(counted(), counted("fedavg", mean=0.3))
     assert "0.json 0.200 0.500 85.0% 10 5 1.json 0.300 0.500 85.0% 10 5 base rate" in told

@@ -24,6 +24,8 @@ from tests.result_files import complete
 TASK: dict[str, object] = {
     "partition": {"scheme": "random"}, "standardize": "secure", "test_fraction": 0.3,
 }  # fmt: skip
+DIGEST = "sha256:" + "2" * 64
+CONTINUED = {"weights": DIGEST, "continues": {"plans": [DIGEST], "rounds": 4, "state": DIGEST}}
 OTHERS = [name for name in get_args(AlgorithmName) if name not in {"fedavg", "erm"}]
 
 
@@ -56,6 +58,7 @@ def test_plain_training_has_no_references() -> None:
     [
         ({"algorithm": "fedavg"}, "training.algorithm: is fedavg, which is plain training itself"),
         ({"algorithm": "erm"}, "training.algorithm: is erm, which is plain training itself"),
+        ({"rounds": 9, "initial": CONTINUED}, "continues an earlier run, whose effort no plain training has had"),
     ],
 )
 def test_what_is_plain_has_nothing_plain_beside_it(training: dict[str, object], fault: str) -> None:
