@@ -35,7 +35,7 @@ NO_PLAIN = (
 
 _WRONG = (
     f"Of {OUT_OF} people, so many of class 1 are missed, and so many others are alarmed for nothing, where class "
-    "1 is named from a probability of one half on."
+    "1 is named from a score of one half on."
 )
 
 

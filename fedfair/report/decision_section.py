@@ -6,14 +6,17 @@ A threshold is a choice of those who act: at 20 % they take four false alarms fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from fedfair.aggregation.decision_curve import odds
 from fedfair.plan.description import percent
+from fedfair.report.baseline_lines import plain_beside
 from fedfair.report.blocks import figure, table
 from fedfair.report.decision_lines import picture_words
+from fedfair.report.figure_names import PLAIN_TRAINING
 from fedfair.report.figures import Chart, ChartAxis, Level, Series, draw
 from fedfair.report.per_hundred import OUT_OF
 from fedfair.report.sentences import Reported
@@ -30,34 +33,46 @@ _FLOOR = -0.5
 
 
 def decision_parts(results: Sequence[Reported]) -> Markup:
-    """Return the curve of decisions by the models of a page; nothing where the first that has scores has none."""
-    told = [(each, found) for each in results if (found := decision_of(each)) is not None]
-    if not told:
+    """Return the curve of decisions by the models of a page; nothing where no result has one.
+
+    Models that were judged on other records than the first are left out, for other people have other curves.
+    """
+    told = [curve for each in results for curve in _curves(each)]
+    same = [curve for curve in told if curve.judged == told[0].judged][:MAX_CURVES]
+    if not same:
         return Markup()
-    first, _ = told[0]
-    same = [(each, found) for each, found in told if _records(each) == _records(first)][:MAX_CURVES]
-    words = picture_words(same[0][1])
+    words = picture_words(same[0].figures)
     picture = draw([_chart(same)], "decisions", "Net benefit against the threshold", words)
     return figure(picture, words) + _table(same)
 
 
-def decision_of(reported: Reported) -> DecisionFigures | None:
-    """Return the decision curve of the records that a result speaks of; None where it has none."""
-    scores = reported.document.shown[1].scores
-    return None if scores is None else scores.decision
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """The curve of one model: its name, the split and number of records that it was judged on, and its figures."""
+
+    label: str
+    judged: tuple[str, int]
+    figures: DecisionFigures
 
 
-def _records(reported: Reported) -> tuple[str, int]:
+def _curves(reported: Reported) -> Iterator[_Curve]:
+    """Yield the curve of a result, and that of plain training beside it."""
     split, risk = reported.document.shown
-    return split, risk.n
+    held = [(reported.label, risk)]
+    plain = plain_beside(reported.document)
+    if plain is not None:
+        held.append((f"{reported.label}: {PLAIN_TRAINING}", plain.risk))
+    for label, each in held:
+        if each.scores is not None and each.scores.decision is not None:
+            yield _Curve(label, (split, each.n), each.scores.decision)
 
 
-def _chart(told: Sequence[tuple[Reported, DecisionFigures]]) -> Chart:
-    series = [_model(each.label, found) for each, found in told]
+def _chart(told: Sequence[_Curve]) -> Chart:
+    series = [_model(each.label, each.figures) for each in told]
     return Chart(
         ChartAxis("least probability of whom is acted on", share=True),
         ChartAxis(f"net benefit for {OUT_OF} people", zero=False),
-        [*series, _everybody(told[0][1])],
+        [*series, _everybody(told[0].figures)],
         [Level("to act on nobody", 0.0)],
     )
 
@@ -93,13 +108,13 @@ def _floor(found: DecisionFigures) -> float:
     return _FLOOR * _share(found)
 
 
-def _table(told: Sequence[tuple[Reported, DecisionFigures]]) -> Markup:
+def _table(told: Sequence[_Curve]) -> Markup:
     rows = []
-    for place, point in enumerate(told[0][1].points):
+    for place, point in enumerate(told[0].figures.points):
         if point.threshold in SHOWN_THRESHOLDS:
-            models = [_figure(found.points[place].net_benefit) for _, found in told]
+            models = [_figure(each.figures.points[place].net_benefit) for each in told]
             rows.append((percent(point.threshold), *models, _figure(point.treat_all), _figure(0.0)))
-    headings = ("acted on from", *(each.label for each, _ in told), "everybody", "nobody")
+    headings = ("acted on from", *(each.label for each in told), "everybody", "nobody")
     return table(f"Net benefit for {OUT_OF} people, by the least probability of whom is acted on.", headings, rows)
 
 

@@ -75,7 +75,7 @@ def test_a_calibrated_model_says_it_everywhere_with_what_came_true(two: Simulati
     found = f"the model finds {people.found} and misses {people.missed} (sensitivity {sensitivity})."
     alarms = f"{people.alarmed} for nothing (specificity {specificity}), and {precision} of its alarms are right."
     assert lines[:3] == [
-        f"Of 100 people like the test records, {ill} are of class 1; at a probability of one half {found}",
+        f"Of 100 people like the test records, {ill} are of class 1; at a score of one half {found}",
         f"Of the other {well} it alarms {alarms}",
         "The model returns probabilities, calibrated on validation records.",
     ]

@@ -7,7 +7,9 @@ from fedfair.report.run_page import run_page
 from fedfair.results.decisions import DecisionFigures, DecisionPoint
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import parse_result
+from fedfair.simulation.beside import with_plain
 from tests.report.test_run_page import ids, read, scored, text_of
+from tests.simulation.test_beside import beside
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -77,6 +79,15 @@ def test_the_page_draws_the_curves_of_the_same_people_and_has_their_numbers() ->
     assert "2048 scores apart" in picture
     without = run_page({"r": read(scored(1))})
     assert "decisions" not in ids(without)
+
+
+@pytest.mark.usefixtures("drawn")
+def test_plain_training_beside_a_model_has_a_curve_too() -> None:
+    first, second = decided(SURE), decided(SURE | {0.5: (0.3, 0.3)})
+    page = run_page({"r": with_plain(first, beside(first, risk=second.trained))})
+    shown = text_of(page).replace("\N{NO-BREAK SPACE}", " ")
+    assert "acted on from FedSRCVaR FedSRCVaR: plain training everybody nobody" in shown
+    assert "50 % 15.0 30.0 -20.0 0.0" in shown
 
 
 def test_a_result_keeps_its_curve_in_its_file() -> None:
