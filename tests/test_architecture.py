@@ -239,6 +239,7 @@ _CONSISTENCY = {"fedfair/plan/schema.py", "fedfair/plan/sections.py", "fedfair/p
     "fedfair/plan/collaborator_privacy.py",
     "fedfair/plan/survey_terms.py",
     "fedfair/plan/excess_terms.py",
+    "fedfair/plan/slice_terms.py",
 }
 """The schema's own rules: they run before there is a plan that anything could be derived from."""
 

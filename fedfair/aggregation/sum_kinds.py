@@ -33,7 +33,7 @@ class SumKind:
 
     Attributes:
         header: the fields of a contribution under a plan.
-        columns: the names of the columns that a sum is about, where it is about no model.
+        columns: the names of the columns whose values a sum tells of, whatever the model is.
         check: refuses a total that no records have, with a RemoteProtocolError.
         possible: post-processing of a total that carries every site's noise: the nearest total that records have.
         largest_real: the greatest real number of a header that one site adds, rounded up.

@@ -21,6 +21,7 @@ from fedfair.report.tables import by_group_size, comparison
 from fedfair.results.document import ResultDocument
 from fedfair.results.json_schema import result_schema
 from fedfair.results.reading import read_result
+from fedfair.results.slices import slice_sentences
 from fedfair.store.atomic_file import write_whole
 
 COMPARED_SIZES = (0.1, 0.3)
@@ -83,7 +84,8 @@ def report_command(
     for each in reported:
         document = each.document
         console.print(by_group_size(document, each.label))
-        for sentence in document.verdict.sentences if document.verdict is not None else ():
+        verdict = () if document.verdict is None else document.verdict.sentences
+        for sentence in (*slice_sentences(document.slices), *verdict):
             say(sentence)
     say(f"The page: {page}")
     if summary is not None:

@@ -23,7 +23,7 @@ from fedfair.plan.losses import (
     predicts_number,
 )
 from fedfair.plan.schema import Plan
-from fedfair.plan.sections import ReferenceSection
+from fedfair.plan.sections import ReferenceSection, SlicesSection
 from fedfair.plan.sources import CsvSource
 
 # ------------------------------------------------------------------ who is in a sum
@@ -200,6 +200,16 @@ def first_averaged_round(plan: Plan) -> int:
 def evaluates_exactly(plan: Plan) -> bool:
     """Return whether the output model is evaluated exactly."""
     return plan.evaluation.method == "exact" and not is_unevaluated(plan)
+
+
+def finds_slices(plan: Plan) -> bool:
+    """Return whether the run ends with sums over the cells of columns."""
+    return plan.evaluation.slices is not None
+
+
+def slices_of(plan: Plan) -> SlicesSection:
+    """Return which cells are looked at, in a plan that finds slices or may."""
+    return plan.evaluation.slices or SlicesSection()
 
 
 def reported_group_sizes(plan: Plan) -> tuple[float, ...]:

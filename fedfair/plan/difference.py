@@ -41,6 +41,7 @@ _CONCERNS: Mapping[str, Concern] = {
     "evaluation.min_group": Concern.PRIVACY,
     "evaluation.scores": Concern.PRIVACY,
     "evaluation.method": Concern.PRIVACY,
+    "evaluation.slices": Concern.PRIVACY,
 }
 """By the beginning of a key; every other key says what is computed."""
 

@@ -7,6 +7,7 @@ forecast prices its sums. In order:
     -> TRAINING 1..T, with an EVALUATION after every `every` rounds and after the last
     -> [EVALUATION of the output model, where it is a mean and so another one than the last]
     -> [EXACT_EVALUATION of the output model, four sums, where the plan asks for it]
+    -> [SLICES of the same model, three sums, where the plan asks for them]
 
 Weights that are given are not evaluated before round 1, unless these very sites have evaluated them already: see
 `derived.evaluates_beginning`. Nothing but training is summed where whole collaborators are protected: no other
@@ -38,7 +39,7 @@ class DueSum:
     Attributes:
         purpose: why it is made.
         round: the training round, from 1; with any other purpose, the number of rounds done so far.
-        step: of an exact evaluation, or among the sums of the references, from 1; otherwise 0.
+        step: of an exact evaluation, of slices, or among the sums of the references, from 1; otherwise 0.
     """
 
     purpose: Purpose
@@ -95,8 +96,8 @@ class Schedule:
         """Return about how many models a run makes sums when so many of its rounds are done.
 
         Args:
-            purpose: of the sums; the four sums of an exact evaluation are about one model, and the sum of columns
-                counts as one.
+            purpose: of the sums; the sums of an exact evaluation or of slices are about one model, and the sum of
+                columns counts as one.
             rounds_done: from 0; with `TRAINING`, the round itself, from 1.
         """
         if purpose not in self.purposes:
@@ -111,7 +112,7 @@ class Schedule:
             case When.EVERY:
                 own = self.evaluates_output and rounds_done == self.rounds
                 return int(self.evaluates_after(rounds_done)) + int(own)
-            case When.LAST:
+            case When.LAST | When.SLICED:
                 return int(rounds_done == self.rounds)
 
     def total(self, purpose: Purpose, rounds_done: int | None = None) -> int:

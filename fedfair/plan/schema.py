@@ -28,6 +28,7 @@ from fedfair.plan.sections import (
     SecureAggregationSection,
     TrainingSection,
 )
+from fedfair.plan.slice_terms import slice_faults
 from fedfair.plan.stated_sections import from_sections, with_sections
 from fedfair.plan.survey_terms import survey_faults
 from fedfair.plan.task import TaskSection
@@ -145,6 +146,7 @@ class Plan(Section):
         )
         yield from excess_faults(self.objective, self.training, self.task, self.evaluation, self.privacy)
         yield from survey_faults(self.task, self.federation, self.secure_aggregation, self.privacy)
+        yield from slice_faults(self.evaluation, self.federation, self.task, self.secure_aggregation, self.privacy)
 
     def _answer_faults(self) -> Iterator[Fault]:
         """Yield what only makes sense for classes, where a record's answer is none."""

@@ -32,6 +32,7 @@ from fedfair.plan.fields import (
     PositiveFloat,
     PositiveInt,
     Section,
+    Text,
     ThresholdInit,
     repeated,
 )
@@ -420,6 +421,24 @@ class SecureAggregationSection(Section):
     most 128 sites, otherwise as few as are safe"""
 
 
+class SlicesSection(Section):
+    """The slices of people whom the output model serves worst, by their columns (docs/explain/evaluation.md)."""
+
+    columns: Items[Text] | None = Field(default=None, min_length=1, max_length=100)
+    """columns whose cells are looked at, names of features; null for all"""
+
+    bins: int = Field(default=4, ge=2, le=10)
+    """cells of a numeric column, of about as many people each, 2 to 10"""
+
+    pairs: bool = True
+    """true also looks at the cells of every two columns that hold enough people"""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield every rule of its own that the section breaks."""
+        for index, name in repeated(self.columns or ()):
+            yield Fault(("columns", index), f"column {name!r} is listed twice", "remove one of them")
+
+
 class EvaluationSection(Section):
     """The evaluation, from sums alone."""
 
@@ -459,6 +478,10 @@ class EvaluationSection(Section):
     loss_range: PositiveFloat | None = None
     """losses above it share one bin, in units of the loss; null means 8 log(classes), 8 times the loss of guessing
     of other tasks, or what task.loss.target_range allows"""
+
+    slices: SlicesSection | None = None
+    """{columns, bins, pairs}: at the end three sums over cells of columns name the people whom the output model
+    serves worst; null for none; every site must allow it (policy.reveals: slice-sums)"""
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""

@@ -50,20 +50,24 @@ class QueryHistory:
         """Return why a request must not be answered, or what to write down first: nothing, if it is known."""
         if request.query is None:
             return ()
-        model, step = request.model_sha256.hex(), request.query
-        known, asked = self._facts.text(_step_key(model, step.number)), _in_words(step.prefixes)
+        step = request.query
+        place = _place(request)
+        known, asked = self._facts.text(_step_key(*place, step.number)), _in_words(step.prefixes)
         if known is not None:
-            return () if known == asked else _against(step, "about this model was answered before")
-        if not self._continues(model, step):
-            return _against(step, "does not continue from what was asked about this model before")
-        return (text_row(_step_key(model, step.number), asked),)
+            return () if known == asked else _against(request, "about this model was answered before")
+        if not self._continues(request, step):
+            return _against(request, "does not continue from what was asked about this model before")
+        return (text_row(_step_key(*place, step.number), asked),)
 
-    def _continues(self, model: str, step: QueryStep) -> bool:
+    def _continues(self, request: AggregationRequest, step: QueryStep) -> bool:
         if step.number == 1:
             return True
-        before = self._facts.text(_step_key(model, step.number - 1))
+        before = self._facts.text(_step_key(*_place(request), step.number - 1))
         if before is None:
             return False
+        if not request.purpose.statistic.narrows:
+            # What such a step asks follows from the opened sums before it, of which the state is made.
+            return True
         # Every step finds one more digit of a key; step 2 starts from no digits at all.
         bits = DIGIT_BITS[step.number - 2]
         shorter = tuple(prefix >> bits for prefix in step.prefixes)
@@ -71,17 +75,24 @@ class QueryHistory:
         return _in_words(shorter) == known and step.number <= STEPS
 
 
-def _step_key(model: str, number: int) -> bytes:
-    return key("query", model, number)
+def _place(request: AggregationRequest) -> tuple[str, ...]:
+    """Return what all steps of one query have in common."""
+    model, purpose = request.model_sha256.hex(), request.purpose
+    return (model,) if purpose.statistic.narrows else (model, purpose.value)
+
+
+def _step_key(*place: str | int) -> bytes:
+    return key("query", *place)
 
 
 def _in_words(prefixes: tuple[int, ...]) -> str:
     return " ".join(map(str, prefixes))
 
 
-def _against(step: QueryStep, words: str) -> Refusal:
-    reason = f"step {step.number} {words}"
-    return Refusal(reason, "exact-evaluation", f"step {step.number}", "one query about a model, in order")
+def _against(request: AggregationRequest, words: str) -> Refusal:
+    number = 0 if request.query is None else request.query.number
+    reason = f"step {number} {words}"
+    return Refusal(reason, request.purpose.value, f"step {number}", "one query about a model, in order")
 
 
 class SiteRules:

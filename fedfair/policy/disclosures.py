@@ -25,14 +25,14 @@ SUMS_ONLY: tuple[Disclosure, ...] = tuple(
 )
 """Everything that deployments disclose; nothing of it is about one site.
 
-A site allows `loss-quantiles`, `score-sums`, `survey-sums` and `reference-sums` by name.
+A site allows `loss-quantiles`, `score-sums`, `survey-sums`, `reference-sums` and `slice-sums` by name.
 """
 
 
 def of_evaluation(plan: Plan) -> dict[Disclosure, str]:
     """Return the kinds that an evaluation under a plan discloses, each with what in the plan asks for it."""
     rows = ((purpose, purpose.statistic) for purpose in Purpose)
-    return _disclosed(plan, (purpose for purpose, row in rows if row.is_evaluation and row.planned(plan)))
+    return _disclosed(plan, (purpose for purpose, row in rows if row.is_on_demand and row.planned(plan)))
 
 
 def of_run(plan: Plan) -> dict[Disclosure, str]:

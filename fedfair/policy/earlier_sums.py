@@ -7,7 +7,8 @@ open again only for the very same sites; `policy.earlier_cohort: any` allows mor
 (`request_limits`), and where a plan adds noise, the noise covers the difference.
 
 A model is known by its vector and the scaling of its features: no loss depends on anything else. A column is known
-by its name, for a survey and a standardisation sum the same values. Reads rows and writes none (`answered_facts`).
+by its name, for a survey and a standardisation sum the same values; its slices are of other records. Reads rows
+and writes none (`answered_facts`).
 """
 
 from __future__ import annotations
@@ -89,11 +90,15 @@ class EarlierSums:
     def term(self) -> Term | None:
         """Return the broken term of the policy about the columns of the plan; None where it is kept."""
         plan = self._plan
-        made = schedule_of(plan, len(self._schema.numeric)).at(When.FIRST, When.SCALING)
-        subjects = [_column(name) for purpose in made for name in sum_kind(purpose).columns(plan, self._schema)]
+        made = schedule_of(plan, len(self._schema.numeric)).at(When.FIRST, When.SCALING, When.SLICED)
         asked = self._plan.federation.collaborators
-        clash = self._clash(subjects, asked)
-        if clash is None:
+        found = (
+            (purpose, clash)
+            for purpose in made
+            if (clash := self._clash(map(_column, sum_kind(purpose).columns(plan, self._schema)), asked))
+        )
+        purpose, clash = next(found, (None, None))
+        if purpose is None or clash is None:
             return None
         subject, sites = clash
         fault = (
@@ -102,9 +107,11 @@ class EarlierSums:
         )
         change = (
             "let the plan begin with the model of that one, whose scaling comes along (`fedfair plan freeze "
-            f"--from`), or state standardize: ranges; or set policy.{TERM}: any"
+            "--from`), or state standardize: ranges"
         )
-        return Term(TERM, _listed(asked), f"same: {sites}", fault, change)
+        if purpose.statistic.is_evaluation:
+            change = "set evaluation.slices: null"
+        return Term(TERM, _listed(asked), f"same: {sites}", fault, f"{change}; or set policy.{TERM}: any")
 
     def subjects(self, purpose: Purpose, model: bytes, scaling: bytes) -> tuple[Subject, ...]:
         """Return the things that a sum is about; none of a training round, whose batches are drawn for it.
@@ -114,9 +121,10 @@ class EarlierSums:
             model: SHA-256 of the model's vector.
             scaling: digest of the scaling of its features.
         """
-        if purpose.statistic.is_evaluation:
-            return (Subject(key("model over", model.hex(), scaling.hex()), "an evaluation of this model"),)
-        return tuple(map(_column, sum_kind(purpose).columns(self._plan, self._schema)))
+        columns = tuple(map(_column, sum_kind(purpose).columns(self._plan, self._schema)))
+        if not purpose.statistic.is_evaluation:
+            return columns
+        return (Subject(key("model over", model.hex(), scaling.hex()), "an evaluation of this model"), *columns)
 
     def opened(self, subjects: Iterable[Subject], sites: Sequence[str]) -> Rows:
         """Return the rows that remember that things were opened over a set of sites; none where they are known."""

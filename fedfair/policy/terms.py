@@ -261,7 +261,7 @@ def _purposes(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
 def _needed(asked: AskedTerms) -> Iterable[str]:
     if asked.evaluation_only:
         return dict.fromkeys(
-            one.policy_word for one in (purpose.statistic for purpose in Purpose) if one.is_evaluation
+            one.policy_word for one in (purpose.statistic for purpose in Purpose) if one.is_on_demand
         )
     return dict.fromkeys(purpose.statistic.policy_word for purpose in schedule_of(asked.plan).purposes)
 

@@ -69,6 +69,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("privacy.sample_level", privacy.SampleLevelSection),
     ("privacy.collaborator_level", privacy.CollaboratorLevelSection),
     ("plan.yaml: evaluation", sections.EvaluationSection),
+    ("evaluation.slices", sections.SlicesSection),
     ("collaborator.yaml", site_config.SiteConfig),
     ("collaborator.yaml: data", site_config.SiteData),
     ("collaborator.yaml: data.format", site_format.FormatSection),

@@ -28,6 +28,7 @@ from fedfair.report.figure_names import (
 from fedfair.report.html import PageSection, page, render
 from fedfair.report.score_section import score_parts
 from fedfair.report.sentences import Reported
+from fedfair.report.slice_section import TITLE, slice_parts
 from fedfair.report.survey_section import survey_parts
 from fedfair.report.tables import above_range_lines, metric_rows, share
 from fedfair.results.document import ResultDocument
@@ -83,6 +84,8 @@ def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) 
     yield PageSection("summary", "", part("summary", lines=calibration_lines))
     yield PageSection("baselines", "What could be had without this model", baseline_parts(results))
     yield PageSection("groups", "Every size of group at once", part("groups", **_groups(document)))
+    if document.slices is not None:
+        yield PageSection("slices", TITLE, slice_parts(document.slices))
     if others:
         yield PageSection("trade-off", _TRADE_OFF, part("trade-off", **_comparison(results)))
     elif (on_the_way := charts.models_on_the_way(about)) is not None:

@@ -32,6 +32,7 @@ from fedfair.results.parts import (
     Traffic,
 )
 from fedfair.results.risks import CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
+from fedfair.results.slices import SliceFigures
 from fedfair.results.survey import SurveyFields
 from fedfair.results.verdict import RunVerdict
 
@@ -145,6 +146,9 @@ class ResultDocument(FrozenPart):
 
     references: ReferenceFigures | None = None
     """what the references of measure: excess reached; omitted where none judged"""
+
+    slices: SliceFigures | None = None
+    """the people whom the output model serves worst, by their columns; omitted where none were looked for"""
 
     @property
     def loss_title(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from fedfair.plan.losses import PinballLoss
 from fedfair.results.document import ResultDocument
+from fedfair.results.slices import slice_sentences
 from fedfair.templates import sentences
 
 MANY_ABOVE = 0.01
@@ -25,13 +26,13 @@ def result_warnings(result: ResultDocument) -> tuple[str, ...]:
 
 
 def reassurance(result: ResultDocument) -> tuple[str, ...]:
-    """Return which model the result is, and the sentences of a verdict that found no fault.
+    """Return which model the result is, whom it serves worst, and the sentences of a verdict without a fault.
 
     The sentences of another verdict are among the warnings.
     """
     verdict = result.verdict
     found = () if verdict is None or verdict.findings else verdict.sentences
-    return (*which_model(result), *found)
+    return (*which_model(result), *slice_sentences(result.slices), *found)
 
 
 def which_model(result: ResultDocument) -> Iterator[str]:

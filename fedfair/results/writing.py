@@ -73,6 +73,7 @@ from fedfair.results.risks import (
 )
 from fedfair.results.scores import SplitScores, exact_aucs, split_scores
 from fedfair.results.site_risks import Sites, own_means, reported_sites, site_risk
+from fedfair.results.slices import slice_figures
 from fedfair.results.survey import survey_words
 from fedfair.results.training_trend import Evaluated
 from fedfair.results.verdict import Aim, ReturnedEvaluation, RunVerdict, StartEvaluation, compare
@@ -345,6 +346,7 @@ def _result(
             model=None if run.which is None else _returned_model(run.which, run.vector_sha256),
             calibration=calibration,
             references=_reference_figures(run.references),
+            slices=slice_figures(run.slices, run.slices_fault, plan.objective.measure),
             survey=None if run.survey is None else survey_words(run.survey, plan.evaluation.min_group),
             **told,
         ),

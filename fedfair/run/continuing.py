@@ -67,6 +67,7 @@ def going_on(state: RunState, *, keeps_tail: bool) -> RunState:
         evaluated_earlier=None,
         query=None,
         query_fault="",
+        slices=None,
     )
 
 

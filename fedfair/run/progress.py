@@ -17,6 +17,7 @@ from fedfair.aggregation.evaluator import Confusion, Evaluation
 from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.reference import References
 from fedfair.aggregation.site_means import SplitMeans
+from fedfair.aggregation.slice_findings import SliceFindings
 from fedfair.aggregation.survey import SurveySummary
 from fedfair.ids import RoundNumber
 from fedfair.run.which_model import WhichModel
@@ -121,6 +122,8 @@ class RunResult:
         references: that judged the records; None where none have.
         decision_curves: the net benefit of acting by the scores of that evaluation, by split; nothing unless the
             plan asks for scores of two classes.
+        slices: the slices that lie highest; None where none were looked for, and before their last sum.
+        slices_fault: why the search for them was given up; empty where it was not.
     """
 
     rounds: RoundNumber
@@ -142,3 +145,5 @@ class RunResult:
     calibrated: Mapping[str, Mapping[int, FittedFigures]] = field(default_factory=dict)
     references: References | None = None
     decision_curves: Mapping[str, DecisionCurve] = field(default_factory=dict)
+    slices: SliceFindings | None = None
+    slices_fault: str = ""

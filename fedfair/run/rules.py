@@ -30,6 +30,8 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.reference import first_references
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.slice_findings import SliceFindings, slice_findings
+from fedfair.aggregation.slice_sums import greatest_measure, slice_layout
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.survey import SurveySummary, summarised, survey_layout
 from fedfair.aggregation.target_scaling import loss_unit, scaled_columns
@@ -44,7 +46,7 @@ from fedfair.run.continuing import EXTEND_AGAIN, stated_state
 from fedfair.run.initial_threshold import initial_threshold
 from fedfair.run.opened_sum import Applied, RunSetting, check_threshold, state_rules
 from fedfair.run.progress import FinalStage, Progress, is_at, purpose_at, summed_at
-from fedfair.run.stages import Stages
+from fedfair.run.stages import AT_END, Stages, asked_by
 from fedfair.run.state import RunState
 from fedfair.run.which_model import WhichModel
 from fedfair.statistics.statistic import When
@@ -97,7 +99,7 @@ class RunRules:
     def which(self, state: RunState) -> WhichModel:
         """Return which of the run's models is the global model of a state: at its end, the output model."""
         rounds, done = self._plan.training.rounds, int(state.rounds_done)
-        is_over = isinstance(state.stage, FinalStage) or is_at(state.stage, When.LAST)
+        is_over = isinstance(state.stage, FinalStage) or is_at(state.stage, *AT_END)
         if is_over and self._keeps_best:
             return WhichModel("best", int(state.latest.round), rounds)
         output = self._plan.training.output if is_over and state.mean is not None else "last"
@@ -169,7 +171,7 @@ class RunRules:
         return (
             0 <= done <= self._schedule.rounds
             and self._stages.may_stand_at(state)
-            and (state.query is not None) == is_at(stage, When.LAST)
+            and self._stages.asks_what_is_due(state)
             and (scaling is None or is_scaled)
             and is_scaled == (self._is_scaled and not is_unscaled)
             and state.kept.keys() <= kept
@@ -182,6 +184,14 @@ class RunRules:
         kept = state.kept.get(Purpose.SURVEY.value)
         return None if kept is None else summarised(kept.header, survey_layout(self._plan, self._schema))
 
+    def sliced(self, state: RunState) -> SliceFindings | None:
+        """Return the slices that lie highest; None where a state has not found any."""
+        if state.slices is None:
+            return None
+        layout = slice_layout(self._plan, self._schema)
+        greatest = greatest_measure(self._plan, self._schema.classes)
+        return slice_findings(state.slices, layout, greatest, state.scaling)
+
     # -------------------------------------------------------------- what is asked
 
     def next_request(self, state: RunState, attempt: int = 1) -> SumRequest | None:
@@ -191,7 +201,7 @@ class RunRules:
             return None
         is_round, spec = purpose.statistic.is_round, self._setting.specs[purpose]
         number = RoundNumber(state.rounds_done + is_round)
-        step = None if state.query is None else state.query.step
+        step = asked_by(state)
         if not is_round:
             held = state.references if is_at(state.stage, When.REFERENCE) else None
             part = 0 if held is None else held.sums + 1

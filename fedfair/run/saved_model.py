@@ -326,7 +326,8 @@ def evaluation_plan(plan: Plan, rounds: int, *, exact: bool) -> Plan:
 def with_method(plan: Plan, *, exact: bool) -> Plan:
     """Return the plan with another way of evaluating the output model."""
     method = "exact" if exact else "histogram"
-    return plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"method": method})})
+    evaluation = plan.evaluation.model_copy(update={"method": method, "slices": None})
+    return plan.model_copy(update={"evaluation": evaluation})
 
 
 def without_noise(plan: Plan) -> Plan:

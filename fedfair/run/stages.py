@@ -11,8 +11,10 @@ from bisect import bisect_right
 from dataclasses import replace
 
 from fedfair.aggregation.evaluator import Evaluation, Evaluator
-from fedfair.aggregation.quantile_query import ExactQuery
+from fedfair.aggregation.loss_histogram import SPLITS
+from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.requests import GlobalModel
+from fedfair.aggregation.slice_search import SliceSearch
 from fedfair.errors import LocalProtocolError
 from fedfair.plan.derived import keeps_best, reference_of, rounds_before
 from fedfair.plan.schedule import Schedule
@@ -21,6 +23,9 @@ from fedfair.run.history import best_of
 from fedfair.run.progress import FinalStage, Stage, is_at, purpose_at
 from fedfair.run.state import RunState
 from fedfair.statistics.statistic import When
+
+AT_END = (When.LAST, When.SLICED)
+"""The moments after training, at which sums are about the output model alone."""
 
 
 class Stages:
@@ -37,6 +42,7 @@ class Stages:
         self._keeps_best = keeps_best(plan)
         self._before_model = schedule.at(When.FIRST, When.SCALING, When.REFERENCE)
         self._reference, self._first_round = reference_of(plan), rounds_before(plan)
+        self._fewest = plan.evaluation.min_group
 
     @property
     def first(self) -> Stage:
@@ -55,7 +61,16 @@ class Stages:
             return schedule.evaluates_after(done)
         if is_at(stage, When.ROUND):
             return not at_end
-        return at_end and stage in schedule.at(When.LAST) if done else stage in self._before_model
+        return at_end and stage in schedule.at(*AT_END) if done else stage in self._before_model
+
+    def asks_what_is_due(self, state: RunState) -> bool:
+        """Return whether a state holds a query exactly where its stage asks for a step of one."""
+        is_sliced = is_at(state.stage, When.SLICED)
+        return (
+            (state.query is not None) == is_at(state.stage, When.LAST)
+            and (state.slices is not None and not state.slices.is_over) == is_sliced
+            and (state.slices is None or is_sliced or state.stage is FinalStage.FINISHED)
+        )
 
     def after(self, state: RunState) -> RunState:
         """Return the state at its next stage; at the end of training with the output model."""
@@ -63,8 +78,8 @@ class Stages:
         if stage in self._before_model:
             left = self._before_model[self._before_model.index(stage) + self._is_done(state) :]
             return replace(state, stage=left[0] if left else self._with_model)
-        if is_at(stage, When.LAST):
-            return replace(state, stage=FinalStage.FINISHED if state.query is None else stage)
+        if is_at(stage, *AT_END):
+            return state if asked_by(state) is not None else self._ended(state)
         if stage is FinalStage.OUTPUT_EVALUATION:
             return self._ended(state)
         if is_at(stage, When.ROUND) and self._schedule.evaluates_after(done):
@@ -89,7 +104,7 @@ class Stages:
 
     def may_skip(self, state: RunState) -> bool:
         """Return whether the sum that is due is an evaluation that the run can do without."""
-        if is_at(state.stage, When.LAST):
+        if is_at(state.stage, *AT_END):
             return True
         if not is_at(state.stage, When.EVERY):
             return False
@@ -109,8 +124,8 @@ class Stages:
         """
         if not self.may_skip(state):
             raise LocalProtocolError(f"a training run at {state.stage.value} cannot do without its next sum")
-        if is_at(state.stage, When.LAST):
-            return replace(state, stage=FinalStage.FINISHED, query=None, query_fault=reason)
+        if is_at(state.stage, *AT_END):
+            return self._ended(_given_up(state, reason))
         earlier = state.evaluated if state.mean is not None else state.evaluated_earlier
         left_out = (*state.left_out, state.rounds_done)
         return self.after(replace(state, left_out=left_out, evaluated_earlier=earlier))
@@ -147,10 +162,15 @@ class Stages:
         return replace(state, model=best, last=last, final=final, evaluated=state.evaluated_best)
 
     def _ended(self, state: RunState) -> RunState:
-        """Continue with the exact evaluation, where the plan asks for one; otherwise finish."""
-        if not self._schedule.at(When.LAST) or state.query_fault:
-            return replace(state, stage=FinalStage.FINISHED)
-        return replace(state, stage=purpose_at(When.LAST), query=ExactQuery.of(self._evaluator.group_sizes))
+        """Continue with what the plan asks about the output model next; otherwise finish."""
+        if self._schedule.at(When.LAST) and not is_at(state.stage, *AT_END):
+            return replace(state, stage=purpose_at(When.LAST), query=ExactQuery.of(self._evaluator.group_sizes))
+        if self._schedule.at(When.SLICED) and not is_at(state.stage, When.SLICED):
+            known = state.final or (state.history[-1] if state.history else None)
+            splits = {} if known is None else known.splits
+            records = [splits[name].n if name in splits else 0 for name in SPLITS]
+            return replace(state, stage=purpose_at(When.SLICED), slices=SliceSearch.of(records, self._fewest))
+        return replace(state, stage=FinalStage.FINISHED)
 
     def _earlier_evaluation(self, state: RunState) -> Evaluation | None:
         """Return the evaluation that a mean has had already, if it is of one model that had one."""
@@ -165,6 +185,21 @@ class Stages:
 
 def _round_of(evaluation: Evaluation) -> int:
     return int(evaluation.round)
+
+
+def asked_by(state: RunState) -> QueryStep | None:
+    """Return the step of a query that a state asks for; None where it asks for no such sum."""
+    if state.query is not None:
+        return state.query.step
+    question = None if state.slices is None else state.slices.question
+    return None if question is None else question.step
+
+
+def _given_up(state: RunState, reason: str) -> RunState:
+    """Return the state without what is asked about the output model."""
+    if state.slices is not None:
+        return replace(state, slices=state.slices.given_up(reason))
+    return replace(state, query=None, query_fault=reason)
 
 
 def _is_same(left: GlobalModel, right: GlobalModel) -> bool:

@@ -18,6 +18,7 @@ from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
+from fedfair.aggregation.slice_search import SliceSearch
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.history_digest import NO_HISTORY
@@ -62,6 +63,7 @@ class RunState:
         query_fault: why it was given up; empty where it was not.
         kept: the opened sums that the run keeps whole, by the word of their statistic; nothing before them.
         references: against which `measure: excess` judges; None where the plan has none.
+        slices: how far the search for slices has come, and at its end the last total; None before it begins.
     """
 
     stage: Stage
@@ -83,6 +85,7 @@ class RunState:
     query_fault: str = ""
     kept: Mapping[str, KeptSum] = field(default_factory=dict)
     references: References | None = None
+    slices: SliceSearch | None = None
 
     @property
     def latest(self) -> Evaluation:

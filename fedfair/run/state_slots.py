@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.reference import TEMPERATURES, References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
 from fedfair.aggregation.round_subject import scaling_digest
+from fedfair.aggregation.slice_search import SliceSearch
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
 from fedfair.run.history_digest import canonical, evaluation_bytes
@@ -202,6 +203,45 @@ _REFERENCES = Slot(
 )
 
 
+# ------------------------------------------------------------------ slices
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFields:
+    """A search for slices without its last total; attributes as in `SliceSearch`."""
+
+    number: Count
+    split: Count
+    cuts: tuple[tuple[Count, ...], ...]
+    asked: tuple[bool, ...]
+    members: tuple[str, ...]
+    fault: str
+
+
+def _slice_fields(search: SliceSearch) -> SliceFields:
+    return SliceFields(search.number, search.split, search.cuts, search.asked, search.members, search.fault)
+
+
+def _slices_bytes(search: SliceSearch) -> bytes:
+    # As of a query: why it was given up is for people.
+    told = asdict(_slice_fields(search)) | {"fault": bool(search.fault)}
+    return vector_sha256(search.header) + canonical(told)
+
+
+def _search(fields: SliceFields, vectors: Vectors, _: FirstState) -> SliceSearch:
+    about = (fields.number, fields.split, fields.cuts, fields.asked, fields.members)
+    return SliceSearch(*about, np.array(vectors[""], np.float64), fields.fault)
+
+
+_SLICES = Slot(
+    digested=_slices_bytes,
+    fields=_slice_fields,
+    form=TypeAdapter(SliceFields),
+    made=_search,
+    vectors=lambda search: {"": search.header},
+)
+
+
 # ------------------------------------------------------------------ all of them
 
 _QUERY = TypeAdapter(ExactQuery)
@@ -266,9 +306,10 @@ SLOTS: Mapping[str, Slot[Any, Any]] = {
     **dict.fromkeys(KEPT, _KEPT),
     **{name: slot for name, slot in TERM_SLOTS.items() if name not in _FIRST_TERMS},
     "references": _REFERENCES,
+    "slices": _SLICES,
 }
 """Every fact of a `RunState`, in the order of its digest."""
 
-RARE = ("last", *KEPT, *(name for name in TERM_SLOTS if name not in _FIRST_TERMS), "references")
+RARE = ("last", *KEPT, *(name for name in TERM_SLOTS if name not in _FIRST_TERMS), "references", "slices")
 """The slots at the end of the digest that few states have: a state without them has the digest of one that never
 could have them."""

@@ -246,6 +246,8 @@ class TrainingRun:
             {} if state.evaluated is None else evaluator.calibrated(state.evaluated.header, calibration),
             state.judging,
             {} if state.evaluated is None else evaluator.decision_curves(state.evaluated.header, calibration),
+            self.rules.sliced(state),
+            "" if state.slices is None else state.slices.fault,
         )
 
     def _latest_calibration(self) -> Calibration | Uncalibrated:

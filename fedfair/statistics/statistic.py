@@ -24,6 +24,7 @@ class When(enum.Enum):
     ROUND = "in every round"
     EVERY = "before round 1, after every so many rounds, and of the output model where that is another one"
     LAST = "of the output model, at the end"
+    SLICED = "of the output model, by the cells of columns, as the very last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,10 @@ class Statistic:
         steps: how many sums one of it takes.
         is_round: whether its total is a round of training, with a change of the model beside the header.
         draws_anew: whether each attempt at it draws anew; what a site adds to any other sum is always the same.
-        is_evaluation: whether it tells how good a model is, and may be asked for about a saved one.
+        is_evaluation: whether it tells how good a model is.
+        is_on_demand: whether it may be asked for about a saved model.
         has_query: whether it is one step of several, and says what is asked.
+        narrows: whether the prefixes of each of these steps begin with those of the step before.
         is_about_model: whether a contribution depends on the global model.
     """
 
@@ -71,5 +74,7 @@ class Statistic:
     is_round: bool = False
     draws_anew: bool = False
     is_evaluation: bool = False
+    is_on_demand: bool = False
     has_query: bool = False
+    narrows: bool = False
     is_about_model: bool = True

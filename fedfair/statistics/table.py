@@ -14,6 +14,7 @@ from fedfair.errors import LocalProtocolError
 from fedfair.statistics.evaluation import section as evaluation
 from fedfair.statistics.exact_evaluation import section as exact_evaluation
 from fedfair.statistics.reference import section as reference
+from fedfair.statistics.slices import section as slices
 from fedfair.statistics.standardisation import section as standardisation
 from fedfair.statistics.statistic import Statistic, When
 from fedfair.statistics.survey import section as survey
@@ -33,6 +34,7 @@ class Purpose(enum.Enum):
     STANDARDISATION = standardisation.STATISTIC
     SURVEY = survey.STATISTIC
     REFERENCE = reference.STATISTIC
+    SLICES = slices.STATISTIC
 
     _value_: str
     statistic: Statistic

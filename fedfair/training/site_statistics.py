@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.contribution import Contribution
-from fedfair.aggregation.requests import GlobalModel, SumRequest
+from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.record_losses import Losses, SiteLosses
@@ -62,18 +62,23 @@ class AllSites(Protocol):
         names: who they are.
         sites: the records of each, unscaled.
         objective: in the unit of the present scaling.
+        scaling: of the features; None where they are not scaled.
     """
 
     plan: Plan
     names: tuple[ParticipantId, ...]
     sites: tuple[Splits, ...]
     objective: Objective
+    scaling: FeatureScaling | None
 
     def reference_addends(self, place: tuple[int, int]) -> Iterable[NDArray[np.float64]]:
         """Return what each site adds to a sum of the references: which of them, and which attempt at it."""
 
     def pooled_losses(self, model: GlobalModel) -> dict[str, Losses]:
         """Return the losses of the records of all sites together, by split."""
+
+    def losses(self, model: GlobalModel, splits: Collection[str]) -> Sequence[SiteLosses]:
+        """Return the losses of each site, for those of the splits that have records."""
 
     def evaluated(self, losses: dict[str, Losses]) -> Sequence[SiteLosses]:
         """Keep the pooled losses of an evaluation; return each site's own."""

@@ -205,7 +205,7 @@ class Receiver:
                 f"{start.purpose.value} sum of round {start.round} follows round {self._last_round} "
                 f"of {self._shapes.rounds}"
             )
-        if self._evaluation_only and not start.purpose.statistic.is_evaluation:
+        if self._evaluation_only and not start.purpose.statistic.is_on_demand:
             raise RemoteProtocolError(
                 f"a {start.purpose.value} sum was asked for in a run that was announced as an evaluation only"
             )

@@ -26,6 +26,7 @@ from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
 from fedfair.aggregation.quantile_query import QueryStep, exact_header, exact_layout
 from fedfair.aggregation.radix_select import loss_keys
 from fedfair.aggregation.reference import first_references, reference_header
+from fedfair.aggregation.slice_sums import SliceQuestion, levels_of, slice_header, slice_layout
 from fedfair.aggregation.sum_kinds import planned_purposes, sum_kind
 from fedfair.aggregation.survey import (
     NumericColumn,
@@ -185,6 +186,21 @@ def with_excess(draws: Draws) -> Headers:
         yield evaluation_header(found, OBJECTIVE, 0.3, CROSS_ENTROPY, SPEC, layout)
 
 
+SLICED_PLAN = plans.parsed(evaluation={"slices": {}}, secure_aggregation={"mode": "malicious"})
+SLICES = slice_layout(SLICED_PLAN, TWO_CLASSES)
+
+
+def sliced(draws: Draws) -> Headers:
+    """Yield every step of slices of one record each, as if it might be asked for."""
+    cuts, asked = ((0, 20, 40),) * COLUMNS, (True,) * len(SLICES.shapes)
+    for number in range(RECORDS):
+        places = draws.integers(0, 64, (1, COLUMNS))
+        levels = levels_of(draws.gamma(0.8, 1.5, 1), 5.5, draws.random(1))
+        step = 1 + number % 3
+        question = SliceQuestion(step, 2, cuts if step > 1 else (), asked if step > 2 else ())
+        yield slice_header(question, places, levels, SLICES)
+
+
 NUMBER = FeatureSchema((COLUMNS,), 0, outputs=(1,))
 LABELS = FeatureSchema((COLUMNS,), 0, outputs=(2,), targets=(2,))
 TIMES = FeatureSchema((COLUMNS,), 0, outputs=(2,), targets=(2,))
@@ -217,6 +233,7 @@ CASES: Mapping[str, Case] = {
     },
     "excess": (Purpose.EVALUATION, evaluation_layout(SPEC, 2, excess=True), with_excess),
     "references": (Purpose.REFERENCE, reference_header(JUDGED_PLAN, TWO_CLASSES), judged_by_references),
+    "slices": (Purpose.SLICES, SLICES.header, sliced),
     "standardisation": (Purpose.STANDARDISATION, moments_layout(COLUMNS), standardised),
     "survey": (Purpose.SURVEY, SURVEY.header, surveyed),
     "training": (Purpose.TRAINING, TRAINING, trained),
@@ -284,6 +301,7 @@ def test_every_statistic_is_measured_and_every_guard_is_a_term_or_a_key() -> Non
         ({}, FeatureSchema((COLUMNS,), 2, tuple(range(COLUMNS)))),
         ({"evaluation": {"site_means": True, "scores": True}}, FeatureSchema((COLUMNS,), 3, (0,))),
         ({"objective": {"measure": "excess"}}, FeatureSchema((COLUMNS,), 2, (0,))),
+        ({"evaluation": {"slices": {}}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"algorithm": "qffl"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"algorithm": "fedminmax"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"control_variates": True, "local_steps": 2}}, FeatureSchema((COLUMNS,), 2, (0,))),

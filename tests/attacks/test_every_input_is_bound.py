@@ -27,6 +27,7 @@ from fedfair.aggregation.quantile_query import ExactQuery, QueryStep
 from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject
+from fedfair.aggregation.slice_search import SliceSearch
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.ids import RoundNumber
@@ -340,6 +341,15 @@ STATES: Mapping[str, Mapping[str, object]] = {
         "best_loss": References(np.array([1.0, 2.0]), np.ones(2), 3, 2, up(0.5), 1),
         "temperature": References(np.array([1.0, 2.0]), np.ones(2), 3, 2, 0.5, 2),
     },
+    "slices": {
+        "number": SliceSearch(3),
+        "split": SliceSearch(split=2),
+        "cuts": SliceSearch(cuts=((0, 5),)),
+        "asked": SliceSearch(asked=(True,)),
+        "members": SliceSearch(members=("a",)),
+        "header": SliceSearch(header=np.ones(1)),
+        "fault": SliceSearch(fault="given up"),
+    },
     **{
         word: {
             "header": KeptSum(np.full(3, up(1.0)), ("a", "b", "c")),
@@ -404,6 +414,7 @@ def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> Non
         (CountedVariates, "variates"),
         (GroupWeights, "groups"),
         (References, "references"),
+        (SliceSearch, "slices"),
     ):
         assert {one.name for one in fields(kind)} <= STATES[name].keys()
     # What a request says of terms and of the unit of a loss is the state's, which the transcript holds.

@@ -45,6 +45,7 @@ from fedfair.aggregation.round_subject import request_digest, round_subject
 from fedfair.aggregation.running_sum import Totals
 from fedfair.ids import RoundNumber
 from fedfair.plan.schema import Plan
+from fedfair.plan.sections import SlicesSection
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.run.packed_state import pack_state
 from fedfair.run.progress import FinalStage
@@ -429,7 +430,9 @@ def test_a_site_that_was_sent_nothing_declines_a_session_whose_members_hold_anot
 
 def plan_with(output: str, method: str) -> Plan:
     plan = small(output=output)
-    return plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update={"method": method})})
+    way = {"method": "exact" if "exact" in method else "histogram"}
+    way |= {"slices": SlicesSection(bins=2) if "slices" in method else None}
+    return plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update=way)})
 
 
 def states_of(plan: Plan, folder: Path) -> tuple[RunRules, list[RunState]]:
@@ -439,7 +442,7 @@ def states_of(plan: Plan, folder: Path) -> tuple[RunRules, list[RunState]]:
     return run.rules, [run.initial, *found]
 
 
-@pytest.mark.parametrize("method", ["histogram", "exact"])
+@pytest.mark.parametrize("method", ["histogram", "exact", "slices"])
 @pytest.mark.parametrize("output", ["last", "best", "average"])
 def test_every_state_that_a_run_comes_to_is_taken_from_the_others(
     tmp_path: Path, output: str, method: str
@@ -447,6 +450,8 @@ def test_every_state_that_a_run_comes_to_is_taken_from_the_others(
     rules, states = states_of(plan_with(output, method), tmp_path)
     assert {state.stage for state in states} >= {Purpose.STANDARDISATION, Purpose.EVALUATION, Purpose.TRAINING}
     assert (Purpose.EXACT_EVALUATION in {state.stage for state in states}) == (method == "exact")
+    searches = {state.slices.number for state in states if state.slices is not None}
+    assert searches == ({1, 2, 3, 4} if method == "slices" else set())
     for state in states:
         assert rules.may_be(state)
         if rules.may_skip(state):
@@ -455,9 +460,10 @@ def test_every_state_that_a_run_comes_to_is_taken_from_the_others(
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path, list[bytes]]:
-    folder, plan = tmp_path_factory.mktemp("run"), plan_with("average", "exact")
+    folder, plan = tmp_path_factory.mktemp("run"), plan_with("average", "exact, then slices")
     _, states = states_of(plan, folder)
-    return plan, folder, [b"".join(pack_state(state)) for state in (states[1], states[4], states[-2], states[-1])]
+    kept = (states[1], states[4], states[-5], *states[-3:])
+    return plan, folder, [b"".join(pack_state(state)) for state in kept]
 
 
 def replica_of(plan: Plan, folder: Path) -> RunReplica:

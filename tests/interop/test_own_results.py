@@ -25,6 +25,8 @@ def test_every_site_has_the_model_the_result_and_its_own_figures(
     tmp_path: Path, started: Started, protection: dict[str, object] | None, output: str
 ) -> None:
     plan = small_plan(rounds=12, protection=protection, output=output)
+    if protection is not None:
+        plan["evaluation"] = {"every": 5, "bins": 64, "slices": {"bins": 2}}
     started.workspace = prepare(tmp_path, plan)
     aggregator = started.aggregator()
     sites = {name: started.collaborator(name) for name in NAMES}
@@ -34,6 +36,7 @@ def test_every_site_has_the_model_the_result_and_its_own_figures(
     assert {status for status, _ in terminals.values()} == {0}, terminals
     states_agree(started.workspace)
     result = json.loads(started.workspace.result.read_text())
+    assert ("slices" in result) == (protection is not None)
     figures = {}
     for name in NAMES:
         (run,) = (tmp_path / "runs" / name).iterdir()

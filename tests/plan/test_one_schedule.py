@@ -17,6 +17,7 @@ from fedfair.aggregation.quantile_query import QueryStep, exact_header
 from fedfair.aggregation.requests import SumRequest, histogram_spec
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.score_histogram import score_group, score_sums
+from fedfair.aggregation.slice_sums import SliceQuestion, slice_header, slice_layout
 from fedfair.plan.derived import (
     PrivacyLevel,
     is_noised,
@@ -47,6 +48,7 @@ DIMENSION = 3
 LAYOUT = Layout((LayoutEntry("weight", (DIMENSION,)),), np.dtype(np.float64))
 LOSSES = np.array([0.1, 0.4, 0.9, 1.7])
 SITES = ("a", "b", "c")
+PLACES = np.arange(400)
 RECORDS = 40
 
 CSV = {"label": "y", "label_values": [0, 1]}
@@ -80,6 +82,7 @@ def plan_of(
     minimum: int | None = None,
     site_means: bool = False,
     scores: bool = False,
+    slices: bool = False,
 ) -> Plan:
     noise = {"noise_multiplier": 6.0, "clip": 0.5}
     return Plan.model_validate(
@@ -95,7 +98,7 @@ def plan_of(
             "privacy": {} if level is NONE else {level.value: noise},
             "evaluation": {
                 "every": every, "group_sizes": [0.5], "method": method, "bins": 8, "site_means": site_means,
-                "scores": scores,
+                "scores": scores, "slices": {"bins": 2} if slices else None,
             },
         }
     )  # fmt: skip
@@ -116,7 +119,7 @@ def plans(draw: st.DrawFn) -> Plan:
             method="histogram" if private else draw(st.sampled_from(["histogram", "exact"])), level=level,
             mode="malicious" if level is WHOLE else draw(st.sampled_from(["malicious", "semi-honest", "off"])),
             minimum=draw(st.none() | st.integers(2, 3)), site_means=not private and draw(st.booleans()),
-            scores=not private and draw(st.booleans()),
+            scores=not private and draw(st.booleans()), slices=not private and draw(st.booleans()),
         )  # fmt: skip
     except ValueError:
         assume(False)
@@ -142,6 +145,12 @@ def answer(request: SumRequest, plan: Plan, schema: FeatureSchema, scale: float)
         case Purpose.EXACT_EVALUATION:
             assert request.query is not None
             header = exact_header({"train": losses}, request.query, len(reported_group_sizes(plan)))
+            return Totals(header, np.zeros(0), len(SITES))
+        case Purpose.SLICES:
+            layout = slice_layout(plan, schema)
+            places = np.stack([PLACES % column.fine for column in layout.columns], axis=1)
+            levels = np.full(len(PLACES), 3)
+            header = slice_header(SliceQuestion.of(request.asked, layout), places, levels, layout)
             return Totals(header, np.zeros(0), len(SITES))
         case Purpose.EVALUATION:
             spec = histogram_spec(plan, schema)
@@ -180,7 +189,8 @@ def asked_for(plan: Plan) -> list[DueSum]:
 
 
 def question(due: DueSum, model: int) -> AggregationRequest:
-    query = QueryStep(due.step, (0,) * 3 * (due.step > 1)) if due.step else None
+    prefixes = () if due.purpose is Purpose.SLICES else (0,) * 3 * (due.step > 1)
+    query = QueryStep(due.step, prefixes) if due.step else None
     about = hashlib.sha256(bytes([model])).digest()
     return AggregationRequest("run", False, due.purpose, due.round, query, about, about, (1, 2, 3))
 

@@ -98,6 +98,22 @@ def test_a_survey_and_a_standardisation_of_one_column_are_about_the_same_values(
     assert rules(table, FOUR, SECOND).term() is not None
 
 
+def test_slices_count_the_columns_whatever_the_model_is() -> None:
+    table: dict[bytes, bytes] = {}
+    sliced = {"evaluation": {"slices": {}}, "secure_aggregation": {"mode": "malicious"}}
+    first = rules(table, THREE, FIRST, plans.parsed(THREE, **sliced))
+    written(table, first.decide(asked(Purpose.SLICES)))
+    later = rules(table, FOUR, SECOND, plans.parsed(FOUR, **sliced))
+    term = later.term()
+    assert term.fault.startswith("the plan sums the column age of slices over a, b, c, d;")
+    assert term.change == "set evaluation.slices: null; or set policy.earlier_cohort: any"
+    refused = later.decide(asked(Purpose.SLICES, OTHER))
+    assert (refused.term, refused.allowed) == ("earlier_cohort", "a, b, c")
+    # Training and its evaluations of another model are other sums.
+    written(table, later.decide(asked(Purpose.EVALUATION, OTHER)))
+    assert rules(table, THREE, SECOND, plans.parsed(THREE, **sliced)).term() is None
+
+
 def test_what_was_opened_over_fewer_than_were_asked_counts_as_that() -> None:
     table: dict[bytes, bytes] = {}
     first = rules(table, FOUR, FIRST)

@@ -86,6 +86,22 @@ def test_every_model_has_a_query_of_its_own(table: Disk) -> None:
         assert objection(table, question(2, FIRST, model=model)) is None
 
 
+def slices(step: int, prefixes: tuple[int, ...]) -> AggregationRequest:
+    return asked(Purpose.SLICES, QueryStep(step, prefixes), bytes(32), bytes(32))
+
+
+def test_slices_of_one_model_are_cut_once_and_step_by_step_beside_its_exact_evaluation(table: Disk) -> None:
+    assert objection(table, question(1)) is None
+    assert "does not continue from" in objection(table, slices(2, (2, 1, 0))).reason
+    for request in (slices(1, (2,)), slices(2, (2, 1, 0)), slices(3, (2, 1, 0, 1))):
+        assert objection(table, request) is None
+        assert objection(table, request) is None
+    # Other cells about the same model would be people who can be subtracted from the first ones.
+    refusal = objection(table, slices(2, (2, 2, 0, 30)))
+    assert (refusal.term, refusal.reason) == ("slices", "step 2 about this model was answered before")
+    assert objection(table, question(2, FIRST)) is None
+
+
 def test_other_sums_are_nobodys_query(table: Disk) -> None:
     assert objection(table, asked(Purpose.EVALUATION, None, bytes(32), bytes(32))) is None
     assert not table

@@ -20,6 +20,7 @@ from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel
 from fedfair.aggregation.round_subject import scaling_digest
+from fedfair.aggregation.slice_search import SliceSearch
 from fedfair.aggregation.training_sum import IterateMean
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import RoundNumber
@@ -78,6 +79,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         **dict.fromkeys(KEPT, KeptSum(np.ones(3), ("a", "b", "c"))),
         "last": GlobalModel(state.model.vector + 3, 0.25),
         "references": References(np.ones(4), np.zeros(4), 3, 2, 0.5, 1),
+        "slices": SliceSearch(3, 2, ((0, 5), (0, 1, 0)), (True, True, False), ("a", "b"), np.ones(4)),
     }
     assert other.keys() == {*SLOTS, "history_digest"} - {"history"}, "a new fact needs a place in the digest"
     return {name: with_fact(state, name, value) for name, value in other.items()}
@@ -90,6 +92,15 @@ def test_every_attribute_of_a_state_changes_its_digest() -> None:
     assert state.digest(bytes(32)) != state.digest(PLAN_DIGEST)
     threshold = replace(state, model=replace(state.model, threshold=math.nextafter(state.model.threshold, 9.0)))
     assert threshold.digest(PLAN_DIGEST) != state.digest(PLAN_DIGEST)
+
+
+def sliced(found: SliceSearch | None) -> bytes:
+    if found is None:
+        return b""
+    told = dataclasses.asdict(found) | {"fault": bool(found.fault)}
+    del told["header"]
+    words = json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
+    return sha256(found.header.tobytes()) + words
 
 
 def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
@@ -154,6 +165,7 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
         bytes([bool(state.query_fault)]),
     ]
     rare = [model(state.last), *(kept_sum(state.kept.get(word)) for word in KEPT), references(state.references)]
+    rare.append(sliced(state.slices))
     while rare and not rare[-1]:
         rare.pop()
     return sha256(labelled_message("fedfair/run-state/2", [*parts, *rare]))

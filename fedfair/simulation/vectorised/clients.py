@@ -76,6 +76,7 @@ class VectorisedClients:
         weights: float64 array (collaborators,), what each weighs in a round.
         memory: what the collaborators keep of earlier rounds.
         loss_unit: how many natural units one loss of the local steps has.
+        scaling: of the features; None where they are not scaled.
         last_losses: what the last evaluation found at each collaborator.
     """
 
@@ -96,6 +97,7 @@ class VectorisedClients:
         self._rule = loss_weighting(plan)
         self.counts = np.array([len(site.train) for site in self.sites])
         self.weights = np.array([round_weight(plan.training, count) for count in self.counts.tolist()], np.float64)
+        self.scaling: FeatureScaling | None = None
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
         self._references: References | None = None
         self._judged: dict[str, Pool] | None = None
@@ -116,7 +118,7 @@ class VectorisedClients:
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features of all collaborators; a second call replaces the first."""
-        self._pools = self._pool(scaling)
+        self._pools, self.scaling = self._pool(scaling), scaling
 
     def apply_references(self, references: References) -> None:
         """Judge the records of all collaborators by these references, once they are trained."""

@@ -65,4 +65,5 @@ STATISTIC = Statistic(
     covers="evaluation sums",
     noise=lambda level: level.evaluation_noise_multiplier,
     is_evaluation=True,
+    is_on_demand=True,
 )

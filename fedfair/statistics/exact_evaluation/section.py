@@ -36,5 +36,7 @@ STATISTIC = Statistic(
     covers="evaluation sums",
     steps=EXACT_STEPS,
     is_evaluation=True,
+    is_on_demand=True,
     has_query=True,
+    narrows=True,
 )

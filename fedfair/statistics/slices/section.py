@@ -1,0 +1,42 @@
+"""Slices in plan, policy and ledger: when they are looked for, and what they make known. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedfair.plan.derived import finds_slices, slices_of
+from fedfair.plan.schema import Plan
+from fedfair.statistics.statistic import Statistic, When
+
+SLICE_STEPS = 3
+"""Sums of one search, all about one model and the same people."""
+
+
+def _leaves(plan: Plan) -> Iterator[str]:
+    pairs = ", and of every two columns where all cells do" if slices_of(plan).pairs else ""
+    yield (
+        "at the end, of the held-out records, how many are in each fine bin and category of the columns, how many "
+        "in each cell of every two columns, also where that is one person; and the sums of the losses, in coarse "
+        f"steps, of cells of columns that hold {plan.evaluation.min_group} people or more{pairs}"
+    )
+
+
+STATISTIC = Statistic(
+    word="slices",
+    when=When.SLICED,
+    planned=finds_slices,
+    made=lambda plan, _: finds_slices(plan),
+    policy_word="evaluation",
+    meanings={
+        "slice-sums": "sums over all sites of how many records are in each bin, category and cell of two columns, "
+        "which may be one; and of the losses of larger cells, in coarse steps"
+    },
+    discloses=lambda _: ("slice-sums",),
+    asked_by=lambda _: "evaluation.slices",
+    leaves=_leaves,
+    release="evaluation",
+    covers="evaluation sums",
+    steps=SLICE_STEPS,
+    is_evaluation=True,
+    has_query=True,
+)
