@@ -1,4 +1,4 @@
-"""Advice from Python: which group size and tradeoff make sense on these records, and the plan that has them."""
+"""Advice from Python: which measure, group size, tradeoff and rate make sense on these records, and their plan."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from fedfair.api.federation import read_federation
 from fedfair.errors import DataError, PlanError
-from fedfair.plan.derived import measures_excess
 from fedfair.plan.fields import Section
 from fedfair.plan.schema import Plan
 from fedfair.report.advice_page import GROUP_SIZES, advice_pictures
 from fedfair.report.blocks import notebook, paragraph
 from fedfair.studies.advice.document import AdviceDocument
 from fedfair.studies.advice.search import AdviceGrid, advise_sites
+from fedfair.studies.advice.settings import plan_with, recommended_setting
 from fedfair.tables.in_memory import SiteArrays
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ class ObjectiveAdvice:
 
     def _repr_html_(self) -> str:
         """Return the advice and its picture, for notebooks."""
-        return notebook([*map(paragraph, self.document.sentences), advice_pictures(self.document)[GROUP_SIZES]])
+        pictures = advice_pictures(self.document)
+        shown = [pictures[GROUP_SIZES]] if GROUP_SIZES in pictures else []
+        return notebook([*map(paragraph, self.document.sentences), *shown])
 
     def applied(self) -> Plan:
-        """Return the plan with what is recommended: a group size and a tradeoff, or plain average training.
+        """Return the plan with what is recommended: measure, group size, tradeoff and rate, or plain averaging.
 
         Raises:
             DataError: nothing beats guessing on these records, so nothing is recommended.
@@ -51,11 +53,7 @@ class ObjectiveAdvice:
         found = self.document.recommendation
         if found is None:
             raise DataError("there is no recommendation: " + self.document.sentences[0], "look at the data first")
-        by_loss: dict[str, object] = {"measure": "loss"} if measures_excess(self.plan) else {}
-        if found.kind == "plain":
-            return self.plan.with_(training={"algorithm": "fedavg"}, objective=by_loss)
-        sizes = {"worst_group_size": found.worst_group_size, "tradeoff": found.tradeoff}
-        return self.plan.with_(objective={**by_loss, **sizes})
+        return plan_with(self.plan, recommended_setting(found))
 
     def to_frame(self) -> pd.DataFrame:
         """Return the held-out figures as a table, one row for each model and group size.
@@ -84,9 +82,10 @@ def advise(
     sizes: Sequence[float] | None = None,
     tradeoffs: Sequence[float] | None = None,
     rounds: int | None = None,
+    quick: bool = False,
     **sections: Mapping[str, object] | Section,
 ) -> ObjectiveAdvice:
-    """Recommend a group size and a tradeoff, as `fedfair plan advise` does; test records are never looked at.
+    """Recommend measure, group size, tradeoff and rate, as `fedfair plan advise` does; test records stay unseen.
 
     Args:
         source: a plan, the path of one, or the records of each site by its name, as for `fedfair.simulate`.
@@ -94,14 +93,17 @@ def advise(
         workspace: the folder from which a plan's paths start; None for that of the plan, or the present one.
         sizes: group sizes to look at, above 0 and below 1; None for a few.
         tradeoffs: to look at, from 0 to below 1; None for a few.
-        rounds: of each training; None for the plan's. A linear model is solved without any.
+        rounds: of each training; None for the plan's. The curves of a linear model are solved without any.
+        quick: look at a sample for some seconds, without curves.
         sections: of a plan, for arrays without one, each a mapping with the keys of `plan.yaml`.
 
     Raises:
         PlanError: the plan or a section breaks a rule, or a size or tradeoff is out of its range.
         DataError: records are missing, or are no numbers of one shape.
     """
-    grid = AdviceGrid(_shares("sizes", sizes, zero=False), _shares("tradeoffs", tradeoffs, zero=True), rounds)
+    grid = AdviceGrid(
+        _shares("sizes", sizes, zero=False), _shares("tradeoffs", tradeoffs, zero=True), rounds, quick=quick
+    )
     made, root = read_federation(source, plan, workspace, sections)
     return ObjectiveAdvice(made.plan, advise_sites(made.plan, made.sites, root, grid))
 

@@ -24,6 +24,7 @@ PLAN_PLACE = Path("plan/plan.yaml")
 SCHEMA = Path("schema")
 """Asks for the JSON Schema, unless there is a file of this name."""
 
+ADVICE_FOLDER = Path("advice")
 ADVICE, PAGE = "advice.json", "advice.html"
 MAX_SETTINGS = 200
 
@@ -50,14 +51,18 @@ def advise_command(
         None, "--rounds", min=1, max=10**9, help="Rounds of each training; a linear model is solved without any.",
         show_default="the plan's",
     ),
+    quick: bool = typer.Option(
+        False, "--quick", help="Look at a sample for some seconds: no curves, only the likely best settings."
+    ),
     as_json: bool = typer.Option(
         False, "--json", help="Print the advice as JSON. Without --output, no file is written."
     ),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
 ) -> None:  # fmt: skip
-    """Recommend a group size and a tradeoff, by simulation on the plan's data.
+    """Recommend a measure, a group size, a tradeoff and a rate, by simulation on the plan's data.
 
-    Fits models for a grid of both on a part of the training and validation records, and looks at the rest.
+    Trains by the plan on a part of the training and validation records, and looks at the rest. Of a plan for
+    classes, models are also fitted for a grid of sizes and tradeoffs.
 
     Test records are never looked at. An interrupted command leaves no file.
     """
@@ -74,13 +79,13 @@ def advise_command(
     grid_tradeoffs = _shares(tradeoffs, "--tradeoffs", "from 0 to below 1", zero=True)
     if len(grid_sizes or ()) * len(grid_tradeoffs or ()) > MAX_SETTINGS:
         raise PlanError(f"the grid has more than {MAX_SETTINGS} settings", "name fewer sizes or tradeoffs")
-    folder = output or (None if as_json else Path("advice"))
+    folder = output or (None if as_json else ADVICE_FOLDER)
     if folder is not None:
         _check_folder(folder)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.studies.advice.search import AdviceGrid
 
-    advice = _advice(plan, place, config, AdviceGrid(grid_sizes, grid_tradeoffs, rounds), quiet=quiet)
+    advice = _advice(plan, place, config, AdviceGrid(grid_sizes, grid_tradeoffs, rounds, quick=quick), quiet=quiet)
     if folder is not None:
         write_advice(advice, folder)
     _show(advice, folder, as_json=as_json)
@@ -101,7 +106,7 @@ def _advice(plan: Plan, place: Path, config: Path | None, grid: AdviceGrid, *, q
 
 def write_advice(advice: AdviceDocument, folder: Path) -> None:
     """Write the page, the pictures and the document; an interrupt waits until all of them are there."""
-    from fedfair.report.advice_page import advice_page, advice_pictures
+    from fedfair.report.advice_page import PICTURES, advice_page, advice_pictures
     from fedfair.report.svg import standalone
     from fedfair.studies.advice.document import to_text
 
@@ -109,18 +114,23 @@ def write_advice(advice: AdviceDocument, folder: Path) -> None:
     texts |= {PAGE: advice_page(advice), ADVICE: to_text(advice)}
     with interrupts_deferred():
         folder.mkdir(exist_ok=True)
+        for name in PICTURES:
+            (folder / f"{name}.svg").unlink(missing_ok=True)
         for name, text in texts.items():
             write_whole(folder / name, text)
 
 
 def _show(advice: AdviceDocument, folder: Path | None, *, as_json: bool) -> None:
-    from fedfair.report.advice_tables import advice_table
+    from fedfair.report.advice_tables import advice_table, trials_table
     from fedfair.studies.advice.document import to_text
 
     if as_json:
         console.print_json(to_text(advice))
         return
-    console.print(advice_table(advice))
+    if advice.trials is not None:
+        console.print(trials_table(advice.trials))
+    if advice.fitted != "trials":
+        console.print(advice_table(advice))
     for sentence in advice.sentences:
         say(sentence)
     for note in advice.notes:

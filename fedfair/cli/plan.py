@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 import yaml
 
-from fedfair.cli.advise import advise_command
+from fedfair.cli.advise import ADVICE, ADVICE_FOLDER, advise_command
 from fedfair.cli.answers import confirmed
 from fedfair.cli.approving import show_summary, write_approval
 from fedfair.cli.extend import extend
@@ -77,9 +77,8 @@ def check(
     held = None if config is None else site_terms(plan, plan_file, config)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
     from fedfair.aggregation.masking_terms import exposures, guarantee, masking_cost
-    from fedfair.report.plan_review import plan_review
 
-    promised, review = guarantee(plan), plan_review(plan, plan_file)
+    promised, review = guarantee(plan), _reviewed(plan, plan_file)
     errors = () if held is None else tuple(broken_terms(held[1]))
     if as_json:
         words = {"summary": dict(summary(plan)), "guarantee": promised, "errors": errors, **asdict(review)}
@@ -92,6 +91,18 @@ def check(
         _show_remarks(errors, review, quiet=quiet)
     if errors:
         raise typer.Exit(ExitStatus.REFUSED)
+
+
+def _reviewed(plan: Plan, plan_file: Path) -> PlanReview:
+    """Return the remarks about a plan, with what an advice in its workspace says against it."""
+    from fedfair.report.plan_review import plan_review
+
+    review, place = plan_review(plan, plan_file), workspace_of(plan_file) / ADVICE_FOLDER / ADVICE
+    if not place.is_file():
+        return review
+    from fedfair.studies.advice.remark import advice_remarks
+
+    return replace(review, notes=(*advice_remarks(plan, place), *review.notes))
 
 
 def _show_check(plan: Plan, plan_file: Path, held: tuple[str, tuple[Term, ...]] | None) -> None:

@@ -9,14 +9,17 @@ from pathlib import Path
 
 import typer
 
+from fedfair.cli.advise import ADVICE_FOLDER, write_advice
 from fedfair.cli.answers import Answers, at_the_terminal
+from fedfair.cli.first_look import FirstLook, first_look
 from fedfair.cli.initial_model import put_initial_model
+from fedfair.cli.interrupts import interrupts_deferred
 from fedfair.cli.workspace_update import replace_archive, take_update
 from fedfair.errors import PlanError
 from fedfair.ids import parse_federation_name, parse_participant_id
 from fedfair.plan.digest import format_digest
 from fedfair.process.terminal import console, say
-from fedfair.workspace.create import PLAN_FILE, TEMPLATES, Members, create_workspace, write_site_file
+from fedfair.workspace.create import PLAN_FILE, TEMPLATES, Members, check_new, create_workspace, write_site_file
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -40,6 +43,11 @@ def create(
         None, "--from", metavar="FILE", help="With --template csv: draft the schema from this file, for review."
     ),
     label: str | None = typer.Option(None, "--label", help="With --from: the column to predict."),
+    look: bool = typer.Option(
+        True,
+        "--look/--no-look",
+        help="With --from: try settings on the file for seconds, and write the best.",
+    ),
 ) -> None:
     """Create a workspace with a commented plan."""
     if template not in TEMPLATES:
@@ -50,10 +58,25 @@ def create(
     if label is not None and table is None:
         raise typer.BadParameter("goes with --from FILE", param_hint="--label")
     members = Members(host, tuple(part.strip() for part in collaborators.split(",")))
+    check_new(folder, members)
     task = None if table is None else _drafted(table, label)
-    for path in create_workspace(folder, name, template, members, task):
+    seen = None if table is None or task is None or not look else _looked(table, name, members, task)
+    with interrupts_deferred():
+        advised = None if seen is None else seen.advised
+        written = create_workspace(folder, name, template, members, task, advised)
+        if seen is not None and seen.advice is not None:
+            write_advice(seen.advice, folder / ADVICE_FOLDER)
+    for path in written:
         say(f"wrote {path}")
     say(f"next: edit {folder / 'plan' / 'plan.yaml'}, then `fedfair plan check` in {folder}")
+
+
+def _looked(table: Path, name: str, members: Members, task: str) -> FirstLook:
+    """Look at a file by the plan that would be written, and say what was found."""
+    seen = first_look(table, name, members, task)
+    for sentence in seen.reasons:
+        say(sentence)
+    return seen
 
 
 def _drafted(table: Path, label: str | None) -> str:

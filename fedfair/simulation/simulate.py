@@ -129,19 +129,21 @@ def simulate_sites(
     on_progress: OnProgress | None = None,
     on_loss: OnLoss = ignore_loss,
     initial: StatedWeights | None = None,
+    asks_family: bool = True,
 ) -> SimulationOutcome:
     """Run the plan on records that are in memory already; otherwise as `simulate`.
 
-    `initial` are the weights that the plan names, where no file beside the plan holds them.
+    `initial` are the weights that the plan names, where no file beside the plan holds them. Unless `asks_family`,
+    the verdict says nothing of what other models of the kind could do, which may take longer than the run.
     """
     chosen = chosen_engine(plan, engine)
     _check_continues(plan)
     with simulated_clients(plan, sites, root, chosen, cluster if engine == "ray" else None, on_loss) as clients:
-        return _simulated(clients, on_progress, initial)
+        return _simulated(clients, on_progress, initial, asks_family=asks_family)
 
 
 def _simulated(
-    clients: SimulatedClients, on_progress: OnProgress | None, initial: StatedWeights | None
+    clients: SimulatedClients, on_progress: OnProgress | None, initial: StatedWeights | None, *, asks_family: bool
 ) -> SimulationOutcome:
     plan, sites, root, schema = clients.plan, clients.sites, clients.root, clients.schema
     binding = bound(plan, schema, root, initial)
@@ -182,7 +184,7 @@ def _simulated(
         costs=sums.costs,
         privacy=simulated_privacy(plan, clients.logs, distributed_dp(plan, binding.layout.dimension)),
         family=None
-        if measures_excess(plan) or _unread(sites, losses, schema)
+        if not asks_family or measures_excess(plan) or _unread(sites, losses, schema)
         else partial(family_facts, plan, sites),
         engine=clients.engine_name,
     )

@@ -18,6 +18,7 @@ import json
 import keyword
 import re
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,8 @@ _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 TEMPLATES = {"breast-cancer": 100, "csv": 300}
 """Rounds of each template of a plan. A linear model separates the classes of the rehearsal's records: after 100
 rounds it only becomes too sure."""
+
+COMMENT_WIDTH = 108
 
 _HERE = "fedfair.workspace"
 PLAN_FILE = Path("plan", "plan.yaml")
@@ -50,6 +53,31 @@ class Members:
 
     host: str
     collaborators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedValues:
+    """The values of a plan that were advised for its records, and why.
+
+    Attributes:
+        measure: of the objective.
+        worst_group_size: rho; of plain averaging, that of its reports.
+        tradeoff: epsilon; likewise.
+        plain: whether plain averaging trains the model.
+        optimizer: the server's optimizer with its rate, as YAML; empty for the usual one.
+        reason: sentences, which become a comment.
+    """
+
+    measure: str
+    worst_group_size: float
+    tradeoff: float
+    plain: bool
+    optimizer: str = ""
+    reason: tuple[str, ...] = ()
+
+
+USUAL = AdvisedValues("excess", 0.1, 0.05, plain=False)
+"""What a new plan has where nobody has looked at its records."""
 
 
 TWO_CLINICS = Members("localhost", ("clinic-a", "clinic-b"))
@@ -70,7 +98,13 @@ def check_members(members: Members) -> None:
         raise PlanError(f"{members.host!r} is no host name or address", "name it without a port: agg.example.org")
 
 
-def plan_text(federation: str, template: str, members: Members = TWO_CLINICS, task: str | None = None) -> str:
+def plan_text(
+    federation: str,
+    template: str,
+    members: Members = TWO_CLINICS,
+    task: str | None = None,
+    advised: AdvisedValues | None = None,
+) -> str:
     """Return a commented plan.
 
     Args:
@@ -78,7 +112,9 @@ def plan_text(federation: str, template: str, members: Members = TWO_CLINICS, ta
         template: a key of `TEMPLATES`.
         members: the aggregator's host and the sites; valid.
         task: the lines of `task.data` and the splits, in place of the template's.
+        advised: values in place of the template's.
     """
+    values = advised or USUAL
     host = f'"{members.host}"' if ":" in members.host else members.host
     return filled(
         _HERE,
@@ -86,6 +122,8 @@ def plan_text(federation: str, template: str, members: Members = TWO_CLINICS, ta
         federation=federation,
         template=template,
         task=task,
+        values=values,
+        reason=textwrap.wrap(" ".join(values.reason), COMMENT_WIDTH),
         rounds=TEMPLATES[template],
         host=host.ljust(len("localhost")),
         collaborators=", ".join(map(_quoted, members.collaborators)),
@@ -117,8 +155,24 @@ def _quoted(name: str) -> str:
     return name if resolve(name) == name else f'"{name}"'
 
 
+def check_new(folder: Path, members: Members) -> None:
+    """Refuse a folder that holds something already, and names that no plan can have.
+
+    Raises:
+        PlanError: the folder is a file, or holds something already; or a name cannot be one.
+    """
+    check_members(members)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise PlanError(f"{folder} exists and is not an empty folder; nothing was written", "name another folder")
+
+
 def create_workspace(
-    folder: Path, federation: str, template: str, members: Members = TWO_CLINICS, task: str | None = None
+    folder: Path,
+    federation: str,
+    template: str,
+    members: Members = TWO_CLINICS,
+    task: str | None = None,
+    advised: AdvisedValues | None = None,
 ) -> list[Path]:
     """Create a workspace.
 
@@ -128,6 +182,7 @@ def create_workspace(
         template: a key of `fedfair.workspace.create.TEMPLATES`.
         members: the aggregator's host and the sites.
         task: the lines of `task.data` and the splits, in place of the template's.
+        advised: values in place of the template's.
 
     Returns:
         The files that were written.
@@ -135,11 +190,9 @@ def create_workspace(
     Raises:
         PlanError: the folder is a file, or holds something already; or a name cannot be one.
     """
-    check_members(members)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise PlanError(f"{folder} exists and is not an empty folder; nothing was written", "name another folder")
+    check_new(folder, members)
     files = {
-        PLAN_FILE: plan_text(federation, template, members, task),
+        PLAN_FILE: plan_text(federation, template, members, task, advised),
         Path("collaborator.yaml"): collaborator_text(members.collaborators[0]),
         Path(".gitignore"): gitignore_text(),
     }

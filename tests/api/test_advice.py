@@ -9,7 +9,6 @@ from sklearn.datasets import load_breast_cancer
 
 from fedfair.api.advice import ObjectiveAdvice, advise
 from fedfair.errors import DataError, FedfairError, PlanError
-from fedfair.plan.schema import Plan
 from fedfair.studies.advice.document import Recommendation
 from fedfair.studies.advice.search import AdviceGrid, advise_sites
 from fedfair.tables.source import load_federation
@@ -17,27 +16,38 @@ from fedfair.tables.source import load_federation
 FEATURES, LABELS = (part[::4] for part in load_breast_cancer(return_X_y=True))
 SITES = {"a": (FEATURES[::2], LABELS[::2]), "b": (FEATURES[1::2], LABELS[1::2])}
 
+REFERENCE = {"hidden": [2], "rounds": 2, "local_steps": 5}
+QUICKLY_TRAINED = {
+    "objective": {"measure": "excess", "reference": REFERENCE},
+    "training": {"rounds": 5, "algorithm": "fedsrcvar"},
+}
+
 
 @pytest.fixture(scope="module")
 def advice() -> ObjectiveAdvice:
-    return advise(
-        SITES,
-        sizes=[0.5, 0.3],
-        tradeoffs=[0.1],
-        objective={"measure": "loss", "worst_group_size": 0.3, "tradeoff": 0.3},
-    )
+    return advise(SITES, sizes=[0.5, 0.3], tradeoffs=[0.1], **QUICKLY_TRAINED)
 
 
 def test_the_advice_is_that_of_the_search_and_its_plan_has_it(advice: ObjectiveAdvice) -> None:
     assert advice.document.sizes == (0.3, 0.5)
+    objective = {"measure": "loss", "worst_group_size": 0.5, "tradeoff": 0.1, "reference": None}
     found = Recommendation(worst_group_size=0.5, tradeoff=0.1, kind="protect", sure=True)
-    for kind, expected in (("protect", {"objective"}), ("plain", {"training"})):
-        document = advice.document.model_copy(update={"recommendation": found.model_copy(update={"kind": kind})})
-        changed = replace(advice, document=document).applied()
-        assert {
-            name for name in Plan.model_fields if getattr(changed, name) != getattr(advice.plan, name)
-        } == expected
-    assert changed.training.algorithm == "fedavg"
+    cases: tuple[tuple[dict[str, object], dict[str, object]], ...] = (
+        ({}, {"objective": objective}),
+        ({"measure": "excess"}, {"objective": {**objective, "measure": "excess", "reference": REFERENCE}}),
+        (
+            {"kind": "plain"},
+            {"objective": {"measure": "loss", "reference": None}, "training": {"algorithm": "fedavg"}},
+        ),
+        (
+            {"learning_rate": 0.1},
+            {"objective": objective, "training": {"server_optimizer": {"name": "adam", "learning_rate": 0.1}}},
+        ),
+    )
+    for changed, expected in cases:
+        document = advice.document.model_copy(update={"recommendation": found.model_copy(update=changed)})
+        applied = replace(advice, document=document).applied()
+        assert applied == advice.plan.with_(**expected)
     assert repr(advice) == advice.document.sentences[0]
     assert advice.document.sentences[0] in html.unescape(advice._repr_html_()).replace("\N{NO-BREAK SPACE}", " ")
     assert "<svg" in advice._repr_html_()
@@ -54,6 +64,7 @@ def test_a_plan_on_disk_is_advised_as_by_the_command(tmp_path: Path) -> None:
     file.write_text(
         "federation: {name: f, collaborators: [a, b]}\n"
         "task: {data: breast-cancer, partition: {scheme: random}, model: {name: linear}}\ntraining: {rounds: 1}\n"
+        "objective: {measure: excess, reference: {hidden: [2], rounds: 2, local_steps: 5}}\n"
     )
     found = advise(file, sizes=[0.4], tradeoffs=[0.1])
     grid = AdviceGrid((0.4,), (0.1,))

@@ -366,7 +366,7 @@ def test_the_file_of_the_records_is_asked_for_and_checked(here: Path) -> None:
     (here / "own file.csv").write_text("age,sex,died\n" + "".join(rows))
     shutil.rmtree("lead")
     Path("invitation.zip").unlink()
-    run("workspace", "create", "lead", "-f", "heart", "--template", "csv", "--from", "own file.csv")
+    run("workspace", "create", "lead", "-f", "heart", "--template", "csv", "--from", "own file.csv", "--no-look")
     with inside("lead"):
         run("invite", "../invitation.zip")
     answered()

@@ -49,8 +49,8 @@ def advised_model(fitted: FittedModel, plain: FittedModel, sizes: Sequence[float
     return AdvisedModel(
         worst_group_size=size,
         tradeoff=fitted.tradeoff,
-        train=_figures([fold.train for fold in fitted.folds], sizes),
-        held_out=_figures([fitted.held_out], sizes),
+        train=held_figures([fold.train for fold in fitted.folds], sizes),
+        held_out=held_figures([fitted.held_out], sizes),
         worst_gain=cvar(other, size) - cvar(own, size),
         worst_gain_error=standard_error(gain),
         mean_cost=float((own - other).mean()),
@@ -75,7 +75,12 @@ def standard_error(terms: NDArray[np.float64]) -> float:
     return float(terms.std(ddof=1)) / math.sqrt(len(terms)) if len(terms) > 1 else 0.0
 
 
-def _figures(parts: Sequence[Losses], sizes: Sequence[float]) -> AdvisedFigures:
+def _accuracy(parts: Sequence[Losses]) -> float | None:
+    right = [part.correct for part in parts]
+    return float(np.mean([one.mean() for one in right if one is not None])) if parts[0].has_classes else None
+
+
+def held_figures(parts: Sequence[Losses], sizes: Sequence[float]) -> AdvisedFigures:
     """Return the mean over the parts, which may overlap: each fold's model has its own training records."""
     each = [part.values for part in parts]
     groups = [
@@ -89,6 +94,6 @@ def _figures(parts: Sequence[Losses], sizes: Sequence[float]) -> AdvisedFigures:
     return AdvisedFigures(
         mean=float(np.mean([values.mean() for values in each])),
         error=float(np.mean([standard_error(values) for values in each])),
-        accuracy=float(np.mean([np.equal(part.labels, part.predictions).mean() for part in parts])),
+        accuracy=_accuracy(parts),
         groups=tuple(groups),
     )

@@ -63,6 +63,47 @@ def site_folds(sites: Mapping[ParticipantId, Splits], folds: int, seed: int) -> 
             for fold in range(1, folds + 1)]  # fmt: skip
 
 
+def trial_folds(
+    sites: Mapping[ParticipantId, Splits], most: int, parts: int, seed: int
+) -> list[dict[ParticipantId, Splits]]:
+    """Return, for each part, the records of all sites as a run of the plan has them, the part as test records.
+
+    A site holds out the share of validation records that it has now. One with fewer records than parts holds out
+    none; one without any is left out.
+
+    Args:
+        sites: test records are not looked at.
+        most: records of all sites together; of more, a random share of each site's.
+        parts: how many, at least 2.
+        seed: of the parts.
+
+    Raises:
+        DataError: no site has as many records as there are parts.
+    """
+    held = {name: (pooled_records({name: site}), len(site.validation or ())) for name, site in sites.items()}
+    count = sum(len(whole) for whole, _ in held.values())
+    few = {
+        name: (sampled(whole, max(round(most / count * len(whole)), parts), seed), validating / len(whole))
+        for name, (whole, validating) in held.items()
+        if len(whole)
+    }
+    if not any(len(records) >= parts for records, _ in few.values()):
+        raise DataError(f"no site has the {parts} training records that {parts} parts need", "give more records")
+    return [
+        {name: _trial_part(name, *own, parts, part, seed) for name, own in few.items()}
+        for part in range(1, parts + 1)
+    ]
+
+
+def _trial_part(
+    name: ParticipantId, records: Dataset, validating: float, parts: int, part: int, seed: int
+) -> Splits:
+    if len(records) < parts:
+        return Splits(records)
+    share = 1.0 / parts
+    return hold_out(records, share, validating * (1.0 - share), derived_seed(seed, "advice", "trials"), name, part)
+
+
 def _site_part(name: ParticipantId, records: Dataset, folds: int, fold: int, seed: int) -> Splits:
     if len(records) < folds:
         return Splits(records)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from fedfair.fairness.cvar import cvar
 from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.fairness.served_size import smallest_served_size
 from fedfair.ids import ParticipantId
+from fedfair.plan.derived import guess_loss, measures_excess, predicts_classes
 from fedfair.plan.description import model_in_words
 from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
@@ -31,7 +33,14 @@ from fedfair.simulation.linear_family import (
     standardised_columns,
 )
 from fedfair.studies.advice.choice import recommend, served_from
-from fedfair.studies.advice.document import FORMAT, AdviceDocument, CriticalMethod, FamilyLimits
+from fedfair.studies.advice.document import (
+    FORMAT,
+    AdviceDocument,
+    AdviceTrials,
+    AdvisedModel,
+    CriticalMethod,
+    FamilyLimits,
+)
 from fedfair.studies.advice.families import (
     ModelFamily,
     SolvedLinearModels,
@@ -39,6 +48,9 @@ from fedfair.studies.advice.families import (
 )
 from fedfair.studies.advice.figures import FittedModel, FoldLosses, advised_model
 from fedfair.studies.advice.folds import pooled_records, sampled
+from fedfair.studies.advice.settings import PLAIN, AdvisedSetting, recommended_setting, task_digest
+from fedfair.studies.advice.trial_choice import recommended
+from fedfair.studies.advice.trials import QUICK, THOROUGH, Trials, usual_candidates
 from fedfair.studies.advice.words import advice_notes, advice_sentences
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.source import load_federation
@@ -66,11 +78,15 @@ class AdviceGrid:
         sizes: group sizes (rho), each above 0 and below 1; None for the defaults.
         tradeoffs: weights of the mean (epsilon), each from 0 to below 1; None for the defaults.
         rounds: training rounds of each model that is trained, at least 1; None for the plan's.
+        trials: whether the plan's own training is tried with the settings that are likely to be best.
+        quick: whether nothing but trials is made, on a sample.
     """
 
     sizes: tuple[float, ...] | None = None
     tradeoffs: tuple[float, ...] | None = None
     rounds: int | None = None
+    trials: bool = True
+    quick: bool = False
 
 
 def advise(plan: Plan, root: Path, grid: AdviceGrid, on_fit: OnFit | None = None) -> AdviceDocument:
@@ -98,6 +114,76 @@ def advise_sites(
 ) -> AdviceDocument:
     """Return advice from records that are in memory already; otherwise as `advise`."""
     began = time.perf_counter()
+    wanted = plan if grid.rounds is None else plan.with_(training={"rounds": grid.rounds})
+    trials = None
+    if grid.trials:
+        trials = Trials(wanted, sites, root, QUICK if grid.quick else THOROUGH)
+    if grid.quick or (trials is not None and plan.task.loss != CROSS_ENTROPY):
+        _check_alone(grid)
+        if trials is None:
+            raise PlanError("nothing is looked at: quick advice is made of trials alone", "omit one of both")
+        advice = _by_trials(wanted, sites, trials, on_fit)
+    else:
+        advice = _by_curves(plan, sites, root, grid, trials, on_fit)
+    advice = advice.model_copy(update={"seconds": time.perf_counter() - began})
+    words = {"sentences": advice_sentences(advice), "notes": advice_notes(advice, plan)}
+    return advice.model_copy(update=words)
+
+
+def _check_alone(grid: AdviceGrid) -> None:
+    if grid.sizes is not None or grid.tradeoffs is not None:
+        raise PlanError(
+            "sizes and tradeoffs are looked at for task.loss cross_entropy alone, and not by a quick look",
+            "omit them, or look at group sizes with fedfair sweep",
+        )
+
+
+def _by_trials(
+    plan: Plan, sites: Mapping[ParticipantId, Splits], trials: Trials, on_fit: OnFit | None
+) -> AdviceDocument:
+    """Return advice without curves."""
+    made = _tried(trials, usual_candidates(plan), 0, on_fit)
+    held = pooled_records(sites)
+    first = made.tried[0]
+    base = AdvisedModel(
+        worst_group_size=1.0,
+        tradeoff=1.0,
+        train=first.train,
+        held_out=first.held_out,
+        worst_gain=0.0,
+        worst_gain_error=0.0,
+        mean_cost=0.0,
+        mean_cost_error=0.0,
+    )
+    return AdviceDocument(
+        **_facts(plan, held),
+        fitted="trials",
+        rounds=made.rounds,
+        folds=made.folds,
+        records=made.records,
+        sizes=tuple(group.size for group in first.held_out.groups),
+        plain=base,
+        models=(),
+        family=FamilyLimits(lowest=None, highest=None, method="none"),
+        served_from=None,
+        surely_served_from=None,
+        recommendation=recommended(made, plan.objective.worst_group_size, guess_loss(plan, held.schema.classes)),
+        trials=made,
+        sentences=(),
+        notes=(),
+        seconds=0.0,
+    )
+
+
+def _by_curves(
+    plan: Plan,
+    sites: Mapping[ParticipantId, Splits],
+    root: Path,
+    grid: AdviceGrid,
+    trials: Trials | None,
+    on_fit: OnFit | None,
+) -> AdviceDocument:
+    """Return advice with the curves of all sizes and tradeoffs, and with trials where these are wanted."""
     family, every, used, rounds = _family(plan, sites, root, grid)
     solved = rounds is None
     guess = uniform_classifier_loss(every.schema.classes)
@@ -105,10 +191,12 @@ def advise_sites(
     sizes = tuple(sorted({size for size, _ in settings}))
     halvings = 0 if solved else HALVINGS
     ahead = family.folds * (len(settings) + 1)
+    usual = usual_candidates(plan)
+    later = 0 if trials is None else trials.count((*usual, PLAIN))
 
     def fitted(done: int) -> None:
         if on_fit is not None:
-            on_fit(done, ahead + halvings)
+            on_fit(done, ahead + halvings + later)
 
     plain, others = fit_all(family, settings, fitted)
     limits = (
@@ -119,34 +207,66 @@ def advise_sites(
     fitted(ahead + halvings)
     base = advised_model(plain, plain, sizes)
     models = tuple(advised_model(one, plain, sizes) for one in others)
-    counts = np.bincount(every.labels, minlength=every.schema.classes)
-    advice = AdviceDocument(
-        format=FORMAT,
-        federation=plan.federation.name,
-        model=model_in_words(plan),
+    by_loss, made = recommend(base, models, guess), None
+    if trials is not None:
+        found = () if by_loss is None or by_loss.kind == "plain" else (recommended_setting(by_loss),)
+        made = _tried(trials, (usual[0], *found, *usual[1:]), ahead + halvings, on_fit)
+    told = {} if made is None else {"by_loss": by_loss, "trials": made}
+    return AdviceDocument(
+        **_facts(plan, every),
+        **told,
         fitted="solver" if solved else "training",
         rounds=rounds,
         folds=family.folds,
         records=len(used),
-        records_available=len(every),
-        classes=every.schema.classes,
-        guess=guess,
-        majority=float(counts.max() / counts.sum()),
-        plan_size=plan.objective.worst_group_size,
-        plan_tradeoff=plan.objective.tradeoff,
         sizes=sizes,
         plain=base,
         models=models,
         family=limits,
         served_from=served_from(base, models, guess, surely=False),
         surely_served_from=served_from(base, models, guess, surely=True),
-        recommendation=recommend(base, models, guess),
+        recommendation=by_loss if made is None else recommended(made, plan.objective.worst_group_size, guess),
         sentences=(),
         notes=(),
-        seconds=time.perf_counter() - began,
+        seconds=0.0,
     )
-    words = {"sentences": advice_sentences(advice), "notes": advice_notes(advice, plan)}
-    return advice.model_copy(update=words)
+
+
+def _facts(plan: Plan, every: Dataset) -> dict[str, Any]:
+    """Return what a document says of the plan and of all its records."""
+    classes = every.schema.classes
+    counts = np.bincount(every.labels, minlength=classes) if predicts_classes(plan) else None
+    return {
+        "format": FORMAT,
+        "federation": plan.federation.name,
+        "model": model_in_words(plan),
+        "records_available": len(every),
+        "classes": classes,
+        "guess": guess_loss(plan, classes),
+        "majority": None if counts is None else float(counts.max() / counts.sum()),
+        "plan_size": plan.objective.worst_group_size,
+        "plan_tradeoff": plan.objective.tradeoff,
+        "plan_measure": plan.objective.measure,
+        "task_digest": task_digest(plan),
+    }
+
+
+def _tried(
+    trials: Trials, candidates: Sequence[AdvisedSetting], before: int, on_fit: OnFit | None
+) -> AdviceTrials:
+    """Return what the candidates reach, and tell of every training after those before."""
+    count, done = trials.count(candidates), before
+
+    def trained() -> None:
+        nonlocal done
+        done += 1
+        if on_fit is not None:
+            on_fit(done, before + count)
+
+    made = trials.made(candidates, trained)
+    if on_fit is not None:
+        on_fit(before + count, before + count)
+    return made
 
 
 def _family(
@@ -244,7 +364,7 @@ def _settings(plan: Plan, grid: AdviceGrid, *, solved: bool) -> list[tuple[float
     tradeoffs = grid.tradeoffs or (SOLVED_TRADEOFFS if solved else TRAINED_TRADEOFFS)
     pairs = {(size, tradeoff) for size in grid.sizes or SIZES for tradeoff in tradeoffs}
     own = (plan.objective.worst_group_size, plan.objective.tradeoff)
-    if max(own) < 1.0:
+    if max(own) < 1.0 and not measures_excess(plan):
         pairs.add(own)
     return sorted(pairs)
 

@@ -111,7 +111,7 @@ def test_trained_models_find_the_critical_size_of_the_linear_program() -> None:
 def test_advice_on_noisy_records_is_whole_deterministic_and_fits_its_schema() -> None:
     plan, sites = linear_plan(), dealt(noisy(600))
     fits: list[tuple[int, int]] = []
-    grid = AdviceGrid((0.3, 0.6), (0.1, 0.5))
+    grid = AdviceGrid((0.3, 0.6), (0.1, 0.5), trials=False)
     made = advise_sites(plan, sites, Path(), grid, lambda *done: fits.append(done))
     again = advise_sites(plan, sites, Path(), grid)
     assert made.model_copy(update={"seconds": 0.0}) == again.model_copy(update={"seconds": 0.0})
@@ -132,7 +132,7 @@ def test_held_out_figures_are_those_of_models_that_never_saw_the_record() -> Non
     features = np.eye(records)
     data = Dataset(features, labels, FeatureSchema((records,), 2, (), tuple(map(str, range(records)))))
     made = advise_sites(
-        linear_plan(), {ParticipantId("clinic-a"): Splits(data)}, Path(), AdviceGrid((0.5,), (0.1,))
+        linear_plan(), {ParticipantId("clinic-a"): Splits(data)}, Path(), AdviceGrid((0.5,), (0.1,), trials=False)
     )
     assert made.plain.train.mean < 0.65
     assert made.plain.held_out.mean > 0.68
@@ -156,7 +156,7 @@ def test_folds_are_disjoint_cover_everything_and_keep_persons_together() -> None
 
 def test_test_records_change_nothing_and_few_are_held_out_nowhere() -> None:
     plan, sites = linear_plan(), dealt(noisy(300))
-    grid = AdviceGrid((0.5,), (0.1,))
+    grid = AdviceGrid((0.5,), (0.1,), trials=False)
     made = advise_sites(plan, sites, Path(), grid)
     name = next(iter(sites))
     without = sites | {name: Splits(sites[name].train, sites[name].validation)}
@@ -197,7 +197,7 @@ def test_samples_errors_and_rounds_are_as_asked() -> None:
     assert np.mean(errors) == pytest.approx(spread, rel=0.08)
     assert worst_terms(draws[0], 0.2).mean() == pytest.approx(cvar(draws[0], 0.2), rel=1e-12)
     with pytest.raises(PlanError, match="solved without rounds"):
-        advise_sites(linear_plan(), dealt(noisy(60)), Path(), AdviceGrid(rounds=5))
+        advise_sites(linear_plan(), dealt(noisy(60)), Path(), AdviceGrid(rounds=5, trials=False))
 
 
 def test_advice_on_a_plan_of_another_model_trains_it(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_advice_on_a_plan_of_another_model_trains_it(tmp_path: Path) -> None:
         objective={"worst_group_size": 0.4, "tradeoff": 0.2},
         training={"rounds": 3, "algorithm": "fedavg"},
     )  # fmt: skip
-    made = advise(plan, tmp_path, AdviceGrid((0.5,), (0.2,), 5))
+    made = advise(plan, tmp_path, AdviceGrid((0.5,), (0.2,), 5, trials=False))
     assert (made.fitted, made.rounds, made.folds) == ("training", 5, 3)
     assert made.family.method == "training"
     assert [(one.worst_group_size, one.tradeoff) for one in made.models] == [(0.4, 0.2), (0.5, 0.2)]
