@@ -123,8 +123,9 @@ class TrainedModels:
 
 
 def varied_plan(plan: Plan, group_size: float, tradeoff: float, rounds: int) -> Plan:
-    """Return the plan of one model: in the clear, without noise, evaluated at its end, with a stable threshold."""
-    objective = plan.objective.model_copy(update={"worst_group_size": group_size, "tradeoff": tradeoff})
+    """Return the plan of one model: of the loss, in the clear, without noise, with a stable threshold."""
+    keys = {"worst_group_size": group_size, "tradeoff": tradeoff, "measure": "loss", "reference": None}
+    objective = plan.objective.model_copy(update=keys)
     changed = {"algorithm": "fedsrcvar", "rounds": rounds, "options": OptionsSection()}
     training = plan.training.model_copy(update=changed)
     evaluation = plan.evaluation.model_copy(update={"every": rounds, "site_means": False, "method": "histogram"})

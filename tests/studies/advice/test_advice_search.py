@@ -177,7 +177,9 @@ def test_a_varied_plan_has_no_masks_no_noise_and_a_stable_threshold() -> None:
         privacy={"sample_level": {"noise_multiplier": 1.0, "clip": 1.0, "delta": 1e-5}},
         training={"rounds": 7, "threshold_learning_rate": 5.0},
     )
-    varied = varied_plan(plan, 0.4, 0.2, 9)
+    excess = plan.model_copy(update={"objective": plan.objective.model_copy(update={"measure": "excess"})})
+    varied = varied_plan(excess, 0.4, 0.2, 9)
+    assert varied == varied_plan(plan, 0.4, 0.2, 9)
     assert (varied.objective.worst_group_size, varied.objective.tradeoff) == (0.4, 0.2)
     assert (varied.training.rounds, varied.evaluation.every, varied.secure_aggregation.mode) == (9, 9, "off")
     assert varied.privacy.sample_level is None
@@ -206,7 +208,7 @@ def test_advice_on_a_plan_of_another_model_trains_it(tmp_path: Path) -> None:
             "partition": {"scheme": "random"}, "standardize": "secure", "model": {"name": "mlp", "hidden": [4]},
             "test_fraction": 0.5,
         },
-        objective={"worst_group_size": 0.4, "tradeoff": 0.2},
+        objective={"worst_group_size": 0.4, "tradeoff": 0.2, "measure": "loss"},
         training={"rounds": 3, "algorithm": "fedavg"},
     )  # fmt: skip
     made = advise(plan, tmp_path, AdviceGrid((0.5,), (0.2,), 5, trials=False))
