@@ -94,14 +94,14 @@ def words_of(run: SavedRun, *command: str) -> list[str]:
 
 
 def refused(run: SavedRun, command: str) -> FedfairError:
-    more = ["--output", str(run.workspace / "own.safetensors")] if command == "personalise" else []
+    more = {"personalise": ["--output", str(run.workspace / "own.safetensors")], "groups": ["--by", "any"]}
     program = app if command == "evaluate" else collaborator.commands.app
-    fault = CliRunner().invoke(program, [*words_of(run, command), *more]).exception
+    fault = CliRunner().invoke(program, [*words_of(run, command), *more.get(command, [])]).exception
     assert isinstance(fault, FedfairError), fault
     return fault
 
 
-COMMANDS = ("evaluate", "compare", "personalise")
+COMMANDS = ("evaluate", "compare", "personalise", "groups")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -294,6 +294,7 @@ def test_what_shows_own_figures_has_no_way_to_the_network() -> None:
         "fedfair/results/site_figures.py",
     )  # fmt: skip
     assert shows & SENDS == set()
+    assert reached("collaborator/group_tables.py") & SENDS == set()
     assert not {path for path in shows if path.startswith(("fedfair/wire/", "aggregator/"))}
     connects = re.compile(r"^\s*(?:import|from) (?:socket|ssl|grpc|http|urllib)\b", re.MULTILINE)
     assert not {path for path in shows if connects.search((imports.REPOSITORY / path).read_text("utf-8"))}
@@ -306,9 +307,11 @@ def test_what_shows_own_figures_has_no_way_to_the_network() -> None:
 
 def test_what_makes_messages_knows_nothing_of_own_figures() -> None:
     def knows(paths: Collection[str]) -> set[str]:
-        return {path for path in paths if "site_figures" in path or path == "collaborator/notices.py"}
+        own = ("site_figures", "group_figures", "site_groups", "group_tables")
+        return {path for path in paths if any(name in path for name in own) or path == "collaborator/notices.py"}
 
     wire = [f"fedfair/wire/{path.name}" for path in (imports.REPOSITORY / "fedfair" / "wire").glob("*.py")]
     assert knows(reached(*SENDS, *wire)) == set()
     # The check itself finds what it looks for.
     assert knows(reached("collaborator/run_recording.py"))
+    assert knows(reached("collaborator/group_tables.py"))
