@@ -28,7 +28,7 @@ def advice_table(advice: AdviceDocument) -> Table:
     drawing.add_row("plain", "", "", "", f"{plain.mean:.3f}", share(plain.accuracy))
     guess = "-" if advice.guess is None else f"{advice.guess:.3f}"
     drawing.add_row("guess", "", guess, "", guess, "", style="dim")
-    drawing.caption = "* recommended"
+    drawing.caption = "* recommended" if advice.trials is None else "* the best of these, which measure the loss"
     drawing.caption_justify = "left"
     return drawing
 
