@@ -118,7 +118,7 @@ def split_scores(
         fewest: the fewest records of a group that is reported.
         exact: AUCs that are known exactly, in place of those from sums.
         proved: whether the intervals hold; they do not where losses were replaced.
-        curve: of decisions by these scores; None where there is none, and not in the result unless proved.
+        curve: of decisions by these scores; None where there is none.
     """
     by_class = {
         str(ranking.wanted): _class_scores(ranking, fewest, exact.get(ranking.wanted, ranking.auc), proved=proved)
@@ -135,7 +135,7 @@ def split_scores(
         brier=None if brier is None else brier * len(told),
         calibration_error=_mean([each.calibration_error for each in told]),
         by_class=by_class,
-        **given(decision=decision_figures(curve) if proved and curve is not None else None),
+        **given(decision=None if curve is None else decision_figures(curve)),
     )
 
 

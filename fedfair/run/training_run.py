@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
+from fedfair.aggregation.decision_curve import DecisionCurve
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.model_layout import Layout
@@ -245,10 +246,17 @@ class TrainingRun:
             calibration,
             {} if state.evaluated is None else evaluator.calibrated(state.evaluated.header, calibration),
             state.judging,
-            {} if state.evaluated is None else evaluator.decision_curves(state.evaluated.header, calibration),
+            self._decision_curves(calibration),
             self.rules.sliced(state),
             "" if state.slices is None else state.slices.fault,
         )
+
+    def _decision_curves(self, calibration: Calibration | Uncalibrated) -> dict[str, DecisionCurve]:
+        """Return those of the latest evaluation; none where losses were replaced, and scores with them."""
+        evaluated = self.state.evaluated
+        if evaluated is None or evaluated.replaced:
+            return {}
+        return self.rules.evaluator.decision_curves(evaluated.header, calibration)
 
     def _latest_calibration(self) -> Calibration | Uncalibrated:
         """Return the calibration of the model that was evaluated last; of a saved one, that of its file."""

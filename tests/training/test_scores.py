@@ -8,9 +8,11 @@ import torch
 
 from fedfair.aggregation.evaluation_sums import planned_layout
 from fedfair.aggregation.requests import GlobalModel
+from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.score_histogram import rounded_scores
 from fedfair.errors import TrainingError
 from fedfair.plan.schema import Plan
+from fedfair.run.training_run import TrainingRun
 from fedfair.tables.source import load_federation
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
@@ -66,3 +68,14 @@ def test_in_the_clear_a_site_without_numbers_sends_nothing(tmp_path: Path) -> No
     client, model = client_of(plan_of(), tmp_path, masked=False)
     with pytest.raises(TrainingError, match="nothing was sent"):
         evaluation_of(client, GlobalModel(np.full_like(model.vector, np.nan), 0.5))
+
+
+@pytest.mark.parametrize("replaced", [0, 1])
+def test_decisions_are_told_of_where_every_score_is_one(tmp_path: Path, replaced: int) -> None:
+    client, model = client_of(plan_of(), tmp_path, masked=False)
+    schema = load_federation(plan_of(), tmp_path)[client.participant].train.schema
+    run = TrainingRun(plan_of(), client.layout, schema, model.vector)
+    header = evaluation_of(client, model).header
+    run.apply_aggregate(Totals(header, np.zeros(0), 1, replaced=replaced, replacing=replaced))
+    assert [*run.result().decision_curves] == ([] if replaced else ["test"])
+    assert run.result().rankings
