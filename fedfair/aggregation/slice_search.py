@@ -143,9 +143,8 @@ class SliceSearch:
             if not np.array_equal(told[at], known[at] if wanted else np.zeros_like(known[at])):
                 raise _impossible(STEPS)
         for counts, total, square in zip(told, sums, squares, strict=False):
-            if (total > LEVELS * counts).any() or (square > LEVELS * total).any():
-                raise _impossible(STEPS)
-            if (total**2 > counts * square).any() or (square < total).any():
+            # By Cauchy and Schwarz no mean is above the last level either.
+            if (square > LEVELS * total).any() or (total**2 > counts * square).any() or (square < total).any():
                 raise _impossible(STEPS)
         for values in (sums, squares):
             # Every table is of the same people.

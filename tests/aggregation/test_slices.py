@@ -122,6 +122,14 @@ def test_tables_of_two_are_those_of_columns_that_all_have_full_tables_with_each_
     assert asked_tables(columns, pairs, FEWEST, with_pairs=True) == ([0, 1, 2], [(0, 1)])
 
 
+def test_a_column_that_is_not_asked_for_is_in_no_table_of_two_either() -> None:
+    full, holed = np.full((2, 2), 50.0), np.array([[100.0, 0.0], [50.0, 50.0]])
+    columns = [np.full(2, 100.0)] * 3
+    # The table of 0 and 2 would show the sums of 2, whose difference from those of 1 is one person's value.
+    pairs = {(0, 1): holed, (0, 2): full, (1, 2): NESTED}
+    assert asked_tables(columns, pairs, FEWEST, with_pairs=True) == ([0, 1], [])
+
+
 def test_there_are_never_more_sums_than_a_fraction_of_the_people() -> None:
     columns = [np.full(4, 10.0)] * 3
     pairs = dict.fromkeys(itertools.combinations(range(3), 2), np.full((4, 4), 2.5))
@@ -167,6 +175,9 @@ def test_cells_of_a_number_have_about_as_many_people_each_and_end_where_bins_do(
     layout = layout_of(number(most=4))
     (_, (second, _), *_) = searched(layout, places, np.zeros(len(places), np.int64))
     assert second.cuts == ((0, 1, 5, 7),)
+    tied = np.repeat([0, 1, 2], [40, 40, FEWEST - 1])[:, None]
+    (_, (second, _), *_) = searched(layout_of(number(most=3)), tied, np.zeros(len(tied), np.int64))
+    assert second.cuts == ((0, 1),)
     lone = np.repeat(np.arange(10), [40, 0, 0, 0, 0, 0, 0, 0, 0, 3])[:, None]
     with pytest.raises(RemoteProtocolError, match="no column has two cells"):
         list(searched(layout, lone, np.zeros(len(lone), np.int64)))
@@ -221,6 +232,29 @@ def test_values_of_other_people_in_another_table_end_the_search() -> None:
     layout, search, header = at_step(3)
     with pytest.raises(RemoteProtocolError, match="step 3 of slices"):
         search.apply_aggregate(spoilt(header, layout, "sums", 0, 1.0), MEMBERS, layout, FEWEST)
+
+
+@pytest.mark.parametrize("by", [0.5, 1e3])
+def test_counts_that_are_none_are_refused_though_they_add_up(by: float) -> None:
+    layout, search, header = at_step(1)
+    moved = spoilt(spoilt(header, layout, "counts", 0, by), layout, "counts", 1, -by)
+    with pytest.raises(RemoteProtocolError, match="step 1 of slices"):
+        search.apply_aggregate(moved, MEMBERS, layout, FEWEST)
+
+
+@pytest.mark.parametrize(
+    ("total", "square"), [(300, 65 * 300), (300, 299), (300, 2999), (7, 6), (65 * 30, 65 * 65 * 30)]
+)
+def test_sums_that_no_levels_of_thirty_people_have_are_refused(total: int, square: int) -> None:
+    layout = layout_of(number("a", 2))
+    places = np.repeat([0, 9], 30)[:, None]
+    *_, (search, header), _ = searched(layout, places, np.full(60, 1))
+    found = layout.header.read(header)
+    found["sums"][0], found["squares"][0] = 300, 3000
+    search.apply_aggregate(header, MEMBERS, layout, FEWEST)
+    found["sums"][0], found["squares"][0] = total, square
+    with pytest.raises(RemoteProtocolError, match="step 3 of slices"):
+        search.apply_aggregate(header, MEMBERS, layout, FEWEST)
 
 
 @pytest.mark.parametrize("by", [0.5, -1e4])
@@ -292,6 +326,12 @@ def test_cells_that_a_column_cannot_have_are_refused(cut: tuple[int, ...]) -> No
 
 
 # ------------------------------------------------------------------ measures
+
+
+def test_a_value_of_one_person_tells_six_bits() -> None:
+    lone = layout_of(number()).header
+    told = {path[-1]: field.lone for path, field in lone.leaves()}
+    assert [told[name].most for name in ("sums", "squares")] == pytest.approx([6.02, 6.02], abs=0.01)
 
 
 def test_a_measure_is_rounded_without_bias_and_never_by_more_than_a_step() -> None:

@@ -342,6 +342,7 @@ STATES: Mapping[str, Mapping[str, object]] = {
         "temperature": References(np.array([1.0, 2.0]), np.ones(2), 3, 2, 0.5, 2),
     },
     "slices": {
+        "": SliceSearch(),
         "number": SliceSearch(3),
         "split": SliceSearch(split=2),
         "cuts": SliceSearch(cuts=((0, 5),)),

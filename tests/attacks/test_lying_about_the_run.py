@@ -454,6 +454,11 @@ def test_every_state_that_a_run_comes_to_is_taken_from_the_others(
     assert searches == ({1, 2, 3, 4} if method == "slices" else set())
     for state in states:
         assert rules.may_be(state)
+        if state.slices is not None:
+            # A search belongs to its stage, unless it is over; then its stage is.
+            assert not rules.may_be(replace(state, slices=replace(state.slices, number=5 - state.slices.number)))
+            assert not rules.may_be(replace(state, stage=Purpose.EVALUATION))
+            assert not rules.may_be(replace(state, slices=states[-1].slices, stage=Purpose.SLICES))
         if rules.may_skip(state):
             assert rules.may_be(rules.skip(state, "nobody came"))
 

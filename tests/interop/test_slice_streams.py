@@ -76,3 +76,9 @@ def test_slices_under_masks_survive_a_stop_and_are_those_of_the_simulation(works
     assert {json.dumps(one["cells"]) for one in here["slices"]} >= {json.dumps(there["slices"][0]["cells"])}
     # A masked model is off by 2^-20 of a parameter, which a draw may turn into a step of a record: 180 of them.
     assert here["mean"] == pytest.approx(there["mean"], abs=2 * 8 * np.log(2) / 64 / 180)
+    # A saved model is evaluated without slices: a run tells of them once.
+    model = workspace.folder / "save" / "last.safetensors"
+    assert play(workspace, Federation.everybody, model=model).state.value == "finished"
+    lines = (workspace.folder / "evaluation" / "logs" / "aggregator_metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["purpose"] for line in lines] == ["evaluation"]
+    assert "slices" not in json.loads((workspace.folder / "evaluation" / "result.json").read_text())

@@ -1,6 +1,7 @@
 """Runs that name slices, against tables of pandas over the pooled people; and plans that may not."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +9,23 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from fedfair.aggregation.slice_sums import LEVELS
+from fedfair.aggregation.model_layout import Layout, LayoutEntry
+from fedfair.aggregation.running_sum import Totals
+from fedfair.aggregation.slice_search import SliceSearch
+from fedfair.aggregation.slice_sums import LEVELS, SliceQuestion, slice_header, slice_layout
+from fedfair.ids import RoundNumber
 from fedfair.plan.description import summary
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms, terms
 from fedfair.report.run_page import run_page
 from fedfair.results.slices import SliceFigures, ToldSlice, is_higher, slice_sentences, slice_words
 from fedfair.results.warnings import reassurance
+from fedfair.run.progress import FinalStage
+from fedfair.run.rules import RunRules
 from fedfair.simulation.simulate import SimulationOutcome, simulate
+from fedfair.statistics.table import Purpose
 from tests.plans import NAMES, parsed, stated
 
 RECORDS = 1800
@@ -175,6 +184,32 @@ def test_the_excess_over_references_is_what_is_measured_where_training_follows_i
     excess = np.concatenate([own["test"].excess for own in outcome.losses.values()])
     assert fields.measure == "excess"
     assert fields.mean == pytest.approx(np.minimum(excess, 2 * np.log(2)).mean(), abs=2e-3)
+
+
+def test_slices_of_losses_that_were_replaced_are_given_up() -> None:
+    plan = parsed(evaluation={"slices": {"bins": 2}}, secure_aggregation=MASKED)
+    schema = FeatureSchema((2,), 2, (0, 1))
+    layout = Layout((LayoutEntry("weight", (1,)),), np.dtype(np.float64))
+    rules = RunRules(plan, layout, schema)
+    state = replace(
+        rules.initial(np.zeros(1)),
+        stage=Purpose.SLICES,
+        rounds_done=RoundNumber(1),
+        slices=SliceSearch.of((40, 0, 0), 5),
+    )
+    request = rules.next_request(state)
+    assert request is not None
+    sliced = slice_layout(plan, schema)
+    places = np.arange(40)[:, None].repeat(2, axis=1)
+    header = slice_header(SliceQuestion.of(request.asked, sliced), places, None, sliced)
+    honest, spoilt = (
+        rules.step(state, Totals(header, np.zeros(0), 3, replaced), NAMES).state for replaced in (0, 2)
+    )
+    assert honest.stage is Purpose.SLICES
+    assert spoilt.stage is FinalStage.FINISHED
+    assert spoilt.slices is not None
+    assert "2 losses could not be summed" in spoilt.slices.fault
+    assert rules.sliced(spoilt) is None
 
 
 # ------------------------------------------------------------------ plans
