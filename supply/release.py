@@ -22,8 +22,10 @@ from supply.pins import DISTRIBUTION, ROOT
 
 PACKAGES = ("fedfair", "aggregator", "collaborator")
 DEMO = PurePosixPath("examples", "secagg_demo")
-DATA_ENDINGS = (".py", ".pyi", ".typed", ".html", ".css", ".js", ".jinja", ".yaml", ".svg")
+DATA_ENDINGS = (".py", ".pyi", ".typed", ".html", ".css", ".js", ".jinja", ".yaml", ".svg", ".data", ".md")
 """What a wheel may hold beside its metadata."""
+LICENCES = ("licenses/LICENSE", "licenses/fedfair/cli/heart/README.md")
+"""Of the program, and of the data that it shows itself with."""
 OF_AN_SDIST = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "fedfair/version.py", "fedfair/py.typed")
 SECRET = re.compile(rb"PRIVATE KEY-----\s+[A-Za-z0-9+/=\s]{40}")
 EPOCH = "315532800"
@@ -59,7 +61,7 @@ def wheel_faults(contents: Mapping[str, bytes], expected: set[str], version: str
     own = {name for name in contents if not name.startswith(metadata)}
     faults = [f"{name} is missing" for name in sorted(expected - own)]
     faults += [f"{name} does not belong in it" for name in sorted(own - expected)]
-    needed = (f"{metadata}METADATA", f"{metadata}entry_points.txt", f"{metadata}licenses/LICENSE")
+    needed = [f"{metadata}{name}" for name in ("METADATA", "entry_points.txt", *LICENCES)]
     faults += [f"{name} is missing" for name in needed if name not in contents]
     stated = re.search(rb"^Version: (.*)$", contents.get(needed[0], b""), re.MULTILINE)
     if stated is None or stated[1].decode().strip() != version:

@@ -18,6 +18,7 @@ from tests.conftest import REPOSITORY
 from tests.fork_server import commands
 
 EXAMPLE = REPOSITORY / "examples" / "heart"
+SHIPPED = REPOSITORY / "fedfair" / "cli" / "heart"
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 FIGURE = re.compile(r"^\| (FedAvg|FedSRCVaR) \| (.*) \|$", re.MULTILINE)
 SIZES = ("0.1", "0.3", "0.5")
@@ -51,10 +52,8 @@ def objective(result: dict[str, Any]) -> float:
 
 
 @pytest.mark.slow
-def test_four_hospitals_with_their_own_files_get_the_figures_of_the_example(
-    data_root: Path, tmp_path: Path
-) -> None:
-    variables = {"FEDFAIR": str(REPOSITORY), "DATA": str(data_root / "heart"), **commands(tmp_path)}
+def test_four_hospitals_with_their_own_files_get_the_figures_of_the_example(tmp_path: Path) -> None:
+    variables = {"FEDFAIR": str(REPOSITORY), "DATA": str(SHIPPED), **commands(tmp_path)}
     lead = run(EXAMPLE / "README.md", tmp_path, variables)["lead"]
     deployed, simulated, average = (
         json.loads((lead / f"{name}.json").read_text()) for name in ("result", "simulated", "fedavg")

@@ -25,6 +25,7 @@ SOUND = {
     f"{METADATA}METADATA": b"Name: fedsrcvar\nVersion: 1.0\n",
     f"{METADATA}entry_points.txt": b"",
     f"{METADATA}licenses/LICENSE": b"",
+    f"{METADATA}licenses/fedfair/cli/heart/README.md": b"",
 }
 KEY = b"-----BEGIN PRIVATE " + b"KEY-----\n" + b"MC4CAQAwBQYDK2VwBCIEIHn" * 3
 
@@ -68,6 +69,7 @@ def test_a_wheel_has_the_files_of_the_tree_and_no_others() -> None:
         ({"fedfair/data.csv": b""}, "fedfair/data.csv does not belong in it"),
         ({"fedfair/__init__.py": None}, "fedfair/__init__.py is missing"),
         ({f"{METADATA}licenses/LICENSE": None}, "LICENSE is missing"),
+        ({f"{METADATA}licenses/fedfair/cli/heart/README.md": None}, "heart/README.md is missing"),
         ({f"{METADATA}METADATA": b"Version: 1.1\n"}, "do not state version 1.0"),
         ({"fedfair/__init__.py": KEY}, "holds a private key"),
     ],
