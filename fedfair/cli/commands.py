@@ -29,7 +29,7 @@ _COMMANDS = {
 """The function NAME_command of a module."""
 
 _GROUPS = {
-    "demo": "Run a demonstration on this machine: three clinics and one aggregator, each a real process.",
+    "demo": "Run a demonstration on this machine: four hospitals and one aggregator, each a real process.",
     "model": "Show a saved model, write its card, and export it for other systems.",
     "workspace": "Create a federation's folder, export it and import it on other hosts.",
     "migrate": "Turn a workspace of another system into fedfair's files. Its code is neither read nor run.",

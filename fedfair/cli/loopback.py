@@ -41,6 +41,8 @@ from fedfair.training.freezing import freeze_plan
 PIPE_BYTES = 1 << 16
 """The most that is read from a pipe at a time."""
 
+NO_FILES: Mapping[str, str] = {}
+
 STOP_SECONDS = 10.0
 """How long a process may take to stop cleanly before it is killed."""
 
@@ -68,12 +70,13 @@ class Workspace:
         return self.folder / "result.json"
 
 
-def prepare(folder: Path, plan: Mapping[str, Any]) -> Workspace:
+def prepare(folder: Path, plan: Mapping[str, Any], files: Mapping[str, str] = NO_FILES) -> Workspace:
     """Write everything that a federation on this machine needs.
 
     Args:
         folder: an empty folder.
         plan: the plan's mapping; the roster and the aggregator's address are filled in here.
+        files: each collaborator's own file by its name, from `folder`, where the plan's data are files.
 
     Returns:
         The workspace, ready for `Processes`.
@@ -87,24 +90,26 @@ def prepare(folder: Path, plan: Mapping[str, Any]) -> Workspace:
     workspace.plan.parent.mkdir(parents=True)
     text = yaml.safe_dump({**plan, "federation": federation}, sort_keys=False)
     workspace.plan.write_text(text, encoding="utf-8")
-    _approve_everywhere(workspace)
+    _approve_everywhere(workspace, files)
     return workspace
 
 
-def _approve_everywhere(workspace: Workspace) -> None:
+def _approve_everywhere(workspace: Workspace, files: Mapping[str, str]) -> None:
     plan = load_plan(workspace.plan)
     digest = freeze_plan(workspace.plan).digest
     approvals = workspace.folder / "approvals"
     for name in workspace.collaborators:
         key = load_signing_key(workspace.folder / "cert", name)
         write_approval(approvals / f"{name}.json", plan, digest, parse_participant_id(name), key)
-        site = {
+        site: dict[str, object] = {
             "collaborator": name,
             "device": "cpu",
             "threads": 1,
             "policy": _policy(plan),
             "approval": f"approvals/{name}.json",
         }
+        if name in files:
+            site["data"] = {"train": files[name]}
         if protects_records(plan):
             # All sites of this machine share one folder, and a ledger is one site's.
             site["ledger"] = f"state/{name}.ledger.sqlite"

@@ -48,6 +48,7 @@ def run_page(
     documents: Mapping[str, ResultDocument],
     certificates: Sequence[PageSection] = (),
     labels: Sequence[str] = (),
+    first: Sequence[PageSection] = (),
 ) -> str:
     """Return the page.
 
@@ -55,6 +56,7 @@ def run_page(
         documents: at least one result, by the file that it was read from.
         certificates: sections of what is proven about the model, made by those who know the certificate.
         labels: one name for each result; none for the names of the files.
+        first: sections that stand before all others but the summary, made by those who know more than results.
 
     Raises:
         DataError: the names are not as many as the files, one is empty, or two are alike.
@@ -64,7 +66,8 @@ def run_page(
     results = (about, *(each for each in reported if each is not about))
     plan = about.document.plan
     title = "Who is served how well" if plan is None else f"{plan.federation}: who is served how well"
-    return page(title, [*_sections(results, certificates)])
+    summary, *others = _sections(results, certificates)
+    return page(title, [summary, *first, *others])
 
 
 def subject(documents: Mapping[str, ResultDocument]) -> tuple[str, ResultDocument]:

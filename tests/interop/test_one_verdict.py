@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fedfair.cli.demo import PLAN
 from fedfair.cli.loopback import prepare
 from fedfair.report.run_page import run_page
 from fedfair.results.reading import read_result
@@ -15,6 +14,27 @@ from fedfair.results.warnings import result_warnings
 from tests.interop.federation_kit import NAMES, Federation, model_files_agree, play
 from tests.interop.processes import Started, ended
 from tests.plans import over, small_plan
+
+PLAN: Mapping[str, Any] = {
+    "federation": {
+        "name": "demo",
+        "aggregator": {"host": "localhost"},
+        "collaborators": [*NAMES],
+        "min_collaborators": 3,
+        "join_deadline_seconds": 120,
+        "round_deadline_seconds": 120,
+    },
+    "task": {
+        "data": "breast-cancer",
+        "partition": {"scheme": "dirichlet", "alpha": 2.0},
+        "standardize": "secure",
+        "model": {"name": "linear", "init": "zeros"},
+    },
+    "objective": {"name": "rcvar", "worst_group_size": 0.1, "tradeoff": 0.01},
+    "training": {"batch_size": "full", "threshold_init": "quantile", "seed": 1},
+    "secure_aggregation": {"mode": "malicious", "most_records": 1024},
+    "evaluation": {"scores": True},
+}
 
 
 def findings(verdict: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
@@ -25,9 +45,7 @@ def findings(verdict: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
 
 
 @pytest.mark.parametrize(("rate", "state"), [(0.3, "fine"), (60.0, "worse")])
-def test_the_demonstration_and_its_simulation_come_to_the_same_verdict(
-    tmp_path: Path, rate: float, state: str
-) -> None:
+def test_a_run_and_its_simulation_come_to_the_same_verdict(tmp_path: Path, rate: float, state: str) -> None:
     steps = {"server_optimizer": {"name": "sgd"}, "schedule": "constant", "threshold_learning_rate": 0.02}
     plan = over(PLAN, training={"rounds": 8, "learning_rate": rate, **steps}, evaluation={"every": 5})
     workspace = prepare(tmp_path, plan)
