@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.header import Bits, Field, Group, Header, Number, one_of
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_fields
 from fedfair.aggregation.loss_metrics import FIGURE_BITS, figure_count
+from fedfair.aggregation.reference_check import check_group
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.score_histogram import score_group
 from fedfair.aggregation.site_means import row_fields
@@ -37,7 +38,13 @@ MAX_CLASSES = 64
 
 @lru_cache(maxsize=8)
 def evaluation_layout(
-    spec: HistogramSpec, classes: int, sites: int = 0, columns: int = 0, figures: int = 0, *, excess: bool = False
+    spec: HistogramSpec,
+    classes: int,
+    sites: int = 0,
+    columns: int = 0,
+    figures: int = 0,
+    *,
+    excess: bool = False,
 ) -> Header:
     """Return the layout of an evaluation header.
 
@@ -53,7 +60,8 @@ def evaluation_layout(
         "splits", of `loss_histogram.block_fields`, (3,); "confusion", (3, classes, classes), without values where
         there are too many classes; "sites", of `site_means.row_fields`, (sites, 3); "scores", of
         `score_histogram.score_group`, (3, columns); "figures", (3, figures); "excess", of `block_fields` without
-        classes, (3,), or (0,) where none is summed.
+        classes, (3,), or (0,) where none is summed; "checked", of `reference_check.check_group`, likewise, where
+        records are classified.
     """
     return Header(
         Group("splits", block_fields(spec), (len(SPLITS),)),
@@ -62,6 +70,7 @@ def evaluation_layout(
         score_group(columns),
         Field("figures", Number.REAL, (len(SPLITS), figures), lone=Bits(FIGURE_BITS, each=True)),
         Group("excess", block_fields(excess_spec(spec)), (len(SPLITS) * excess,)),
+        check_group(checked=excess and classes > 0),
     )
 
 

@@ -33,6 +33,7 @@ from fedfair.aggregation.loss_metrics import excess_metrics, metrics_of
 from fedfair.aggregation.noised_figures import NoisedSplit
 from fedfair.aggregation.quantile_query import ExactQuery
 from fedfair.aggregation.ranking import ClassRanking, check_score_sums, class_rankings
+from fedfair.aggregation.reference_check import CheckedTenth, check_checked, checked_tenths
 from fedfair.aggregation.requests import histogram_spec
 from fedfair.aggregation.site_means import SplitMeans, check_site_sums, site_means
 from fedfair.errors import RemoteProtocolError
@@ -147,6 +148,7 @@ class Evaluator:
         _check_trained(blocks)
         _check_confusion(sums)
         _check_excess(sums)
+        check_checked(sums["checked"], sums["splits"]["records"])
         check_site_sums(sums["sites"], sums["splits"], self._min_group)
         check_score_sums(sums["scores"], sums["splits"], sums["confusion"])
         figures = self._held(header, "figures")
@@ -157,7 +159,9 @@ class Evaluator:
         }
         judged = self._judged(header)
         for name, block in judged.items():
-            splits[name] = self._with_excess(splits[name], summarise(block, self.group_sizes, spec))
+            apart = summarise(block, self.group_sizes, spec)
+            if apart.n >= self._min_group:
+                splits[name] = _with_excess(splits[name], apart, self._worst_group_size)
         objectives = {
             name: objective_bounds(block, self._worst_group_size, self._tradeoff, spec)
             for name, block in measured.items()
@@ -170,14 +174,6 @@ class Evaluator:
             return summary
         told = metrics_of(self._loss, figures, summary.n, self._spec.loss_range, self._min_group)
         return replace(summary, metrics=told)
-
-    def _with_excess(self, summary: SplitSummary, apart: SplitSummary) -> SplitSummary:
-        """Return a summary with the excess over references among its metrics, where enough records have one."""
-        if apart.n < self._min_group:
-            return summary
-        worst = apart.by_group_size[self._worst_group_size]
-        told = excess_metrics(apart.mean, worst.worst, (float(worst.bound.lower), float(worst.bound.upper)))
-        return replace(summary, metrics={**summary.metrics, **told})
 
     def highest_loss(self, header: NDArray[np.float64]) -> float:
         """Return what no training loss of an evaluation exceeds: infinity where some are beyond the histogram.
@@ -245,6 +241,13 @@ class Evaluator:
             return {}
         blocks = self._held(header, "scores")
         return {name: class_rankings(block, self._min_group) for name, block in blocks.items()}
+
+    def reference_check(self, header: NDArray[np.float64]) -> dict[str, tuple[CheckedTenth, ...]]:
+        """Return how often came true what the references said, by split; nothing where none have judged."""
+        if not self._judged(header) or not self._layout.read(header)["checked"].size:
+            return {}
+        found = self._held(header, "checked").items()
+        return {name: checked_tenths(sums, self._min_group) for name, sums in found}
 
     def calibration(self, header: NDArray[np.float64], replaced: int) -> Calibration | Uncalibrated:
         """Return what makes probabilities of the scores of the evaluated model, or why nothing does.
@@ -329,6 +332,13 @@ class Evaluator:
         if judged:
             return judged, excess_spec(self._spec)
         return self._blocks(header), self._spec
+
+
+def _with_excess(summary: SplitSummary, apart: SplitSummary, size: float) -> SplitSummary:
+    """Return a summary with the excess over references among its metrics, the worst group's too."""
+    worst = apart.by_group_size[size]
+    told = excess_metrics(apart.mean, worst.worst, (float(worst.bound.lower), float(worst.bound.upper)))
+    return replace(summary, metrics={**summary.metrics, **told})
 
 
 def _blocks_of(splits: NDArray[Any], spec: HistogramSpec) -> dict[str, NDArray[np.float64]]:

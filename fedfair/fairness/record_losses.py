@@ -21,7 +21,7 @@ def _no_excess() -> NDArray[np.float64]:
 Answers: TypeAlias = NDArray[Any]
 """One answer for each record: classes (n,), or numbers (n, ...)."""
 
-_ARRAYS = ("values", "labels", "predictions", "scores", "figures", "excess")
+_ARRAYS = ("values", "labels", "predictions", "scores", "figures", "excess", "answered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Losses:
         figures: what of each record is summed beside its loss, float64 array (n, figures); no columns for classes.
         excess: over what a reference attains, float64 array (n,), in units of the loss; empty where no reference
             has judged.
+        answered: float64 array (n, 2): the chance that the reference gave, of class 1 where there are two classes,
+            else of the likeliest one, and whether it came true; no columns where no reference has judged a class.
         has_classes: whether a record's answer is one class.
     """
 
@@ -46,6 +48,7 @@ class Losses:
     scores: NDArray[np.float64] = field(default_factory=_no_scores, repr=False)
     figures: NDArray[np.float64] = field(default_factory=_no_scores, repr=False)
     excess: NDArray[np.float64] = field(default_factory=_no_excess, repr=False)
+    answered: NDArray[np.float64] = field(default_factory=_no_scores, repr=False)
     has_classes: bool = True
 
     @property

@@ -5,6 +5,7 @@ Decides the words and the rounding; where they stand is `run_page.py`'s business
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from fedfair.report.labels import result_labels
 from fedfair.report.tables import NAMES, SPLIT_WORDS
 from fedfair.results.document import ResultDocument
 from fedfair.results.loss_text import loss_text
+from fedfair.results.parts import ReportedTenth
 from fedfair.results.risks import PastRisk
 from fedfair.templates import sentences
 
@@ -149,6 +151,28 @@ def second_line(shown: Reported, others: Sequence[Reported]) -> str:
         algorithm=algorithm_name(shown.document),
         beside=_beside(others, lambda other: other.document.shown[1].mean),
     )[0]
+
+
+SURE = 3.0
+"""Standard errors from which on a tenth is off by more than chance; one of right references in 3 % of runs."""
+
+
+def about_references(document: ResultDocument) -> tuple[str, ...]:
+    """Return how right the references were about the people whom a result shows; nothing where unchecked."""
+    split, _ = document.shown
+    figures = document.references
+    tenths = () if figures is None or figures.checked is None else figures.checked.get(split, ())
+    if not tenths:
+        return ()
+    off = max(tenths, key=_errors)
+    people = sum(one.records for one in tenths)
+    fits = _errors(off) <= SURE
+    return (_said("reference", document, off=off, people=people, whom=SPLIT_WORDS[split], fits=fits)[0],)
+
+
+def _errors(tenth: ReportedTenth) -> float:
+    """Return by how many standard errors what came true differs from what was said."""
+    return abs(tenth.found - tenth.said) / tenth.error if tenth.error else math.inf
 
 
 def about_the_loss(document: ResultDocument) -> str:

@@ -57,6 +57,28 @@ class ReturnedModel(FrozenPart):
     """the same in words"""
 
 
+class ReportedTenth(FrozenPart):
+    """The people to whom references gave about the same chance: of class 1, or of the likeliest of more."""
+
+    low: float
+    """the chance from which on they are counted"""
+
+    high: float
+    """that below which they are"""
+
+    records: int
+    """how many they are, at least evaluation.min_group"""
+
+    said: float
+    """the mean of their chances"""
+
+    found: float
+    """of which share of them it came true"""
+
+    error: float
+    """the standard error of that share, were the mean chance the truth"""
+
+
 class ReferenceFigures(FrozenPart):
     """The references that the excess was measured over."""
 
@@ -68,6 +90,10 @@ class ReferenceFigures(FrozenPart):
 
     loss: float
     """their mean loss on training records that each had not seen"""
+
+    checked: dict[str, tuple[ReportedTenth, ...]] | None = None
+    """by split, how often came true what they said of people: those to whom they gave about the same chance;
+    omitted where records are not classified"""
 
 
 class EvaluationFields(FrozenPart):

@@ -26,7 +26,6 @@ from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.loss_metrics import Metrics, excess_metrics, metrics_of
 from fedfair.aggregation.masking_terms import guarantee
-from fedfair.aggregation.reference import References
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.cvar import rcvar, tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
@@ -60,6 +59,7 @@ from fedfair.results.parts import (
     PrivacyFields,
     ReferenceFigures,
     ReportedProtection,
+    ReportedTenth,
     ReturnedModel,
     Timing,
 )
@@ -345,8 +345,8 @@ def _result(
             uniform_floor=guess_loss(plan, frame.classes),
             model=None if run.which is None else _returned_model(run.which, run.vector_sha256),
             calibration=calibration,
-            references=_reference_figures(run.references),
             slices=slice_figures(run.slices, run.slices_fault, plan.objective.measure),
+            references=_reference_figures(run),
             survey=None if run.survey is None else survey_words(run.survey, plan.evaluation.min_group),
             **told,
         ),
@@ -364,10 +364,21 @@ def _returned_model(which: WhichModel, digest: bytes) -> ReturnedModel:
     return ReturnedModel.model_validate(said | {"digest": format_digest(digest)})
 
 
-def _reference_figures(found: References | None) -> ReferenceFigures | None:
+def _reference_figures(run: RunResult) -> ReferenceFigures | None:
+    found = run.references
     if found is None or not math.isfinite(found.best_loss):
         return None
-    return ReferenceFigures(sums=found.sums, best_after=found.best_at, loss=found.best_loss)
+    checked = {
+        name: tuple(
+            ReportedTenth(
+                low=one.low, high=one.high, records=one.records, said=one.said, found=one.found, error=one.error
+            )
+            for one in tenths
+        )
+        for name, tenths in run.reference_check.items()
+    }
+    told = given(checked=checked or None)
+    return ReferenceFigures(sums=found.sums, best_after=found.best_at, loss=found.best_loss, **told)
 
 
 def _timing(frame: _Frame) -> Timing | None:

@@ -16,6 +16,7 @@ from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Confusion, Evaluation
 from fedfair.aggregation.ranking import ClassRanking
 from fedfair.aggregation.reference import References
+from fedfair.aggregation.reference_check import CheckedTenth
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.aggregation.slice_findings import SliceFindings
 from fedfair.aggregation.survey import SurveySummary
@@ -124,6 +125,7 @@ class RunResult:
             plan asks for scores of two classes.
         slices: the slices that lie highest; None where none were looked for, and before their last sum.
         slices_fault: why the search for them was given up; empty where it was not.
+        reference_check: how often came true what they said, by split; nothing where no class was judged.
     """
 
     rounds: RoundNumber
@@ -147,3 +149,4 @@ class RunResult:
     decision_curves: Mapping[str, DecisionCurve] = field(default_factory=dict)
     slices: SliceFindings | None = None
     slices_fault: str = ""
+    reference_check: Mapping[str, tuple[CheckedTenth, ...]] = field(default_factory=dict)

@@ -249,6 +249,7 @@ class TrainingRun:
             self._decision_curves(calibration),
             self.rules.sliced(state),
             "" if state.slices is None else state.slices.fault,
+            {} if state.evaluated is None else evaluator.reference_check(state.evaluated.header),
         )
 
     def _decision_curves(self, calibration: Calibration | Uncalibrated) -> dict[str, DecisionCurve]:

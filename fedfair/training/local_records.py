@@ -30,7 +30,7 @@ from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan, excesses, excesses_or_nan
 from fedfair.training.model_faults import training_faults
-from fedfair.training.reference_training import ReferenceSetting, judged
+from fedfair.training.reference_training import ReferenceSetting, answered, judged
 
 
 class LocalRecords:
@@ -76,6 +76,7 @@ class LocalRecords:
         self.scalings = 0
         self.references: References | None = None
         self._judged: dict[str, SplitRecords] | None = None
+        self._answered: dict[str, NDArray[np.float64]] = {}
         self.last_losses: SiteLosses = {}
         self._evaluated = b""  # digest of the model that `last_losses` are of
         self.fault = ""
@@ -160,6 +161,7 @@ class LocalRecords:
         setting = self.reference_setting
         self._judged = judged(setting, self.participant, self.placed, references, self.model.flat)
         self.model.excess = setting.answers.excess
+        self._answered = answered(self._judged, self.placed, self.model.record_loss)
 
     @property
     def reference_setting(self) -> ReferenceSetting:
@@ -183,7 +185,10 @@ class LocalRecords:
         self, name: str, losses: Losses, excess: Callable[[FlatModel, SplitRecords], NDArray[np.float64]]
     ) -> Losses:
         """Return losses with the excess beside them, where references have judged the records of the split."""
-        return losses if self._judged is None else replace(losses, excess=excess(self.model, self._judged[name]))
+        if self._judged is None:
+            return losses
+        losses = replace(losses, excess=excess(self.model, self._judged[name]))
+        return replace(losses, answered=self._answered[name]) if self._answered else losses
 
     @property
     def placed(self) -> dict[str, SplitRecords]:

@@ -18,7 +18,9 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -89,6 +91,18 @@ def class_chances(outputs: Tensor) -> Tensor:
     count = outputs.shape[1]
     least = min(LEAST_CHANCE, 0.1 / count)
     return torch.softmax(outputs, 1) * (1.0 - count * least) + least
+
+
+def came_true(answers: Tensor, labels: Tensor) -> NDArray[np.float64]:
+    """Return the chance that each record was given, and whether it came true: float64 array (n, 2).
+
+    Args:
+        answers: probabilities (n, classes). Of two the chance is that of class 1, else of the likeliest class.
+        labels: classes (n,).
+    """
+    named = torch.ones_like(labels) if answers.shape[1] == 2 else answers.argmax(1)
+    chances = answers.gather(1, named[:, None].long())[:, 0]
+    return torch.stack([chances.double(), (labels == named).double()], 1).cpu().numpy()
 
 
 def per_record_of_numbers(outputs: Tensor, answers: Tensor) -> Tensor:

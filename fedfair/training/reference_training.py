@@ -36,7 +36,7 @@ from fedfair.plan.schema import Plan
 from fedfair.tables.seeds import derived_seed, draw_batch, generator
 from fedfair.training.device import EVALUATION_RECORDS, SplitRecords, plain_arithmetic
 from fedfair.training.record_loss import RecordLoss
-from fedfair.training.reference_answers import ReferenceAnswers, reference_answers
+from fedfair.training.reference_answers import ReferenceAnswers, came_true, reference_answers
 
 FIRST_ATTEMPT = 1
 """Only then a site tells the losses of the references, which are always the same."""
@@ -169,6 +169,21 @@ def judged(
                 done += len(labels)
         found[name] = replace(records, labels=answers.to(records.labels.device))
     return found
+
+
+def answered(
+    judged_records: Mapping[str, SplitRecords], placed: Mapping[str, SplitRecords], record_loss: RecordLoss
+) -> dict[str, NDArray[np.float64]]:
+    """Return by split what `came_true` of the references' answers; nothing where records are not classified.
+
+    Args:
+        judged_records: from `judged`.
+        placed: the same records with their own answers.
+        record_loss: of the model.
+    """
+    if not record_loss.has_classes:
+        return {}
+    return {name: came_true(records.labels, placed[name].labels) for name, records in judged_records.items()}
 
 
 def _held_out(

@@ -18,6 +18,7 @@ from fedfair.aggregation.feature_moments import column_sums
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout, loss_block, rounded_losses
 from fedfair.aggregation.loss_metrics import rounded_figures
+from fedfair.aggregation.reference_check import check_sums
 from fedfair.aggregation.score_histogram import score_sums
 from fedfair.aggregation.site_means import own_values
 from fedfair.aggregation.target_scaling import scaled_columns, summed_units
@@ -64,6 +65,9 @@ def evaluation_header(
         if found.excess.size:
             spec = excess_spec(histogram)
             sums["excess"][place] = block_layout(spec).read(_block(found.excess, None, spec, objective, threshold))
+        if found.answered.size:
+            for field, values in check_sums(found.answered).items():
+                sums["checked"][place][field] = values
         figures = sums["figures"][place]
         if figures.size:
             figures[:] = rounded_figures(found.figures, loss).sum(axis=0)

@@ -61,6 +61,7 @@ from fedfair.terms.variates.section import NEW_WEIGHT
 from fedfair.training.device import SplitRecords
 from fedfair.training.record_loss import CROSS_ENTROPY as CROSS_ENTROPY_OF_RECORDS
 from fedfair.training.record_loss import record_loss
+from fedfair.training.reference_answers import came_true, class_chances
 from fedfair.training.reference_training import ReferenceSetting, reference_addend
 from fedfair.training.statistics import evaluation_header, fill_row
 from tests import plans
@@ -182,7 +183,9 @@ def with_excess(draws: Draws) -> Headers:
     for _ in range(RECORDS):
         loss, excess = (bounded_losses(draws.gamma(0.8, 1.5, 1), SPEC)[0] for _ in range(2))
         answers = draws.integers(0, 2, (2, 1))
-        found = {"train": Losses(loss, answers[0], answers[1], excess=excess)}
+        said = class_chances(torch.from_numpy(draws.normal(0.0, 3.0, (1, 2))))
+        answered = came_true(said, torch.from_numpy(answers[0]))
+        found = {"train": Losses(loss, answers[0], answers[1], excess=excess, answered=answered)}
         yield evaluation_header(found, OBJECTIVE, 0.3, CROSS_ENTROPY, SPEC, layout)
 
 

@@ -96,7 +96,7 @@ ATTRIBUTES = classified(
     (OWN, "take everything ahead _evaluated last_losses fault rounds _descent training_records"),
     # The scaling of the target is part of the state's, and records stand under it; losses are about one scaling.
     # So are the references, and the answers that they give to the site's own records.
-    (STATE, "_target _placed scalings references _judged"),
+    (STATE, "_target _placed scalings references _judged _answered"),
 )
 """Every attribute that a contribution reads."""
 

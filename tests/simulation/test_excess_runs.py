@@ -129,7 +129,8 @@ def test_a_reference_that_has_learnt_leaves_a_useful_model_where_the_loss_ends_i
 
 def test_no_larger_group_is_advised_because_the_worst_by_loss_are_the_unlucky(tmp_path: Path) -> None:
     write_table(tmp_path)
-    plan = plan_of("binary", objective={"worst_group_size": 0.1, **EXCESS}, training={"rounds": 5})
+    objective = {"worst_group_size": 0.1, **EXCESS}
+    plan = plan_of("binary", objective=objective, training={"rounds": 5}, evaluation={"min_group": 1})
     told = simulate(plan, tmp_path)
     verdict = told.result.verdict
     assert verdict is not None
@@ -137,6 +138,19 @@ def test_no_larger_group_is_advised_because_the_worst_by_loss_are_the_unlucky(tm
     assert not any("no better than guessing" in sentence for sentence in verdict.sentences)
     page = run_page({"it": told.result})
     worst = dict(told.result.shown[1].metrics or {})["worst_group_excess"]
+    assert told.result.references is not None
+    assert told.result.references.checked is not None
+    tenths = told.result.references.checked["test"]
+    answered = np.concatenate([site["test"].answered for site in told.losses.values()])
+    assert 0 < sum(one.records for one in tenths) <= len(answered)
+    for one in tenths:
+        own = answered[(answered[:, 0] >= one.low - 2.0**-9) & (answered[:, 0] < one.high + 2.0**-9)]
+        assert one.records <= len(own)
+        assert one.found * one.records <= own[:, 1].sum() + 1e-9
+        assert one.low - 2.0**-8 <= one.said <= one.high + 2.0**-8
+    off = max(tenths, key=lambda one: abs(one.found - one.said) / one.error)
+    said = f"where they gave a chance of {100 * off.said:.0f} %, it came true for {100 * off.found:.0f} % of"
+    assert said in page.replace("\N{NO-BREAK SPACE}", " ")
     assert f"whom features tell apart, the expected loss is {worst:.3f} above what could be attained" in page
     assert not any("the uniform guess, which serves all badly" in line for line in plan_review(plan).warnings)
     assert any("the uniform guess, which serves all badly" in line for line in plan_review(parsed(NAMES)).warnings)

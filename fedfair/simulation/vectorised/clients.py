@@ -57,7 +57,7 @@ from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, excesses
 from fedfair.training.model_faults import training_faults
-from fedfair.training.reference_training import ReferenceSetting, judged, reference_addend
+from fedfair.training.reference_training import ReferenceSetting, answered, judged, reference_addend
 from fedfair.training.site_statistics import site_statistic
 
 
@@ -101,6 +101,7 @@ class VectorisedClients:
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
         self._references: References | None = None
         self._judged: dict[str, Pool] | None = None
+        self._answered: dict[str, NDArray[np.float64]] = {}
         self._with_records = np.flatnonzero(self.counts)
         count, classes = len(self.names), self._schema.classes
         has_variates, own_thresholds = plan.training.control_variates, keeps_site_thresholds(plan)
@@ -136,6 +137,8 @@ class VectorisedClients:
             ]
             self._judged[name] = replace(pool, records=replace(pool.records, labels=torch.cat(sites)))
         self._model.excess = setting.answers.excess
+        said, own = ({name: pool.records for name, pool in each.items()} for each in (self._judged, self._ready()))
+        self._answered = answered(said, own, self._model.record_loss)
 
     def reference_addends(self, place: tuple[int, int]) -> Iterator[NDArray[np.float64]]:
         """Yield what each collaborator adds to a sum of the references, which is computed one by one.
@@ -261,6 +264,8 @@ class VectorisedClients:
         if self._judged is not None:
             apart = {name: excesses(self._model, self._judged[name].records) for name in found}
             found = {name: replace(losses, excess=apart[name]) for name, losses in found.items()}
+        if self._answered:
+            found = {name: replace(losses, answered=self._answered[name]) for name, losses in found.items()}
         return found
 
     def _by_site(self, losses: Mapping[str, Losses]) -> list[SiteLosses]:
