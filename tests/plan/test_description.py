@@ -83,3 +83,10 @@ def test_models_and_sources_have_words_and_names_begin_no_statement() -> None:
     assert [words for heading, words in said if heading == "protection"] == [
         "NONE: the aggregator sees every site's own update in the clear"
     ]
+
+
+def test_a_plan_that_measures_the_excess_says_what_its_evaluations_sum_of_references() -> None:
+    told = words(objective={"measure": "excess"})["leaves a site"]
+    assert "three histograms of the excess over references" in told
+    assert "of how many it came true" in told
+    assert "references" not in words()["leaves a site"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import is_unevaluated, protects_records
+from fedfair.plan.derived import is_unevaluated, measures_excess, predicts_classes, protects_records
 from fedfair.plan.fields import Disclosure
 from fedfair.plan.losses import Answers
 from fedfair.plan.schema import Plan
@@ -32,6 +32,13 @@ def _leaves(plan: Plan) -> Iterator[str]:
     if not ALGORITHMS[plan.training.algorithm].deployed:
         return
     yield f"each evaluation, three loss histograms of {plan.evaluation.bins} bins"
+    if measures_excess(plan):
+        yield "each evaluation, three histograms of the excess over references"
+    if measures_excess(plan) and predicts_classes(plan):
+        yield (
+            "each evaluation, by split, how many records references gave about the same chance, the sums of the "
+            "chances, and of how many it came true"
+        )
     if plan.task.loss.answers in _FIGURES and not protects_records(plan):
         yield f"each evaluation, by split, {_FIGURES[plan.task.loss.answers]}"
     if plan.evaluation.scores:
