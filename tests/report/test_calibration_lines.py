@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedfair.aggregation.calibration import Calibration, calibrated
+from fedfair.report.baseline_lines import baseline_lines
 from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.model_card import model_card
 from fedfair.report.per_hundred import per_hundred
@@ -18,9 +19,11 @@ from fedfair.report.tables import by_group_size
 from fedfair.results.document import ResultDocument, to_json, to_text
 from fedfair.results.reading import parse_result
 from fedfair.run.saved_model import DescribedModel
+from fedfair.simulation.beside import with_plain
 from fedfair.simulation.simulate import SimulationOutcome
 from tests import plans
 from tests.prediction.saved_runs import saved_run
+from tests.simulation.test_beside import beside
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -134,6 +137,19 @@ def test_decisions_by_what_the_model_returns_are_bounded_as_records_say(two: Sim
     assert curve["scores"]["decision"]["points"][0]["threshold"] == 0.01
     others = (two.result.train, two.result.validation)
     assert all(each is not None and each.scores is not None and each.scores.decision is None for each in others)
+
+
+def test_a_card_says_what_could_be_had_without_the_model(two: SimulationOutcome) -> None:
+    held = two.result.test
+    assert held is not None
+    plain = beside(two.result, split="test", risk=held.model_copy(update={"mean": 2.0 * held.mean}))
+    described = DescribedModel(two.layout, two.saved, two.origin)
+    card = model_card(described, with_plain(two.result, plain)).replace("\\", "")
+    lines = baseline_lines(with_plain(two.result, plain))
+    assert len(lines) == 3
+    for line in lines:
+        assert f"- {line}" in card
+    assert baseline_lines(two.result)[0] in model_card(described, two.result).replace("\\", "")
 
 
 def test_ten_classes_have_sentences_for_five_and_figures_for_all(ten: SimulationOutcome) -> None:
