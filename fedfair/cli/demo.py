@@ -46,10 +46,10 @@ KEPT = ("plan", "data", "result.json", *MODELS, "logs", "egress", "received")
 MARKER = ".fedfair-demo"
 PAGE, FIGURES = "report.html", "held-out.json"
 
-TITLE = f"Mean loss ({NATS}; a guess has 0.693) of 920 patients whom no training has seen"
+TITLE = f"Mean loss ({NATS}; a guess has 0.693) of 920 held-out patients"
 ABOUT = (
     f"Means over {len(SEEDS)} draws; in each, every patient is held out once, in one of {FOLDS} parts.",
-    "In brackets: the ends between which the difference from FedAvg lies with 95 %, on the same patients.",
+    "Under a figure is where its difference from FedAvg lies with 95 %, on the same patients.",
 )
 
 
@@ -180,7 +180,7 @@ def _agreement(apart: Mapping[str, Apart]) -> str:
     parameter, mean = max(each.parameter for each in apart.values()), max(each.mean for each in apart.values())
     return (
         f"The {len(apart)} deployed runs ended with the models of their simulations: no parameter differs by more "
-        f"than {parameter:.0e}, and no mean loss of held-out patients by more than {mean:.0e}."
+        f"than {parameter:.6f}, and no mean loss of held-out patients by more than {mean:.6f}."
     )
 
 

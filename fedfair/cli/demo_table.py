@@ -122,7 +122,7 @@ def _cells(figures: Sequence[HeldOutFigure]) -> tuple[list[str], list[list[str]]
     """Return the headings, and a row for each figure; a difference is the second line of its cell."""
     rows: dict[str, list[str]] = {}
     for each in figures:
-        whom = f"{each.figure}, {each.patients}" if _is_hospital(each, figures) else each.figure
+        whom = f"{each.figure}\n{each.patients} people" if _is_hospital(each, figures) else each.figure
         rows.setdefault(whom, []).append(_cell(each))
     return ["figure", *dict.fromkeys(each.method for each in figures)], [
         [whom, *cells] for whom, cells in rows.items()
@@ -141,4 +141,4 @@ def _cell(each: HeldOutFigure) -> str:
     apart = each.difference
     if apart is None:
         return value
-    return f"{value}\n[{scale * apart.low:+.{digits}f} to {scale * apart.high:+.{digits}f}]"
+    return f"{value}\n{scale * apart.low:+.{digits}f}…{scale * apart.high:+.{digits}f}"

@@ -1,11 +1,13 @@
 """The demonstration: its figures, and what it leaves behind when it is interrupted."""
 
+import contextlib
 import hashlib
 import json
 import re
 import signal
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ import yaml
 from typer.testing import CliRunner
 
 from fedfair.cli.audit import app as audit
-from fedfair.cli.demo_plans import HOSPITALS, METHODS, plan_of
+from fedfair.cli.demo import app
+from fedfair.cli.demo_plans import HOSPITALS, METHODS, DemoMethod, plan_of
 from fedfair.cli.demo_table import held_out_figures
+from fedfair.errors import StoppedError
 from fedfair.fairness.record_losses import Losses
 from fedfair.plan.schema import Plan
 from tests.conftest import REPOSITORY
@@ -126,6 +130,25 @@ def test_an_interrupted_demo_leaves_no_process_and_no_file(tmp_path: Path) -> No
     assert [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not (tmp_path / "fedfair-demo").exists()
+
+
+def test_a_demo_that_is_interrupted_while_it_simulates_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def simulations(folder: Path, method: DemoMethod, tick: Callable[[], None]) -> None:
+        # The first Ctrl-C is lost, as where Python destroys an object; the next tick finds it.
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        tick()
+        raise AssertionError(f"{method.name} in {folder} went on")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr("fedfair.cli.demo._run", lambda folder, *_, **__: folder)
+    monkeypatch.setattr("fedfair.cli.demo_simulations.simulations", simulations)
+    outcome = CliRunner().invoke(app, ["--quiet", "--output", str(tmp_path / "kept")])
+    assert isinstance(outcome.exception, StoppedError)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_folder_that_the_demo_did_not_make_is_never_replaced(tmp_path: Path) -> None:
