@@ -65,6 +65,7 @@ class SliceFindings:
         split: whose records were looked at.
         records: how many there are.
         mean: of the measures of all.
+        greatest: no measure counts for more.
         looked_at: how many slices there were.
         slices: those that lie highest, the highest first.
         columns: the columns that were looked at.
@@ -74,6 +75,7 @@ class SliceFindings:
     split: str
     records: int
     mean: float
+    greatest: float
     looked_at: int
     slices: tuple[FoundSlice, ...]
     columns: tuple[str, ...]
@@ -119,6 +121,7 @@ def slice_findings(
         SPLITS[search.split],
         records,
         unit * total / records,
+        greatest,
         looked_at,
         tuple(sorted(slices, key=lambda one: -one.interval[0])[:SHOWN]),
         tuple(names[at] for at in kept),

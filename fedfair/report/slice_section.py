@@ -25,17 +25,18 @@ def slice_parts(fields: SliceFigures) -> Markup:
     if fields.given_up is not None:
         return paragraph(f"No slices are told of: {fields.given_up}.")
     about = _RECORDS.get(fields.split, fields.split)
-    higher = [one for one in fields.slices if is_higher(one, fields)]
+    higher, everybody = [one for one in fields.slices if is_higher(one, fields)], loss_text(fields.mean)
     words = (
         f"The {fields.n} {about} records were cut into {fields.looked_at} slices by {', '.join(fields.columns)}. "
-        f"Each interval holds the true mean {fields.measure} with about 95 % for all slices together."
+        f"Each interval holds the true mean {fields.measure} with about 95 % for all slices together. No "
+        f"{fields.measure} counts for more than {loss_text(fields.counted_up_to)}."
     )
     if fields.split == "train":
         words += " The model was trained on these very records, so that it may serve others worse."
     lead = (
-        f"{slice_words(higher[0])}: {figures_of(higher[0], fields)}; everybody {loss_text(fields.mean)}."
+        f"Served worst: {slice_words(higher[0])}, {figures_of(higher[0], fields)}. Everybody: {everybody}."
         if higher
-        else f"No slice lies above everybody ({fields.measure} {loss_text(fields.mean)}) beyond doubt."
+        else f"No slice lies above everybody ({fields.measure} {everybody}) beyond doubt."
     )
     rows = [
         (
@@ -48,9 +49,7 @@ def slice_parts(fields: SliceFigures) -> Markup:
         for one in fields.slices
     ]
     headings = ("slice", "people", f"mean {fields.measure}", "interval", "above everybody")
-    caption = (
-        f"The slices that lie highest, by the lower ends of their intervals. Everybody: {loss_text(fields.mean)}."
-    )
+    caption = f"The slices that lie highest, by the lower ends of their intervals. Everybody: {everybody}."
     left = [f"Nothing could be asked of {', '.join(fields.untold)} without telling of few people."]
     unknown = bullets([*_NOT_KNOWN, *(left if fields.untold else ())])
     return paragraph(lead, "lead") + paragraph(words) + table(caption, headings, rows) + unknown

@@ -68,6 +68,9 @@ class SliceFigures(FrozenPart):
     mean: float
     """of the measures of all of them"""
 
+    counted_up_to: float
+    """no measure counts for more"""
+
     looked_at: int
     """how many slices there were"""
 
@@ -95,13 +98,23 @@ def slice_figures(
         measure: what is measured.
     """
     if found is None:
-        nothing = {"split": "", "n": 0, "mean": 0.0, "looked_at": 0, "slices": (), "columns": (), "untold": ()}
+        nothing = {
+            "split": "",
+            "n": 0,
+            "mean": 0.0,
+            "counted_up_to": 0.0,
+            "looked_at": 0,
+            "slices": (),
+            "columns": (),
+            "untold": (),
+        }
         return SliceFigures.model_validate({"measure": measure, **nothing, "given_up": fault}) if fault else None
     return SliceFigures(
         measure=measure,
         split=found.split,
         n=found.records,
         mean=found.mean,
+        counted_up_to=found.greatest,
         looked_at=found.looked_at,
         slices=tuple(
             ToldSlice(cells=tuple(map(_cell, one.cells)), n=one.count, mean=one.mean, interval=one.interval)
@@ -150,17 +163,17 @@ def slice_sentences(fields: SliceFigures | None) -> Iterator[str]:
     if fields is None:
         return
     if fields.given_up is not None:
-        yield f"slices: none, because {fields.given_up}"
+        yield f"No slices are told of: {fields.given_up}."
         return
     higher = [one for one in fields.slices if is_higher(one, fields)]
     if not higher:
         yield (
-            f"slices: of {fields.looked_at}, none has a mean {fields.measure} above that of everybody, "
-            f"{loss_text(fields.mean)}, beyond doubt"
+            f"Of {fields.looked_at} slices none has a mean {fields.measure} above that of everybody, "
+            f"{loss_text(fields.mean)}, beyond doubt."
         )
         return
     told = "; ".join(f"{slice_words(one)}: {figures_of(one, fields)}" for one in higher[:TOLD])
-    yield f"slices: served worst of {fields.looked_at} are {told}; everybody {loss_text(fields.mean)}"
+    yield f"Of {fields.looked_at} slices these are served worst: {told}. Everybody: {loss_text(fields.mean)}."
 
 
 def figures_of(one: ToldSlice, fields: SliceFigures) -> str:

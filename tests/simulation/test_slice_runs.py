@@ -113,6 +113,7 @@ def test_every_figure_is_that_of_pandas_over_the_pooled_people(found: Simulation
     assert (fields.split, fields.n, fields.measure) == ("test", len(people), "loss")
     # A measure is rounded at random to a step of 8 log(2) / 64: the error of n of them is at most 5 deviations.
     step = 8 * np.log(2) / LEVELS
+    assert fields.counted_up_to == pytest.approx(8 * np.log(2))
     assert fields.mean == pytest.approx(people.loss.mean(), abs=2.5 * step / np.sqrt(len(people)))
     assert len(fields.slices) == 10
     for one in fields.slices:
@@ -132,7 +133,9 @@ def test_the_people_whom_the_model_serves_worst_are_named(found: SimulationOutco
     assert words.endswith("on, sex m")
     assert is_higher(first, fields)
     (sentence,) = slice_sentences(fields)
-    assert sentence.startswith(f"slices: served worst of {fields.looked_at} are {words}: {first.n} people, loss ")
+    assert sentence.startswith(
+        f"Of {fields.looked_at} slices these are served worst: {words}: {first.n} people, loss "
+    )
     assert sentence in reassurance(found.result)
     page = run_page({"result.json": found.result})
     assert "Who is served worst" in page
