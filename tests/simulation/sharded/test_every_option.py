@@ -222,7 +222,7 @@ def sharded(plan: Plan, sites: Sites, root: Path, workers: int, losing: tuple[in
     engine = chosen_engine(plan, "ray")
     with ExitStack() as ends:
         clients = SimulatedClients(plan, sites, root, engine, cast(RayEngine, machines), ends)
-        outcome = _simulated(clients, None, None)
+        outcome = _simulated(clients, None, None, asks_family=True)
     assert bool(machines.lost) == bool(losing)
     return outcome
 
