@@ -22,7 +22,7 @@ _GRID = 1 << 32
 
 _ADAPTIVE_RATES: Mapping[type, float] = {LinearModel: 0.3, MlpModel: 0.03}
 _OTHER_ADAPTIVE_RATE = 0.01
-_DECAYS: Mapping[type, float] = {MlpModel: 0.1}
+_DECAYS: Mapping[type, float] = {MlpModel: 0.03}
 
 FIRST_ROUND = RoundNumber(1)
 PLAIN_AVERAGING = ServerOptimizerSection(name="sgd")

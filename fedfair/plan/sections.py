@@ -276,7 +276,7 @@ class TrainingSection(Section):
 
     weight_decay: float | None = Field(default=None, ge=0, lt=1)
     """share of every weight, but of no bias, that a round takes away at the full rate, 0 to below 1; null takes
-    0.1 with an mlp whose steps are adam's or yogi's, else none"""
+    0.03 with an mlp whose steps are adam's or yogi's, else none"""
 
     threshold_init: ThresholdInit = "bound"
     """threshold before round 1: bound (loss_bound, or 1), quantile (by the evaluation before round 1; where given
