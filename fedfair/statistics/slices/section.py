@@ -15,9 +15,10 @@ SLICE_STEPS = 3
 def _leaves(plan: Plan) -> Iterator[str]:
     pairs = ", and of every two columns where all cells do" if slices_of(plan).pairs else ""
     yield (
-        "at the end, of the held-out records, how many are in each fine bin and category of the columns, how many "
-        "in each cell of every two columns, also where that is one person; and the sums of the losses, in coarse "
-        f"steps, of cells of columns that hold {plan.evaluation.min_group} people or more{pairs}"
+        "at the end, of the held-out records or else of those trained on, how many are in each fine bin and "
+        "category of the columns, how many in each cell of every two columns, also where that is one person; and "
+        "the sums of the losses, in coarse steps, of cells of columns that hold "
+        f"{plan.evaluation.min_group} people or more{pairs}"
     )
 
 
