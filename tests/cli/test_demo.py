@@ -43,7 +43,7 @@ def children(process: Process) -> list[psutil.Process]:
         return []
 
 
-ROW = re.compile(r"^\| (everybody|worst \d+ %|accuracy|[A-Z][A-Za-z ]+, \d+) \| (.*) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (everybody|worst \d+ %|accuracy|[A-Z][A-Za-z ]+, \d+)(?:, %)? \| (.*) \|$", re.MULTILINE)
 NUMBER = re.compile(r"[+-]?\d+\.\d+")
 
 NEAR = 0.005
