@@ -7,7 +7,7 @@ from rich.table import Table
 from fedfair.plan.description import percent
 from fedfair.results.loss_text import loss_text
 from fedfair.studies.advice.document import AdviceDocument, AdviceTrials, AdvisedModel, TriedSetting
-from fedfair.studies.advice.words import USUAL_SIZE, advised, loss_with_error, setting_words
+from fedfair.studies.advice.words import USUAL_SIZE, advised, difference, loss_with_error, setting_words
 
 
 def advice_table(advice: AdviceDocument) -> Table:
@@ -52,7 +52,7 @@ def trials_table(trials: AdviceTrials) -> Table:
 def trial_cells(tried: TriedSetting, mark: str) -> tuple[str, str, str, str, str]:
     """Return the cells of one setting, marked behind its name."""
     worst = tried.held_out.group(USUAL_SIZE)
-    cost = loss_with_error(tried.mean_cost, tried.mean_cost_error) if tried.mean_cost else ""
+    cost = difference(tried) if tried.mean_cost else ""
     return (
         f"{setting_words(tried)}{mark}",
         loss_with_error(tried.held_out.mean, tried.held_out.error),

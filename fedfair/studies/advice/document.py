@@ -107,7 +107,8 @@ class AdviceTrials(BaseModel):
     parts: int = Field(description="parts of equal size into which the records were divided")
     records: int = Field(description="training and validation records that were used; never test records")
     base_rate: float | None = Field(
-        description="held-out mean loss of the constant that knows the training answers; null where unknown"
+        description="held-out mean loss of the constant that knows the training answers, or of the uniform guess "
+        "where that is lower; null where unknown"
     )
     tried: tuple[TriedSetting, ...] = Field(description="every setting, plain average training first")
     chosen: int | None = Field(description="place of the recommended one among them; null where none is")

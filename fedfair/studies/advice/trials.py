@@ -21,6 +21,7 @@ from fedfair.errors import FedfairError
 from fedfair.fairness.cvar import cvar
 from fedfair.fairness.record_losses import Losses
 from fedfair.ids import ParticipantId
+from fedfair.plan.derived import guess_loss
 from fedfair.plan.schema import Plan
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.studies.advice.base_rate import base_losses
@@ -53,17 +54,19 @@ class TrialRecords:
         most: records of all sites together; where there are more, a random share of each site's.
         parts: into how many parts they are divided, at least 2.
         folds: how many of the parts are held out, one after the other; the fewer, the quicker.
+        few: below so many records, errors are large and trainings no longer.
+        folds_of_few: how many parts are held out then.
     """
 
     most: int
     parts: int
     folds: int
+    few: int
+    folds_of_few: int
 
 
-THOROUGH = TrialRecords(50_000, 5, 5)
-QUICK = TrialRecords(3_000, 4, 2)
-FEW_RECORDS, FOLDS_OF_FEW = 600, 3
-"""Below so many records, a quick look holds one part more out: each trains no longer, and errors are larger."""
+THOROUGH = TrialRecords(50_000, 5, 3, few=5_000, folds_of_few=5)
+QUICK = TrialRecords(3_000, 4, 2, few=600, folds_of_few=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,7 @@ class Trials:
         self._plan, self._root = plan, root
         folds = trial_folds(sites, used.most, used.parts, plan.training.seed)
         self.records = sum(site.records for site in folds[0].values())
-        few = used is QUICK and self.records < FEW_RECORDS
-        self.parts, self.folds = used.parts, FOLDS_OF_FEW if few else used.folds
+        self.parts, self.folds = used.parts, used.folds_of_few if self.records < used.few else used.folds
         self._folds = folds[: self.folds]
         self._classes = next(iter(sites.values())).train.schema.classes
         self._plain: _Tried
@@ -168,7 +170,10 @@ class Trials:
         )
 
     def _base_of(self, order: Sequence[Sequence[ParticipantId]]) -> NDArray[np.float64] | None:
-        """Return the loss of every held-out record by the base rate of its fold, sites in order."""
+        """Return the loss of every held-out record by the base rate of its fold, sites in order.
+
+        Where the uniform guess is better, it is that: the shares of a few training records may be far from others.
+        """
         found = []
         for fold, names in zip(self._folds, order, strict=True):
             train = np.concatenate([fold[name].train.labels for name in names])
@@ -178,7 +183,8 @@ class Trials:
             if losses is None:
                 return None
             found.append(losses)
-        return np.concatenate(found)
+        base, guess = np.concatenate(found), guess_loss(self._plan, self._classes)
+        return base if guess is None or base.mean() <= guess else np.full_like(base, guess)
 
     def _figures(self, tried: _Tried) -> TriedSetting:
         setting = tried.setting

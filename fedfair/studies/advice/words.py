@@ -55,6 +55,7 @@ def _trial_sentences(advice: AdviceDocument, trials: AdviceTrials) -> tuple[str,
         percent=percent,
         loss=loss_with_error,
         figure=loss_text,
+        difference=difference,
     )
 
 
@@ -130,6 +131,12 @@ def _model_for(advice: AdviceDocument, group_size: float, tradeoff: float) -> Ad
 def loss_with_error(value: float, error: float) -> str:
     """Return a loss with its standard error, in thousandths unless it is tiny or huge."""
     return f"{loss_text(value)} ± {loss_text(error, beside=value)}"
+
+
+def difference(tried: TriedSetting) -> str:
+    """Return by how much a setting's mean loss is above plain training's, as finely as the loss is written."""
+    mean = tried.held_out.mean
+    return f"{loss_text(tried.mean_cost, beside=mean)} ± {loss_text(tried.mean_cost_error, beside=mean)}"
 
 
 def advice_notes(advice: AdviceDocument, plan: Plan) -> tuple[str, ...]:
