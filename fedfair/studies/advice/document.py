@@ -84,7 +84,9 @@ class TriedSetting(BaseModel):
     worst_group_size: float = Field(description="objective.worst_group_size; 1 for plain average training")
     tradeoff: float = Field(description="objective.tradeoff; 1 for plain average training")
     learning_rate: float | None = Field(description="the rate that replaces the plan's; null for the plan's own")
-    held_out: AdvisedFigures = Field(description="over the records that each was not trained on")
+    held_out: AdvisedFigures = Field(
+        description="over the records that each was not trained on; errors cover what differs between folds too"
+    )
     train: AdvisedFigures = Field(description="over the records that each was trained on, mean of the folds")
     mean_cost: float = Field(description="held out: the mean loss above that of plain training")
     mean_cost_error: float = Field(description="standard error of that difference, record by record")

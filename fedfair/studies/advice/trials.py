@@ -26,7 +26,7 @@ from fedfair.plan.schema import Plan
 from fedfair.simulation.simulate import simulate_sites
 from fedfair.studies.advice.base_rate import base_losses
 from fedfair.studies.advice.document import AdviceTrials, TriedSetting
-from fedfair.studies.advice.figures import held_figures, standard_error, worst_terms
+from fedfair.studies.advice.figures import held_figures, promised_figures, standard_error, worst_terms
 from fedfair.studies.advice.folds import trial_folds
 from fedfair.studies.advice.settings import (
     EXCESS,
@@ -198,7 +198,7 @@ class Trials:
             worst_group_size=setting.worst_group_size,
             tradeoff=setting.tradeoff,
             learning_rate=setting.learning_rate,
-            held_out=held_figures([Losses.joined(tried.held_out)], reported),
+            held_out=promised_figures(tried.held_out, reported),
             train=held_figures(tried.train, reported),
             mean_cost=float((own - plain).mean()),
             mean_cost_error=standard_error(own - plain),

@@ -10,11 +10,12 @@ from sklearn.datasets import load_breast_cancer, load_wine
 
 import fedfair
 from fedfair.fairness.cvar import cvar
+from fedfair.fairness.record_losses import Losses
 from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY, HuberLoss, MultiLabelLoss, PinballLoss, SquaredLoss, SurvivalLoss
 from fedfair.studies.advice.base_rate import base_losses
-from fedfair.studies.advice.figures import standard_error, worst_terms
+from fedfair.studies.advice.figures import promised_figures, standard_error, worst_terms
 from fedfair.studies.advice.folds import trial_folds
 from fedfair.studies.advice.remark import advice_remarks
 from fedfair.studies.advice.settings import (
@@ -93,6 +94,22 @@ def test_the_base_rate_is_the_loss_of_the_best_constant_of_the_training_answers(
     pinball = PinballLoss(name="pinball", quantile=0.5)
     np.testing.assert_allclose(base_losses(pinball, numbers, apart, 0), [0.5, 1.0])
     assert base_losses(SurvivalLoss(name="survival", intervals=(1.0,)), labels, labels, 0) is None
+
+
+def test_the_error_of_a_promise_covers_what_differs_between_trainings() -> None:
+    """A training shifts every loss of its fold by a normal of deviation .5; its records vary by 1."""
+    source, beyond = np.random.default_rng(3), 0
+    for _ in range(200):
+        shifts = 0.5 * source.normal(size=5)
+        folds = [9.0 + shift + source.normal(size=400) for shift in shifts]
+        nobody = np.zeros(400, np.int64)
+        told = promised_figures([Losses(fold, nobody, nobody) for fold in folds], (0.1,))
+        reached = 9.0 + 0.5 * source.normal() + source.normal(size=400)
+        beyond += abs(reached.mean() - told.mean) > 3.0 * math.hypot(told.error, standard_error(reached))
+        alike = promised_figures([Losses(folds[0], nobody, nobody)] * 5, (0.1,))
+        assert alike.error == pytest.approx(standard_error(np.concatenate([folds[0]] * 5)))
+    # Student's t of 4 degrees is beyond 3 in 4 % of cases, and the mean of five folds has a fifth of the variance.
+    assert beyond <= 0.1 * 200
 
 
 # ------------------------------------------------------------------ folds and settings
