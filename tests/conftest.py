@@ -140,7 +140,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield running
 
 
-LONGEST = ("on_ray", "reopened_processes", "docs", "heart_example", "omop_example", "continued_pages", "notebooks")
+LONGEST = (
+    "on_ray", "reopened_processes", "docs", "demo", "heart_example", "omop_example", "continued_pages",
+    "notebooks",
+)  # fmt: skip
 """The files that take longest, for which a whole worker is needed."""
 
 
