@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 
 from fedfair.errors import DataError
 from fedfair.ids import ParticipantId
 from fedfair.tables.dataset import Dataset, Splits, pooled_features
 from fedfair.tables.holdout import hold_out
-from fedfair.tables.seeds import derived_seed
+from fedfair.tables.seeds import derived_seed, generator
 
 _POOLED = ParticipantId("pooled")
 _SAMPLE = ParticipantId("sample")
@@ -61,6 +62,14 @@ def site_folds(sites: Mapping[ParticipantId, Splits], folds: int, seed: int) -> 
         )
     return [{name: _site_part(name, records, folds, fold, seed) for name, records in own.items()}
             for fold in range(1, folds + 1)]  # fmt: skip
+
+
+def drawn_sites(sites: Mapping[ParticipantId, Splits], most: int, seed: int) -> dict[ParticipantId, Splits]:
+    """Return the sites that have training records; of more than `most`, so many, drawn at random, in order."""
+    held = [name for name, site in sites.items() if len(site.train)]
+    order = torch.randperm(len(held), generator=generator(seed, "advice", "sites"))
+    drawn = {held[int(place)] for place in order[:most]}
+    return {name: sites[name] for name in held if name in drawn}
 
 
 def trial_folds(

@@ -27,7 +27,7 @@ from fedfair.simulation.simulate import simulate_sites
 from fedfair.studies.advice.base_rate import base_losses
 from fedfair.studies.advice.document import AdviceTrials, TriedSetting
 from fedfair.studies.advice.figures import held_figures, promised_figures, standard_error, worst_terms
-from fedfair.studies.advice.folds import trial_folds
+from fedfair.studies.advice.folds import drawn_sites, trial_folds
 from fedfair.studies.advice.settings import (
     EXCESS,
     LOSS,
@@ -56,6 +56,7 @@ class TrialRecords:
         folds: how many of the parts are held out, one after the other; the fewer, the quicker.
         few: below so many records, errors are large and trainings no longer.
         folds_of_few: how many parts are held out then.
+        sites: at most so many train, drawn at random: each makes a trial take longer.
     """
 
     most: int
@@ -63,10 +64,11 @@ class TrialRecords:
     folds: int
     few: int
     folds_of_few: int
+    sites: int
 
 
-THOROUGH = TrialRecords(50_000, 5, 3, few=5_000, folds_of_few=5)
-QUICK = TrialRecords(3_000, 4, 2, few=600, folds_of_few=3)
+THOROUGH = TrialRecords(50_000, 5, 3, few=5_000, folds_of_few=5, sites=30)
+QUICK = TrialRecords(3_000, 4, 2, few=600, folds_of_few=3, sites=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ class Trials:
         used: TrialRecords,
     ) -> None:
         self._plan, self._root = plan, root
-        folds = trial_folds(sites, used.most, used.parts, plan.training.seed)
+        folds = trial_folds(
+            drawn_sites(sites, used.sites, plan.training.seed), used.most, used.parts, plan.training.seed
+        )
         self.records = sum(site.records for site in folds[0].values())
         self.parts, self.folds = used.parts, used.folds_of_few if self.records < used.few else used.folds
         self._folds = folds[: self.folds]

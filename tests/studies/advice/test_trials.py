@@ -16,7 +16,7 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import CROSS_ENTROPY, HuberLoss, MultiLabelLoss, PinballLoss, SquaredLoss, SurvivalLoss
 from fedfair.studies.advice.base_rate import base_losses
 from fedfair.studies.advice.figures import promised_figures, standard_error, worst_terms
-from fedfair.studies.advice.folds import trial_folds
+from fedfair.studies.advice.folds import drawn_sites, trial_folds
 from fedfair.studies.advice.remark import advice_remarks
 from fedfair.studies.advice.settings import (
     EXCESS,
@@ -132,6 +132,11 @@ def test_every_record_is_held_out_once_and_sites_validate_by_the_share_that_they
         # A quarter validates in the plan, and a quarter of what is not held out does here.
         assert (len(own.train), len(own.validation)) == (90, 30)
         assert not len(fold[ParticipantId("b")].validation or ())
+    many = {ParticipantId(f"site-{place}"): sites[ParticipantId("b")] for place in range(20)}
+    drawn = [*drawn_sites(many, 5, 7)]
+    assert len(drawn) == 5
+    assert drawn == [name for name in many if name in drawn] != [*many][:5]
+    assert drawn_sites(sites, 2, 7) == sites
     few = trial_folds(sites, 100, 4, 7)
     assert sum(site.records for site in few[0].values()) == pytest.approx(100, abs=2)
 
