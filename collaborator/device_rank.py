@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import signal
 
-import torch
-
 from collaborator.preparation import PreparedSite, computing_client, read_records
 from fedfair.errors import FedfairError, LocalProtocolError
 from fedfair.training.across_devices import SiteProcesses, follow
 from fedfair.training.binding import plan_binding
+from fedfair.training.device import set_threads
 
 
 def compute_along(site: PreparedSite, processes: SiteProcesses) -> bool:
@@ -32,9 +31,9 @@ def compute_along(site: PreparedSite, processes: SiteProcesses) -> bool:
     # The first process takes a signal for all, and ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if site.config.threads is not None:
-        torch.set_num_threads(site.config.threads)
-    binding, records = plan_binding(site.plan, site.code.folder), read_records(site)
+    binding = plan_binding(site.plan, site.code.folder)
+    set_threads(site.config.threads, binding.vector.size)
+    records = read_records(site)
     client, group = computing_client(site, binding, records, None, processes)
     if group is None:
         raise LocalProtocolError("a process that computes along has no group")

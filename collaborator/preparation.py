@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from collaborator.continued_run import begins_with_own_run
@@ -59,7 +58,7 @@ from fedfair.training.across_devices import DeviceGroup, SiteProcesses, check_di
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.training.client import TrainingClient
-from fedfair.training.device import choose_device
+from fedfair.training.device import choose_device, set_threads
 from fedfair.training.dp_sgd import site_protection
 from fedfair.version import __version__
 from fedfair.wire.frames import Hello, Welcome
@@ -348,9 +347,8 @@ def make_ready(site: PreparedSite, processes: SiteProcesses | None = None) -> Re
     Raises:
         FedfairError: something is missing or wrong.
     """
-    if site.config.threads is not None:
-        torch.set_num_threads(site.config.threads)
     binding = plan_binding(site.plan, site.code.folder)
+    set_threads(site.config.threads, binding.vector.size)
     own_run = _own_run(site)
     keep_history(site, binding)
     if derived.is_masked(site.plan):

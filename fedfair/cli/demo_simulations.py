@@ -5,13 +5,11 @@ One of them is that of the deployed run, plan for plan: its model must be the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from fedfair.aggregation.model_file import load
 from fedfair.cli.demo_plans import FOLDS, HOSPITALS, SEEDS, DemoMethod, plan_of
@@ -49,23 +47,11 @@ def simulations(folder: Path, method: DemoMethod, tick: Callable[[], None]) -> t
     """
     deployed, outcomes = load_plan(folder / "plan" / "plan.yaml"), []
     others = [Plan.model_validate(plan_of(method, seed, fold)) for seed in SEEDS for fold in range(1, FOLDS + 1)]
-    with _one_thread():
-        for plan in (deployed, *others[1:]):
-            outcomes.append(simulate(plan, folder))
-            tick()
+    for plan in (deployed, *others[1:]):
+        outcomes.append(simulate(plan, folder))
+        tick()
     draws = [_draw(outcomes[first : first + FOLDS]) for first in range(0, len(outcomes), FOLDS)]
     return draws, _apart(folder, outcomes[0])
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch compute in one thread: for matrices this small, two wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _draw(parts: Sequence[SimulationOutcome]) -> Draw:

@@ -195,7 +195,8 @@ class SiteConfig(fields.Section):
     device: fields.Device | None = None
     """auto, cpu, cuda or mps; null takes training.device of the plan"""
     threads: fields.PositiveInt | None = Field(default=None, le=1024)
-    """threads to compute with, 1 to 1024; null for all cores"""
+    """threads to compute with, 1 to 1024; null for all cores, but for one where the model has at most 16384
+    parameters"""
     network: NetworkSection = NetworkSection()
     """how this site reaches the aggregator"""
     policy: SitePolicy = SitePolicy()

@@ -50,6 +50,7 @@ from fedfair.tables.dataset import Splits
 from fedfair.tables.source import SiteFiles, files_of_sites, load_federation
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
 from fedfair.training.binding import bound
+from fedfair.training.device import threads_for
 
 HERE = RayCluster()
 
@@ -138,7 +139,11 @@ def simulate_sites(
     """
     chosen = chosen_engine(plan, engine)
     _check_continues(plan)
-    with simulated_clients(plan, sites, root, chosen, cluster if engine == "ray" else None, on_loss) as clients:
+    where = cluster if engine == "ray" else None
+    with (
+        simulated_clients(plan, sites, root, chosen, where, on_loss) as clients,
+        threads_for(clients.layout.dimension),
+    ):
         return _simulated(clients, on_progress, initial, asks_family=asks_family)
 
 

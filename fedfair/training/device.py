@@ -71,6 +71,32 @@ def plain_arithmetic() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+SMALL_MODEL = 1 << 14
+"""Parameters up to which one thread computes: several would wait for each other longer than they work."""
+
+
+def set_threads(stated: int | None, parameters: int) -> None:
+    """Set in how many threads torch computes from now on.
+
+    Args:
+        stated: how many; None for as many as torch takes, but for one where the model is small.
+        parameters: of the model.
+    """
+    if stated is not None or parameters <= SMALL_MODEL:
+        torch.set_num_threads(stated or 1)
+
+
+@contextmanager
+def threads_for(parameters: int) -> Iterator[None]:
+    """Compute in the block as a model of so many parameters wants it, and afterwards as before."""
+    before = torch.get_num_threads()
+    set_threads(None, parameters)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def host_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return uninitialised memory of the CPU that is exchanged with a device: page-locked where that is a GPU."""
     return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
