@@ -134,6 +134,12 @@ class Trials:
         tried = [plain, *filter(None, map(self._try, dict.fromkeys(candidates)))]
         figures = [self._figures(one) for one in tried]
         best = chosen_place(figures)
+        if best == 0 and all(one.setting.measure == "excess" for one in tried[1:]):
+            # Where the excess costs too much, a group may still be protected by the loss.
+            by_loss = self._try(LOSS)
+            if by_loss is not None:
+                tried, figures = [*tried, by_loss], [*figures, self._figures(by_loss)]
+                best = chosen_place(figures)
         # Where no setting is of use, the rate may be the reason.
         for place in [best] if best is not None else [*range(min(len(tried), 2))]:
             usual = tried[place]
