@@ -60,6 +60,8 @@ Section = Mapping[str, object]
 
 LOGISTIC, PLAIN = "logistic", {"worst_group_size": 1.0, "tradeoff": 1.0}
 NO_DECAY: Section = {"weight_decay": 0.0}
+ROBUST: Section = {"algorithm": "dro", "options": {"divergence": "chi2"}, "learning_rate": 0.3}
+"""Its steps are plain ones, which the default rate of a site leaves unfinished after these rounds."""
 
 
 def _excess(size: float) -> Section:
@@ -71,8 +73,7 @@ OBJECTIVES: Mapping[str, tuple[Section, Section]] = {
     "loss 0.1": ({"worst_group_size": 0.1, "tradeoff": 0.05}, NO_DECAY),
     "loss 0.3": ({"worst_group_size": 0.3, "tradeoff": 0.3}, NO_DECAY),
     **{f"excess {size}": (_excess(size), NO_DECAY) for size in (0.1, 0.2, 0.3)},
-    "dro 0.1": ({"worst_group_size": 0.1}, {"algorithm": "dro", "options": {"divergence": "chi2"}}),
-    "dro 0.3": ({"worst_group_size": 0.3}, {"algorithm": "dro", "options": {"divergence": "chi2"}}),
+    **{f"dro {size}": ({"worst_group_size": size}, ROBUST) for size in (0.1, 0.3)},
     "plain, decay 0.03": (PLAIN, {"weight_decay": 0.03}),
     "excess 0.1, decay 0.03": (_excess(0.1), {"weight_decay": 0.03}),
 }
