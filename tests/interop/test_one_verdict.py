@@ -21,8 +21,6 @@ PLAN: Mapping[str, Any] = {
         "aggregator": {"host": "localhost"},
         "collaborators": [*NAMES],
         "min_collaborators": 3,
-        "join_deadline_seconds": 120,
-        "round_deadline_seconds": 120,
     },
     "task": {
         "data": "breast-cancer",
