@@ -61,7 +61,7 @@ class AdvisedValues:
 
     Attributes:
         measure: of the objective.
-        worst_group_size: rho; of plain averaging, that of its reports.
+        worst_group_size: rho; 1 for plain averaging.
         tradeoff: epsilon; likewise.
         plain: whether plain averaging trains the model.
         optimizer: the server's optimizer with its rate, as YAML; empty for the usual one.

@@ -37,7 +37,10 @@ def test_the_advice_is_that_of_the_search_and_its_plan_has_it(advice: ObjectiveA
         ({"measure": "excess"}, {"objective": {**objective, "measure": "excess", "reference": REFERENCE}}),
         (
             {"kind": "plain"},
-            {"objective": {"measure": "loss", "reference": None}, "training": {"algorithm": "fedavg"}},
+            {
+                "objective": {"measure": "loss", "reference": None, "worst_group_size": 1.0, "tradeoff": 1.0},
+                "training": {"algorithm": "fedavg"},
+            },
         ),
         (
             {"learning_rate": 0.1},

@@ -55,14 +55,15 @@ LOSS = AdvisedSetting("loss", 0.3, 0.3)
 
 
 def plan_with(plan: Plan, setting: AdvisedSetting) -> Plan:
-    """Return a plan with a setting; with plain averaging, the objective's size and tradeoff stay for its reports.
+    """Return a plan with a setting; with plain averaging, its worst group is everybody, by whom it is judged.
 
     Raises:
         PlanError: the plan cannot have it.
     """
     training: dict[str, object] = {}
     if setting.is_plain:
-        objective: dict[str, object] = {"measure": "loss", "reference": None}
+        everybody = {"worst_group_size": 1.0, "tradeoff": 1.0}
+        objective: dict[str, object] = {"measure": "loss", "reference": None, **everybody}
         if plan.training.algorithm != AVERAGES:
             training = {"algorithm": AVERAGES, "options": {}}
     else:
