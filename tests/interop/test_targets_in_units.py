@@ -60,5 +60,8 @@ def test_least_squares_is_reached_by_the_defaults_of_a_masked_federation(tmp_pat
     # Masks round every change to the steps of the ring; Adam divides by the size of the gradient.
     simulated = simulate(load_plan(workspace.plan), tmp_path)
     _, vector, words = load(last)
-    np.testing.assert_allclose(vector, simulated.model.vector, rtol=0, atol=1e-2)
+    np.testing.assert_allclose(vector[1:], simulated.model.vector[1:], rtol=0, atol=1e-2)
+    # The targets are centred, so that the gradient of the bias, which comes first, is nothing but such rounding.
+    # A bias that is off by .1 deviations costs .01 of R squared, as much as may be lost above.
+    np.testing.assert_allclose(vector[0], simulated.model.vector[0], rtol=0, atol=0.1)
     np.testing.assert_allclose(float(words["threshold"]), simulated.model.threshold, rtol=1e-2)
