@@ -23,6 +23,10 @@ from tests.rounding import rounding
 
 Array = NDArray[Any]
 SHORT = {"rounds": 20, "output": "last"}
+
+BY_LOSS = {"measure": "loss"}
+"""Without the references of the excess, where it does not matter what is measured."""
+
 PLAN = """\
 federation: {name: heart, collaborators: [clinic-a, clinic-b]}
 task:
@@ -135,13 +139,18 @@ def test_texts_tables_and_tensors_are_taken() -> None:
             "b": (table[300:], names[300:].astype(object)),
         },
         training=SHORT,
+        objective=BY_LOSS,
     )
     assert found.model.columns == ("radius", "texture", "perimeter")
     assert found.model.classes == ("benign", "malignant")
     assert set(found.model.predict(table[::-1])) == {"benign", "malignant"}
     shuffled = table[["texture", "radius", "perimeter"]]
     assert found.evaluate(shuffled, names).mean == found.evaluate(table, names).mean
-    tensors = simulate({"a": (torch.tensor(features), torch.tensor(labels, dtype=torch.float32))}, training=SHORT)
+    tensors = simulate(
+        {"a": (torch.tensor(features), torch.tensor(labels, dtype=torch.float32))},
+        training=SHORT,
+        objective=BY_LOSS,
+    )
     assert tensors.model.classes == (0, 1)
 
 
@@ -200,7 +209,7 @@ def test_a_simulation_that_returns_the_untrained_model_warns() -> None:
     assert found.result.model is not None
     assert found.result.model.round == 0
     # Any other warning than that one is an error in these tests.
-    simulate({"a": noise}, training=SHORT)
+    simulate({"a": noise}, training=SHORT, objective=BY_LOSS)
     simulate(clinics(), training={"rounds": 20, "output": "best"})
 
 
@@ -209,14 +218,14 @@ def test_a_label_that_only_one_site_has_and_none_beside_all_others_is_refused() 
     words = np.where(np.arange(20) % 2, "ja", "nein")
     slip = np.where(np.arange(20) % 2, "ja", "not")
     with pytest.raises(DataError, match="b has the labels 'not', which a has not: it has 'ja', 'nein'") as fault:
-        simulate({"a": (features, words), "b": (features, slip)}, training=SHORT)
+        simulate({"a": (features, words), "b": (features, slip)}, training=SHORT, objective=BY_LOSS)
     assert "correct the labels" in fault.value.remedy
     # A site with fewer classes is nothing strange, and stated classes need no site that has all.
-    simulate({"a": (features, words), "b": (features, np.full(20, "ja"))}, training=SHORT)
+    simulate({"a": (features, words), "b": (features, np.full(20, "ja"))}, training=SHORT, objective=BY_LOSS)
     halves = {"a": (features, np.arange(20) % 2), "b": (features, 2 + np.arange(20) % 2)}
     with pytest.raises(DataError, match="b has the labels 2, 3"):
-        simulate(halves, training=SHORT)
-    assert simulate(halves, training=SHORT, task={"classes": 4}).model.classes == (0, 1, 2, 3)
+        simulate(halves, training=SHORT, objective=BY_LOSS)
+    assert simulate(halves, training=SHORT, objective=BY_LOSS, task={"classes": 4}).model.classes == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -256,19 +265,27 @@ def test_columns_are_aligned_by_name_or_refused() -> None:
     draw = np.random.default_rng(0)
     table = pd.DataFrame(draw.normal(size=(40, 3)), columns=["age", "dose", "weight"])
     labels = (table["dose"] > 0).to_numpy().astype(int)
-    straight = simulate({"a": (table[:20], labels[:20]), "b": (table[20:], labels[20:])}, training=SHORT)
+    straight = simulate(
+        {"a": (table[:20], labels[:20]), "b": (table[20:], labels[20:])}, training=SHORT, objective=BY_LOSS
+    )
     turned = table[["weight", "age", "dose"]]
-    found = simulate({"a": (table[:20], labels[:20]), "b": (turned[20:], labels[20:])}, training=SHORT)
+    found = simulate(
+        {"a": (table[:20], labels[:20]), "b": (turned[20:], labels[20:])}, training=SHORT, objective=BY_LOSS
+    )
     assert found.model.predict(table).tolist() == straight.model.predict(table).tolist()
     assert found.result.train == straight.result.train
     # By position instead, the two columns of site b would be another site's.
-    wrong = simulate({"a": (table[:20], labels[:20]), "b": (turned[20:].to_numpy(), labels[20:])}, training=SHORT)
+    wrong = simulate(
+        {"a": (table[:20], labels[:20]), "b": (turned[20:].to_numpy(), labels[20:])},
+        training=SHORT,
+        objective=BY_LOSS,
+    )
     assert wrong.result.train != straight.result.train
     table = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["age", "dose"])
     labels = np.arange(20) % 2
     with pytest.raises(DataError, match="b: there is a column 'weight', and a has 'dose' in its place"):
         simulate({"a": (table, labels), "b": (table.rename(columns={"dose": "weight"}), labels)})
-    found = simulate({"a": (table, labels)}, training=SHORT)
+    found = simulate({"a": (table, labels)}, training=SHORT, objective=BY_LOSS)
     with pytest.raises(DataError, match="there is no column 'dose'"):
         found.evaluate(table.rename(columns={"dose": "weight"}), labels)
     with pytest.raises(DataError, match=r"a record has shape \(1,\), the model takes \(2,\)"):
@@ -278,7 +295,7 @@ def test_columns_are_aligned_by_name_or_refused() -> None:
     draw = np.random.default_rng(0)
     table = pd.DataFrame(draw.normal(size=(40, 2)), columns=["age", "dose"]).astype("Float64")
     labels = pd.Series(np.arange(40) % 2).astype("Int64")
-    assert simulate({"a": (table, labels)}, training=SHORT).model.classes == (0, 1)
+    assert simulate({"a": (table, labels)}, training=SHORT, objective=BY_LOSS).model.classes == (0, 1)
     table.iloc[3, 1] = pd.NA
     with pytest.raises(DataError, match="a: 1 values are NaN or infinite, the first is 'dose' of record 3"):
         simulate({"a": (table, labels)})
@@ -293,7 +310,7 @@ def test_sections_are_stated_once_and_labels_within_their_classes() -> None:
     assert found.result.algorithm == "fedavg"
     with pytest.raises(DataError, match="clinic-a: labels of no class: 2; there are 2 classes"):
         simulate({"clinic-a": (np.zeros((3, 2)), [0, 1, 2])}, task={"classes": 2})
-    found = simulate(clinics(), training=SHORT, task={"classes": 3})
+    found = simulate(clinics(), training=SHORT, objective=BY_LOSS, task={"classes": 3})
     assert found.model.classes == (0, 1, 2)
     with pytest.raises(PlanError, match="training is given beside a plan, which states everything itself"):
         simulate(parsed(), training=SHORT)
@@ -309,7 +326,7 @@ def test_sections_are_stated_once_and_labels_within_their_classes() -> None:
         (turns * 2 - 1, (-1, 1)),
         (turns + 0.0, (0, 1)),
     ):
-        found = simulate({"a": (features, labels)}, training=SHORT)
+        found = simulate({"a": (features, labels)}, training=SHORT, objective=BY_LOSS)
         assert found.model.classes == classes
         assert set(found.model.predict(features)) <= set(classes)
 
