@@ -47,7 +47,7 @@ def test_the_page_says_what_happened_to_the_worst_off_and_who_is_served() -> Non
         "In the worst-off tenth of the people, whoever they are, the mean loss fell from 0.900 before training to "
         "0.500 (a: 0.600)." in page
     )
-    assert "Over all of the 100 people the model was trained on it is 0.200 (a: 0.200), and 90.0% of" in page
+    assert "100 people the model was trained on the mean loss is 0.200 (a: 0.200), and 90.0% of" in page
     page = text_of(run_page({"result.json": read(complete(worst=0.9))}))
     assert re.search(
         r"This model serves the worst \d+ % no better than guessing; from \d+ % on it certainly does\.",
