@@ -212,7 +212,7 @@ def table(name: str, root: Path, cache: Path) -> Table:
         root: the folder of the published files, a folder for each data set.
         cache: a folder for what has been read.
     """
-    place = cache / f"{name}.npz"
+    place = cache / f"{name}-named.npz"
     if not place.exists():
         made = TABLES[name](name, root)
         arrays: dict[str, Any] = {f"x{at}": own for at, own in enumerate(made.features)}
