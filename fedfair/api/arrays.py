@@ -29,6 +29,7 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource
 from fedfair.plan.stated_sections import Stated, from_sections, with_sections
 from fedfair.plan.task_outputs import with_outputs
+from fedfair.studies.advice.settings import LOSS
 from fedfair.tables.dataset import Splits
 from fedfair.tables.in_memory import (
     SPLIT_NAMES,
@@ -56,7 +57,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
 }
 """Sections as a new workspace states them; what a caller states lies over them."""
 
-BY_LOSS: Mapping[str, float] = {"worst_group_size": 0.3, "tradeoff": 0.3}
+BY_LOSS: Mapping[str, float] = {"worst_group_size": LOSS.worst_group_size, "tradeoff": LOSS.tradeoff}
 """The objective where no excess can be measured; a smaller group would often get a guess."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal, TypeAlias
@@ -369,12 +369,7 @@ def _reference_figures(run: RunResult) -> ReferenceFigures | None:
     if found is None or not math.isfinite(found.best_loss):
         return None
     checked = {
-        name: tuple(
-            ReportedTenth(
-                low=one.low, high=one.high, records=one.records, said=one.said, found=one.found, error=one.error
-            )
-            for one in tenths
-        )
+        name: tuple(ReportedTenth(**asdict(one), error=one.error) for one in tenths)
         for name, tenths in run.reference_check.items()
     }
     told = given(checked=checked or None)

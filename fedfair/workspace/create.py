@@ -25,6 +25,7 @@ from pathlib import Path
 from fedfair.errors import PlanError
 from fedfair.ids import parse_participant_id
 from fedfair.plan.module_code import SOURCE_FOLDER
+from fedfair.plan.sections import ObjectiveSection
 from fedfair.plan.yaml_reader import resolve
 from fedfair.templates import filled
 
@@ -76,7 +77,8 @@ class AdvisedValues:
     reason: tuple[str, ...] = ()
 
 
-USUAL = AdvisedValues("excess", 0.1, 0.05, plain=False)
+_STATED = ObjectiveSection()
+USUAL = AdvisedValues("excess", _STATED.worst_group_size, _STATED.tradeoff, plain=False)
 """What a new plan has where nobody has looked at its records."""
 
 

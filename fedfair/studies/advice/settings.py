@@ -14,6 +14,7 @@ from fedfair.plan.derived import may_measure_excess, measures_excess, minimises_
 from fedfair.plan.digest import format_digest
 from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of, server_rate
 from fedfair.plan.schema import Plan
+from fedfair.plan.sections import ObjectiveSection
 from fedfair.plan.sources import CsvSource
 from fedfair.studies.advice.document import Measure, Recommendation
 
@@ -47,7 +48,8 @@ class AdvisedSetting:
 
 
 PLAIN = AdvisedSetting("loss", 1.0, 1.0)
-EXCESS = AdvisedSetting("excess", 0.1, 0.05)
+_USUAL = ObjectiveSection()
+EXCESS = AdvisedSetting("excess", _USUAL.worst_group_size, _USUAL.tradeoff)
 """What a new workspace states: the measure that won on most tables (docs/results/measures)."""
 
 LOSS = AdvisedSetting("loss", 0.3, 0.3)
