@@ -6,7 +6,7 @@ beyond doubt, and not by chance among few people. Numpy only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +15,23 @@ from numpy.typing import NDArray
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.slice_columns import Cut, SliceColumn
+from fedfair.aggregation.slice_outcomes import (
+    CheckedSlice,
+    Counts,
+    DecidedSlice,
+    checked_slice,
+    decided_slice,
+    may_be_told,
+)
 from fedfair.aggregation.slice_search import SliceSearch
 from fedfair.aggregation.slice_sums import LEVELS, STEPS, SliceLayout
 from fedfair.fairness.slice_interval import slice_interval
 
 SHOWN = 10
 """So many slices are named, the highest first."""
+
+COUNTED = ("counts", "outcomes", "flagged", "found")
+"""The fields that count people, in the order of `Counts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,22 @@ class FoundSlice:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceCheck:
+    """How right the references are about slices.
+
+    Attributes:
+        within: about no slice they are further off than this, on average over its people.
+        furthest: of the slices that may be told of, the one about which they are furthest off, those about which
+            they are so beyond doubt before all others; None where there is none.
+        cells: whose it is; none where there is none.
+    """
+
+    within: float
+    furthest: CheckedSlice | None
+    cells: tuple[SliceCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SliceFindings:
     """The outcome of a search.
 
@@ -70,6 +97,9 @@ class SliceFindings:
         slices: those that lie highest, the highest first.
         columns: the columns that were looked at.
         untold: columns of which nothing may be told, because it would be of too few people.
+        decided: how the model decides about the first slice, where that lies above everybody beyond doubt and may
+            be told; None elsewhere, and where the plan does not count it.
+        checked: how right the references are; None where the plan does not sum it.
     """
 
     split: str
@@ -80,10 +110,12 @@ class SliceFindings:
     slices: tuple[FoundSlice, ...]
     columns: tuple[str, ...]
     untold: tuple[str, ...]
+    decided: DecidedSlice | None = None
+    checked: SliceCheck | None = None
 
 
 def slice_findings(
-    search: SliceSearch, layout: SliceLayout, greatest: float, scaling: FeatureScaling | None
+    search: SliceSearch, layout: SliceLayout, greatest: float, scaling: FeatureScaling | None, fewest: int
 ) -> SliceFindings | None:
     """Return what a search has found; None before its end, and where it was given up.
 
@@ -92,41 +124,87 @@ def slice_findings(
         layout: of the plan.
         greatest: what the last level of a measure stands for (`slice_sums.greatest_measure`).
         scaling: of the features; None where the plan makes none.
+        fewest: `evaluation.min_group`.
     """
     if search.fault or search.number <= STEPS:
         return None
     found, unit = layout.header.read(search.header), greatest / LEVELS
-    counts, sums, squares = (layout.tables_of(found[name]) for name in ("counts", "sums", "squares"))
-    kept = [at for at in range(len(layout.columns)) if search.asked[at]]
-    first, records = kept[0], int(found["records"])
-    total, square = float(sums[first].sum()), float(squares[first].sum())
-    variance = (square - total * total / records) / max(records - 1, 1)
+    totals = _Totals({each.name: layout.tables_of(found[each.name]) for each in layout.header.fields[1:]})
     asked = [at for at, wanted in enumerate(search.asked) if wanted]
-    looked_at = sum(int(np.count_nonzero(counts[at])) for at in asked)
-    slices = [
-        FoundSlice(
-            cells,
-            int(count),
-            unit * float(sums[at][place]) / float(count),
-            _bounded(
-                slice_interval(int(count), float(sums[at][place]), float(squares[at][place]), variance, looked_at),
-                unit,
-            ),
-        )
+    kept, records = [at for at in asked if at < len(layout.columns)], int(found["records"])
+    total, square = (float(totals.tables[name][kept[0]].sum()) for name in ("sums", "squares"))
+    variance = (square - total * total / records) / max(records - 1, 1)
+    looked_at = sum(int(np.count_nonzero(totals.tables["counts"][at])) for at in asked)
+    places = [
+        (at, place, cells)
         for at in asked
-        for place, cells, count in _cells(at, counts[at], search, layout, scaling)
+        for place, cells in _cells(at, totals.tables["counts"][at], search, layout, scaling)
     ]
+    slices = []
+    for at, place, cells in places:
+        count, summed, squares = (totals.of(name, at, place) for name in ("counts", "sums", "squares"))
+        ends = _bounded(slice_interval(int(count), summed, squares, variance, looked_at), unit)
+        slices.append((FoundSlice(cells, int(count), unit * summed / count, ends), at, place))
+    slices.sort(key=lambda one: -one[0].interval[0])
+    mean, everybody = unit * total / records, totals.everybody(kept[0])
     names = [column.name for column in layout.columns]
+    (first, at, place), decided = slices[0], None
+    if layout.decides and first.interval[0] > mean:
+        held = totals.counts_of(at, place)
+        decided = decided_slice(held, looked_at) if may_be_told(held, everybody, fewest) else None
     return SliceFindings(
         SPLITS[search.split],
         records,
-        unit * total / records,
+        mean,
         greatest,
         looked_at,
-        tuple(sorted(slices, key=lambda one: -one.interval[0])[:SHOWN]),
+        tuple(one for one, _, _ in slices[:SHOWN]),
         tuple(names[at] for at in kept),
         tuple(name for at, name in enumerate(names) if at not in kept),
+        decided,
+        _reference_check(totals, places, everybody, fewest) if layout.checks else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    """The tables of step 3 by their fields; none where a plan does not sum a field."""
+
+    tables: Mapping[str, Sequence[NDArray[np.float64]]]
+
+    def of(self, name: str, at: int, place: tuple[int, ...]) -> float:
+        """Return a number of a cell; 0 where there is none."""
+        tables = self.tables[name]
+        return float(tables[at][place]) if tables else 0.0
+
+    def counts_of(self, at: int, place: tuple[int, ...]) -> Counts:
+        """Return who is in a cell."""
+        people, outcomes, flagged, found = (int(self.of(name, at, place)) for name in COUNTED)
+        return people, outcomes, flagged, found
+
+    def everybody(self, at: int) -> Counts:
+        """Return who is in any cell of a column."""
+        sums = (sum(float(table.sum()) for table in self.tables[name][at : at + 1]) for name in COUNTED)
+        people, outcomes, flagged, found = map(int, sums)
+        return people, outcomes, flagged, found
+
+
+def _reference_check(
+    totals: _Totals,
+    places: Sequence[tuple[int, tuple[int, ...], tuple[SliceCell, ...]]],
+    everybody: Counts,
+    fewest: int,
+) -> SliceCheck:
+    """Return how right the references are about slices: about which they are furthest off, and how far at most."""
+    checked = []
+    for at, place, cells in places:
+        held = totals.counts_of(at, place)
+        one = checked_slice(held[0], held[1], totals.of("chances", at, place), len(places))
+        checked.append((one, cells, may_be_told((*held[:2], 0, 0), (*everybody[:2], 0, 0), fewest)))
+    told = [(one, cells) for one, cells, is_told in checked if is_told]
+    furthest = max(told, key=lambda each: (each[0].is_off, abs(each[0].found - each[0].said)), default=None)
+    within = max(max(map(abs, one.interval)) for one, _, _ in checked)
+    return SliceCheck(min(within, 1.0), *((None, ()) if furthest is None else furthest))
 
 
 def _bounded(interval: tuple[float, float], unit: float) -> tuple[float, float]:
@@ -141,14 +219,14 @@ def _cells(
     search: SliceSearch,
     layout: SliceLayout,
     scaling: FeatureScaling | None,
-) -> Iterator[tuple[tuple[int, ...], tuple[SliceCell, ...], float]]:
-    """Yield the place, the cells and the people of every slice of a table."""
+) -> Iterator[tuple[tuple[int, ...], tuple[SliceCell, ...]]]:
+    """Yield the place and the cells of every slice of a table."""
     single = len(layout.columns)
     places = (at,) if at < single else layout.pairs[at - single]
     named = [_named(layout.columns[place], search.cuts[place], scaling) for place in places]
     for place in zip(*np.nonzero(counts), strict=True):
         index = tuple(map(int, place))
-        yield index, tuple(cells[one] for cells, one in zip(named, index, strict=True)), float(counts[index])
+        yield index, tuple(cells[one] for cells, one in zip(named, index, strict=True))
 
 
 def _named(column: SliceColumn, cut: Cut, scaling: FeatureScaling | None) -> list[SliceCell]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfair.aggregation.slice_columns import Cut, SliceColumn
+from fedfair.aggregation.slice_outcomes import check_answers
 from fedfair.aggregation.slice_safety import asked_tables
 from fedfair.aggregation.slice_sums import LEVELS, STEPS, SliceLayout, SliceQuestion
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
@@ -150,12 +151,14 @@ class SliceSearch:
             # Every table is of the same people.
             if len({float(table.sum()) for table, wanted in zip(values, self.asked, strict=False) if wanted}) > 1:
                 raise _impossible(STEPS)
+        check_answers(found, layout)
 
     def _check_whole(self, header: NDArray[np.float64], layout: SliceLayout) -> None:
         """Refuse a total that is not of counts, not of as many people, or of values before they are asked for."""
         found = layout.header.read(header)
         is_whole = (header >= 0).all() and (header == np.floor(header)).all()
-        is_early = self.number < STEPS and (found["sums"].any() or found["squares"].any())
+        _, _, *late = (each.name for each in layout.header.fields)
+        is_early = self.number < STEPS and any(found[name].any() for name in late)
         if not is_whole or is_early:
             raise _impossible(self.number)
         if self.number > 1 and found["records"] != layout.header.read(self.header)["records"]:

@@ -2,7 +2,8 @@
 
     step 1    how many records have each fine place of each column
     step 2    how many are in each cell of each column, and of each two columns
-    step 3    of the cells that are asked for: how many, the sum of their measures, and the sum of the squares
+    step 3    of the cells that are asked for: how many, the sum of their measures, and the sum of the squares;
+              where the plan counts outcomes, what `slice_outcomes` says
 
 The measure is the excess of a plan with `measure: excess`, otherwise the loss. It counts as one of `LEVELS` + 1
 whole numbers up to `greatest_measure`, and is rounded up with the chance of what would be cut off: so
@@ -14,9 +15,10 @@ place it is. Numpy only.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,13 @@ from fedfair.aggregation.header import Bits, Everything, Field, Header, Number, 
 from fedfair.aggregation.quantile_query import QueryStep
 from fedfair.aggregation.slice_columns import Cut, SliceColumn, slice_columns
 from fedfair.errors import LocalProtocolError, PlanError, RemoteProtocolError
-from fedfair.plan.derived import measures_excess, planned_loss_range, slices_of
+from fedfair.plan.derived import (
+    counts_outcomes,
+    measures_excess,
+    planned_loss_range,
+    predicts_classes,
+    slices_of,
+)
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.plan.slice_terms import MAX_SLICE_NUMBERS, too_many_cells
@@ -41,6 +49,9 @@ _COUNTED = Everything(
 )
 
 
+_YES_OR_NO = Bits(1.0, each=True)
+
+
 @dataclass(frozen=True)
 class SliceLayout:
     """The columns of a plan's slices, and where their numbers are.
@@ -48,10 +59,14 @@ class SliceLayout:
     Attributes:
         columns: the columns.
         with_pairs: whether values are asked for of the cells of two columns.
+        decides: whether outcomes and the decisions of a model of two classes are counted.
+        checks: whether what the references said is summed, beside how often it came true.
     """
 
     columns: tuple[SliceColumn, ...]
     with_pairs: bool
+    decides: bool = False
+    checks: bool = False
 
     @cached_property
     def pairs(self) -> tuple[tuple[int, int], ...]:
@@ -76,6 +91,10 @@ class SliceLayout:
             Field("counts", Number.COUNT, (counted,), lone=_COUNTED),
             Field("sums", Number.COUNT, (summed,), lone=one_of_levels()),
             Field("squares", Number.COUNT, (summed,), lone=one_of_levels()),
+            Field("outcomes", Number.COUNT, (summed * (self.decides or self.checks),), lone=_YES_OR_NO),
+            Field("flagged", Number.COUNT, (summed * self.decides,), lone=_YES_OR_NO),
+            Field("found", Number.COUNT, (summed * self.decides,), lone=_YES_OR_NO),
+            Field("chances", Number.COUNT, (summed * self.checks,), lone=one_of_levels()),
         )
 
     def fine_of(self, counts: NDArray[np.float64]) -> list[NDArray[np.float64]]:
@@ -112,9 +131,17 @@ def slice_layout(plan: Plan, schema: FeatureSchema) -> SliceLayout:
     """Return the layout of a plan's slices.
 
     Raises:
-        PlanError: it names a column that there is not, or they have too many cells for a masked sum.
+        PlanError: it names a column that there is not, or they have too many cells for a masked sum; or it counts
+            outcomes of more than two classes.
     """
-    layout = SliceLayout(slice_columns(plan, schema), slices_of(plan).pairs)
+    told = counts_outcomes(plan) and predicts_classes(plan)
+    decides, checks = told and schema.classes == 2, told and measures_excess(plan)
+    if told and not (decides or checks):
+        raise PlanError(
+            f"evaluation.slices.outcomes is true, and of {schema.classes} classes no one is the outcome",
+            "set outcomes: false, or objective.measure: excess, whose references are checked with any classes",
+        )
+    layout = SliceLayout(slice_columns(plan, schema), slices_of(plan).pairs, decides, checks)
     if layout.header.length > MAX_SLICE_NUMBERS:
         fault = too_many_cells(layout.header.length)
         raise PlanError(f"evaluation.slices: {fault.message}", fault.remedy)
@@ -200,7 +227,11 @@ def levels_of(measures: NDArray[np.floating], greatest: float, draws: NDArray[np
 
 
 def slice_header(
-    question: SliceQuestion, places: NDArray[np.int64], levels: NDArray[np.int64] | None, layout: SliceLayout
+    question: SliceQuestion,
+    places: NDArray[np.int64],
+    levels: NDArray[np.int64] | None,
+    layout: SliceLayout,
+    answers: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
 ) -> NDArray[np.float64]:
     """Return one site's answer.
 
@@ -209,6 +240,7 @@ def slice_header(
         places: fine places of its records, int64 array (n, columns).
         levels: from `levels_of`; None before step 3.
         layout: of the plan.
+        answers: what else step 3 sums of each record, arrays (n,) by field: `slice_outcomes.counted_answers`.
     """
     header = layout.header.zeros()
     found = layout.header.read(header)
@@ -225,8 +257,8 @@ def slice_header(
     if question.number == STEPS:
         if levels is None:
             raise LocalProtocolError("the values of slices are asked for, and there are no measures")
-        _add(found["sums"], levels, indices, asked, layout)
-        _add(found["squares"], levels * levels, indices, asked, layout)
+        for name, values in {"sums": levels, "squares": levels * levels, **answers}.items():
+            _add(found[name], values, indices, asked, layout)
     return header
 
 

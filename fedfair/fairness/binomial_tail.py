@@ -1,4 +1,4 @@
-"""The upper end of Clopper and Pearson's interval, without scipy, so that anybody may verify a certificate.
+"""Clopper and Pearson's interval, above all its upper end, without scipy: anybody may verify a certificate.
 
 Decides which chance u makes `count` successes or fewer as rare as `level` in n = `records` trials. The tail is
 
@@ -45,6 +45,20 @@ def upper_chance(count: int, records: int, level: float) -> float:
             return following
         chance = following
     return chance
+
+
+def chance_interval(count: int, records: int, tail: float) -> tuple[float, float]:
+    """Return the ends of Clopper and Pearson's interval for a chance, each wrong in `tail` of cases at most.
+
+    It holds for the mean of chances that differ between records, too: such a count strays less (Hoeffding 1956).
+
+    Args:
+        count: successes, from 0 to records.
+        records: at least 1.
+        tail: in (0, 1/2].
+    """
+    lower = 1.0 - upper_chance(records - count, records, tail) if count else 0.0
+    return lower, upper_chance(count, records, tail) if count < records else 1.0
 
 
 def _series(count: int, records: int, chance: float) -> float:

@@ -212,6 +212,11 @@ def slices_of(plan: Plan) -> SlicesSection:
     return plan.evaluation.slices or SlicesSection()
 
 
+def counts_outcomes(plan: Plan) -> bool:
+    """Return whether slices also count outcomes, beside the model's decisions and what references said."""
+    return finds_slices(plan) and slices_of(plan).outcomes
+
+
 def reported_group_sizes(plan: Plan) -> tuple[float, ...]:
     """Return the group sizes of the plan's reports: those it lists, and the one that it trains for."""
     return tuple(sorted({*plan.evaluation.group_sizes, plan.objective.worst_group_size}))

@@ -433,6 +433,10 @@ class SlicesSection(Section):
     pairs: bool = True
     """true also looks at the cells of every two columns that hold enough people"""
 
+    outcomes: bool = False
+    """true also counts in these cells who has the outcome and whom the model flags, and with measure: excess sums
+    what references said; every site must allow it (policy.reveals: slice-outcomes)"""
+
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""
         for index, name in repeated(self.columns or ()):
@@ -480,8 +484,8 @@ class EvaluationSection(Section):
     of other tasks, or what task.loss.target_range allows"""
 
     slices: SlicesSection | None = None
-    """{columns, bins, pairs}: at the end three sums over cells of columns name the people whom the output model
-    serves worst; null for none; every site must allow it (policy.reveals: slice-sums)"""
+    """{columns, bins, pairs, outcomes}: at the end three sums over cells of columns name the people whom the
+    output model serves worst; null for none; every site must allow it (policy.reveals: slice-sums)"""
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterator
 
 from fedfair.plan.fields import Fault
+from fedfair.plan.losses import has_classes
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.sections import EvaluationSection, FederationSection, SecureAggregationSection, SlicesSection
 from fedfair.plan.sources import BUILT_IN, AcsEmploymentSource, CsvSource, EicuSource
@@ -62,6 +63,9 @@ def slice_faults(
             f"be left with those of {MIN_OTHERS} other sites"
         )
         yield Fault(_PLACE, message, "name more collaborators, or set slices: null")
+    if stated.outcomes and not has_classes(task.loss):
+        message = f"is true, and {task.loss.name} has no classes of which one could be the outcome"
+        yield Fault((*_PLACE, "outcomes"), message, "set outcomes: false")
     yield from _column_faults(stated, task)
 
 
@@ -85,7 +89,8 @@ def _column_faults(stated: SlicesSection, task: TaskSection) -> Iterator[Fault]:
     sizes = [stated.bins] * sum(_is_looked_at(name, stated) for name in data.csv.numeric)
     sizes += [len(data.csv.coding_of(name)) for name in data.csv.categorical if _is_looked_at(name, stated)]
     pairs = sum(left * right for left, right in itertools.combinations(sizes, 2))
-    numbers = 1 + 3 * sum(sizes) + pairs * (3 if stated.pairs else 1)
+    sums = 3 if stated.outcomes else 2
+    numbers = 1 + sum(sizes) + pairs + sums * (sum(sizes) + pairs * stated.pairs)
     if numbers > MAX_SLICE_NUMBERS:
         yield too_many_cells(numbers)
 

@@ -25,7 +25,8 @@ SUMS_ONLY: tuple[Disclosure, ...] = tuple(
 )
 """Everything that deployments disclose; nothing of it is about one site.
 
-A site allows `loss-quantiles`, `score-sums`, `survey-sums`, `reference-sums` and `slice-sums` by name.
+A site allows `loss-quantiles`, `score-sums`, `survey-sums`, `reference-sums`, `slice-sums` and `slice-outcomes` by
+name.
 """
 
 

@@ -6,7 +6,7 @@ and then sentences. Every figure is one of the result's; what it lacks is not me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -15,12 +15,26 @@ from fedfair.report.baseline_lines import plain_beside, worst_of
 from fedfair.report.blocks import bullets, paragraph
 from fedfair.report.html import PageSection, page
 from fedfair.report.per_hundred import per_hundred
+from fedfair.report.worst_slice import worst_decided
 from fedfair.results.baselines import base_rate
 from fedfair.results.document import ResultDocument
+from fedfair.results.slices import ENGLISH, CellPhrases, slice_words
 from fedfair.results.verdict import MARGIN
 from fedfair.templates import sentences
 
 Language: TypeAlias = Literal["en", "de", "fr"]
+
+_PHRASES: Mapping[Language, CellPhrases] = {
+    "en": ENGLISH,
+    "de": CellPhrases(
+        "{column} unter {high}", "{column} ab {low}", "{column} {low} bis {high}", "{column} beliebig",
+        " oder ", ",", ("ein anderer Wert", "ein seltener Wert"), "kein Wert",
+    ),
+    "fr": CellPhrases(
+        "{column} inférieur à {high}", "{column} à partir de {low}", "{column} de {low} à {high}",
+        "{column} quelconque", " ou ", ",", ("toute autre valeur", "une valeur rare"), "aucune valeur",
+    ),
+}  # fmt: skip
 
 _PARTS = ("what", "well", "protected", "limits", "asks")
 _LISTS = ("limits", "asks")
@@ -70,6 +84,8 @@ def _facts(document: ResultDocument, place: str, language: Language) -> dict[str
         "seen": split == "train",
         "records": risk.n,
         "people": per_hundred(risk.confusion),
+        "least": worst_decided(document),
+        "slice_words": partial(slice_words, phrases=_PHRASES[language]),
         "rate": base_rate(risk, size),
         "accuracy": risk.accuracy,
         "usual": usual,

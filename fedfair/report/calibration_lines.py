@@ -8,7 +8,9 @@ from __future__ import annotations
 from fedfair.aggregation.calibration import SCORES_ONLY
 from fedfair.report.decision_lines import decision_line
 from fedfair.report.per_hundred import per_hundred
+from fedfair.report.worst_slice import worst_decided
 from fedfair.results.document import ResultDocument
+from fedfair.results.slices import slice_words
 from fedfair.run.calibration_text import RECORDS, UNSTATED
 from fedfair.templates import sentences
 
@@ -27,6 +29,8 @@ def calibration_lines(document: ResultDocument) -> tuple[str, ...]:
         document=document,
         risk=risk,
         people=per_hundred(risk.confusion),
+        worst=worst_decided(document),
+        slice_words=slice_words,
         told=[(wanted, each) for wanted, each in by_class.items() if each.observed is not None],
         most=MAX_CLASSES,
         records=RECORDS,

@@ -64,7 +64,7 @@ def model_card(
         told=(*which_model(result), *(() if result.verdict is None else result.verdict.sentences)),
         rows=_rows(result),
         metrics=[(name, ", ".join(values)) for name, *values in metric_rows(risk.metrics or {})],
-        returned=[*baseline_lines(result), *calibration_lines(result)],
+        returned=[*baseline_lines(result), *calibration_lines(result), *sentences.about_references(result)],
         about_the_loss=sentences.about_the_loss(result),
         whose=_whose(result),
         facts=model_facts(model),

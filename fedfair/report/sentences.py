@@ -18,6 +18,7 @@ from fedfair.results.document import ResultDocument
 from fedfair.results.loss_text import loss_text
 from fedfair.results.parts import ReportedTenth
 from fedfair.results.risks import PastRisk
+from fedfair.results.slices import checked_sentence
 from fedfair.templates import sentences
 
 NOT_RECORDED = "not recorded: the result was made by an older version"
@@ -162,12 +163,13 @@ def about_references(document: ResultDocument) -> tuple[str, ...]:
     split, _ = document.shown
     figures = document.references
     tenths = () if figures is None or figures.checked is None else figures.checked.get(split, ())
+    by_slice = tuple(checked_sentence(document.slices))
     if not tenths:
-        return ()
+        return by_slice
     off = max(tenths, key=_errors)
     people = sum(one.records for one in tenths)
     fits = _errors(off) <= SURE
-    return (_said("reference", document, off=off, people=people, whom=SPLIT_WORDS[split], fits=fits)[0],)
+    return (*_said("reference", document, off=off, people=people, whom=SPLIT_WORDS[split], fits=fits), *by_slice)
 
 
 def _errors(tenth: ReportedTenth) -> float:

@@ -34,13 +34,13 @@ def slice_parts(fields: SliceFigures) -> Markup:
     if fields.split == "train":
         words += " The model was trained on these very records, so that it may serve others worse."
     lead = (
-        f"Served worst: {slice_words(higher[0])}, {figures_of(higher[0], fields)}. Everybody: {everybody}."
+        f"Served worst: {slice_words(higher[0].cells)}, {figures_of(higher[0], fields)}. Everybody: {everybody}."
         if higher
         else f"No slice lies above everybody ({fields.measure} {everybody}) beyond doubt."
     )
     rows = [
         (
-            slice_words(one),
+            slice_words(one.cells),
             str(one.n),
             loss_text(one.mean, beside=fields.mean),
             " to ".join(loss_text(end, beside=fields.mean) for end in one.interval),

@@ -6,19 +6,18 @@ what the figures mean is `aggregation.slice_findings`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Literal
 
-from fedfair.aggregation.slice_findings import SliceCell, SliceFindings
+from fedfair.aggregation.slice_findings import SliceCell, SliceCheck, SliceFindings
+from fedfair.aggregation.slice_outcomes import DecidedSlice
 from fedfair.plan.csv_table import MISSING, OTHER
 from fedfair.results.frozen import FrozenPart, given
 from fedfair.results.loss_text import loss_text
 
 TOLD = 3
 """So many slices are named at a terminal."""
-
-_ALONE = {OTHER: "any other value", MISSING: "no value"}
-_AMONG = {**_ALONE, OTHER: "a rare value"}
 
 
 class SliceCellFields(FrozenPart):
@@ -53,6 +52,45 @@ class ToldSlice(FrozenPart):
     """that holds the true mean, with about 95 % for all slices together"""
 
 
+class SliceDecisions(FrozenPart):
+    """How a model of two classes decides about the people of the first slice, at a score of one half."""
+
+    confusion: tuple[tuple[int, int], tuple[int, int]]
+    """a row for each class, and a column for what it was taken for"""
+
+    sensitivity: tuple[float, float]
+    """that holds the true share of class 1 that is found, with 95 % for all shares of all slices together"""
+
+    specificity: tuple[float, float]
+    """likewise of the others, who are not alarmed"""
+
+    precision: tuple[float, float] | None = None
+    """likewise of the alarms that are right; omitted where there are none"""
+
+
+class CheckedSlices(FrozenPart):
+    """What the references said of the people of slices: of class 1, or of the likeliest of more classes."""
+
+    within: float
+    """about no slice the mean chance is further from the true share than this, with 95 % for all together"""
+
+    cells: tuple[SliceCellFields, ...] | None = None
+    """of the slice about which they are furthest off, those surely off before all others; omitted, as what
+    follows, where no slice has enough people with the outcome and without it"""
+
+    n: int | None = None
+    """how many people"""
+
+    said: float | None = None
+    """the mean of the chances"""
+
+    found: float | None = None
+    """of which share of them it came true"""
+
+    interval: tuple[float, float] | None = None
+    """that holds the true share less the mean of the chances"""
+
+
 class SliceFigures(FrozenPart):
     """The slices whose mean measure lies highest, by the lower ends of their intervals."""
 
@@ -82,6 +120,13 @@ class SliceFigures(FrozenPart):
 
     untold: tuple[str, ...]
     """columns of which nothing could be asked without telling of too few people"""
+
+    decisions: SliceDecisions | None = None
+    """about the first slice; omitted where it is not surely above everybody, tells of too few people, or where the
+    plan does not count outcomes of two classes"""
+
+    references: CheckedSlices | None = None
+    """how right they are about slices; omitted where the plan does not sum it"""
 
     given_up: str | None = None
     """why there are none; omitted where there are"""
@@ -122,6 +167,25 @@ def slice_figures(
         ),
         columns=found.columns,
         untold=found.untold,
+        **given(decisions=_decisions(found.decided), references=_checked(found.checked)),
+    )
+
+
+def _decisions(found: DecidedSlice | None) -> SliceDecisions | None:
+    return None if found is None else SliceDecisions.model_validate(given(**asdict(found)))
+
+
+def _checked(found: SliceCheck | None) -> CheckedSlices | None:
+    if found is None or found.furthest is None:
+        return None if found is None else CheckedSlices(within=found.within)
+    one = found.furthest
+    return CheckedSlices(
+        within=found.within,
+        cells=tuple(map(_cell, found.cells)),
+        n=one.count,
+        said=one.said,
+        found=one.found,
+        interval=one.interval,
     )
 
 
@@ -133,24 +197,53 @@ def _cell(cell: SliceCell) -> SliceCellFields:
 # ------------------------------------------------------------------ words
 
 
-def slice_words(one: ToldSlice) -> str:
+@dataclass(frozen=True, slots=True)
+class CellPhrases:
+    """The words for a cell in one language.
+
+    Attributes:
+        below: of the lowest cell of a number, with column and high to be filled in.
+        onwards: of the highest, with column and low.
+        between: of any other.
+        any: of the only one.
+        either: between two values.
+        point: of a decimal fraction.
+        other: any value that the plan does not name, where it is alone, and among others.
+        missing: no value at all.
+    """
+
+    below: str
+    onwards: str
+    between: str
+    any: str
+    either: str
+    point: str
+    other: tuple[str, str]
+    missing: str
+
+
+ENGLISH = CellPhrases(
+    "{column} below {high}", "{column} from {low} on", "{column} {low} to {high}", "{column} of any value",
+    " or ", ".", ("any other value", "a rare value"), "no value",
+)  # fmt: skip
+
+
+def slice_words(cells: Sequence[SliceCellFields], phrases: CellPhrases = ENGLISH) -> str:
     """Return who is in a slice, such as "sex f, age 61 to 77"."""
-    return ", ".join(map(_cell_words, one.cells))
+    return ", ".join(_cell_words(cell, phrases) for cell in cells)
 
 
-def _cell_words(cell: SliceCellFields) -> str:
+def _cell_words(cell: SliceCellFields, phrases: CellPhrases) -> str:
     if cell.values is not None:
-        words = _ALONE if len(cell.values) == 1 else _AMONG
-        return f"{cell.column} {' or '.join(words.get(value, value) for value in cell.values)}"
-    if cell.at_least is None or cell.below is None:
-        if cell.below is not None:
-            return f"{cell.column} below {cell.below:.4g}"
-        return (
-            f"{cell.column} of any value"
-            if cell.at_least is None
-            else f"{cell.column} from {cell.at_least:.4g} on"
-        )
-    return f"{cell.column} {cell.at_least:.4g} to {cell.below:.4g}"
+        other = phrases.other[len(cell.values) > 1]
+        words: Mapping[str, str] = {OTHER: other, MISSING: phrases.missing}
+        return f"{cell.column} {phrases.either.join(words.get(value, value) for value in cell.values)}"
+    if cell.at_least is None:
+        said = phrases.any if cell.below is None else phrases.below
+    else:
+        said = phrases.onwards if cell.below is None else phrases.between
+    low, high = (f"{end or 0.0:.4g}".replace(".", phrases.point) for end in (cell.at_least, cell.below))
+    return said.format(column=cell.column, low=low, high=high)
 
 
 def is_higher(one: ToldSlice, fields: SliceFigures) -> bool:
@@ -165,6 +258,7 @@ def slice_sentences(fields: SliceFigures | None) -> Iterator[str]:
     if fields.given_up is not None:
         yield f"No slices are told of: {fields.given_up}."
         return
+    yield from checked_sentence(fields)
     higher = [one for one in fields.slices if is_higher(one, fields)]
     if not higher:
         yield (
@@ -172,8 +266,40 @@ def slice_sentences(fields: SliceFigures | None) -> Iterator[str]:
             f"{loss_text(fields.mean)}, beyond doubt."
         )
         return
-    told = "; ".join(f"{slice_words(one)}: {figures_of(one, fields)}" for one in higher[:TOLD])
+    told = "; ".join(f"{slice_words(one.cells)}: {figures_of(one, fields)}" for one in higher[:TOLD])
     yield f"Of {fields.looked_at} slices these are served worst: {told}. Everybody: {loss_text(fields.mean)}."
+
+
+def worst_slice(fields: SliceFigures | None) -> ToldSlice | None:
+    """Return the slice that is served worst; None where none lies above everybody beyond doubt."""
+    if fields is None or not fields.slices or not is_higher(fields.slices[0], fields):
+        return None
+    return fields.slices[0]
+
+
+def checked_sentence(fields: SliceFigures | None) -> Iterator[str]:
+    """Yield how right the references are about slices; nothing where that was not summed."""
+    found = None if fields is None else fields.references
+    if fields is None or found is None:
+        return
+    bound = (
+        f"In none of {fields.looked_at} slices is their mean chance off by more than {_points(found.within)}; "
+        "errors that cancel within a slice do not show."
+    )
+    if found.cells is None or found.said is None or found.found is None or found.interval is None:
+        yield f"Of what the references said of slices too few people can be told. {bound}"
+        return
+    low, high = found.interval
+    doubt = "MORE THAN CHANCE ALLOWS" if low > 0.0 or high < 0.0 else "within what chance allows"
+    yield (
+        f"By slices the references are furthest off about {slice_words(found.cells)}: they gave its {found.n} "
+        f"people a mean chance of {found.said:.1%}, and it came true for {found.found:.1%}, {doubt} (by "
+        f"{100.0 * low:+.1f} to {100.0 * high:+.1f} points, with 95 % for all slices together). {bound}"
+    )
+
+
+def _points(share: float) -> str:
+    return f"{100.0 * share:.1f} points"
 
 
 def figures_of(one: ToldSlice, fields: SliceFigures) -> str:

@@ -190,7 +190,8 @@ class RunRules:
             return None
         layout = slice_layout(self._plan, self._schema)
         greatest = greatest_measure(self._plan, self._schema.classes)
-        return slice_findings(state.slices, layout, greatest, state.scaling)
+        fewest = self._plan.evaluation.min_group
+        return slice_findings(state.slices, layout, greatest, state.scaling, fewest)
 
     # -------------------------------------------------------------- what is asked
 

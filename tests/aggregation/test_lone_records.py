@@ -26,6 +26,7 @@ from fedfair.aggregation.loss_metrics import bounded_figures, figure_count
 from fedfair.aggregation.quantile_query import QueryStep, exact_header, exact_layout
 from fedfair.aggregation.radix_select import loss_keys
 from fedfair.aggregation.reference import first_references, reference_header
+from fedfair.aggregation.slice_outcomes import counted_answers
 from fedfair.aggregation.slice_sums import SliceQuestion, levels_of, slice_header, slice_layout
 from fedfair.aggregation.sum_kinds import planned_purposes, sum_kind
 from fedfair.aggregation.survey import (
@@ -189,7 +190,11 @@ def with_excess(draws: Draws) -> Headers:
         yield evaluation_header(found, OBJECTIVE, 0.3, CROSS_ENTROPY, SPEC, layout)
 
 
-SLICED_PLAN = plans.parsed(evaluation={"slices": {}}, secure_aggregation={"mode": "malicious"})
+SLICED_PLAN = plans.parsed(
+    evaluation={"slices": {"outcomes": True}},
+    objective={"measure": "excess", "reference": {"hidden": [2], "local_steps": 1}},
+    secure_aggregation={"mode": "malicious"},
+)
 SLICES = slice_layout(SLICED_PLAN, TWO_CLASSES)
 
 
@@ -201,7 +206,12 @@ def sliced(draws: Draws) -> Headers:
         levels = levels_of(draws.gamma(0.8, 1.5, 1), 5.5, draws.random(1))
         step = 1 + number % 3
         question = SliceQuestion(step, 2, cuts if step > 1 else (), asked if step > 2 else ())
-        yield slice_header(question, places, levels, SLICES)
+        loss, (labels, taken) = draws.gamma(0.8, 1.5, 1), draws.integers(0, 2, (2, 1))
+        answered = came_true(
+            class_chances(torch.from_numpy(draws.normal(0.0, 3.0, (1, 2)))), torch.from_numpy(labels)
+        )
+        answers = counted_answers(Losses(loss, labels, taken, answered=answered), SLICES, draws.random(1))
+        yield slice_header(question, places, levels, SLICES, answers)
 
 
 NUMBER = FeatureSchema((COLUMNS,), 0, outputs=(1,))
@@ -304,7 +314,7 @@ def test_every_statistic_is_measured_and_every_guard_is_a_term_or_a_key() -> Non
         ({}, FeatureSchema((COLUMNS,), 2, tuple(range(COLUMNS)))),
         ({"evaluation": {"site_means": True, "scores": True}}, FeatureSchema((COLUMNS,), 3, (0,))),
         ({"objective": {"measure": "excess"}}, FeatureSchema((COLUMNS,), 2, (0,))),
-        ({"evaluation": {"slices": {}}}, FeatureSchema((COLUMNS,), 2, (0,))),
+        ({"evaluation": {"slices": {"outcomes": True}}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"algorithm": "qffl"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"algorithm": "fedminmax"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"control_variates": True, "local_steps": 2}}, FeatureSchema((COLUMNS,), 2, (0,))),

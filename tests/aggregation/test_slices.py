@@ -2,8 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -43,12 +44,16 @@ def layout_of(*columns: SliceColumn, with_pairs: bool = True) -> SliceLayout:
 
 
 def searched(
-    layout: SliceLayout, places: np.ndarray, levels: np.ndarray, fewest: int = FEWEST
+    layout: SliceLayout,
+    places: np.ndarray,
+    levels: np.ndarray,
+    fewest: int = FEWEST,
+    answers: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Iterator[tuple[SliceSearch, np.ndarray]]:
     """Yield each search of people in one place, with the total that it is given."""
     search = SliceSearch.of((0, 0, len(places)), fewest)
     while search.question is not None:
-        header = slice_header(search.question, places, levels, layout)
+        header = slice_header(search.question, places, levels, layout, answers)
         yield search, header
         search = search.apply_aggregate(header, MEMBERS, layout, fewest)
     yield search, np.zeros(0)
@@ -289,8 +294,8 @@ def test_too_few_people_and_a_finished_search_are_refused() -> None:
     done = search.apply_aggregate(header, MEMBERS, layout, FEWEST)
     with pytest.raises(LocalProtocolError, match="finished search"):
         done.apply_aggregate(header, MEMBERS, layout, FEWEST)
-    assert slice_findings(search, layout, 1.0, None) is None
-    assert slice_findings(search.given_up("no quorum"), layout, 1.0, None) is None
+    assert slice_findings(search, layout, 1.0, None, FEWEST) is None
+    assert slice_findings(search.given_up("no quorum"), layout, 1.0, None, FEWEST) is None
 
 
 def test_the_split_is_the_held_out_one_where_it_has_enough_people() -> None:
@@ -434,7 +439,7 @@ def test_the_worst_slice_is_named_and_all_named_intervals_hold_their_true_means(
         # Measures above 1.4 count as that; next to nobody has one.
         levels = levels_of(draws.exponential(truth), 1.4, draws.random(1200))
         *_, (last, _) = searched(layout, places, levels)
-        found = slice_findings(last, layout, 1.4, None)
+        found = slice_findings(last, layout, 1.4, None, FEWEST)
         assert found is not None
         assert (found.looked_at, found.untold) == (10 + 9 + 12 + 12, ())
         assert [cell.column for cell in found.slices[0].cells] == ["a", "ward"]

@@ -431,7 +431,7 @@ def test_a_site_that_was_sent_nothing_declines_a_session_whose_members_hold_anot
 def plan_with(output: str, method: str) -> Plan:
     plan = small(output=output)
     way = {"method": "exact" if "exact" in method else "histogram"}
-    way |= {"slices": SlicesSection(bins=2) if "slices" in method else None}
+    way |= {"slices": SlicesSection(bins=2, outcomes=True) if "slices" in method else None}
     return plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update=way)})
 
 

@@ -36,7 +36,7 @@ def workspace(tmp_path: Path) -> Workspace:
         "test_fraction": 0.5,
         "model": {"name": "linear", "init": "zeros"},
     }
-    plan["evaluation"] = {"every": 2, "bins": 64, "slices": {"bins": 3}}
+    plan["evaluation"] = {"every": 2, "bins": 64, "slices": {"bins": 3, "outcomes": True}}
     for place, name in enumerate(NAMES):
         draws = np.random.default_rng(place)
         people = zip(
@@ -74,6 +74,7 @@ def test_slices_under_masks_survive_a_stop_and_are_those_of_the_simulation(works
     assert here["n"] == there["n"] == 180
     assert here["looked_at"] == there["looked_at"] == 11
     assert {json.dumps(one["cells"]) for one in here["slices"]} >= {json.dumps(there["slices"][0]["cells"])}
+    assert "decisions" not in here, "outcomes are drawn at random: nobody is served worse"
     # A masked model is off by 2^-20 of a parameter, which a draw may turn into a step of a record: 180 of them.
     assert here["mean"] == pytest.approx(there["mean"], abs=2 * 8 * np.log(2) / 64 / 180)
     # A saved model is evaluated without slices: a run tells of them once.

@@ -1,6 +1,7 @@
 """Runs that name slices, against tables of pandas over the pooled people; and plans that may not."""
 
-from collections.abc import Mapping
+import html
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +20,27 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SitePolicy
 from fedfair.policy.terms import AskedTerms, terms
+from fedfair.report.board_summary import board_summary
+from fedfair.report.calibration_lines import calibration_lines
+from fedfair.report.model_card import model_card
+from fedfair.report.per_hundred import per_hundred
 from fedfair.report.run_page import run_page
 from fedfair.report.slice_section import slice_parts
-from fedfair.results.slices import SliceFigures, ToldSlice, is_higher, slice_sentences, slice_words
+from fedfair.report.tables import by_group_size
+from fedfair.results.document import to_text
+from fedfair.results.reading import parse_result
+from fedfair.results.slices import (
+    SliceCellFields,
+    SliceFigures,
+    checked_sentence,
+    is_higher,
+    slice_sentences,
+    slice_words,
+)
 from fedfair.results.warnings import reassurance
 from fedfair.run.progress import FinalStage
 from fedfair.run.rules import RunRules
+from fedfair.run.saved_model import DescribedModel
 from fedfair.simulation.simulate import SimulationOutcome, simulate
 from fedfair.statistics.table import Purpose
 from tests.plans import NAMES, parsed, stated
@@ -61,7 +77,7 @@ def sections(**evaluation: object) -> dict[str, Mapping[str, object]]:
         "objective": {"worst_group_size": 1.0},
         "training": {"rounds": 30, "batch_size": "full", "learning_rate": 0.5, "precision": "fp64"},
         "secure_aggregation": MASKED,
-        "evaluation": {"slices": {}, **evaluation},
+        "evaluation": {"slices": {"outcomes": True}, **evaluation},
     }
 
 
@@ -89,15 +105,17 @@ def pooled(outcome: SimulationOutcome, table: Path) -> pd.DataFrame:
     for name, own in load_federation(plan_of(), table).items():
         assert own.test is not None
         columns = dict(zip(own.test.schema.names, own.test.features.T, strict=True))
-        losses = outcome.losses[name]["test"].measured
-        people.append(pd.DataFrame({**columns, "loss": losses}))
+        found = outcome.losses[name]["test"]
+        told = {"loss": found.measured, "ill": found.labels, "flagged": found.predictions}
+        said = {"said": found.answered[:, 0]} if found.answered.size else {}
+        people.append(pd.DataFrame({**columns, **told, **said}))
     return pd.concat(people)
 
 
-def members(people: pd.DataFrame, one: ToldSlice) -> pd.Series:
+def members(people: pd.DataFrame, cells: Iterable[SliceCellFields]) -> pd.Series:
     """Return who is in a slice, by the words of the result alone."""
     chosen = pd.Series(data=True, index=people.index)
-    for cell in one.cells:
+    for cell in cells:
         if (named := cell.values) is not None:  # noqa: PD011
             chosen &= sum(people[f"{cell.column}={value}"] for value in named) > 0
             continue
@@ -118,18 +136,24 @@ def test_every_figure_is_that_of_pandas_over_the_pooled_people(found: Simulation
     assert fields.mean == pytest.approx(people.loss.mean(), abs=2.5 * step / np.sqrt(len(people)))
     assert len(fields.slices) == 10
     for one in fields.slices:
-        chosen = people[members(people, one)]
+        chosen = people[members(people, one.cells)]
         assert one.n == len(chosen) >= 5
         assert one.mean == pytest.approx(chosen.loss.mean(), abs=2.5 * step / np.sqrt(len(chosen)))
         assert one.interval[0] <= one.mean <= one.interval[1]
     lows = [one.interval[0] for one in fields.slices]
     assert lows == sorted(lows, reverse=True)
+    worst = people[members(people, fields.slices[0].cells)]
+    assert fields.decisions is not None
+    assert fields.decisions.confusion == tuple(
+        tuple(int(((worst.ill == ill) & (worst.flagged == flagged)).sum()) for flagged in (0, 1)) for ill in (0, 1)
+    )
+    assert fields.references is None
 
 
 def test_the_people_whom_the_model_serves_worst_are_named(found: SimulationOutcome) -> None:
     fields = told(found)
     first = fields.slices[0]
-    words = slice_words(first)
+    words = slice_words(first.cells)
     assert words.startswith("age from 7")
     assert words.endswith("on, sex m")
     assert is_higher(first, fields)
@@ -142,6 +166,49 @@ def test_the_people_whom_the_model_serves_worst_are_named(found: SimulationOutco
     assert "Who is served worst" in page
     assert words in page
     assert "Why a slice lies high is not known" in page
+
+
+def spaced(page: str) -> str:
+    """Return a page as people read it."""
+    return html.unescape(page).replace("\xa0", " ")
+
+
+def test_how_the_model_decides_about_them_stands_on_page_and_card_in_terminal_and_summaries(
+    found: SimulationOutcome,
+) -> None:
+    fields = told(found)
+    assert fields.decisions is not None
+    (spared, alarmed), (missed, right) = fields.decisions.confusion
+    people = per_hundred(fields.decisions.confusion)
+    assert people is not None
+    first = (
+        f"Of 100 people like those served worst ({slice_words(fields.slices[0].cells)}; {fields.slices[0].n} test "
+        f"records), {people.found + people.missed} are of class 1; at a score of one half the model finds "
+        f"{people.found} and misses {people.missed} "
+    )
+    _, _, line, alarms, *_ = calibration_lines(found.result)
+    assert line.startswith(first)
+    low, high = fields.decisions.sensitivity
+    assert line.endswith(f"(sensitivity {right / (right + missed):.0%}, {low:.0%} to {high:.0%}).")
+    assert f"(specificity {spared / (spared + alarmed):.0%}, " in alarms
+    assert alarms.endswith(f"these ranges hold with 95 % for all {fields.looked_at} slices together.")
+    described = DescribedModel(found.layout, found.saved, found.origin)
+    card = model_card(described, found.result).replace("\\", "")
+    for place in (run_page({"result.json": found.result}), card, by_group_size(found.result).caption):
+        assert line in spaced(str(place))
+        assert alarms in spaced(str(place))
+    for language, words in (
+        ("en", f"sex m ({fields.slices[0].n} of those it was judged on)."),
+        ("de", f"sex m ({fields.slices[0].n} der Geprüften)."),
+        ("fr", f"sex m ({fields.slices[0].n} de celles de l'évaluation)."),
+    ):
+        *_, after = spaced(board_summary(found.result, "result.json", language)).partition(words)
+        numbers = [people.found + people.missed, people.found, people.missed, people.alarmed]
+        assert all(f" {number}" in after.partition("</p>")[0] for number in numbers)
+        assert f" {100 * low:.0f} % " in after
+    without = found.result.model_copy(update={"slices": fields.model_copy(update={"decisions": None})})
+    assert line not in calibration_lines(without)
+    assert "sex m (" not in board_summary(without, "result.json")
 
 
 def test_a_slice_whose_interval_holds_the_mean_of_everybody_is_not_told_of_as_higher() -> None:
@@ -180,6 +247,7 @@ def test_both_engines_have_one_result_and_no_slices_change_no_model(found: Simul
     assert [(each.cells, each.n) for each in one.slices] == [(each.cells, each.n) for each in other.slices]
     # Losses differ by rounding, which a draw may turn into a step of one record.
     assert [each.mean for each in one.slices] == pytest.approx([each.mean for each in other.slices], abs=1e-3)
+    assert one.decisions == other.decisions
     without = simulate(plan_of(slices=None), table, engine="vectorised")
     assert without.model.vector.tobytes() == found.model.vector.tobytes()
     assert without.result.slices is None
@@ -212,6 +280,24 @@ def test_the_excess_over_references_is_what_is_measured_where_training_follows_i
     excess = np.concatenate([own["test"].excess for own in outcome.losses.values()])
     assert fields.measure == "excess"
     assert fields.mean == pytest.approx(np.minimum(excess, 2 * np.log(2)).mean(), abs=2e-3)
+    check, people = fields.references, pooled(outcome, table).reset_index(drop=True)
+    assert check is not None
+    assert check.cells is not None
+    assert check.interval is not None
+    chosen = people[members(people, check.cells)]
+    assert (check.n, check.found) == (len(chosen), chosen.ill.mean())
+    assert check.said == pytest.approx(chosen.said.mean(), abs=2.5 / LEVELS / np.sqrt(len(chosen)))
+    assert check.interval[0] < chosen.ill.mean() - chosen.said.mean() < check.interval[1]
+    assert check.within >= max(map(abs, check.interval)) - 1e-12
+    (sentence,) = checked_sentence(fields)
+    described = DescribedModel(outcome.layout, outcome.saved, outcome.origin)
+    for place in (
+        run_page({"result.json": outcome.result}),
+        model_card(described, outcome.result).replace("\\", ""),
+        "".join(reassurance(outcome.result)),
+    ):
+        assert sentence in spaced(place)
+    assert parse_result(to_text(outcome.result).encode(), "result.json") == outcome.result
 
 
 def test_slices_of_losses_that_were_replaced_are_given_up() -> None:
@@ -276,6 +362,12 @@ REFUSED: Mapping[str, tuple[dict[str, Mapping[str, object]], str]] = {
         {"task": {"data": {"csv": {"label": "y", "numeric": [f"c{place}" for place in range(60)]}}}},
         "sums 85681 numbers, and a masked sum has room for 60000 of them",
     ),
+    "outcomes of a number": (
+        {"task": {"loss": {"name": "squared", "target_range": [0, 9]},
+                  "data": {"csv": {"target": "y", "numeric": ["age"]}}},
+         "evaluation": {"slices": {"outcomes": True}}},
+        "squared has no classes of which one could be the outcome",
+    ),
     "a column twice": (
         {"evaluation": {"slices": {"columns": ["age", "age"]}}}, "column 'age' is listed twice",
     ),
@@ -302,10 +394,29 @@ def test_a_plan_and_a_policy_say_what_leaves_and_a_site_has_to_allow_it() -> Non
     (term,) = (one for one in broken if one.key == "reveals")
     assert term.asked == "slice-sums"
     assert "evaluation.slices reveals slice-sums" in term.fault
+    assert "how many have the outcome" not in dict(summary(plan))["leaves a site"]
     allowed = SitePolicy(reveals=(*SitePolicy().reveals, "slice-sums"))
     assert [
         one.key for one in terms(AskedTerms(plan, b"\0" * 32), allowed) if not one.kept and one.key == "reveals"
     ] == []
+
+
+def test_outcomes_have_a_word_of_their_own_that_a_site_has_not_given_with_slices() -> None:
+    plan = parsed(evaluation={"slices": {"outcomes": True}}, secure_aggregation=MASKED)
+    leaves = dict(summary(plan))["leaves a site"]
+    assert "how many have the outcome, how many the model flags (two classes) and how many are both" in leaves
+    assert "references gave" not in leaves
+    sums_alone = SitePolicy(reveals=(*SitePolicy().reveals, "slice-sums"))
+    (term,) = (
+        one for one in terms(AskedTerms(plan, b"\0" * 32), sums_alone) if one.key == "reveals" and not one.kept
+    )
+    assert term.asked == "slice-outcomes"
+    assert "evaluation.slices.outcomes: true reveals slice-outcomes" in term.fault
+    excess = parsed(
+        evaluation={"slices": {"outcomes": True}}, secure_aggregation=MASKED,
+        objective={"measure": "excess", "reference": {"rounds": 2}},
+    )  # fmt: skip
+    assert "the chances that references gave, in coarse steps" in dict(summary(excess))["leaves a site"]
 
 
 def test_a_plan_without_slices_is_the_plan_that_it_was() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedfair.plan.derived import finds_slices, slices_of
+from fedfair.plan.derived import counts_outcomes, finds_slices, measures_excess, slices_of
+from fedfair.plan.fields import Disclosure
 from fedfair.plan.schema import Plan
 from fedfair.statistics.statistic import Statistic, When
 
@@ -20,6 +21,17 @@ def _leaves(plan: Plan) -> Iterator[str]:
         "the sums of the losses, in coarse steps, of cells of columns that hold "
         f"{plan.evaluation.min_group} people or more{pairs}"
     )
+    if counts_outcomes(plan):
+        said = "; and the chances that references gave, in coarse steps, and how often they came true"
+        yield (
+            "at the end, of these larger cells, how many have the outcome, how many the model flags (two classes) "
+            "and how many are both: where it flags one of a cell, that person's outcome"
+            f"{said if measures_excess(plan) else ''}"
+        )
+
+
+def _discloses(plan: Plan) -> tuple[Disclosure, ...]:
+    return ("slice-sums", "slice-outcomes") if counts_outcomes(plan) else ("slice-sums",)
 
 
 STATISTIC = Statistic(
@@ -30,10 +42,13 @@ STATISTIC = Statistic(
     policy_word="evaluation",
     meanings={
         "slice-sums": "sums over all sites of how many records are in each bin, category and cell of two columns, "
-        "which may be one; and of the losses of larger cells, in coarse steps"
+        "which may be one; and of the losses of larger cells, in coarse steps",
+        "slice-outcomes": "sums over all sites of how many records of these larger cells have the outcome, are "
+        "flagged and both, also where one is flagged; and of what references said",
     },
-    discloses=lambda _: ("slice-sums",),
+    discloses=_discloses,
     asked_by=lambda _: "evaluation.slices",
+    asked_more_by={"slice-outcomes": "evaluation.slices.outcomes: true"},
     leaves=_leaves,
     release="evaluation",
     covers="evaluation sums",

@@ -11,6 +11,7 @@ from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.loss_histogram import SPLITS
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.slice_columns import FinePlaces
+from fedfair.aggregation.slice_outcomes import counted_answers
 from fedfair.aggregation.slice_sums import (
     STEPS,
     SliceQuestion,
@@ -81,11 +82,11 @@ def slice_addend(
     if dataset is None or not len(dataset):
         return layout.header.zeros()
     places = FinePlaces(plan, layout.columns).of(partial(column_of, dataset.features), len(dataset), scaling)
-    levels = None
-    if question.number == STEPS:
-        draws = array_generator(plan.training.seed, "slice rounding", name, participant).random(len(dataset))
-        levels = levels_of(losses[name].measured, greatest_measure(plan, schema.classes), draws)
-    return slice_header(question, places, levels, layout)
+    if question.number < STEPS:
+        return slice_header(question, places, None, layout)
+    draws = array_generator(plan.training.seed, "slice rounding", name, participant).random(len(dataset))
+    levels = levels_of(losses[name].measured, greatest_measure(plan, schema.classes), draws)
+    return slice_header(question, places, levels, layout, counted_answers(losses[name], layout, draws))
 
 
 def _at_all_sites(sites: AllSites, request: SumRequest, model: GlobalModel) -> NDArray[np.float64]:

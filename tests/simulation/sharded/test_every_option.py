@@ -120,7 +120,10 @@ OPTIONS: Mapping[str, Sections] = {
     "evaluation.scores": {"evaluation": {"scores": True}},
     "evaluation.bins": {"evaluation": {"bins": 64}},
     "evaluation.calibration": {"evaluation": {"scores": True, "calibration": "none"}},
-    "evaluation.slices": {"evaluation": {"slices": {"bins": 3}}, "secure_aggregation": {"mode": "malicious"}},
+    "evaluation.slices": {
+        "evaluation": {"slices": {"bins": 3, "outcomes": True}},
+        "secure_aggregation": {"mode": "malicious"},
+    },
     "evaluation.loss_range": {"evaluation": {"loss_range": 2.0}},
     "sample_level.noise_multiplier": noised(noise_multiplier=0.5),
     "sample_level.clip": noised(clip=0.2),
