@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.errors import LocalProtocolError, TrainingError
+from fedfair.errors import TrainingError
 from fedfair.fairness.record_losses import Losses
 from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.training.device import SplitRecords, plain_arithmetic
@@ -24,7 +24,13 @@ from fedfair.training.model_faults import training_faults
 from fedfair.training.record_loss import RecordLoss
 
 
-def evaluate(model: FlatModel, records: SplitRecords, columns: int, parts: BatchParts = ALONE) -> Losses:
+def evaluate(
+    model: FlatModel,
+    records: SplitRecords,
+    columns: int,
+    parts: BatchParts = ALONE,
+    judged: SplitRecords | None = None,
+) -> Losses:
     """Return the loss of each record, its class, the likeliest class, its scores, and its other figures.
 
     Args:
@@ -32,8 +38,10 @@ def evaluate(model: FlatModel, records: SplitRecords, columns: int, parts: Batch
         records: on its device.
         columns: of how many classes the scores are asked for, as `plan.derived.score_columns` says.
         parts: the processes that evaluate together, each some of the batches.
+        judged: the same records with the references' answers, for the excess over what these attain; None for no
+            excess.
     """
-    return _evaluated(model, records, columns, partial(_batch_figures, columns=columns), parts)
+    return _evaluated(model, records, columns, partial(_batch_figures, columns=columns), parts, judged)
 
 
 def evaluate_or_nan(
@@ -43,8 +51,9 @@ def evaluate_or_nan(
     columns: int,
     figures: int = 0,
     parts: BatchParts = ALONE,
+    judged: SplitRecords | None = None,
 ) -> tuple[Losses, str]:
-    """Return the same; of a batch that the model fails on, NaN for all losses and scores, no correct prediction.
+    """Return the same; of a batch that the model fails on, NaN for all its numbers, and no correct prediction.
 
     Args:
         model: whatever it raises.
@@ -53,6 +62,7 @@ def evaluate_or_nan(
         columns: as for `evaluate`.
         figures: how many further figures a record has.
         parts: as for `evaluate`.
+        judged: as for `evaluate`.
 
     Returns:
         The losses, and what the first failure was, for this site's operator alone; empty where there was none.
@@ -61,14 +71,15 @@ def evaluate_or_nan(
 
     classified = model.record_loss.has_classes
 
-    def batch_figures(model: FlatModel, features: Tensor, labels: Tensor) -> _Found:
-        count = len(labels)
+    def batch_figures(model: FlatModel, features: Tensor, labels: Tensor, said: Tensor | None) -> _Found:
+        count, told = len(labels), 0 if said is None else 1
         try:
             with training_faults():
-                found = _batch_figures(model, features, labels, columns)
+                found = _batch_figures(model, features, labels, said, columns)
             named = (count,) if classified else (count, 0)
             shapes = found.losses.shape == (count,) and found.predictions.shape == named
             shapes = shapes and found.scores.shape == (count, columns) and found.figures.shape == (count, figures)
+            shapes = shapes and found.excess.shape == (count, told)
             if shapes and (not classified or bool((found.predictions < classes).all())):
                 return found
             faults.append("the model does not return one logit for each class of each record")
@@ -76,65 +87,38 @@ def evaluate_or_nan(
             faults.append(fault.diagnostics())
         nothing = torch.full((count, 1 + columns + figures), torch.nan, dtype=torch.float64)
         wrong = (labels.cpu() + 1) % classes if classified else nothing[:, :0]
-        return _Found(nothing[:, 0], wrong, nothing[:, 1 : 1 + columns], nothing[:, 1 + columns :])
+        scores, others = nothing[:, 1 : 1 + columns], nothing[:, 1 + columns :]
+        return _Found(nothing[:, 0], wrong, scores, others, nothing[:, :told])
 
-    found = _evaluated(model, records, columns, batch_figures, parts)
+    found = _evaluated(model, records, columns, batch_figures, parts, judged)
     return found, next(iter(faults), "")
 
 
-def excesses(model: FlatModel, judged: SplitRecords) -> NDArray[np.float64]:
-    """Return the excess of each record over what its reference attains, (n,), in units of the loss.
-
-    Args:
-        model: with the excess that its local steps follow.
-        judged: the records with the references' answers, on its device.
-
-    Raises:
-        TrainingError: the model fails on these records.
-        LocalProtocolError: its steps follow the loss.
-    """
-    if model.excess is None:
-        raise LocalProtocolError("a model whose steps follow the loss has no excess")
-    if model.training:
-        model.eval()
-    found = np.empty(len(judged))
-    done = 0
-    with torch.inference_mode(), plain_arithmetic(), training_faults():
-        for features, answers in judged.in_order():
-            outputs = model(features).cpu().double()
-            values = model.excess(outputs, answers.cpu()) * model.record_loss.unit
-            found[done : done + len(answers)] = values.numpy()
-            done += len(answers)
-    return found
-
-
-def excesses_or_nan(model: FlatModel, judged: SplitRecords) -> NDArray[np.float64]:
-    """Return the same; NaN for all records where the model fails on one."""
-    try:
-        return excesses(model, judged)
-    except TrainingError:
-        return np.full(len(judged), np.nan)
-
-
 class _Found(NamedTuple):
-    """The losses, predictions, scores and figures of a batch, on the CPU."""
+    """The losses, predictions, scores and figures of a batch, on the CPU; its excess in one column, or in none."""
 
     losses: Tensor
     predictions: Tensor
     scores: Tensor
     figures: Tensor
+    excess: Tensor
 
 
-_BatchFigures = Callable[[FlatModel, Tensor, Tensor], _Found]
-"""From a batch to what is found of it."""
+_BatchFigures = Callable[[FlatModel, Tensor, Tensor, Tensor | None], _Found]
+"""From a batch, with the references' answers where they have judged, to what is found of it."""
 
 
-def _batch_figures(model: FlatModel, features: Tensor, labels: Tensor, columns: int) -> _Found:
+def _batch_figures(
+    model: FlatModel, features: Tensor, labels: Tensor, said: Tensor | None, columns: int
+) -> _Found:
     loss, answers = model.record_loss, labels.cpu()
     outputs = model(features).cpu().double()
     losses = loss.natural(outputs, answers)
     figures = loss.figures_of(outputs, answers)
-    return _Found(losses, loss.classes_of(outputs), _scores(loss, outputs, columns), figures)
+    excess = outputs.new_zeros(len(outputs), 0)
+    if said is not None and model.excess is not None:
+        excess = (model.excess(outputs, said.cpu()) * loss.unit).reshape(len(outputs), 1)
+    return _Found(losses, loss.classes_of(outputs), _scores(loss, outputs, columns), figures, excess)
 
 
 def _scores(loss: RecordLoss, outputs: Tensor, columns: int) -> Tensor:
@@ -146,22 +130,28 @@ def _scores(loss: RecordLoss, outputs: Tensor, columns: int) -> Tensor:
 
 
 def _evaluated(
-    model: FlatModel, records: SplitRecords, columns: int, batch_figures: _BatchFigures, parts: BatchParts
+    model: FlatModel,
+    records: SplitRecords,
+    columns: int,
+    batch_figures: _BatchFigures,
+    parts: BatchParts,
+    judged: SplitRecords | None,
 ) -> Losses:
     if model.training:
         model.eval()
     classified = model.record_loss.has_classes
     none, no_figures = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0, dtype=torch.float64)
     no_losses, no_scores = torch.zeros(0, dtype=torch.float64), torch.zeros(0, columns, dtype=torch.float64)
-    held = [no_losses, none, none, no_scores, no_figures]
+    held = [no_losses, none, none, no_scores, no_figures, torch.zeros(0, int(judged is not None)).double()]
     own: dict[int, tuple[int, list[NDArray[np.generic]]]] = {}
     done = 0
     with torch.inference_mode(), plain_arithmetic(), parts.agreed():
         for number, (features, labels) in enumerate(records.in_order()):
             if parts.owns(number):
-                came = batch_figures(model, features, labels)
+                said = None if judged is None else judged.labels[done : done + len(labels)]
+                came = batch_figures(model, features, labels, said)
                 classes = labels.cpu() if classified else came.predictions
-                batch = (came.losses, classes, came.predictions, came.scores, came.figures)
+                batch = (came.losses, classes, came.predictions, came.scores, came.figures, came.excess)
                 if not own:
                     # Filled batch by batch: to join them at the end would take twice the memory.
                     held = [part.new_empty((len(records), *part.shape[1:])) for part in batch]
@@ -179,5 +169,5 @@ def _evaluated(
         start, others = found[number]
         for values, other in zip(everything, others, strict=True):
             values[start : start + len(other)] = other
-    losses, true, named, scores, figures = everything
-    return Losses(losses, true, named, scores, figures, has_classes=classified)
+    losses, true, named, scores, figures, excess = everything
+    return Losses(losses, true, named, scores, figures, excess.reshape(-1), has_classes=classified)

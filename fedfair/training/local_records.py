@@ -6,7 +6,7 @@ Every statistic of a site reads them here; what it adds is its own room's (`site
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +28,7 @@ from fedfair.tables.dataset import Dataset, Splits
 from fedfair.training.assembly import objective_of
 from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
-from fedfair.training.inference import evaluate, evaluate_or_nan, excesses, excesses_or_nan
+from fedfair.training.inference import evaluate, evaluate_or_nan
 from fedfair.training.model_faults import training_faults
 from fedfair.training.reference_training import ReferenceSetting, answered, judged
 
@@ -75,7 +75,7 @@ class LocalRecords:
         self.scaling: FeatureScaling | None = None
         self.scalings = 0
         self.references: References | None = None
-        self._judged: dict[str, SplitRecords] | None = None
+        self._judged: dict[str, SplitRecords] = {}
         self._answered: dict[str, NDArray[np.float64]] = {}
         self.last_losses: SiteLosses = {}
         self._evaluated = b""  # digest of the model that `last_losses` are of
@@ -108,8 +108,11 @@ class LocalRecords:
         self.model.load(model.vector)
         with training_faults():
             held = self._held(splits)
-            found = {name: evaluate(self.model, records, self._columns, self.parts) for name, records in held}
-        return {name: self._with_excess(name, losses, excesses) for name, losses in found.items()}
+            found = {
+                name: evaluate(self.model, records, self._columns, self.parts, self._judged.get(name))
+                for name, records in held
+            }
+        return {name: self._with_answers(name, losses) for name, losses in found.items()}
 
     def losses_of(self, model: GlobalModel) -> SiteLosses:
         """Return the losses of the splits that have records; those of the last evaluation are known.
@@ -130,11 +133,13 @@ class LocalRecords:
         replaced, schema = 0, self.splits.train.schema
         count = figure_count(self.plan.task.loss, schema)
         for name, records in self._held(splits):
-            losses, fault = evaluate_or_nan(self.model, records, schema.classes, self._columns, count, self.parts)
+            losses, fault = evaluate_or_nan(
+                self.model, records, schema.classes, self._columns, count, self.parts, self._judged.get(name)
+            )
             values, beyond = bounded_losses(losses.values, self.histogram)
             scores, (figures, unsummed) = bounded_scores(losses.scores), bounded_figures(losses.figures)
             losses = replace(losses, values=values, scores=scores, figures=figures)
-            losses = self._with_excess(name, losses, excesses_or_nan)
+            losses = self._with_answers(name, losses)
             above, unjudged = bounded_losses(losses.excess, self.histogram)
             found[name] = replace(losses, excess=above)
             replaced += max(beyond, unsummed, unjudged)
@@ -177,17 +182,12 @@ class LocalRecords:
         """
         if not measures_excess(self.plan):
             return self.placed["train"]
-        if self._judged is None:
+        if not self._judged:
             raise LocalProtocolError("this plan measures the excess over references, which are not trained yet")
         return self._judged["train"]
 
-    def _with_excess(
-        self, name: str, losses: Losses, excess: Callable[[FlatModel, SplitRecords], NDArray[np.float64]]
-    ) -> Losses:
-        """Return losses with the excess beside them, where references have judged the records of the split."""
-        if self._judged is None:
-            return losses
-        losses = replace(losses, excess=excess(self.model, self._judged[name]))
+    def _with_answers(self, name: str, losses: Losses) -> Losses:
+        """Return losses with the references' answers beside them, where these have judged classes."""
         return replace(losses, answered=self._answered[name]) if self._answered else losses
 
     @property

@@ -55,7 +55,7 @@ from fedfair.terms.variates.all_sites import PooledVariates
 from fedfair.training.assembly import loss_weighting, objective_of
 from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
-from fedfair.training.inference import evaluate, excesses
+from fedfair.training.inference import evaluate
 from fedfair.training.model_faults import training_faults
 from fedfair.training.reference_training import ReferenceSetting, answered, judged, reference_addend
 from fedfair.training.site_statistics import site_statistic
@@ -260,10 +260,11 @@ class VectorisedClients:
         self._model.load(model.vector)
         held = {name: pool for name, pool in self._ready().items() if name in splits}
         columns = score_columns(self.plan, self._schema.classes)
-        found = {name: evaluate(self._model, pool.records, columns) for name, pool in held.items()}
-        if self._judged is not None:
-            apart = {name: excesses(self._model, self._judged[name].records) for name in found}
-            found = {name: replace(losses, excess=apart[name]) for name, losses in found.items()}
+        judged = {name: pool.records for name, pool in (self._judged or {}).items()}
+        found = {
+            name: evaluate(self._model, pool.records, columns, judged=judged.get(name))
+            for name, pool in held.items()
+        }
         if self._answered:
             found = {name: replace(losses, answered=self._answered[name]) for name, losses in found.items()}
         return found
