@@ -147,6 +147,15 @@ def test_no_confidence_is_rounded_up_to_certainty() -> None:
         assert confidence(draft(record, plan, IssueTerms("test", (0.1,), delta=delta), issued_at=NOW)) == words
 
 
+def test_a_certificate_of_training_by_the_excess_says_on_what_the_promise_of_that_hangs() -> None:
+    plan = make_plan()
+    excess = plan.with_(objective={"measure": "excess"})
+    for stated, told in ((plan, False), (excess, True)):
+        made = draft(make_record(test=some_losses()), stated, IssueTerms("test", (0.1,)), issued_at=NOW)
+        assert any("no bound here is of the excess" in text for text in in_words(made).limits) == told
+        assert any("by slices" in text for text in in_words(made).limits) == told
+
+
 def test_the_statements_in_words() -> None:
     made = make_certificate()
     worst = main_statement(made)
