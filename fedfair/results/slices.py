@@ -258,16 +258,16 @@ def slice_sentences(fields: SliceFigures | None) -> Iterator[str]:
     if fields.given_up is not None:
         yield f"No slices are told of: {fields.given_up}."
         return
-    yield from checked_sentence(fields)
     higher = [one for one in fields.slices if is_higher(one, fields)]
-    if not higher:
+    if higher:
+        told = "; ".join(f"{slice_words(one.cells)}: {figures_of(one, fields)}" for one in higher[:TOLD])
+        yield f"Of {fields.looked_at} slices these are served worst: {told}. Everybody: {loss_text(fields.mean)}."
+    else:
         yield (
             f"Of {fields.looked_at} slices none has a mean {fields.measure} above that of everybody, "
             f"{loss_text(fields.mean)}, beyond doubt."
         )
-        return
-    told = "; ".join(f"{slice_words(one.cells)}: {figures_of(one, fields)}" for one in higher[:TOLD])
-    yield f"Of {fields.looked_at} slices these are served worst: {told}. Everybody: {loss_text(fields.mean)}."
+    yield from checked_sentence(fields)
 
 
 def worst_slice(fields: SliceFigures | None) -> ToldSlice | None:
