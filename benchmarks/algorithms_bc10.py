@@ -128,6 +128,7 @@ def plan_of(run: str, names: list[str], rounds: int, rate: float) -> Plan:
             "secure_aggregation": {"mode": "off"},
             "task": {"data": "breast-cancer", "model": {"name": "linear"}},
             "objective": {
+                "measure": "loss",
                 "worst_group_size": size,
                 "tradeoff": EPSILON,
                 "smoothing": {"name": "zang", "gamma": 0.02},

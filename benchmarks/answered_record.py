@@ -35,7 +35,7 @@ PLAN = Plan.model_validate(
     {
         "federation": {"name": "heart", "collaborators": NAMES},
         "task": {"data": "breast-cancer", "partition": {"scheme": "random"}, "model": {"name": "linear"}},
-        "objective": {"name": "rcvar", "worst_group_size": 0.3, "tradeoff": 0.1},
+        "objective": {"name": "rcvar", "measure": "loss", "worst_group_size": 0.3, "tradeoff": 0.1},
         "training": {"algorithm": "fedsrcvar", "rounds": 5},
         "secure_aggregation": {"mode": "malicious"},
     }

@@ -41,6 +41,7 @@ def write_workspace(folder: Path, rho: float, epsilon: float, rounds: int) -> Pa
             "model": {"name": "linear"},
         },
         "objective": {
+            "measure": "loss",
             "worst_group_size": rho,
             "tradeoff": epsilon,
             "smoothing": {"name": "softplus", "gamma": GAMMA},

@@ -456,7 +456,7 @@ def plan_of(number: int, draw: random.Random, rounds: int) -> dict[str, Any]:
             "standardize": "secure",
             "model": {"name": "linear", "init": "zeros"},
         },
-        "objective": {"name": "rcvar", "worst_group_size": 0.3, "tradeoff": 0.1},
+        "objective": {"name": "rcvar", "measure": "loss", "worst_group_size": 0.3, "tradeoff": 0.1},
         "training": {
             "algorithm": "fedsrcvar",
             "rounds": rounds,

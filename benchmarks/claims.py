@@ -106,6 +106,7 @@ class Bench:
                 "secure_aggregation": {"mode": "off"},
                 "task": {**self._task, "model": {"name": "linear"}},
                 "objective": {
+                    "measure": "loss",
                     "worst_group_size": rho,
                     "tradeoff": eps,
                     "smoothing": {"name": "zang", "gamma": GAMMA},

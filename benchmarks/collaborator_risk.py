@@ -61,7 +61,12 @@ def plan_of(names: list[str], rounds: int, rate: float, seed: int, privacy: dict
         {
             "federation": {"name": "bench", "collaborators": names},
             "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "ranges"},
-            "objective": {"worst_group_size": SHOWN, "tradeoff": TRADEOFF, "smoothing": SMOOTHING},
+            "objective": {
+                "measure": "loss",
+                "worst_group_size": SHOWN,
+                "tradeoff": TRADEOFF,
+                "smoothing": SMOOTHING,
+            },
             "training": {
                 **constant_steps(),
                 "rounds": rounds,

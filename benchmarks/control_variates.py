@@ -59,7 +59,7 @@ def stated(rho: float, steps: int, rounds: int, *, corrects: bool) -> dict[str, 
             "classes": 2,
             "model": {"name": "linear", "init": "zeros"},
         },
-        "objective": {"worst_group_size": rho, "tradeoff": 0.1, "smoothing": SMOOTHING},
+        "objective": {"measure": "loss", "worst_group_size": rho, "tradeoff": 0.1, "smoothing": SMOOTHING},
         "training": {
             **constant_steps(),
             "output": "last",

@@ -88,14 +88,19 @@ def plan_of(key: Run, sites: Sequence[str]) -> Plan:
     """
     stated = SETTINGS[key["settings"]]
     model = {"name": "linear"} if key["hidden"] is None else {"name": "mlp", "hidden": [key["hidden"]]}
-    training = {"rounds": key["rounds"], "seed": key["seed"], **stated.get("training", {})}
+    training = {
+        "rounds": key["rounds"],
+        "seed": key["seed"],
+        "threshold_init": "bound",
+        **stated.get("training", {}),
+    }
     if key["rate"] is not None:
         training["server_optimizer"] = {"name": "adam", "learning_rate": key["rate"]}
     values = {
         "federation": {"name": key["data"], "collaborators": list(sites)},
         # The records are handed over in memory; a plan must name some.
         "task": {"data": "breast-cancer", "model": model},
-        "objective": {"worst_group_size": key["rho"], **stated.get("objective", {})},
+        "objective": {"measure": "loss", "worst_group_size": key["rho"], **stated.get("objective", {})},
         "training": training,
     }
     return Plan.model_validate(values)

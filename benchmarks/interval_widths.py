@@ -59,7 +59,7 @@ def write_workspace(folder: Path, csv: Path | None, label: str) -> Path:
             "standardize": "secure",
             "model": {"name": "linear"},
         },
-        "objective": {"worst_group_size": 0.1, "tradeoff": 0.1, "smoothing": SMOOTHING},
+        "objective": {"measure": "loss", "worst_group_size": 0.1, "tradeoff": 0.1, "smoothing": SMOOTHING},
         "training": {
             "rounds": 100,
             "batch_size": BATCH,

@@ -140,6 +140,7 @@ def plan_of(sites: tuple[str, ...], **task: object) -> Plan:
             "model": {"name": "linear"},
             **task,
         },
+        "objective": {"measure": "loss"},
         "training": {"rounds": ROUNDS, "local_steps": STEPS, "batch_size": BATCH},
         "evaluation": {"every": ROUNDS},
     }

@@ -70,8 +70,8 @@ def _excess(size: float) -> Section:
 
 OBJECTIVES: Mapping[str, tuple[Section, Section]] = {
     "plain": (PLAIN, NO_DECAY),
-    "loss 0.1": ({"worst_group_size": 0.1, "tradeoff": 0.05}, NO_DECAY),
-    "loss 0.3": ({"worst_group_size": 0.3, "tradeoff": 0.3}, NO_DECAY),
+    "loss 0.1": ({"measure": "loss", "worst_group_size": 0.1, "tradeoff": 0.05}, NO_DECAY),
+    "loss 0.3": ({"measure": "loss", "worst_group_size": 0.3, "tradeoff": 0.3}, NO_DECAY),
     **{f"excess {size}": (_excess(size), NO_DECAY) for size in (0.1, 0.2, 0.3)},
     **{f"dro {size}": ({"worst_group_size": size}, ROBUST) for size in (0.1, 0.3)},
     "plain, decay 0.03": (PLAIN, {"weight_decay": 0.03}),
@@ -215,7 +215,13 @@ def run(held: Table, measure: str, model: str, seed: int) -> dict[str, Any]:
             "federation": {"name": "measures", "collaborators": list(sites)},
             "task": {"data": "breast-cancer", "model": MODELS[model]},
             "objective": OBJECTIVES[measure][0],
-            "training": {"rounds": ROUNDS, "output": "last", "seed": seed, **OBJECTIVES[measure][1]},
+            "training": {
+                "rounds": ROUNDS,
+                "threshold_init": "bound",
+                "output": "last",
+                "seed": seed,
+                **OBJECTIVES[measure][1],
+            },
             "evaluation": {"every": ROUNDS, "scores": True},
         }
     )

@@ -15,7 +15,10 @@ BATCH = 64
 
 
 def constant_steps(algorithm: str = "fedsrcvar") -> dict[str, object]:
-    """Return the keys of `training` for a constant rate and, where an algorithm takes it, plain averaging."""
+    """Return the keys of `training` for a constant rate and, where an algorithm takes it, plain averaging.
+
+    The threshold begins at its bound, unless a benchmark states another value after them.
+    """
     averaged = {name for name, facts in ALGORITHMS.items() if facts.mean_of_changes}
     averaging = {"server_optimizer": {"name": "sgd"}} if algorithm in averaged else {}
-    return {"schedule": "constant", **averaging}
+    return {"schedule": "constant", "threshold_init": "bound", **averaging}

@@ -118,7 +118,12 @@ class Trainer:
                 # What is measured are algorithms, and those know no clip; a simulation of masked sums has one.
                 "secure_aggregation": {"mode": "off"},
                 "task": {"data": "breast-cancer", "model": {"name": "linear"}},
-                "objective": {"worst_group_size": self._size, "tradeoff": TRADEOFF, "smoothing": SMOOTHING},
+                "objective": {
+                    "measure": "loss",
+                    "worst_group_size": self._size,
+                    "tradeoff": TRADEOFF,
+                    "smoothing": SMOOTHING,
+                },
                 "training": {
                     **constant_steps(algorithm),
                     "algorithm": algorithm,

@@ -117,7 +117,7 @@ def trained(people: People, size: float, algorithm: str, rounds: int) -> dict[st
     sites = divided(people)
     done = fedfair.simulate(
         sites,
-        objective={"worst_group_size": size, "tradeoff": TRADEOFF},
+        objective={"measure": "loss", "worst_group_size": size, "tradeoff": TRADEOFF},
         training={"rounds": rounds, "algorithm": algorithm},
     )
     result = done.result
@@ -163,7 +163,7 @@ def judged(people: People, weights: Array, size: float, folder: Path) -> str:
     torch.save({"output.weight": both[:, :-1].clone(), "output.bias": both[:, -1].clone()}, file)
     done = fedfair.simulate(
         sites,
-        objective={"worst_group_size": size, "tradeoff": TRADEOFF},
+        objective={"measure": "loss", "worst_group_size": size, "tradeoff": TRADEOFF},
         training={
             "rounds": 1,
             "algorithm": "fedavg",

@@ -62,6 +62,7 @@ def plan(rounds: int, evaluate: int) -> dict[str, object]:
     return {
         "federation": {"name": "year", "collaborators": list(NAMES)},
         "task": {"data": "breast-cancer", "partition": {"scheme": "random"}, "model": {"name": "linear"}},
+        "objective": {"measure": "loss"},
         "training": {"rounds": rounds, "batch_size": 16},
         "secure_aggregation": {"mode": "malicious"},
         "evaluation": {"every": evaluate},

@@ -2,7 +2,8 @@
 
 `stated` is a plan as its file states it, `parsed` is the same plan checked. A test names the keys that matter to
 it; every other key is the smallest plan's, or the product's default. The smallest plan trains as the paper does,
-whose steps have oracles; `untuned` leaves all of that to the product's defaults.
+whose steps have oracles; `untuned` leaves the steps to the product's defaults. Both measure the loss, without any
+reference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,8 @@ def stated(names: Sequence[str] = NAMES, **sections: Section) -> Values:
     smallest: Values = {
         "federation": {"name": "heart", "collaborators": list(names)},
         "task": {"data": "breast-cancer", "model": {"name": "linear"}},
-        "training": {"rounds": 1},
+        "objective": {"measure": "loss"},
+        "training": {"rounds": 1, "threshold_init": "bound"},
     }
     found = over(over(smallest, **PAPER), **sections)
     if found["training"].get("algorithm") in OWN_STEP:

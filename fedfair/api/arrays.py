@@ -13,8 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import ParticipantId, parse_participant_id
-from fedfair.plan.derived import learns_threshold, may_measure_excess, reference_of
-from fedfair.plan.excess_terms import may_say_more
+from fedfair.plan.derived import learns_threshold, measures_excess
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import (
     CROSS_ENTROPY,
@@ -52,7 +51,7 @@ NUMBERS = LabelCoding(None, 0)
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "federation": {"name": "simulation"},
     "task": {"model": {"name": "linear"}},
-    "training": {"rounds": 300, "threshold_init": "quantile"},
+    "training": {"rounds": 300},
     "evaluation": {"group_sizes": [0.05, 0.1, 0.2, 0.3, 0.5]},
 }
 """Sections as a new workspace states them; what a caller states lies over them."""
@@ -218,15 +217,10 @@ def _plan(
 
 
 def _measured(plan: Plan) -> Plan:
-    """Return the plan with `measure: excess` where nobody states a measure and the built-in model can have one.
-
-    Plain average training has none: its steps follow the loss.
-    """
+    """Return the plan with a group that the loss serves, where nobody states a measure and it is the loss."""
     objective = plan.objective
-    if "measure" in objective.model_fields_set or not learns_threshold(plan):
+    if objective.measure is not None or measures_excess(plan) or not learns_threshold(plan):
         return plan
-    if may_measure_excess(plan) and may_say_more(reference_of(plan), plan.task.model) is not None:
-        return plan.with_(objective={"measure": "excess"})
     return plan.with_(
         objective={key: value for key, value in BY_LOSS.items() if key not in objective.model_fields_set}
     )

@@ -14,7 +14,14 @@ from fedfair.certificate.issue import privacy_statement, speaks_for_others
 from fedfair.certificate.proof import mean_loss, nearest_statement, statements
 from fedfair.certificate.verdict import certified_verdict, few_people, guess_of
 from fedfair.errors import CertificateError, FedfairError
-from fedfair.plan.derived import guess_loss, is_masked, planned_loss_range, predicts_classes, published_sites
+from fedfair.plan.derived import (
+    guess_loss,
+    is_masked,
+    measure_of,
+    planned_loss_range,
+    predicts_classes,
+    published_sites,
+)
 from fedfair.plan.losses import loss_in_words
 from fedfair.plan.schema import Plan
 
@@ -62,7 +69,7 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
         "algorithm": (stated.algorithm, plan.training.algorithm),
         "worst_group_size": (stated.worst_group_size, objective.worst_group_size),
         "tradeoff": (stated.tradeoff, objective.tradeoff),
-        "measure": (stated.measure or "loss", objective.measure),
+        "measure": (stated.measure or "loss", measure_of(plan)),
         "bins": (certificate.histogram.bins, plan.evaluation.bins),
         "loss_range": (certificate.loss_range, planned_loss_range(plan, classes)),
         "uniform_floor": (certificate.uniform_floor, guess_loss(plan, classes)),

@@ -93,6 +93,7 @@ def _on_file(federation: str, members: Members, task: str, table: Path) -> Plan:
 
 
 def _told(plan: Plan, advice: AdviceDocument) -> FirstLook:
+    from fedfair.plan.derived import measure_of
     from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of
     from fedfair.studies.advice.settings import plan_with, recommended_setting
     from fedfair.studies.advice.words import plan_comment
@@ -106,7 +107,7 @@ def _told(plan: Plan, advice: AdviceDocument) -> FirstLook:
         optimizer = f"{{name: {server_optimizer_of(wanted).name}, learning_rate: {found.learning_rate:g}}}"
     stated = wanted.objective
     values = AdvisedValues(
-        stated.measure,
+        measure_of(wanted),
         stated.worst_group_size,
         stated.tradeoff,
         found.kind == "plain",

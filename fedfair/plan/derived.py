@@ -6,10 +6,11 @@ Functions of a plan that passed its schema; no file, no data. Which sums a run m
 from __future__ import annotations
 
 import enum
+from typing import Literal
 
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.excess_terms import excess_faults
+from fedfair.plan.excess_terms import excess_faults, reference_in, takes_excess
 from fedfair.plan.losses import (
     NO_LOSS_RANGE,
     HuberLoss,
@@ -23,7 +24,7 @@ from fedfair.plan.losses import (
     predicts_number,
 )
 from fedfair.plan.schema import Plan
-from fedfair.plan.sections import ReferenceSection, SlicesSection
+from fedfair.plan.sections import Measure, ReferenceSection, SlicesSection
 from fedfair.plan.sources import CsvSource
 
 # ------------------------------------------------------------------ who is in a sum
@@ -131,9 +132,7 @@ def learns_threshold(plan: Plan) -> bool:
     The worst group of all records is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
     results are equal bit for bit and not only in theory.
     """
-    stated = plan.objective
-    is_plain_mean = stated.worst_group_size == 1.0 or stated.tradeoff == 1.0
-    return ALGORITHMS[plan.training.algorithm].threshold and not is_plain_mean
+    return ALGORITHMS[plan.training.algorithm].threshold and not plan.objective.is_mean
 
 
 def answers_batches(plan: Plan) -> bool:
@@ -147,8 +146,22 @@ def minimises_objective(plan: Plan) -> bool:
 
 
 def measures_excess(plan: Plan) -> bool:
-    """Return whether local steps follow the excess over a reference, and not the loss."""
-    return plan.objective.measure == "excess"
+    """Return whether local steps follow the excess over a reference, and not the loss.
+
+    Where the plan does not say: where a reference can say more than the model, and nothing excludes it.
+    """
+    return takes_excess(plan.objective, plan.training, plan.task, plan.evaluation, plan.privacy)
+
+
+def measure_of(plan: Plan) -> Measure:
+    """Return what is measured of a person."""
+    return "excess" if measures_excess(plan) else "loss"
+
+
+def with_measure(plan: Plan) -> Plan:
+    """Return the plan with its measure stated: a copy may exclude the excess where the plan does not, or not."""
+    objective = plan.objective.model_copy(update={"measure": measure_of(plan)})
+    return plan.model_copy(update={"objective": objective})
 
 
 def may_measure_excess(plan: Plan) -> bool:
@@ -161,7 +174,7 @@ def may_measure_excess(plan: Plan) -> bool:
 
 def reference_of(plan: Plan) -> ReferenceSection:
     """Return how the references of a plan are trained."""
-    return plan.objective.reference or ReferenceSection()
+    return reference_in(plan.objective)
 
 
 def returns_mean(plan: Plan) -> bool:
@@ -362,6 +375,19 @@ def evaluates_beginning(plan: Plan) -> bool:
     stated = plan.training.initial
     # A continued run is behind its first evaluation.
     return stated is None or stated.continues is not None or stated.same_sites
+
+
+def threshold_beginning(plan: Plan) -> float | Literal["bound", "quantile"]:
+    """Return where the threshold before round 1 comes from: a number, the evaluation before round 1, or neither.
+
+    Neither is the bound, 1, or what comes with given weights. Where the plan does not say: the evaluation, which
+    is made anyway, unless no threshold is learnt or noise would drown its quantile.
+    """
+    stated, given = plan.training.threshold_init, plan.training.initial
+    if stated is None:
+        carried = given is not None and given.threshold is not None
+        stated = "bound" if carried or is_noised(plan) or not learns_threshold(plan) else "quantile"
+    return "bound" if stated == "quantile" and not evaluates_beginning(plan) else stated
 
 
 def earlier_plans(plan: Plan) -> tuple[str, ...]:

@@ -54,12 +54,36 @@ def excess_faults(
     evaluation: EvaluationSection,
     privacy: PrivacySection,
 ) -> Iterator[Fault]:
-    """Yield what excludes `measure: excess`; of a plan without it, a reference that nothing uses."""
-    if objective.measure == "loss":
-        if objective.reference is not None:
-            message = "is stated, and measure: loss has no reference"
-            yield Fault(("objective", "reference"), message, "set measure: excess, or remove reference")
-        return
+    """Yield what excludes a stated `measure: excess`; of a plan by the loss, a reference that nothing uses."""
+    if objective.measure == "excess":
+        yield from _exclusions(training, task, evaluation, privacy)
+    elif objective.reference is not None and not takes_excess(objective, training, task, evaluation, privacy):
+        message = "is stated, and measure: loss has no reference"
+        yield Fault(("objective", "reference"), message, "set measure: excess, or remove reference")
+
+
+def takes_excess(
+    objective: ObjectiveSection,
+    training: TrainingSection,
+    task: TaskSection,
+    evaluation: EvaluationSection,
+    privacy: PrivacySection,
+) -> bool:
+    """Return whether the excess is measured: as stated, else where it can be and a reference can say more."""
+    if objective.measure is not None:
+        return objective.measure == "excess"
+    useful = not objective.is_mean and may_say_more(reference_in(objective), task.model)
+    return bool(useful) and not any(_exclusions(training, task, evaluation, privacy))
+
+
+def reference_in(objective: ObjectiveSection) -> ReferenceSection:
+    """Return how the references of an objective are trained."""
+    return objective.reference or ReferenceSection()
+
+
+def _exclusions(
+    training: TrainingSection, task: TaskSection, evaluation: EvaluationSection, privacy: PrivacySection
+) -> Iterator[Fault]:
     if not has_excess(task.loss):
         message = f"is excess, and no reference tells the least expected {task.loss.name} of a person"
         yield Fault(_PLACE, message, f"use a loss of {_NAMED}, or measure: loss")

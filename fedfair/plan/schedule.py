@@ -26,6 +26,7 @@ from fedfair.plan.derived import (
     measures_excess,
     reference_of,
     returns_mean,
+    threshold_beginning,
 )
 from fedfair.plan.schema import Plan
 from fedfair.statistics.statistic import When
@@ -58,6 +59,7 @@ class Schedule:
         averaged_from: rounds done before the first model of that mean was broadcast.
         purposes: why the run sums anything, in the order of `Purpose`.
         evaluates_first: whether the model before round 1 is evaluated.
+        learns_first: whether that evaluation gives the threshold, and so is about a model with another one.
         reference_sums: in how many sums the references are trained, at most.
     """
 
@@ -67,6 +69,7 @@ class Schedule:
     averaged_from: int
     purposes: tuple[Purpose, ...]
     evaluates_first: bool = True
+    learns_first: bool = False
     reference_sums: int = 0
 
     @property
@@ -89,7 +92,8 @@ class Schedule:
     def evaluates_output(self) -> bool:
         """Return whether the output model is evaluated by itself: as a mean that is no model evaluated before."""
         is_one_model = self.averaged_from + 1 >= self.rounds
-        known = is_one_model and self.evaluates_after(self.averaged_from)
+        is_learnt = self.learns_first and self.averaged_from == 0
+        known = is_one_model and self.evaluates_after(self.averaged_from) and not is_learnt
         return self.averages and self.evaluates and not known
 
     def models(self, purpose: Purpose, rounds_done: int) -> int:
@@ -150,5 +154,6 @@ def schedule_of(plan: Plan, numeric_columns: int | None = None) -> Schedule:
         averaged_from=first_averaged_round(plan),
         purposes=tuple(purpose for purpose in Purpose if purpose.statistic.made(plan, numeric_columns)),
         evaluates_first=evaluates_beginning(plan),
+        learns_first=threshold_beginning(plan) == "quantile",
         reference_sums=reference_of(plan).rounds if measures_excess(plan) else 0,
     )

@@ -123,7 +123,7 @@ class Plan(Section):
                 "give one share for each collaborator, in their order",
             )
         init, bound = self.training.threshold_init, self.objective.loss_bound
-        if bound is not None and not isinstance(init, str) and init > bound:
+        if bound is not None and isinstance(init, int | float) and init > bound:
             yield Fault(
                 ("training", "threshold_init"),
                 f"is {init}, above objective.loss_bound {bound}",

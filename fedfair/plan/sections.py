@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, field_validator
 
@@ -157,6 +157,9 @@ class SmoothingSection(Section):
     error of one deviation"""
 
 
+Measure: TypeAlias = Literal["loss", "excess"]
+
+
 class ReferenceSection(Section):
     """The reference models of `measure: excess`: perceptrons that say what can be said of an outcome."""
 
@@ -194,18 +197,24 @@ class ObjectiveSection(Section):
     tradeoff: float = Field(default=0.05, ge=0, le=1)
     """weight of the mean loss (epsilon), 0 (worst group) to 1 (mean)"""
 
-    measure: Literal["loss", "excess"] = "loss"
+    measure: Measure | None = None
     """what is measured of a person: loss, or excess, which is by how much the expected loss is above what a
-    reference attains"""
+    reference attains; null takes excess where a reference can say more than the model (a linear one, or a small
+    mlp) and nothing excludes it, else loss"""
 
     reference: ReferenceSection | None = None
-    """measure: excess: the reference models; null for the usual ones"""
+    """with the excess: the reference models; null for the usual ones"""
 
     smoothing: SmoothingSection = SmoothingSection()
     """{name: zang, gamma: 0.02}: the smooth form of max(x, 0)"""
 
     loss_bound: PositiveFloat | None = None
     """upper bound of the threshold (B), above 0, in units of the loss; null for none"""
+
+    @property
+    def is_mean(self) -> bool:
+        """Return whether it is the mean of all records, as a worst group of all is, and a tradeoff of 1."""
+        return self.worst_group_size == 1.0 or self.tradeoff == 1.0
 
 
 class ServerOptimizerSection(Section):
@@ -278,9 +287,10 @@ class TrainingSection(Section):
     """share of every weight, but of no bias, that a round takes away at the full rate, 0 to below 1; null takes
     0.03 with an mlp whose steps are adam's or yogi's, else none"""
 
-    threshold_init: ThresholdInit = "bound"
+    threshold_init: ThresholdInit | None = None
     """threshold before round 1: bound (loss_bound, or 1), quantile (by the evaluation before round 1; where given
-    weights have none, as bound), or a number >= 0"""
+    weights have none, as bound), or a number >= 0; null takes quantile where a threshold is learnt without noise,
+    else bound"""
 
     weights: Literal["samples", "batch", "uniform"] = "samples"
     """weight of a collaborator: samples (its records), batch (its batch), uniform"""
@@ -347,7 +357,8 @@ class TrainingSection(Section):
         stated = self.initial
         if stated is None:
             return
-        if stated.threshold is not None and not leaves_threshold_open(self, same_sites=stated.same_sites):
+        takes_it = self.threshold_init in (None, "bound", *(() if stated.same_sites else ("quantile",)))
+        if stated.threshold is not None and not takes_it:
             yield Fault(
                 ("initial", "threshold"),
                 f"is {stated.threshold:g} beside threshold_init {self.threshold_init}",
@@ -360,16 +371,6 @@ class TrainingSection(Section):
                 f"is {self.rounds}, and {stated.continues.rounds} rounds are done",
                 "state more rounds than are done: `fedfair plan extend --rounds N` adds N",
             )
-
-
-def leaves_threshold_open(training: TrainingSection, *, same_sites: bool) -> bool:
-    """Return whether the threshold of given weights counts: the plan does not say one, and no evaluation gives it.
-
-    Args:
-        training: the section that they are for.
-        same_sites: whether the weights are evaluated before round 1.
-    """
-    return training.threshold_init == "bound" or (training.threshold_init == "quantile" and not same_sites)
 
 
 def unevaluated_faults(training: TrainingSection, initial: InitialSection) -> Iterator[Fault]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.target_scaling import loss_unit
+from fedfair.plan.derived import threshold_beginning
 from fedfair.plan.schema import Plan
 from fedfair.run.state import RunState
 
@@ -16,7 +17,7 @@ def initial_threshold(plan: Plan, scaling: FeatureScaling | None) -> float:
 
     The 1 is a loss of the local steps, which a scaling of the target gives its unit.
     """
-    begins, given, bound = plan.training.initial, plan.training.threshold_init, plan.objective.loss_bound
+    begins, given, bound = plan.training.initial, threshold_beginning(plan), plan.objective.loss_bound
     upper = math.inf if bound is None else bound
     if begins is not None and begins.threshold is not None:
         return min(begins.threshold, upper)

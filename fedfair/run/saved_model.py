@@ -26,7 +26,7 @@ from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.target_scaling import scaled_columns
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
-from fedfair.plan.derived import is_unevaluated, needs_every_site, standardises
+from fedfair.plan.derived import is_unevaluated, needs_every_site, standardises, with_measure
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection
@@ -324,15 +324,15 @@ def evaluation_plan(plan: Plan, rounds: int, *, exact: bool) -> Plan:
 
 
 def with_method(plan: Plan, *, exact: bool) -> Plan:
-    """Return the plan with another way of evaluating the output model."""
+    """Return the plan with another way of evaluating the output model; what is measured stays."""
     method = "exact" if exact else "histogram"
     evaluation = plan.evaluation.model_copy(update={"method": method, "slices": None})
-    return plan.model_copy(update={"evaluation": evaluation})
+    return with_measure(plan).model_copy(update={"evaluation": evaluation})
 
 
 def without_noise(plan: Plan) -> Plan:
-    """Return the plan without differential privacy, for sums that never leave one machine."""
-    return plan.model_copy(update={"privacy": PrivacySection()})
+    """Return the plan without differential privacy, for sums that never leave one machine; the measure stays."""
+    return with_measure(plan).model_copy(update={"privacy": PrivacySection()})
 
 
 def evaluation_run(

@@ -109,7 +109,7 @@ class Stages:
         if not is_at(state.stage, When.EVERY):
             return False
         if state.rounds_done < self._schedule.rounds:
-            return state.rounds_done > 0 or self._training.threshold_init != "quantile"
+            return state.rounds_done > 0 or not self._schedule.learns_first
         return state.mean is not None or (self._keeps_best and bool(state.history))
 
     def skipping(self, state: RunState, reason: str) -> RunState:

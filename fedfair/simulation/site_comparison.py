@@ -21,7 +21,7 @@ from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import OptionsSection
-from fedfair.plan.derived import earlier_plans, guess_loss, predicts_classes, reported_group_sizes
+from fedfair.plan.derived import earlier_plans, guess_loss, predicts_classes, reported_group_sizes, with_measure
 from fedfair.plan.schema import Plan
 from fedfair.run.saved_model import without_noise
 from fedfair.simulation.evaluate import evaluate_sites
@@ -117,7 +117,7 @@ def local_plan(plan: Plan, participant: ParticipantId) -> Plan:
         "evaluation": plan.evaluation.model_copy(update={"site_means": False, "site_weights": {}}),
         "secure_aggregation": plan.secure_aggregation.model_copy(update={"mode": "off"}),
     }
-    return without_noise(plan.model_copy(update=sections))
+    return without_noise(with_measure(plan).model_copy(update=sections))
 
 
 def logistic_losses(train: Dataset, held_out: Dataset) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

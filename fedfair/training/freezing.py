@@ -12,13 +12,13 @@ import torch
 
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import DataError, PlanError
-from fedfair.plan.derived import learns_threshold, standardises
+from fedfair.plan.derived import learns_threshold, standardises, threshold_beginning
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.initial import InitialSection
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.schema import Plan
-from fedfair.plan.sections import leaves_threshold_open, unevaluated_faults
+from fedfair.plan.sections import unevaluated_faults
 from fedfair.run.carried import Carried
 from fedfair.run.initial_model import StatedWeights, vector_digest, write_initial_model
 from fedfair.run.initial_section import check_not_by_hand, write_initial_section
@@ -110,8 +110,8 @@ def begin_with(
 ) -> BegunPlan:
     """Return a plan whose run begins with the weights of a file; nothing is written.
 
-    The threshold of a fedfair model comes with it where the plan learns one and leaves its beginning open
-    (`threshold_init: bound`, or `quantile` without an evaluation before round 1). Its scaling always comes with
+    The threshold of a fedfair model comes with it where the plan learns one, states none, and no evaluation before
+    round 1 gives it. Its scaling always comes with
     it: under another one its weights would be another model.
 
     Args:
@@ -129,23 +129,23 @@ def begin_with(
     imported = import_weights(source, model, describe_model(plan, schema), allowed)
     _check_origin(source, imported, scales=standardises(plan, len(schema.numeric)))
     same_sites = imported.sites == sites_digest(plan.federation.collaborators)
-    if (
-        new_threshold
-        or not learns_threshold(plan)
-        or not leaves_threshold_open(plan.training, same_sites=same_sites)
-    ):
-        imported = replace(imported, threshold=None)
     scaling = imported.scaling
     section = InitialSection(
         weights=format_digest(vector_digest(imported.vector)),
-        threshold=imported.threshold,
         scaling=None if scaling is None else format_digest(scaling_digest(scaling)),
         same_sites=same_sites,
     )
+    is_open = learns_threshold(plan) and threshold_beginning(_with_initial(plan, section)) == "bound"
+    if new_threshold or not is_open:
+        imported = replace(imported, threshold=None)
+    section = section.model_copy(update={"threshold": imported.threshold})
     _check_begins(plan, section)
-    training = plan.training.model_copy(update={"initial": section})
     held = StatedWeights(model.layout, imported.vector, Carried(scaling))
-    return BegunPlan(plan.model_copy(update={"training": training}), held, imported)
+    return BegunPlan(_with_initial(plan, section), held, imported)
+
+
+def _with_initial(plan: Plan, section: InitialSection) -> Plan:
+    return plan.model_copy(update={"training": plan.training.model_copy(update={"initial": section})})
 
 
 def _check_origin(source: Path, imported: ImportedWeights, *, scales: bool) -> None:

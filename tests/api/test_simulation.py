@@ -35,7 +35,8 @@ task:
   test_fraction: 0.25
   standardize: secure
   model: {name: linear}
-training: {rounds: 10}
+objective: {measure: loss}
+training: {rounds: 10, threshold_init: bound}
 """
 
 

@@ -212,6 +212,13 @@ def test_a_certificate_that_contradicts_its_plan_is_refused(
         check_plan(edited(change), make_plan(), PLAN_DIGEST)
 
 
+def test_a_certificate_says_what_is_measured_under_a_plan_that_does_not_say() -> None:
+    plan = make_plan().with_(objective={"measure": None})
+    check_plan(make_certificate(plan=plan), plan, PLAN_DIGEST)
+    with pytest.raises(CertificateError, match="measure loss, the plan says excess"):
+        check_plan(make_certificate(), plan, PLAN_DIGEST)
+
+
 def test_a_certificate_about_fewer_people_than_the_plan_allows_is_refused() -> None:
     with pytest.raises(CertificateError, match="tells of as few as 10 people, the plan allows 11 at least"):
         check_plan(make_sealed(), make_plan(min_group=11), PLAN_DIGEST)

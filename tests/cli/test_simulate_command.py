@@ -17,6 +17,7 @@ task:
   test_fraction: 0.2
   standardize: secure
   model: {name: mlp, hidden: [8]}
+objective: {measure: loss}
 training: {rounds: 4, batch_size: 16, local_steps: 2, device: cpu, precision: fp64}
 secure_aggregation: {mode: "off"}
 """

@@ -32,6 +32,7 @@ task:
   validation_fraction: 0.2
   standardize: secure
   model: {name: linear}
+objective: {measure: loss}
 training: {rounds: 20, batch_size: 32, device: cpu}
 secure_aggregation: {mode: "off"}
 """

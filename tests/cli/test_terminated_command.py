@@ -13,6 +13,7 @@ task:
   partition: {scheme: random}
   standardize: none
   model: {name: linear}
+objective: {measure: loss}
 training: {rounds: 1000000, device: cpu}
 evaluation: {every: 5}
 secure_aggregation: {mode: "off"}

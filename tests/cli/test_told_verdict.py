@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 CLINICS = """
 federation: {name: demo, collaborators: [a, b, c]}
 task: {data: breast-cancer, partition: {scheme: random}, standardize: secure, model: {name: linear, init: zeros}}
-objective: {smoothing: {name: softplus, gamma: 0.05}}
+objective: {measure: loss, smoothing: {name: softplus, gamma: 0.05}}
 training:
   {rounds: 40, batch_size: full, device: cpu, server_optimizer: {name: sgd}, schedule: constant,
    threshold_learning_rate: 0.02, learning_rate: RATE}

@@ -28,7 +28,7 @@ PLAN: Mapping[str, Any] = {
         "standardize": "secure",
         "model": {"name": "linear", "init": "zeros"},
     },
-    "objective": {"name": "rcvar", "worst_group_size": 0.1, "tradeoff": 0.01},
+    "objective": {"name": "rcvar", "measure": "loss", "worst_group_size": 0.1, "tradeoff": 0.01},
     "training": {"batch_size": "full", "threshold_init": "quantile", "seed": 1},
     "secure_aggregation": {"mode": "malicious", "most_records": 1024},
     "evaluation": {"scores": True},

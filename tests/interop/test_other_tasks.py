@@ -46,7 +46,7 @@ def ready(
             "input_shape": [3],
             **task_of(name),
         },
-        "objective": {"worst_group_size": 0.2, "tradeoff": 0.1},
+        "objective": {"measure": "loss", "worst_group_size": 0.2, "tradeoff": 0.1},
         "evaluation": {"every": 5, "group_sizes": [0.2, 0.5], "site_means": True},
         **more,
     }
@@ -102,7 +102,7 @@ def ready_with_own_code(folder: Path, name: str) -> Workspace:
     stated = OWN_TASKS[name]
     plan |= {
         "task": {"partition": {"scheme": "random"}, **usual, **stated["task"]},
-        "objective": {"worst_group_size": 0.2, "tradeoff": 0.1},
+        "objective": {"measure": "loss", "worst_group_size": 0.2, "tradeoff": 0.1},
         "evaluation": {"every": 5, "group_sizes": [0.2, 0.5], **stated.get("evaluation", {})},
     }
     workspace = prepare(folder, plan)

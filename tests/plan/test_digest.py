@@ -159,8 +159,8 @@ def test_a_change_of_any_value_changes_the_digest() -> None:
         "name", "sample_level", "collaborator_level", "partition", "input_shape", "classes", "loss_bound",
         "local_epochs", "threshold_learning_rate", "loss_range", "train", "test", "label_values", "collaborator",
         "columns", "comment", "thousands", "label_above", "server_optimizer", "control_variates", "initial",
-        "survey", "target", "time", "event", "measure", "reference", "weight_decay", "patience", "slices",
-        *OptionsSection.model_fields,
+        "survey", "target", "time", "event", "measure", "reference", "threshold_init", "weight_decay", "patience",
+        "slices", *OptionsSection.model_fields,
     }  # fmt: skip
 
 

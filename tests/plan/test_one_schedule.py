@@ -83,16 +83,17 @@ def plan_of(
     site_means: bool = False,
     scores: bool = False,
     slices: bool = False,
+    begins: str = "bound",
 ) -> Plan:
     noise = {"noise_multiplier": 6.0, "clip": 0.5}
     return Plan.model_validate(
         {
             "federation": {"name": "test", "collaborators": SITES, "min_collaborators": minimum},
             "task": {"model": {"name": "linear"}, "standardize": standardize} | SOURCES[source],
-            "objective": {"worst_group_size": 0.5, "tradeoff": 0.5},
+            "objective": {"measure": "loss", "worst_group_size": 0.5, "tradeoff": 0.5},
             "training": {
                 "algorithm": algorithm, "rounds": rounds, "output": output, "precision": "fp64", "batch_size": 8,
-                "weights": "uniform" if level is WHOLE else "samples",
+                "weights": "uniform" if level is WHOLE else "samples", "threshold_init": begins,
             },
             "secure_aggregation": {"mode": mode},
             "privacy": {} if level is NONE else {level.value: noise},
@@ -120,6 +121,7 @@ def plans(draw: st.DrawFn) -> Plan:
             mode="malicious" if level is WHOLE else draw(st.sampled_from(["malicious", "semi-honest", "off"])),
             minimum=draw(st.none() | st.integers(2, 3)), site_means=not private and draw(st.booleans()),
             scores=not private and draw(st.booleans()), slices=not private and draw(st.booleans()),
+            begins=draw(st.sampled_from(["bound", "bound" if level is WHOLE else "quantile"])),
         )  # fmt: skip
     except ValueError:
         assume(False)
@@ -316,3 +318,5 @@ def test_only_the_data_tell_a_simulation_what_to_standardise() -> None:
 @pytest.mark.parametrize(("output", "rounds", "every"), [("average", 1, 1), ("tail", 2, 1), ("tail", 2, 3)])
 def test_a_mean_of_one_model_is_evaluated_once(output: str, rounds: int, every: int) -> None:
     check_everything(plan_of("built in", output=output, rounds=rounds, every=every))
+    # An evaluation that teaches the threshold was about the model with another one.
+    check_everything(plan_of("built in", output=output, rounds=rounds, every=every, begins="quantile"))

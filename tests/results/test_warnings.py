@@ -38,6 +38,7 @@ def test_a_simulation_with_an_absurd_learning_rate_does_not_end_without_a_warnin
     (tmp_path / "plan.yaml").write_text("""
 federation: {name: demo, collaborators: [a, b]}
 task: {data: breast-cancer, partition: {scheme: random}, standardize: secure, model: {name: linear}}
+objective: {measure: loss}
 training:
   {rounds: 2, learning_rate: 1.0e+200, precision: fp64, device: cpu, schedule: constant,
    server_optimizer: {name: sgd}}

@@ -51,8 +51,8 @@ task:
   test_fraction: 0.2
   standardize: secure
   model: {name: linear}
-objective: {worst_group_size: 0.1, tradeoff: 0.1}
-training: {rounds: 2, batch_size: 32, output: OUTPUT, device: cpu, precision: fp64}
+objective: {measure: loss, worst_group_size: 0.1, tradeoff: 0.1}
+training: {rounds: 2, batch_size: 32, threshold_init: bound, output: OUTPUT, device: cpu, precision: fp64}
 evaluation: {every: 1}
 """
 

@@ -204,8 +204,9 @@ def test_a_threshold_above_every_loss_may_stay_and_fall() -> None:
     assert levels == [4.5, 4.5, 4.0]
 
 
-def test_a_quantile_start_takes_the_threshold_from_the_first_evaluation() -> None:
-    plan, training_run = begun(threshold_init="quantile", worst_group_size=0.25)
+@pytest.mark.parametrize("init", ["quantile", None])
+def test_a_quantile_start_takes_the_threshold_from_the_first_evaluation(init: str | None) -> None:
+    plan, training_run = begun(threshold_init=init, worst_group_size=0.25)
     # One of four losses is above 0.9; alone in its bin, 0.9 is known as exactly as it was rounded.
     progress = training_run.apply_aggregate(evaluation(plan, [0.1, 0.4, 1.7, 0.9]))
     assert progress.model_changed
@@ -327,6 +328,7 @@ def test_only_the_evaluation_of_the_output_model_is_needed(output: str, needed: 
 
 def test_what_an_evaluation_teaches_cannot_be_left_out() -> None:
     assert not make_training_run(make_plan(threshold_init="quantile")).may_skip
+    assert not make_training_run(make_plan(threshold_init=None)).may_skip
     assert make_training_run(make_plan()).may_skip
     assert not make_training_run(make_plan(standardize="secure")).may_skip
 

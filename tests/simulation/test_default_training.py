@@ -1,4 +1,7 @@
-"""Training by a plan that states only what it must: at most 1 % above the optimum, and never above its start.
+"""Training by a plan that states little: at most 1 % above the optimum, and never above its start.
+
+The plan measures the loss, of which there are optima, from a threshold at its bound: from the quantile of the
+first evaluation the worst 30 % of bc10 end 1.1 % above it.
 
 The optima come from solvers that share nothing with training: of bc10 from `tests/vectors/bc10.json`, of the four
 hospitals from the dual bound of `benchmarks/optimizer_tables.py`. `benchmarks/defaults.py` measures more of them.
@@ -29,13 +32,13 @@ ROUNDING = 1e-6
 
 
 def least_plan(names: list[str], rho: float, **task: object) -> Plan:
-    """Return a plan with the keys that it must have, 300 rounds and the size of the worst group."""
+    """Return a plan with the keys that it must have, 300 rounds, and the size of the worst group by the loss."""
     return Plan.model_validate(
         {
             "federation": {"name": "defaults", "collaborators": names},
             "task": {"data": "breast-cancer", "model": {"name": "linear"}, **task},
-            "objective": {"worst_group_size": rho},
-            "training": {"rounds": 300},
+            "objective": {"measure": "loss", "worst_group_size": rho},
+            "training": {"rounds": 300, "threshold_init": "bound"},
         }
     )
 

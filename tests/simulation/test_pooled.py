@@ -26,7 +26,7 @@ task:
   test_fraction: 0.2
   standardize: secure
   model: {name: mlp, hidden: [8]}
-objective: {worst_group_size: 0.2, tradeoff: 0.1}
+objective: {measure: loss, worst_group_size: 0.2, tradeoff: 0.1}
 training: {algorithm: ALGORITHM, rounds: 8, batch_size: 32, device: cpu, output: average}
 evaluation: {every: 4}
 """

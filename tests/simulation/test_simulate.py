@@ -27,7 +27,7 @@ task:
   validation_fraction: 0.1
   standardize: secure
   model: {name: mlp, hidden: [16]}
-objective: {worst_group_size: 0.1, tradeoff: 0.1}
+objective: {measure: loss, worst_group_size: 0.1, tradeoff: 0.1}
 training:
   {rounds: 12, local_steps: 2, batch_size: 32, output: best, threshold_init: quantile, device: cpu,
    server_optimizer: {name: sgd}, schedule: constant, learning_rate: 0.05}

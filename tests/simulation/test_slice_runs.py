@@ -273,7 +273,7 @@ def test_people_of_whom_nothing_may_be_told_end_the_search_and_not_the_run(table
 
 def test_the_excess_over_references_is_what_is_measured_where_training_follows_it(table: Path) -> None:
     stated_ = sections()
-    stated_["objective"] = {"measure": "excess", "reference": {"rounds": 4, "local_steps": 4, "hidden": [4]}}
+    stated_["objective"] = {"measure": None, "reference": {"rounds": 4, "local_steps": 4, "hidden": [4]}}
     stated_["training"] = {**stated_["training"], "rounds": 2}
     outcome = simulate(parsed(**stated_), table, engine="vectorised")
     fields = told(outcome)

@@ -17,7 +17,7 @@ task:
   validation_fraction: 0.2
   standardize: secure
   model: {name: linear}
-objective: {worst_group_size: 0.1, tradeoff: 0.1}
+objective: {measure: loss, worst_group_size: 0.1, tradeoff: 0.1}
 training: {rounds: 5, batch_size: 32, device: cpu}
 secure_aggregation: {mode: "off"}
 """

@@ -39,9 +39,10 @@ def plan_of(changes: dict[str, object] | None = None, **training: object) -> Pla
         {
             "federation": {"name": "test", "collaborators": list(COUNTS)},
             "task": {"data": "breast-cancer", "model": {"name": "linear"}, "standardize": "none"},
-            "objective": {"worst_group_size": 0.3, "tradeoff": 0.1},
+            "objective": {"measure": "loss", "worst_group_size": 0.3, "tradeoff": 0.1},
             "training": {
                 "rounds": 4,
+                "threshold_init": "bound",
                 "batch_size": 8,
                 "learning_rate": 2.0,
                 "schedule": "constant",

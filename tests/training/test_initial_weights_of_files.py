@@ -432,9 +432,12 @@ def test_what_was_changed_after_the_freeze_is_refused(plan_file: Path, tmp_path:
 
 def test_stated_thresholds_and_missing_files_are_told(tmp_path: Path) -> None:
     trained = old_run(tmp_path, scaled(training={"rounds": 2}))
-    for init in ("quantile", 0.25):
+    for init in ("quantile", 0.25, None):
         plan_file = put_plan(tmp_path / "new", training={"threshold_init": init})
         assert freeze_from(plan_file, trained.model)[1].threshold is None
+    fewer = {"collaborators": [*plans.NAMES[:2]]}
+    plan_file = put_plan(tmp_path / "fewer", federation=fewer, training={"threshold_init": None})
+    assert freeze_from(plan_file, trained.model)[1].threshold is not None
     plan = Plan.model_validate(plans.stated(training={"initial": {"weights": f"sha256:{'0' * 64}"}}))
     with pytest.raises(PlanError, match="no file beside the plan") as refused:
         plan_binding(plan, Path())

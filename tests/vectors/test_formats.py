@@ -89,7 +89,10 @@ def test_result_evaluation_and_certificate_open(sample: Path) -> None:
 
 def test_the_state_of_an_aggregator_and_of_a_site_opens(sample: Path) -> None:
     made = bound(sample)
-    run = TrainingRun(load_plan(sample / "plan" / "plan.yaml"), made.layout, made.schema, made.vector)
+    # When the samples were written, a plan that states neither key meant these.
+    meant = {"objective": {"measure": "loss"}, "training": {"threshold_init": "bound"}}
+    plan = load_plan(sample / "plan" / "plan.yaml").with_(**meant)
+    run = TrainingRun(plan, made.layout, made.schema, made.vector)
     journal = Journal.open(sample / "save" / "journal.sqlite", made.plan_digest, "another", 0.0)
     entry = journal.latest()
     journal.close()

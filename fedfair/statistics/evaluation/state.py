@@ -36,7 +36,7 @@ class EvaluationRule:
         state = replace(state, evaluated=latest)
         if state.stage is FinalStage.OUTPUT_EVALUATION:
             return Applied(replace(state, final=evaluation), evaluation)
-        if state.rounds_done == 0 and self._setting.plan.training.threshold_init == "quantile":
+        if state.rounds_done == 0 and self._setting.schedule.learns_first:
             highest = min(self._setting.loss_bound, self._setting.threshold_limit)
             learnt = min(max(self._evaluator.threshold(totals.header), 0.0), highest)
             model = replace(model, threshold=learnt)

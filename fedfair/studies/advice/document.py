@@ -11,13 +11,14 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
+from fedfair.plan.sections import Measure
+
 FORMAT = "fedfair/advice/1"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _FROZEN = ConfigDict(frozen=True, strict=True)
 
 CriticalMethod: TypeAlias = Literal["linear-program", "hinge-bounds", "training", "none"]
-Measure: TypeAlias = Literal["loss", "excess"]
 
 
 class AdvisedGroup(BaseModel):

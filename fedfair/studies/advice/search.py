@@ -20,7 +20,7 @@ from fedfair.fairness.cvar import cvar
 from fedfair.fairness.metrics import uniform_classifier_loss
 from fedfair.fairness.served_size import smallest_served_size
 from fedfair.ids import ParticipantId
-from fedfair.plan.derived import guess_loss, measures_excess, predicts_classes
+from fedfair.plan.derived import guess_loss, measure_of, measures_excess, predicts_classes
 from fedfair.plan.description import model_in_words
 from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
@@ -246,7 +246,7 @@ def _facts(plan: Plan, every: Dataset) -> dict[str, Any]:
         "majority": None if counts is None else float(counts.max() / counts.sum()),
         "plan_size": plan.objective.worst_group_size,
         "plan_tradeoff": plan.objective.tradeoff,
-        "plan_measure": plan.objective.measure,
+        "plan_measure": measure_of(plan),
         "task_digest": task_digest(plan),
     }
 

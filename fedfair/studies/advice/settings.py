@@ -10,13 +10,13 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from fedfair.plan.derived import may_measure_excess, measures_excess, minimises_objective
+from fedfair.plan.derived import may_measure_excess, measure_of, measures_excess, minimises_objective
 from fedfair.plan.digest import format_digest
 from fedfair.plan.learning_rates import adapts_steps, server_optimizer_of, server_rate
 from fedfair.plan.schema import Plan
-from fedfair.plan.sections import ObjectiveSection
+from fedfair.plan.sections import Measure, ObjectiveSection
 from fedfair.plan.sources import CsvSource
-from fedfair.studies.advice.document import Measure, Recommendation
+from fedfair.studies.advice.document import Recommendation
 
 FOLLOWS = "fedsrcvar"
 AVERAGES = "fedavg"
@@ -102,7 +102,7 @@ def setting_of(plan: Plan) -> AdvisedSetting:
     if not minimises_objective(plan):
         return PLAIN
     stated = plan.objective
-    found = AdvisedSetting(stated.measure, stated.worst_group_size, stated.tradeoff)
+    found = AdvisedSetting(measure_of(plan), stated.worst_group_size, stated.tradeoff)
     return PLAIN if found.is_plain else found
 
 

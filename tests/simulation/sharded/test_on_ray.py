@@ -38,6 +38,7 @@ task:
   test_fraction: 0.2
   standardize: secure
   model: {name: mlp, hidden: [8]}
+objective: {measure: loss}
 training: {rounds: 14, batch_size: 16, local_steps: 2, control_variates: true, device: cpu, precision: fp64}
 evaluation: {every: 4}
 secure_aggregation: {mode: "off"}

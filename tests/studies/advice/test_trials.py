@@ -235,7 +235,8 @@ def test_a_run_of_the_advised_plan_reaches_what_was_promised(kind: str) -> None:
 def test_where_features_tell_nothing_no_setting_is_recommended() -> None:
     features, labels = population("nothing")
     sites = {f"site-{place}": (features[place::2][:200], labels[place::2][:200]) for place in range(2)}
-    objective = {"measure": "excess", "worst_group_size": 0.1, "tradeoff": 0.05, "reference": REFERENCES}
+    objective = {"worst_group_size": 0.1, "tradeoff": 0.05, "reference": REFERENCES}
     advice = fedfair.advise(sites, quick=True, objective=objective, training=TRAINED)
     assert advice.document.recommendation is None
+    assert advice.document.plan_measure == "excess"
     assert "than the base rate, which knows nothing of a person" in repr(advice)
