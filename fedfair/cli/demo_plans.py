@@ -70,10 +70,12 @@ METHODS = (
     DemoMethod(
         "fedavg",
         "FedAvg",
-        {"worst_group_size": 0.1, "tradeoff": 0.05},
+        {"measure": "loss", "worst_group_size": 0.1, "tradeoff": 0.05},
         {"algorithm": "fedavg", "learning_rate": 0.3, "server_optimizer": {"name": "sgd"}, "schedule": "constant"},
     ),
-    DemoMethod("loss", "RCVaR of the loss", {"worst_group_size": 0.5, "tradeoff": 0.1}, _adam(0.1)),
+    DemoMethod(
+        "loss", "RCVaR of the loss", {"measure": "loss", "worst_group_size": 0.5, "tradeoff": 0.1}, _adam(0.1)
+    ),
     DemoMethod(
         "excess",
         "RCVaR of the excess",
