@@ -40,14 +40,13 @@ class Ending:
 def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
     """Write the result of the run and return it; a run without an evaluation has only its state."""
     subject = RunSubject(run.plan, format_digest(run.plan_digest), run.layout, run.schema)
-    told = run.records.departures(), run.records.late_sites()
-    known = AggregatorFacts(run.records.seconds, run.records.costs(), *told)
-    result = run_outcome(subject, run.training_run.result(), ending.state, ending.words, known)
+    left = run.records.departures(), run.records.late_sites()
+    known, told = AggregatorFacts(run.records.seconds, run.records.costs(), *left), run.training_run.result()
+    result = run_outcome(subject, told, ending.state, ending.words, known)
     evaluated = run.training_run.evaluated
     if evaluated is not None:
         masked = is_masked(run.plan)
-        run.records.write_evaluation(
-            evaluation_record(run.plan, run.plan_digest, run.schema, evaluated, masked=masked)
-        )
+        record = evaluation_record(run.plan, run.plan_digest, run.schema, evaluated, masked=masked)
+        run.records.write_evaluation(record, told.kept_references)
     run.records.write_result(result)
     return result

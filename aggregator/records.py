@@ -47,6 +47,8 @@ from fedfair.rounds.events import CaughtUp, CheckpointKind, Clipping, Departed, 
 from fedfair.rounds.slowness.stragglers import NOT_TIMED, SumPace
 from fedfair.rounds.state_steps import LastOpened
 from fedfair.run.packed_state import pack_state
+from fedfair.run.reference_file import FILE as REFERENCES
+from fedfair.run.reference_file import KeptReferences, write_references
 from fedfair.run.saved_model import ModelOrigin, RunModel, save_model, saved_of
 from fedfair.run.snapshot import known_sha256
 from fedfair.run.state import RunState
@@ -410,9 +412,11 @@ class RunRecords:
         """Write `result.json` in one step: a reader sees the older file or the new one."""
         write_whole(self._paths.result, result_text(result))
 
-    def write_evaluation(self, record: EvaluationRecord) -> None:
-        """Write `save/evaluation.json` in one step."""
+    def write_evaluation(self, record: EvaluationRecord, kept: KeptReferences | None) -> None:
+        """Write `save/evaluation.json`, and the references where there are any, each in one step."""
         write_whole(self._paths.evaluation, to_text(record))
+        if kept is not None:
+            write_references(self._paths.save / REFERENCES, kept)
 
     def close(self) -> None:
         """Close every file."""

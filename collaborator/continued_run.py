@@ -50,6 +50,7 @@ from fedfair.run.initial_model import (
     vector_digest,
 )
 from fedfair.run.progress import FinalStage
+from fedfair.run.reference_file import own_references
 from fedfair.run.rules import RunRules
 from fedfair.run.saved_model import TrainedModel, read_saved, sites_digest
 from fedfair.run.state import RunState
@@ -174,6 +175,8 @@ Before: TypeAlias = "PlanBinding | InitialModel"
 def begins_with_own_run(runs: Path, state_folder: Path, participant: ParticipantId, plan: Plan) -> bool:
     """Return whether a plan begins with what this site's own copy of a run ended with; no code of it is run.
 
+    So do the references that it takes; they alone, where its seed makes the weights.
+
     Args:
         runs: the folder of this site's own copies of runs.
         state_folder: of this site.
@@ -183,9 +186,10 @@ def begins_with_own_run(runs: Path, state_folder: Path, participant: Participant
     Raises:
         FedfairError: as `saw_the_end`; or the plan says that this site has evaluated what it does not know.
     """
-    stated = plan.training.initial
-    if stated is None:
-        return False
+    stated, named = plan.training.initial, derived.given_references(plan)
+    known = named is not None and own_references(runs, named) is not None
+    if stated is None or (named is not None and not known):
+        return known
     if stated.continues is not None:
         # A plan that was read from no file has no state beside it, and begins nowhere.
         if plan.file is None:

@@ -45,6 +45,7 @@ from fedfair.process.kept_memory import keep_freed_memory
 from fedfair.process.open_files import MIN_OPEN_FILES, allow_open_files
 from fedfair.run.opened_totals import MAX_WORDS_BYTES
 from fedfair.run.packed_state import greatest_state_bytes
+from fedfair.run.reference_file import own_references
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SecaggPolicy
@@ -60,6 +61,7 @@ from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device, set_threads
 from fedfair.training.dp_sgd import site_protection
+from fedfair.training.reference_records import check_records
 from fedfair.version import __version__
 from fedfair.wire.frames import Hello, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
@@ -294,8 +296,9 @@ def read_records(site: PreparedSite, *, fewest: int | None = None, keep: Collect
 
     Raises:
         DataError: they are missing, unreadable, or not what the plan declares.
+        PlanError: they are others than those that trained the references that the plan takes.
     """
-    return read_site_records(
+    found = read_site_records(
         site.plan,
         site.config,
         site.participant,
@@ -305,6 +308,11 @@ def read_records(site: PreparedSite, *, fewest: int | None = None, keep: Collect
         fewest=site.config.policy.min_records if fewest is None else fewest,
         keep=keep,
     )
+    named = derived.given_references(site.plan)
+    kept = None if named is None or fewest is not None else own_references(site.runs, named)
+    if kept is not None:
+        check_records(kept, {site.participant: found.splits})
+    return found
 
 
 def holder_of(site: PreparedSite, plan_digest: bytes, splits: Splits) -> Holder:

@@ -3,6 +3,7 @@
     runs/<name>/<run>/save/last.safetensors    the model of the latest evaluation; at the end, the output model
     runs/<name>/<run>/save/best.safetensors    the model of the best evaluation so far
     runs/<name>/<run>/save/trained.safetensors what training ended with, whichever model is the output
+    runs/<name>/<run>/save/references.safetensors  those of measure: excess, with a note of this site's records
     runs/<name>/<run>/result.json              the result so far, by the contract `fedfair/result/1`
 
 The folder `runs` lies beside `collaborator.yaml`; <run> is the run's id, so that no run replaces the files of
@@ -19,12 +20,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import DataError
 from fedfair.news.site import RunFileUnwritten
 from fedfair.results.document import to_text
 from fedfair.results.outcome import EndState, RunSubject, run_outcome
+from fedfair.run.reference_file import FILE as REFERENCES
+from fedfair.run.reference_file import KeptReferences, write_references
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model, saved_of
 from fedfair.run.training_run import TrainingRun
 from fedfair.store.atomic_file import write_whole
@@ -35,6 +39,8 @@ MIN_NEWS = 100
 SAVE, RESULT = "save", "result.json"
 LAST, BEST, TRAINED = "last.safetensors", "best.safetensors", "trained.safetensors"
 
+Noted: TypeAlias = Callable[[KeptReferences], KeptReferences]
+
 
 class RunFolder:
     """The files of one run at one site; its methods are called from one thread at a time.
@@ -42,9 +48,11 @@ class RunFolder:
     Args:
         folder: of this run; it is made when the first file is due.
         subject: the plan and its model.
+        noted: adds to references the note of this site's training records.
     """
 
-    def __init__(self, folder: Path, subject: RunSubject) -> None:
+    def __init__(self, folder: Path, subject: RunSubject, noted: Noted = lambda kept: kept) -> None:
+        self._noted = noted
         self._save, self._result = folder / SAVE, folder / RESULT
         self._subject = subject
         self._origin = ModelOrigin.of_plan(
@@ -97,6 +105,9 @@ class RunFolder:
             self._save / name: partial(save_model, self._save / name, layout, model, self._origin)
             for name, model in models.items()
         }
+        kept = training_run.rules.references(training_run.state) if state is EndState.FINISHED else None
+        if kept is not None:
+            due[self._save / REFERENCES] = partial(write_references, self._save / REFERENCES, self._noted(kept))
         if not is_announced:
             result = run_outcome(self._subject, training_run.result(), state, words)
             due[self._result] = partial(write_whole, self._result, to_text(result))

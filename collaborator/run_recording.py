@@ -44,6 +44,7 @@ from fedfair.results.outcome import EndState, RunSubject
 from fedfair.results.site_figures import AggregateFigures, LocalLosses, SiteFigures, SplitFigures, site_figures
 from fedfair.run.kept_sum import KeptSum
 from fedfair.run.progress import Progress
+from fedfair.run.reference_file import KeptReferences
 from fedfair.run.replica import RunReplica
 from fedfair.store.disk import writing
 from fedfair.store.rotated_log import MAX_LOG_BYTES, RotatedLog
@@ -51,6 +52,7 @@ from fedfair.tables.profile import DataProfile
 from fedfair.tables.site_survey import SiteSurvey
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
 from fedfair.training.client import TrainingClient
+from fedfair.training.reference_records import of_records
 
 
 @dataclass
@@ -281,8 +283,12 @@ class RunRecording:
 
     def _folder_of(self, replica: RunReplica) -> RunFolder:
         if self._folder is None or self._folder[0] != replica.run_id:
-            self._folder = replica.run_id, RunFolder(self._runs / replica.run_id, self._subject)
+            self._folder = replica.run_id, RunFolder(self._runs / replica.run_id, self._subject, self._noted)
         return self._folder[1]
+
+    def _noted(self, kept: KeptReferences) -> KeptReferences:
+        records = self._task.records
+        return of_records(kept, {records.participant: records.splits})
 
     def _note(self, notice: RunFileUnwritten | None) -> None:
         if notice is not None:

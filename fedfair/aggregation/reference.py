@@ -137,7 +137,7 @@ class References:
 
     def are_done(self, stated: ReferenceSection) -> bool:
         """Return whether the references are trained."""
-        return self.sums >= stated.rounds or self.sums - self.best_at > stated.patience
+        return stated.run is not None or self.sums >= stated.rounds or self.sums - self.best_at > stated.patience
 
     @cached_property
     def sha256(self) -> Mapping[str, bytes]:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from fedfair.errors import DataError, PlanError
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.fairness.record_losses import Losses
 from fedfair.ids import ParticipantId
-from fedfair.plan.derived import reported_group_sizes, scales_by_ranges
+from fedfair.plan.derived import given_references, reference_of, reported_group_sizes, scales_by_ranges
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Section
 from fedfair.plan.module_code import IN_MEMORY, hold
@@ -44,6 +45,7 @@ from fedfair.report.sentences import Reported, headline, labelled, second_line
 from fedfair.results.document import ResultDocument
 from fedfair.results.warnings import result_warnings
 from fedfair.run.initial_model import StatedWeights
+from fedfair.run.reference_file import read_references, write_references
 from fedfair.run.saved_model import DescribedModel, save_model, without_noise
 from fedfair.run.training_run import Progress
 from fedfair.simulation.backend import Engine, RayCluster
@@ -202,6 +204,17 @@ class SimulatedFederation:
         """
         save_model(Path(path), self._simulated.layout, self._simulated.saved, self._simulated.origin)
 
+    def save_references(self, path: str | os.PathLike[str]) -> None:
+        """Write the references of `measure: excess` to a file that a later run may take; its folder exists.
+
+        Raises:
+            DataError: the run had none, or the file cannot be written.
+        """
+        found = self._simulated.references
+        if found is None:
+            raise DataError("this run measured no excess and has no references", "set objective.measure: excess")
+        write_references(Path(path), found())
+
     def _losses_of_table(self, table: Any, labels: object, label: str) -> Losses:
         """Return the losses on raw columns, which are read as in training: categories, missing values and all."""
         model, answers = self.model, read_labels("evaluate", labels)
@@ -248,6 +261,7 @@ def simulate(
     on_progress: Callable[[Progress], None] | None = None,
     progress_bar: bool | None = None,
     initial_model: str | os.PathLike[str] | None = None,
+    references: str | os.PathLike[str] | None = None,
     model: nn.Module | Callable[..., nn.Module] | None = None,
     **sections: Mapping[str, object] | Section,
 ) -> SimulatedFederation:
@@ -267,6 +281,7 @@ def simulate(
         on_progress: called after every sum.
         progress_bar: whether a bar shows the rounds; None for one in notebooks and interactive sessions.
         initial_model: a file of weights, as `fedfair plan freeze --from` takes it; None goes by the plan.
+        references: a file of `save_references`, which the plan names (`objective.reference.run`) or not yet.
         model: in place of the plan's, a module, or what makes one; its file tells no architecture to load.
         sections: of a plan, for arrays without one, each a mapping with the keys of `plan.yaml`.
 
@@ -287,12 +302,10 @@ def simulate(
         'fine'
     """
     made, root = read_federation(source, plan, workspace, sections)
-    made, held = _begun(_with_model(made, model, engine), root, initial_model)
-    ray = RayCluster(address, workers)
+    made, held, kept = _begun(_with_model(made, model, engine), root, initial_model, references)
+    run = partial(simulate_sites, engine=engine, cluster=RayCluster(address, workers))
     with _watched(made.plan, on_progress, progress_bar) as report:
-        done = simulate_sites(
-            made.plan, made.sites, root, engine=engine, cluster=ray, on_progress=report, initial=held
-        )
+        done = run(made.plan, made.sites, root, on_progress=report, initial=held, references=kept)
     if len(made.schema.input_shape) > 1 and plan is None and isinstance(source, Mapping):
         done = _of_images(done)
     _warn_if_untrained(done.result)
@@ -348,19 +361,33 @@ def _warn_if_untrained(result: ResultDocument) -> None:
         warnings.warn(f"this is {returned.words}; {remedy}", UntrainedModelWarning, stacklevel=3)
 
 
+def _judged(made: ArrayFederation, references: Path) -> ArrayFederation:
+    """Return the federation whose plan takes the references of a file; they may be named already."""
+    if given_references(made.plan) is not None:
+        return made
+    stated = reference_of(made.plan).model_dump(mode="json", exclude_unset=True)
+    stated["run"] = read_references(references).digest
+    return replace(made, plan=made.plan.with_(objective={"measure": "excess", "reference": stated}))
+
+
 def _begun(
-    made: ArrayFederation, root: Path, initial_model: str | os.PathLike[str] | None
-) -> tuple[ArrayFederation, StatedWeights | None]:
-    """Return the federation whose run begins with the weights of a file, where one is given, and these."""
+    made: ArrayFederation,
+    root: Path,
+    initial_model: str | os.PathLike[str] | None,
+    references: str | os.PathLike[str] | None,
+) -> tuple[ArrayFederation, StatedWeights | None, Path | None]:
+    """Return the federation whose run begins with the weights and references of files, where given, and these."""
+    kept = None if references is None else Path(references)
+    made = made if kept is None else _judged(made, kept)
     if initial_model is None:
-        return made, None
+        return made, None, kept
     if made.plan.training.initial is not None:
         raise PlanError(
             "initial_model is given, and the plan names initial weights itself",
             "omit initial_model, or remove plan.initial.yaml beside the plan",
         )
     begun = begin_with(made.plan, made.schema, root, Path(initial_model))
-    return replace(made, plan=begun.plan), begun.held
+    return replace(made, plan=begun.plan), begun.held, kept
 
 
 def _of_images(done: SimulationOutcome) -> SimulationOutcome:

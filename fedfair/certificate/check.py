@@ -15,6 +15,7 @@ from fedfair.certificate.proof import mean_loss, nearest_statement, statements
 from fedfair.certificate.verdict import certified_verdict, few_people, guess_of
 from fedfair.errors import CertificateError, FedfairError
 from fedfair.plan.derived import (
+    given_references,
     guess_loss,
     is_masked,
     measure_of,
@@ -70,6 +71,7 @@ def check_plan(certificate: Certificate, plan: Plan, plan_digest: str) -> None:
         "worst_group_size": (stated.worst_group_size, objective.worst_group_size),
         "tradeoff": (stated.tradeoff, objective.tradeoff),
         "measure": (stated.measure or "loss", measure_of(plan)),
+        "references": (stated.references, given_references(plan)),
         "bins": (certificate.histogram.bins, plan.evaluation.bins),
         "loss_range": (certificate.loss_range, planned_loss_range(plan, classes)),
         "uniform_floor": (certificate.uniform_floor, guess_loss(plan, classes)),

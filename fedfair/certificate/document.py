@@ -61,12 +61,14 @@ class Training(_Part):
         tradeoff: the weight of the mean (epsilon).
         measure: excess, where training followed the excess over references and not the loss, of which every
             statement speaks all the same; omitted where it followed the loss.
+        references: the digest of the earlier run's references that it took; omitted where it trained its own.
     """
 
     algorithm: Words
     worst_group_size: Share
     tradeoff: Annotated[float, Field(ge=0.0, le=1.0)]
     measure: Literal["excess"] | None = None
+    references: Digest | None = None
 
 
 class Population(_Part):

@@ -27,7 +27,7 @@ from fedfair.fairness.population_bounds import (
     Method,
     join_small_bins,
 )
-from fedfair.plan.derived import is_noised, measures_excess
+from fedfair.plan.derived import given_references, is_noised, measures_excess
 from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.plan.schema import Plan
 from fedfair.results.writing import is_suppressed
@@ -93,7 +93,11 @@ def _training(plan: Plan) -> Training:
         worst_group_size=objective.worst_group_size,
         tradeoff=objective.tradeoff,
     )
-    return stated.model_copy(update={"measure": "excess"}) if measures_excess(plan) else stated
+    if not measures_excess(plan):
+        return stated
+    named = given_references(plan)
+    taken = {} if named is None else {"references": named}
+    return stated.model_copy(update={"measure": "excess", **taken})
 
 
 def draft(record: EvaluationRecord, plan: Plan, terms: IssueTerms, *, issued_at: str) -> Certificate:

@@ -87,7 +87,7 @@ def prepare(folder: Path, plan: Mapping[str, Any], files: Mapping[str, str] = NO
     federation["roster"] = dict(roster)
     federation["aggregator"] = {"host": "localhost", "port": free_port("localhost")}
     workspace = Workspace(folder, names)
-    workspace.plan.parent.mkdir(parents=True)
+    workspace.plan.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump({**plan, "federation": federation}, sort_keys=False)
     workspace.plan.write_text(text, encoding="utf-8")
     _approve_everywhere(workspace, files)

@@ -25,6 +25,7 @@ from fedfair.cli.site_terms import broken_terms, plan_code_digest, site_terms, t
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.ids import ParticipantId, parse_participant_id
 from fedfair.plan.deployment import check_deployment
+from fedfair.plan.derived import given_references
 from fedfair.plan.description import TRAP_WEIGHTS, summary
 from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.editor_schema import plan_schema
@@ -72,6 +73,12 @@ def check(
         from fedfair.run.initial_model import stated_weights
 
         stated_weights(plan, plan_file)
+    taken = 0
+    if given_references(plan) is not None:
+        from fedfair.run.reference_file import references_beside, stated_references
+        from fedfair.tables.source_modules import declared_schema
+
+        taken = stated_references(plan, declared_schema(plan), references_beside(plan)).references.sums
     if config is not None:
         check_deployment(plan)
     held = None if config is None else site_terms(plan, plan_file, config)
@@ -79,6 +86,11 @@ def check(
     from fedfair.aggregation.masking_terms import exposures, guarantee, masking_cost
 
     promised, review = guarantee(plan), _reviewed(plan, plan_file)
+    if taken:
+        saved = (
+            f"the references come from an earlier run, which trained them in {taken} sums: none of these is made"
+        )
+        review = replace(review, notes=(*review.notes, saved))
     errors = () if held is None else tuple(broken_terms(held[1]))
     if as_json:
         words = {"summary": dict(summary(plan)), "guarantee": promised, "errors": errors, **asdict(review)}

@@ -128,6 +128,8 @@ def _cluster(engine: Engine, workers: int | None, address: str | None) -> RayClu
 def _write(
     outcome: SimulationOutcome, output: Path | None, model_file: Path | None, save_folder: Path | None
 ) -> None:
+    from fedfair.run.reference_file import FILE as REFERENCES
+    from fedfair.run.reference_file import write_references
     from fedfair.run.saved_model import save_model
 
     if output is not None:
@@ -140,6 +142,8 @@ def _write(
         save_model(save_folder / "last.safetensors", outcome.layout, outcome.saved, outcome.origin)
         if outcome.trained is not None:
             save_model(save_folder / "trained.safetensors", outcome.layout, outcome.trained, outcome.origin)
+        if outcome.references is not None:
+            write_references(save_folder / REFERENCES, outcome.references())
         write_whole(save_folder / "evaluation.json", evaluation_text(outcome.evaluation))
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
+from fedfair.plan.derived import given_references
 from fedfair.plan.digest import code_digest
 from fedfair.plan.loading import workspace_of
 from fedfair.plan.module_code import code_digests
@@ -40,7 +41,7 @@ def site_terms(plan: Plan, plan_file: Path, config_file: Path) -> tuple[str, tup
 
     check_form(plan.task, site.data.format)
     own_run = False
-    if plan.training.initial is not None:
+    if plan.training.initial is not None or given_references(plan) is not None:
         from collaborator.continued_run import begins_with_own_run
 
         home, name = config_file.parent, ParticipantId(site.collaborator)

@@ -177,6 +177,16 @@ def reference_of(plan: Plan) -> ReferenceSection:
     return reference_in(plan.objective)
 
 
+def given_references(plan: Plan) -> str | None:
+    """Return the digest of the earlier run's references that a plan takes; None where it takes none."""
+    return reference_of(plan).run if measures_excess(plan) else None
+
+
+def trains_references(plan: Plan) -> bool:
+    """Return whether a run of the plan trains references: one that continues has those of the run before."""
+    return measures_excess(plan) and given_references(plan) is None and not rounds_before(plan)
+
+
 def returns_mean(plan: Plan) -> bool:
     """Return whether the output model is a mean of the models of several rounds, and not one of them."""
     return plan.training.output in {"average", "tail"}
@@ -344,9 +354,10 @@ def standardises(plan: Plan, numeric_columns: int | None = None) -> bool:
 
 
 def carries_scaling(plan: Plan) -> bool:
-    """Return whether the scaling of the features comes with the initial weights, so that no sum is made of it."""
+    """Return whether the scaling of the features comes with weights or references, and no sum is made of it."""
     stated = plan.training.initial
-    return stated is not None and stated.scaling is not None
+    with_references = given_references(plan) is not None and standardises(plan)
+    return with_references or (stated is not None and stated.scaling is not None)
 
 
 def sums_columns(plan: Plan, numeric_columns: int | None = None) -> bool:

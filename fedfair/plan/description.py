@@ -61,7 +61,7 @@ def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
         model=model_in_words(plan),
         data=_data(plan),
         number=number,
-        carried_scaling=carries_scaling(plan),
+        carried_scaling=carries_scaling(plan) and ("initial weights" if plan.training.initial else "references"),
         summed_columns=sums_columns(plan),
         ranges=scales_by_ranges(plan),
         unscaled_target=target_is_unscaled(plan),
@@ -140,10 +140,13 @@ def _excess(plan: Plan) -> str:
     """Return what the excess promises, and to whom."""
     stated = reference_of(plan)
     hidden, more = ", ".join(map(str, stated.hidden)), may_say_more(stated, plan.task.model)
+    trained = f"up to {stated.rounds} sums before round 1"
+    if stated.run is not None:
+        trained = f"those of an earlier run, whose result names them {stated.run}: no sum trains any"
     words = (
         "the loss is the excess over what a reference attains for people with the same features (a perceptron "
-        f"with hidden layers of {hidden}, {stated.folds} folds, up to {stated.rounds} sums before round 1): the "
-        "worst group is one that features define, and its bound holds as far as the reference is right about it"
+        f"with hidden layers of {hidden}, {stated.folds} folds, {trained}): the worst group is one that features "
+        "define, and its bound holds as far as the reference is right about it"
     )
     if more is False:
         words += ". THE REFERENCE CAN SAY NO MORE THAN THE MODEL, so its excess says little: name wider layers"

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from fedfair.plan.derived import (
     evaluates_beginning,
     first_averaged_round,
-    measures_excess,
     reference_of,
     returns_mean,
     threshold_beginning,
+    trains_references,
 )
 from fedfair.plan.schema import Plan
 from fedfair.statistics.statistic import When
@@ -155,5 +155,5 @@ def schedule_of(plan: Plan, numeric_columns: int | None = None) -> Schedule:
         purposes=tuple(purpose for purpose in Purpose if purpose.statistic.made(plan, numeric_columns)),
         evaluates_first=evaluates_beginning(plan),
         learns_first=threshold_beginning(plan) == "quantile",
-        reference_sums=reference_of(plan).rounds if measures_excess(plan) else 0,
+        reference_sums=reference_of(plan).rounds if trains_references(plan) else 0,
     )

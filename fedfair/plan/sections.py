@@ -23,6 +23,7 @@ from fedfair.plan.fields import (
     BatchSize,
     Clip,
     Device,
+    Digest,
     Fault,
     GroupSize,
     Host,
@@ -183,6 +184,20 @@ class ReferenceSection(Section):
 
     learning_rate: PositiveFloat = 0.1
     """size of a step, above 0"""
+
+    run: Digest | None = None
+    """digest of an earlier run's references, which its result states: they come from plan.references.safetensors;
+    null trains them"""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield every rule of its own that the section breaks."""
+        if self.run is None:
+            return
+        for name in ("rounds", "patience", "local_steps", "batch_size", "learning_rate"):
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                message = f"is {value:g} beside run, whose references are trained already"
+                yield Fault((name,), message, f"leave out {name}, or run")
 
 
 class ObjectiveSection(Section):

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import clip_ceiling, is_masked, is_unevaluated, protects_records, quorum, resists_lies
+from fedfair.plan.derived import (
+    clip_ceiling,
+    given_references,
+    is_masked,
+    is_unevaluated,
+    protects_records,
+    quorum,
+    resists_lies,
+)
 from fedfair.plan.description import TRAP_WEIGHTS
 from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.fields import OWN_RUN, SEED
@@ -82,7 +90,7 @@ def terms(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
     yield _plain_sums(plan, policy)
     yield from _masking(plan, policy)
     yield from _code(asked, policy)
-    yield _initial_weights(asked, policy)
+    yield from _beginning(asked, policy)
     yield _site_means(plan, policy)
     yield from bins_terms(plan, policy, asked.records)
     if not asked.evaluation_only:
@@ -101,8 +109,7 @@ def code_fault(asked: AskedTerms, policy: SitePolicy) -> Term | None:
 
 def weights_fault(asked: AskedTerms, policy: SitePolicy) -> Term | None:
     """Return the broken term about what a plan begins with; None where it may begin with that."""
-    term = _initial_weights(asked, policy)
-    return None if term.kept else term
+    return next((term for term in _beginning(asked, policy) if not term.kept), None)
 
 
 def _plain_sums(plan: Plan, policy: SitePolicy) -> Term:
@@ -150,6 +157,11 @@ def _code(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
     yield term.unless(digest in policy.module_code, fault, change)
 
 
+def _beginning(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
+    yield _initial_weights(asked, policy)
+    yield from _given_references(asked, policy)
+
+
 def _initial_weights(asked: AskedTerms, policy: SitePolicy) -> Term:
     allowed, initial = policy.initial_weights, asked.plan.training.initial
     listed = ", ".join(allowed)
@@ -169,6 +181,22 @@ def _initial_weights(asked: AskedTerms, policy: SitePolicy) -> Term:
     )
     change = f"find out where they come from, then add {digest} to policy.initial_weights"
     return term.unless(digest in allowed, fault, change)
+
+
+def _given_references(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
+    named, allowed = given_references(asked.plan), policy.initial_weights
+    if named is None:
+        return
+    listed = ", ".join(allowed)
+    term = Term("initial_weights", f"{OWN_RUN}: references {named}" if asked.own_run else named, listed)
+    fault = (
+        f"the plan takes the references {named} of a run of which this site has a copy; its policy allows {listed}"
+        if asked.own_run
+        else f"the plan takes references ({named}) that are of no run of which this site has a copy; this site's "
+        f"policy allows {listed}; chosen references can single out records, and may have seen this site's own"
+    )
+    change = f"find out where they come from, then add {named} to policy.initial_weights"
+    yield term.unless(named in allowed or (asked.own_run and OWN_RUN in allowed), fault, change)
 
 
 def _site_means(plan: Plan, policy: SitePolicy) -> Term:

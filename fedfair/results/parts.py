@@ -91,6 +91,9 @@ class ReferenceFigures(FrozenPart):
     loss: float
     """their mean loss on training records that each had not seen"""
 
+    digest: str | None = None
+    """by which a later plan takes them (`objective.reference.run`); omitted while they are trained"""
+
     checked: dict[str, tuple[ReportedTenth, ...]] | None = None
     """by split, how often came true what they said of people: those to whom they gave about the same chance;
     omitted where records are not classified"""

@@ -373,7 +373,8 @@ def _reference_figures(run: RunResult) -> ReferenceFigures | None:
         name: tuple(ReportedTenth(**asdict(one), error=one.error) for one in tenths)
         for name, tenths in run.reference_check.items()
     }
-    told = given(checked=checked or None)
+    kept = run.kept_references
+    told = given(digest=kept and kept.digest, checked=checked or None)
     return ReferenceFigures(sums=found.sums, best_after=found.best_at, loss=found.best_loss, **told)
 
 

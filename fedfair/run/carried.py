@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fedfair.aggregation.reference import References
 from fedfair.aggregation.requests import FeatureScaling
 
 
@@ -19,10 +20,12 @@ class Carried:
     Attributes:
         scaling: of the features; None where the run has none, or makes its own.
         state: the packed state that the run continues from; None for a new run.
+        references: of an earlier run; None where the run trains its own, or has none.
     """
 
     scaling: FeatureScaling | None = None
     state: bytes | None = field(default=None, repr=False)
+    references: References | None = field(default=None, repr=False)
 
 
 NOTHING = Carried()

@@ -45,6 +45,8 @@ from fedfair.plan.loading import workspace_of
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
+from fedfair.run.reference_file import SUFFIX as REFERENCES_SUFFIX
+from fedfair.run.reference_file import with_references
 from fedfair.run.scaling_text import SCALING_KEY, parse_scaling, scaling_text
 from fedfair.signed_message import labelled_message
 
@@ -160,6 +162,8 @@ def read_initial_model(plan_file: Path, plan: Plan) -> InitialModel:
     carried = NOTHING
     if plan.training.initial is not None:
         carried = _carried(plan.training.initial, plan_file, vector, words)
+    schema = FeatureSchema.from_json(words["schema"])
+    carried = with_references(plan, schema, plan_file.with_suffix(REFERENCES_SUFFIX), carried)
     if parse_digest(words["source"]) != _source(plan, plan_file):
         raise PlanError(f"{place} is out of date: task, seed, precision or code of the plan has changed", REMEDY)
     distributed_dp(plan, layout.dimension)
@@ -169,7 +173,7 @@ def read_initial_model(plan_file: Path, plan: Plan) -> InitialModel:
         initial_weights_digest=vector_digest(vector),
         code_digests=code_digests(plan.task.references, workspace_of(plan_file)),
     )
-    return InitialModel(layout, vector, FeatureSchema.from_json(words["schema"]), digest, carried)
+    return InitialModel(layout, vector, schema, digest, carried)
 
 
 @dataclass(frozen=True, slots=True)

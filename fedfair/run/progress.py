@@ -21,6 +21,7 @@ from fedfair.aggregation.site_means import SplitMeans
 from fedfair.aggregation.slice_findings import SliceFindings
 from fedfair.aggregation.survey import SurveySummary
 from fedfair.ids import RoundNumber
+from fedfair.run.reference_file import KeptReferences
 from fedfair.run.which_model import WhichModel
 from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
@@ -126,6 +127,7 @@ class RunResult:
         slices: the slices that lie highest; None where none were looked for, and before their last sum.
         slices_fault: why the search for them was given up; empty where it was not.
         reference_check: how often came true what they said, by split; nothing where no class was judged.
+        kept_references: the references as a later run may take them; None where none are trained.
     """
 
     rounds: RoundNumber
@@ -150,3 +152,4 @@ class RunResult:
     slices: SliceFindings | None = None
     slices_fault: str = ""
     reference_check: Mapping[str, tuple[CheckedTenth, ...]] = field(default_factory=dict)
+    kept_references: KeptReferences | None = None

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.reference import first_references
-from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest, check_totals
+from fedfair.aggregation.requests import GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.slice_findings import SliceFindings, slice_findings
 from fedfair.aggregation.slice_sums import greatest_measure, slice_layout
@@ -38,7 +38,7 @@ from fedfair.aggregation.target_scaling import loss_unit, scaled_columns
 from fedfair.aggregation.training_sum import IterateMean, check_mean
 from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.ids import RoundNumber
-from fedfair.plan.derived import carries_scaling, keeps_best, measures_excess, standardises
+from fedfair.plan.derived import carries_scaling, given_references, keeps_best, measures_excess, standardises
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
@@ -46,6 +46,7 @@ from fedfair.run.continuing import EXTEND_AGAIN, stated_state
 from fedfair.run.initial_threshold import initial_threshold
 from fedfair.run.opened_sum import Applied, RunSetting, check_threshold, state_rules
 from fedfair.run.progress import FinalStage, Progress, is_at, purpose_at, summed_at
+from fedfair.run.reference_file import KeptReferences, kept_references
 from fedfair.run.stages import AT_END, Stages, asked_by
 from fedfair.run.state import RunState
 from fedfair.run.which_model import WhichModel
@@ -119,7 +120,7 @@ class RunRules:
                 plan says.
             PlanError: the state that the run continues from is not the one that the plan names.
         """
-        fresh, stated = self._fresh(vector, carried.scaling), self._plan.training.initial
+        fresh, stated = self._fresh(vector, carried), self._plan.training.initial
         if carried.state is None or stated is None:
             return fresh
         state = stated_state(carried.state, stated, fresh)
@@ -131,10 +132,15 @@ class RunRules:
             )
         return self.housed(state)
 
-    def _fresh(self, vector: NDArray[np.floating], scaling: FeatureScaling | None) -> RunState:
+    def _fresh(self, vector: NDArray[np.floating], carried: Carried) -> RunState:
         """Return the state before the first sum of a run that continues no other."""
+        scaling, given = carried.scaling, carried.references
         if (scaling is not None) != carries_scaling(self._plan):
-            raise LocalProtocolError("a feature scaling comes with initial weights where the plan names it, only")
+            raise LocalProtocolError("a scaling comes with weights or references where the plan names it, only")
+        if (given is not None) != (given_references(self._plan) is not None):
+            raise LocalProtocolError("references come from an earlier run where the plan names them, only")
+        if given is None and measures_excess(self._plan):
+            given = first_references(self._plan, self._schema)
         if vector.shape != (self._layout.dimension,):
             raise LocalProtocolError(
                 f"the initial model has shape {vector.shape}, not ({self._layout.dimension},)"
@@ -145,7 +151,7 @@ class RunRules:
             scaling=scaling,
             terms=self._terms.first,
             mean=IterateMean(np.zeros(self._layout.dimension)) if self._schedule.averages else None,
-            references=first_references(self._plan, self._schema) if measures_excess(self._plan) else None,
+            references=given,
         )
 
     def housed(self, state: RunState) -> RunState:
@@ -183,6 +189,10 @@ class RunRules:
         """Return what the survey of a state says; None where it has none."""
         kept = state.kept.get(Purpose.SURVEY.value)
         return None if kept is None else summarised(kept.header, survey_layout(self._plan, self._schema))
+
+    def references(self, state: RunState) -> KeptReferences | None:
+        """Return the references that judge in a state, for a file; None where it has none that are trained."""
+        return kept_references(self._plan, self._schema, state.judging, state.scaling)
 
     def sliced(self, state: RunState) -> SliceFindings | None:
         """Return the slices that lie highest; None where a state has not found any."""

@@ -320,7 +320,12 @@ def evaluation_plan(plan: Plan, rounds: int, *, exact: bool) -> Plan:
     training = plan.training.model_copy(
         update={"rounds": rounds, "output": "last", "threshold_init": "bound", "initial": None}
     )
-    return with_method(plan, exact=exact).model_copy(update={"training": training})
+    evaluating = with_method(plan, exact=exact)
+    # References belong to a run, and so do those that come from an earlier one.
+    stated = evaluating.objective.reference
+    reference = None if stated is None else stated.model_copy(update={"run": None})
+    objective = evaluating.objective.model_copy(update={"reference": reference})
+    return evaluating.model_copy(update={"training": training, "objective": objective})
 
 
 def with_method(plan: Plan, *, exact: bool) -> Plan:

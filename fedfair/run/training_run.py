@@ -250,6 +250,7 @@ class TrainingRun:
             self.rules.sliced(state),
             "" if state.slices is None else state.slices.fault,
             {} if state.evaluated is None else evaluator.reference_check(state.evaluated.header),
+            self.rules.references(state),
         )
 
     def _decision_curves(self, calibration: Calibration | Uncalibrated) -> dict[str, DecisionCurve]:
@@ -297,9 +298,8 @@ class TrainingRun:
     ) -> None:
         """Take the initial model for one that has so many rounds behind it: all that is due is its evaluation."""
         self.evaluation_only, self._saved, self._saved_calibration = True, which, calibration
-        model = replace(self.state.model, threshold=threshold)
-        resumed = replace(self.state, stage=purpose_at(When.EVERY), model=model)
-        self.state = self.initial = replace(resumed, rounds_done=rounds_done, scaling=scaling)
+        begun = replace(self.state, stage=purpose_at(When.EVERY), rounds_done=rounds_done, scaling=scaling)
+        self.state = self.initial = replace(begun, model=replace(begun.model, threshold=threshold))
 
 
 def _taken(words: dict[str, object], name: str) -> int:

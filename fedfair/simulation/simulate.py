@@ -25,7 +25,14 @@ from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.derived import is_noised, is_unevaluated, measures_excess, rounds_before, sites_remember
+from fedfair.plan.derived import (
+    given_references,
+    is_noised,
+    is_unevaluated,
+    measures_excess,
+    rounds_before,
+    sites_remember,
+)
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
@@ -35,6 +42,7 @@ from fedfair.results.document import ResultDocument
 from fedfair.results.privacy import simulated_privacy
 from fedfair.results.writing import exact_evaluation, simulated_result
 from fedfair.run.initial_model import StatedWeights
+from fedfair.run.reference_file import KeptReferences, references_beside, stated_references
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, evaluation_run, saved_of, without_noise
 from fedfair.run.training_run import Evaluation, GlobalModel, Progress, TrainingRun
 from fedfair.simulation.all_clients import SimulatedClients, simulated_clients
@@ -49,8 +57,9 @@ from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.tables.source import SiteFiles, files_of_sites, load_federation
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
-from fedfair.training.binding import bound
+from fedfair.training.binding import PlanBinding, bound
 from fedfair.training.device import threads_for
+from fedfair.training.reference_records import check_records, of_records
 
 HERE = RayCluster()
 
@@ -72,6 +81,7 @@ class SimulationOutcome:
         saved: the output model as a file has it.
         trained: what training ended with, whichever model is the output; None where a saved model was evaluated.
         survey_faults: what the plan's survey shows of each collaborator's columns, where it shows anything.
+        references: returns those that judged the records, for a file; None where none have.
     """
 
     result: ResultDocument
@@ -84,6 +94,7 @@ class SimulationOutcome:
     saved: TrainedModel
     trained: TrainedModel | None = None
     survey_faults: Mapping[ParticipantId, tuple[SurveyFault, ...]] = field(default_factory=dict)
+    references: Callable[[], KeptReferences] | None = None
 
 
 def simulate(
@@ -130,11 +141,13 @@ def simulate_sites(
     on_progress: OnProgress | None = None,
     on_loss: OnLoss = ignore_loss,
     initial: StatedWeights | None = None,
+    references: Path | None = None,
     asks_family: bool = True,
 ) -> SimulationOutcome:
     """Run the plan on records that are in memory already; otherwise as `simulate`.
 
-    `initial` are the weights that the plan names, where no file beside the plan holds them. Unless `asks_family`,
+    `initial` are the weights that the plan names, where no file beside the plan holds them, and `references` the
+    file of an earlier run's. Unless `asks_family`,
     the verdict says nothing of what other models of the kind could do, which may take longer than the run.
     """
     chosen = chosen_engine(plan, engine)
@@ -144,14 +157,13 @@ def simulate_sites(
         simulated_clients(plan, sites, root, chosen, where, on_loss) as clients,
         threads_for(clients.layout.dimension),
     ):
-        return _simulated(clients, on_progress, initial, asks_family=asks_family)
+        return _simulated(clients, _begun(clients, initial, references), on_progress, asks_family=asks_family)
 
 
 def _simulated(
-    clients: SimulatedClients, on_progress: OnProgress | None, initial: StatedWeights | None, *, asks_family: bool
+    clients: SimulatedClients, binding: PlanBinding, on_progress: OnProgress | None, *, asks_family: bool
 ) -> SimulationOutcome:
-    plan, sites, root, schema = clients.plan, clients.sites, clients.root, clients.schema
-    binding = bound(plan, schema, root, initial)
+    plan, sites, schema = clients.plan, clients.sites, clients.schema
     training_run = TrainingRun(plan, binding.layout, schema, binding.vector, carried=binding.carried)
     cohort = clients.cohort(plan, sites)
     centralised = ALGORITHMS[plan.training.algorithm].centralised
@@ -198,15 +210,23 @@ def _simulated(
     # One process holds all records here, so there was nothing to mask.
     record = evaluation_record(plan, binding.digest, schema, evaluated.evaluated, masked=False)
     origin = ModelOrigin.of_plan(plan, record.plan_digest, schema, binding.initial_weights)
-    scaling = training_run.scaling
     faults = _survey_faults(clients, training_run)
     files = (
         saved_of(training_run, "present", origin.plan_digest),
         saved_of(training_run, "trained", origin.plan_digest),
     )
-    return SimulationOutcome(
-        result, training_run.model, binding.layout, record, scaling, losses, origin, *files, faults
-    )
+    kept = training_run.rules.references(training_run.state)
+    noted = None if kept is None else partial(of_records, kept, sites)
+    about = result, training_run.model, binding.layout, record, training_run.scaling
+    return SimulationOutcome(*about, losses, origin, *files, faults, noted)
+
+
+def _begun(clients: SimulatedClients, initial: StatedWeights | None, references: Path | None) -> PlanBinding:
+    """Return what the plan is bound to, after looking whether references may judge these records."""
+    plan, place = clients.plan, references or references_beside(clients.plan)
+    if given_references(plan) is not None:
+        check_records(stated_references(plan, clients.schema, place), clients.sites)
+    return bound(plan, clients.schema, clients.root, initial, references=place)
 
 
 class _SumWatch:

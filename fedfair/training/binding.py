@@ -24,6 +24,7 @@ from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.initial_model import FREEZE_AGAIN, NOT_STATED, StatedWeights, stated_weights, vector_digest
+from fedfair.run.reference_file import references_beside, with_references
 from fedfair.tables.source_modules import declared_schema
 from fedfair.training.assembly import flat_model
 
@@ -69,7 +70,14 @@ def plan_binding(plan: Plan, workspace: Path) -> PlanBinding:
     return bound(plan, schema, workspace)
 
 
-def bound(plan: Plan, schema: FeatureSchema, workspace: Path, given: StatedWeights | None = None) -> PlanBinding:
+def bound(
+    plan: Plan,
+    schema: FeatureSchema,
+    workspace: Path,
+    given: StatedWeights | None = None,
+    *,
+    references: Path | None = None,
+) -> PlanBinding:
     """Return the binding for a schema that is known from the data, as in a simulation.
 
     Args:
@@ -77,6 +85,7 @@ def bound(plan: Plan, schema: FeatureSchema, workspace: Path, given: StatedWeigh
         schema: what the model must accept and return.
         workspace: where the source of a "module:function" is.
         given: the initial weights that the plan names; None where they are in the files beside it.
+        references: the file of those that the plan takes from an earlier run; None for that beside it.
 
     Raises:
         PlanError: the model cannot be made, or is too large for the noise that the plan asks for; or the initial
@@ -88,6 +97,7 @@ def bound(plan: Plan, schema: FeatureSchema, workspace: Path, given: StatedWeigh
         held = given or stated_weights(plan, plan.file)
         check_fits(held, layout, schema, plan.task.loss)
         vector, carried = held.vector, held.carried
+    carried = with_references(plan, schema, references or references_beside(plan), carried)
     distributed_dp(plan, layout.dimension)
     weights = vector_digest(vector)
     digest = plan_digest(

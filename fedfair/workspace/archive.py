@@ -30,6 +30,7 @@ from fedfair.errors import PlanError
 from fedfair.plan.module_code import travels
 from fedfair.run.initial_model import STATE_SUFFIX
 from fedfair.run.initial_model import SUFFIX as MODEL_SUFFIX
+from fedfair.run.reference_file import SUFFIX as REFERENCES_SUFFIX
 
 MAX_FILES = 1000
 MAX_TOTAL_BYTES = 32 << 20
@@ -39,7 +40,7 @@ MAX_MODEL_BYTES = 1 << 30
 MAX_DIRECTORY_BYTES = MAX_FILES << 10
 """Of the archive's list of names. A name has at most 200 characters, so an export stays below it."""
 
-_MODEL_ENDINGS = (MODEL_SUFFIX, STATE_SUFFIX)
+_MODEL_ENDINGS = (MODEL_SUFFIX, STATE_SUFFIX, REFERENCES_SUFFIX)
 _DIRECTORY_END_MARK = b"PK\x05\x06"
 _DIRECTORY_END = struct.Struct("<4s4H2LH")
 _WIDE_LOCATOR = b"PK\x06\x07"

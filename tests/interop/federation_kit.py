@@ -240,7 +240,7 @@ class Federation:
 
 def in_process_binding(plan: Path) -> InitialModel:
     made = plan_binding(load_plan(plan), workspace_of(plan))
-    return InitialModel(made.layout, made.vector, made.schema, made.digest)
+    return InitialModel(made.layout, made.vector, made.schema, made.digest, made.carried)
 
 
 def prepared(

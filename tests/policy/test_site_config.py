@@ -405,6 +405,10 @@ UNREADABLE: dict[str, tuple[str, dict[str, dict[str, object]]]] = {
     "training.initial.scaling": ("initial_weights", {"training": {"initial": BEGUN}}),
     "training.initial.continues.plans": ("initial_weights", {"training": {"rounds": 2, "initial": GOING_ON}}),
     "training.initial.continues.state": ("initial_weights", {"training": {"rounds": 2, "initial": GOING_ON}}),
+    "objective.reference.run": (
+        "initial_weights",
+        {"objective": {"measure": "excess", "reference": {"run": "sha256:" + "5" * 64}}},
+    ),
 }
 """Every field that stands for something else than it says, with its term and a plan that uses it."""
 
@@ -491,7 +495,7 @@ def test_the_default_of_each_term_refuses_and_a_list_of_digests_allows(place: st
     assert [term.key for term in refused.value.broken] == [key]
     # The remedy names a digest, and with it in the list the plan passes.
     (digest,) = re.findall("sha256:[0-9a-f]{64}", refused.value.broken[0].change)
-    listed = {"initial_weights": [digest]} if key == "initial_weights" else {"module_code": [digest]}
+    listed = {"initial_weights": ["seed", digest]} if key == "initial_weights" else {"module_code": [digest]}
     check_policy(AskedTerms(plan, bytes(32)), SitePolicy.model_validate(listed), "clinic-a")
 
 

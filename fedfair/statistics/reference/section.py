@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedfair.plan.derived import measures_excess, reference_of, rounds_before
+from fedfair.plan.derived import measures_excess, reference_of, trains_references
 from fedfair.plan.schema import Plan
 from fedfair.statistics.statistic import Statistic, When
 
@@ -14,8 +14,7 @@ def _is_planned(plan: Plan, _numeric_columns: int | None = None) -> bool:
 
 
 def _is_made(plan: Plan, _numeric_columns: int | None = None) -> bool:
-    # A continued run has the references of the one before.
-    return measures_excess(plan) and not rounds_before(plan)
+    return trains_references(plan)
 
 
 def _leaves(plan: Plan) -> Iterator[str]:

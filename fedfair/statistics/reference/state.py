@@ -76,6 +76,8 @@ class ReferenceRule:
         held = state.references
         if held is None or not held.present.shape == held.best.shape == (self._length,):
             return False
+        if self._stated.run is not None:
+            return held.best_at <= held.sums
         if not held.best_at <= held.sums <= self._stated.rounds:
             return False
         if held.sums == 0:

@@ -23,13 +23,14 @@ from fedfair.plan.privacy import CollaboratorLevelSection, SampleLevelSection
 from fedfair.plan.schema import Plan
 from fedfair.plan.sections import EvaluationSection, ObjectiveSection, SecureAggregationSection, TrainingSection
 from fedfair.plan.task import TaskSection
+from fedfair.run.reference_file import write_references
 from fedfair.simulation.all_clients import SimulatedClients
 from fedfair.simulation.backend import Engine, chosen_engine
 from fedfair.simulation.sharded.clients import ShardedClients
 from fedfair.simulation.sharded.on_ray import RayEngine, part_of
 from fedfair.simulation.sharded.shard import ShardTerms
 from fedfair.simulation.sharded.sharding import shard_collaborators
-from fedfair.simulation.simulate import SimulationOutcome, _simulated, simulate_sites
+from fedfair.simulation.simulate import SimulationOutcome, _begun, _simulated, simulate_sites
 from fedfair.tables.dataset import Dataset, Splits
 from fedfair.tables.source import load_federation
 from tests import plans
@@ -220,20 +221,27 @@ class LocalMachines:
         self.lost += len(workers.lost)
 
 
-def sharded(plan: Plan, sites: Sites, root: Path, workers: int, losing: tuple[int, ...] = ()) -> SimulationOutcome:
+def sharded(
+    plan: Plan,
+    sites: Sites,
+    root: Path,
+    workers: int,
+    losing: tuple[int, ...] = (),
+    references: Path | None = None,
+) -> SimulationOutcome:
     machines = LocalMachines(workers, losing, root)
     engine = chosen_engine(plan, "ray")
     with ExitStack() as ends:
         clients = SimulatedClients(plan, sites, root, engine, cast(RayEngine, machines), ends)
-        outcome = _simulated(clients, None, None, asks_family=True)
+        outcome = _simulated(clients, _begun(clients, None, references), None, asks_family=True)
     assert bool(machines.lost) == bool(losing)
     return outcome
 
 
 def figures(outcome: SimulationOutcome) -> Any:  # noqa: ANN401 - JSON
-    """Return everything that a result says but how long it took, who computed it, and the bits of the model."""
+    """Return everything that a result says but how long it took, who computed it, and bits."""
     return outcome.result.model_dump(
-        exclude={"timing": True, "traffic": True, "engine": True, "model": {"digest"}}
+        exclude={"timing": True, "traffic": True, "engine": True, "model": {"digest"}, "references": {"digest"}}
     )
 
 
@@ -279,6 +287,21 @@ def test_every_option_is_sharded(option: str) -> None:
         assert getattr(getattr(plan, section), key) != getattr(getattr(default, section), key)
     # Bits depend on how sums are added: by every algorithm, precision and loss, which are tried below, and noise.
     check_sharded(plan, sites_of(), bits=section in {"sample_level", "collaborator_level"})
+
+
+@pytest.mark.slow
+def test_references_of_an_earlier_run_are_sharded(tmp_path: Path) -> None:
+    sites, file = sites_of(), tmp_path / "references.safetensors"
+    trained = sharded(plan_of(OPTIONS["objective.reference"]), sites, Path(), 3, LOSING)
+    assert trained.references is not None
+    write_references(file, trained.references())
+    digest = trained.references().digest
+    plan = plan_of({"objective": {"measure": "excess", "reference": {"run": digest}}, **SCALED})
+    loop = simulate_sites(plan, sites, Path(), engine="loop", references=file)
+    several = sharded(plan, sites, Path(), 3, LOSING, references=file)
+    np.testing.assert_allclose(several.model.vector, loop.model.vector, rtol=0, atol=1e-9)
+    agree(figures(several), figures(loop), 1e-9)
+    assert several.model.vector.tobytes() == trained.model.vector.tobytes()
 
 
 @pytest.mark.slow
