@@ -52,7 +52,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "federation": {"name": "simulation"},
     "task": {"model": {"name": "linear"}},
     "training": {"rounds": 300},
-    "evaluation": {"group_sizes": [0.05, 0.1, 0.2, 0.3, 0.5]},
+    "evaluation": {},
 }
 """Sections as a new workspace states them; what a caller states lies over them."""
 

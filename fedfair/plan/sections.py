@@ -465,9 +465,7 @@ class EvaluationSection(Section):
     every: PositiveInt = Field(default=10, le=10**9)
     """rounds between two evaluations, an integer, at least 1"""
 
-    group_sizes: Items[GroupSize] = Field(
-        default=(0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9), min_length=1, max_length=100
-    )
+    group_sizes: Items[GroupSize] = Field(default=(0.05, 0.1, 0.2, 0.3, 0.5), min_length=1, max_length=100)
     """group sizes whose worst risk is reported, increasing, each above 0 to 1"""
 
     method: Literal["histogram", "exact"] = "histogram"

@@ -30,7 +30,7 @@ def test_the_smallest_plan_has_its_defaults_and_survives_a_journey() -> None:
     assert plan.objective.tradeoff == 0.05
     assert (plan.objective.smoothing.name, plan.objective.smoothing.gamma) == ("softplus", 0.05)
     assert (plan.training.batch_size, plan.training.learning_rate, plan.training.local_steps) == (64, 0.05, 1)
-    assert plan.evaluation.group_sizes == (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+    assert plan.evaluation.group_sizes == (0.05, 0.1, 0.2, 0.3, 0.5)
     assert plan.secure_aggregation.mode == "malicious"
     assert plan.federation.min_collaborators is None
     data = {"csv": {"label": "died", "numeric": ["age"], "categorical": {"sex": ["F", 1, True, 0.5]}}}

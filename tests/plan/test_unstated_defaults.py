@@ -11,6 +11,7 @@ from fedfair.api.arrays import BY_LOSS, federation_of
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import measure_of, threshold_beginning
 from fedfair.plan.schema import Plan
+from fedfair.plan.sections import EvaluationSection
 from fedfair.run.saved_model import with_method, without_noise
 from fedfair.simulation.site_comparison import local_plan
 from fedfair.studies.advice.settings import setting_of
@@ -121,6 +122,7 @@ def test_a_new_plan_states_for_people_what_it_would_mean_without(template: str) 
     values = yaml.safe_load(plan_text("heart", template))
     whole = Plan.model_validate(values)
     said = values["objective"].pop("measure"), values["training"].pop("threshold_init")
+    assert values["evaluation"].pop("group_sizes") == list(EvaluationSection().group_sizes)
     short = Plan.model_validate(values)
     assert (
         (measure_of(short), threshold_beginning(short)) == said == (measure_of(whole), threshold_beginning(whole))
