@@ -237,6 +237,7 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     plan = load_plan(plan_file)
     check_deployment(plan)
     config = load_site_config(config_file)
+    plan = plan if config.frozen is None else plan.with_frozen(Path(config.frozen))
     participant = site_name(plan, config, config_file, name)
     check_protection(plan)
     if derived.is_masked(plan):

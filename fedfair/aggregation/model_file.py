@@ -22,6 +22,7 @@ from fedfair.errors import DataError
 from fedfair.store.atomic_file import OWNER_ONLY, replace_file
 
 BUFFERS_KEY = "fedfair.buffers"
+FROZEN_KEY = "fedfair.frozen"
 SHA256_KEY = "fedfair.sha256"
 WORDS_KEY = "fedfair.words_sha256"
 RESERVED_PREFIX = "fedfair."
@@ -77,7 +78,7 @@ def _read(path: Path) -> tuple[Layout, NDArray[np.floating], dict[str, str]]:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         layout = _layout(
             {name: (piece.get_dtype(), tuple(piece.get_shape())) for name, piece in slices.items()},
-            metadata.get(BUFFERS_KEY, "[]"),
+            metadata,
         )
         vector = np.empty(layout.dimension, layout.dtype)
         for entry, place in layout.slices():
@@ -98,7 +99,8 @@ def _callers(metadata: Mapping[str, str]) -> dict[str, str]:
 def _own_metadata(layout: Layout, data: NDArray[np.floating], metadata: Mapping[str, str]) -> dict[str, str]:
     buffers = [entry.name for entry in layout.entries if not entry.trainable]
     written = {SHA256_KEY: _sha256(data), WORDS_KEY: _words_sha256(metadata)}
-    return {BUFFERS_KEY: json.dumps(buffers), **written}
+    frozen = {FROZEN_KEY: layout.frozen.hex()} if layout.frozen else {}
+    return {BUFFERS_KEY: json.dumps(buffers), **frozen, **written}
 
 
 def _words_sha256(metadata: Mapping[str, str]) -> str:
@@ -126,13 +128,15 @@ def _header(layout: Layout, metadata: Mapping[str, str]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _layout(tensors: Mapping[str, tuple[str, tuple[int, ...]]], buffers: str) -> Layout:
+def _layout(tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]) -> Layout:
     """Return the layout of the tensors that a file declares."""
     widths = {dtype for dtype, _ in tensors.values()}
     if len(widths) != 1 or not widths <= FORMAT_WIDTHS.keys():
         raise ValueError(f"it holds tensors of {sorted(widths)}, expected only F32 or only F64")
-    frozen = json.loads(buffers)
-    if not isinstance(frozen, list) or not all(name in tensors for name in frozen):
+    buffers, frozen = json.loads(metadata.get(BUFFERS_KEY, "[]")), bytes.fromhex(metadata.get(FROZEN_KEY, ""))
+    if not isinstance(buffers, list) or not all(name in tensors for name in buffers):
         raise ValueError(f"its {BUFFERS_KEY} name tensors that are not there")
-    entries = tuple(LayoutEntry(name, shape, name not in frozen) for name, (_, shape) in tensors.items())
-    return Layout(entries, FORMAT_WIDTHS[widths.pop()])
+    if len(frozen) not in {0, hashlib.sha256().digest_size}:
+        raise ValueError(f"its {FROZEN_KEY} is no digest")
+    entries = tuple(LayoutEntry(name, shape, name not in buffers) for name, (_, shape) in tensors.items())
+    return Layout(entries, FORMAT_WIDTHS[widths.pop()], frozen)

@@ -52,10 +52,12 @@ class Layout:
     Attributes:
         entries: sorted by name; given in any order.
         dtype: float32 or float64, the width of the vector.
+        frozen: 32 bytes, the digest of the model's frozen tensors, which are not in the vector; empty for none.
     """
 
     entries: tuple[LayoutEntry, ...]
     dtype: np.dtype[np.floating]
+    frozen: bytes = b""
 
     def __post_init__(self) -> None:
         entries = tuple(sorted(self.entries, key=lambda entry: entry.name))
@@ -73,7 +75,7 @@ class Layout:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 over the label, the width and every entry, each field with its length in front."""
+        """SHA-256 over label, width, every entry, and frozen tensors' digest, each with its length in front."""
         sha = hashlib.sha256()
         for field in self._canonical():
             sha.update(len(field).to_bytes(8, "big"))
@@ -87,6 +89,8 @@ class Layout:
             yield entry.name.encode()
             yield b"trainable" if entry.trainable else b"buffer"
             yield b"".join(length.to_bytes(8, "big") for length in entry.shape)
+        if self.frozen:
+            yield self.frozen
 
     def slices(self) -> Iterator[tuple[LayoutEntry, slice]]:
         """Yield every entry with its place in the vector."""

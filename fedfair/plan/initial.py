@@ -44,6 +44,10 @@ class InitialSection(Section):
     """digest of the feature scaling that the weights were trained with, kept instead of a new sum; null for
     none"""
 
+    frozen: Digest | None = None
+    """digest of the frozen parameters, which are in plan.frozen.safetensors or where a site has them; null where
+    the seed makes them, or none are frozen"""
+
     same_sites: bool = False
     """whether the sites of this plan, and no others, have evaluated these weights already; only then are they
     evaluated before round 1"""

@@ -19,6 +19,7 @@ from fedfair.plan.fields import (
     Section,
 )
 from fedfair.plan.losses import NO_LOSS_RANGE, has_classes, has_natural_range, loss_range_remedy
+from fedfair.plan.parameters import FROZEN_SUFFIX
 from fedfair.plan.privacy import PrivacySection, privacy_faults
 from fedfair.plan.sections import (
     MAX_SITE_MEANS,
@@ -60,6 +61,7 @@ class Plan(Section):
 
     _workspace: Path | None = PrivateAttr(default=None)
     _file: Path | None = PrivateAttr(default=None)
+    _frozen: Path | None = PrivateAttr(default=None)
 
     @property
     def workspace(self) -> Path | None:
@@ -70,6 +72,18 @@ class Plan(Section):
     def file(self) -> Path | None:
         """The file that the plan was read from; None for a plan that was not read from one."""
         return self._file
+
+    @property
+    def frozen_place(self) -> Path | None:
+        """The place of the frozen parameters here: a site's own, or beside the plan's file; None for neither."""
+        beside = None if self._file is None else self._file.with_suffix(FROZEN_SUFFIX)
+        return self._frozen or beside
+
+    def with_frozen(self, place: Path) -> Plan:
+        """Return the same plan, whose frozen parameters are at a place of this host."""
+        plan = self.model_copy()
+        plan._frozen = place  # noqa: SLF001 - of a copy
+        return plan
 
     def __eq__(self, other: object) -> bool:
         """Return whether both state the same; where a plan was read from is no part of what it states."""

@@ -39,6 +39,7 @@ from fedfair.plan.fields import (
 )
 from fedfair.plan.initial import InitialSection
 from fedfair.plan.name_ranges import written_out
+from fedfair.plan.parameters import ParametersSection
 from fedfair.plan.public_keys import parse_public_key
 
 MAX_EXACT_SIZES = 19
@@ -317,6 +318,10 @@ class TrainingSection(Section):
     patience: PositiveInt | None = None
     """evaluations in a row without a better model after which training ends before its last round, at least 1; for
     output: best; null trains all rounds"""
+
+    parameters: ParametersSection | None = None
+    """{train: [patterns], lora: {...}}: the parameters that are trained and travel, all others being frozen; null
+    for all"""
 
     seed: int = Field(default=0, ge=0, lt=2**63)
     """seed of every draw, an integer from 0 to 2^63 - 1"""

@@ -204,6 +204,9 @@ class SiteConfig(fields.Section):
     """what a plan may ask of this site"""
     budget: BudgetSection | None = None
     """what all plans together may cost (docs/explain/privacy.md); null for no budget"""
+    frozen: fields.Text | None = None
+    """this site's own copy of the frozen parameters: a file, a folder of .safetensors files or a folder of a
+    Hugging Face cache; a path; null means plan.frozen.safetensors beside the plan"""
     ledger: fields.Text | None = None
     """record of everything released about the data; a path; null means ledger.sqlite"""
     cert_folder: fields.Text = "cert"
@@ -229,7 +232,7 @@ def load_site_config(path: Path) -> SiteConfig:
     )
     if data.sql is not None:
         data = data.model_copy(update={"sql": data.sql.placed(lambda path: _absolute(path, folder))})
-    own = ("cert_folder", "approval", "egress", "ledger", "history")
+    own = ("cert_folder", "approval", "egress", "ledger", "history", "frozen")
     paths = {name: _absolute(getattr(config, name), folder) for name in own}
     return config.model_copy(update={"data": data, **paths})
 

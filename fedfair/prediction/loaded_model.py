@@ -10,7 +10,7 @@ that states no initial weights cannot be compared before: its user names code.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from fedfair.plan.fields import Scalar, is_reference
 from fedfair.plan.loading import PLAN_FOLDER, load_plan
 from fedfair.plan.losses import OwnLoss, has_classes
 from fedfair.plan.module_code import IN_MEMORY, code_digests
+from fedfair.plan.parameters import FROZEN_SUFFIX
 from fedfair.plan.schema import Plan
 from fedfair.plan.task import ModelSpec
 from fedfair.prediction.answers import answer_names, answer_table, answers, calibrated_chances, fits_of
@@ -48,6 +49,7 @@ from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
 from fedfair.training.frozen_code import frozen_code
 from fedfair.training.models import build_model
 from fedfair.training.record_loss import record_loss
+from fedfair.training.travelling import distinct_tensors, freeze_tensors
 
 if TYPE_CHECKING:
     from fedfair.prediction.model_inputs import Records
@@ -329,6 +331,7 @@ def load_model(
     workspace: Path | str | None = None,
     fills: Mapping[str, float] | None = None,
     code_digest: str | None = None,
+    frozen: Path | str | None = None,
 ) -> SavedModel:
     """Return the model in a file, ready to predict.
 
@@ -340,10 +343,13 @@ def load_model(
             missing values.
         code_digest: "sha256:" and 64 hex digits of the own code that may run for a file from which the digest of
             its plan cannot be compared beforehand.
+        frozen: where the parameters are that the plan froze: a file, a folder of .safetensors files, or a folder
+            of a Hugging Face cache. None for plan.frozen.safetensors of the workspace, which else is the folder
+            above the file's.
 
     Raises:
-        DataError: the file cannot be read, is no model of fedfair's, needs a workspace, or was trained by another
-            plan or other code.
+        DataError: the file cannot be read, is no model of fedfair's, needs a workspace or frozen parameters, or
+            was trained by another plan, or beside other code or parameters.
         PlanError: the workspace has no such plan or code.
     """
     place = Path(path)
@@ -352,10 +358,10 @@ def load_model(
         raise DataError(f"{place} is {what}", "give a model such as save/last.safetensors")
     described = read_saved(place)
     own = OwnCode(place, described, None if workspace is None else Path(workspace), code_digest)
-    return SavedModel(described, _module(own), fills)
+    return SavedModel(described, _module(own, None if frozen is None else Path(frozen)), fills)
 
 
-def _module(own: OwnCode) -> FlatModel:
+def _module(own: OwnCode, frozen: Path | None) -> FlatModel:
     """Return the model of a file: the architecture that it names, with its weights."""
     path, described = own.path, own.described
     architecture = described.origin.description.architecture
@@ -376,7 +382,19 @@ def _module(own: OwnCode) -> FlatModel:
         folder, seed = checked_code(own, loss.name)
     # The unit of further figures, of which nothing is summed here.
     cost = record_loss(loss, schema, 1.0, folder)
-    module = FlatModel(build_model(spec, schema, seed, dtype, folder), dtype, record_loss=cost)
+    parts = described.origin.description.parameters
+    seed = seed if parts is None or parts.seed is None else parts.seed
+    model = build_model(spec, schema, seed, dtype, folder, None if parts is None else parts.stated.lora)
+    travels = None if parts is None else {entry.name for entry in described.layout.entries}
+    if parts is not None and parts.seed is None:
+        _freeze(own, frozen, model, travels or set())
+    module = FlatModel(model, dtype, record_loss=cost, travels=travels)
+    if module.layout.frozen != described.layout.frozen:
+        raise DataError(
+            f"{path} was trained beside frozen parameters {format_digest(described.layout.frozen)}, these are "
+            f"{format_digest(module.layout.frozen) if module.layout.frozen else 'none'}",
+            "name the file that the plan was frozen with",
+        )
     if module.layout.digest != described.layout.digest:
         raise DataError(
             f"{path} holds {described.layout.dimension} values in {len(described.layout.entries)} tensors, its "
@@ -385,3 +403,19 @@ def _module(own: OwnCode) -> FlatModel:
         )
     module.load(described.saved.model.vector)
     return module
+
+
+def _freeze(own: OwnCode, frozen: Path | None, model: torch.nn.Module, travels: Collection[str]) -> None:
+    """Give the frozen parameters of a model the values of their file.
+
+    Raises:
+        DataError: it is not there, cannot be read, or is of another model.
+    """
+    workspace = own.workspace or own.path.resolve().parent.parent
+    place = frozen or (workspace / PLAN_FOLDER / PLAN_FILE).with_suffix(FROZEN_SUFFIX)
+    if not place.exists():
+        raise DataError(
+            f"{own.path} holds what was trained alone; {place}, with the frozen parameters, is not there",
+            "name the file that the plan was frozen with as frozen",
+        )
+    freeze_tensors({name: one for name, one in distinct_tensors(model).items() if name not in travels}, place)

@@ -299,9 +299,11 @@ def _source(plan: Plan, plan_file: Path) -> bytes:
     """Return a digest over all that the model before round 1 is a function of."""
     training = plan.training
     made_of: dict[str, object] = {"task": stated(plan.task), "precision": training.precision}
-    if training.initial is None:
+    if training.initial is None or training.parameters is not None:
         made_of["seed"] = training.seed
-    else:
+    if training.initial is not None:
         made_of["initial"] = stated(training.initial)
+    if training.parameters is not None:
+        made_of["parameters"] = stated(training.parameters)
     code = code_digest(code_digests(plan.task.references, workspace_of(plan_file)))
     return hashlib.sha256(labelled_message(LABEL, [canonical_json(made_of), code])).digest()

@@ -22,12 +22,16 @@ from fedfair.plan.derived import is_by_ranges, is_by_sums
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Scalar, is_reference
 from fedfair.plan.losses import CROSS_ENTROPY, Loss, LossSpec
+from fedfair.plan.parameters import ParametersSection
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import CsvSource, DataSource
 from fedfair.plan.task_outputs import planned_targets, with_outputs
 
 PARTS = ("architecture", "input", "columns", "label", "source")
 """The keys of a file's metadata that describe its model; each is a JSON text."""
+
+OPTIONAL_PARTS = ("loss", "parameters")
+"""Further keys, where there is something to say."""
 
 PATHS = frozenset({"train", "test", "train_of", "folder", "attributes"})
 """Keys of `task.data` that name files of a simulation; no model carries them."""
@@ -150,6 +154,20 @@ class LabelDescription(BaseModel):
         return self.names or tuple(range(self.classes))
 
 
+class ParametersDescription(BaseModel):
+    """The parts of a model that its file does not hold, because they are frozen.
+
+    Attributes:
+        stated: training.parameters of the plan.
+        seed: of the plan, which makes them; None where they are in a file of their own.
+    """
+
+    model_config = _STRICT
+
+    stated: ParametersSection
+    seed: int | None
+
+
 class ModelDescription(BaseModel):
     """The inputs and outputs of a model.
 
@@ -160,6 +178,8 @@ class ModelDescription(BaseModel):
         label: of the classes.
         source: task.data of the plan without its paths: how raw records are read. `source_of` parses it.
         loss: task.loss of the plan; None, and not in the file, for cross-entropy.
+        parameters: training.parameters of the plan, and the seed of its frozen ones; None, and not in the file,
+            where all travel.
     """
 
     model_config = _STRICT
@@ -170,6 +190,7 @@ class ModelDescription(BaseModel):
     label: LabelDescription
     source: str | dict[str, JsonValue]
     loss: dict[str, JsonValue] | None = None
+    parameters: ParametersDescription | None = None
 
     @property
     def record_loss(self) -> Loss:
@@ -185,7 +206,8 @@ class ModelDescription(BaseModel):
 
     def words(self) -> dict[str, str]:
         """Return the description as strings for the metadata of a file; `read_description` reads them back."""
-        values = self.model_dump(mode="json", exclude={"loss"} if self.loss is None else None)
+        unsaid = {name for name in OPTIONAL_PARTS if getattr(self, name) is None}
+        values = self.model_dump(mode="json", exclude=unsaid)
         return {name: _compact(value) for name, value in values.items()}
 
 
@@ -204,7 +226,16 @@ def describe_model(plan: Plan, schema: FeatureSchema) -> ModelDescription:
         label=_label(plan, schema.classes),
         source=_source(plan),
         loss=None if plan.task.loss == CROSS_ENTROPY else plan.task.loss.model_dump(mode="json"),
+        parameters=_parameters(plan),
     )
+
+
+def _parameters(plan: Plan) -> ParametersDescription | None:
+    stated, initial = plan.training.parameters, plan.training.initial
+    if stated is None:
+        return None
+    given = initial is not None and initial.frozen is not None
+    return ParametersDescription(stated=stated, seed=None if given else plan.training.seed)
 
 
 def source_of(description: ModelDescription) -> DataSource:
@@ -265,7 +296,7 @@ def read_description(words: Mapping[str, str]) -> ModelDescription:
     if missing:
         raise ValueError(f"it does not say its {missing[0]}")
     try:
-        values = {name: json.loads(words[name]) for name in (*PARTS, *({"loss"} & words.keys()))}
+        values = {name: json.loads(words[name]) for name in (*PARTS, *(words.keys() & {*OPTIONAL_PARTS}))}
     except RecursionError as error:
         raise ValueError("its description is nested too deeply") from error
     description: ModelDescription = _parsed(ModelDescription, json.dumps(values), "its description")
@@ -296,7 +327,7 @@ def difference(found: ModelDescription, expected: ModelDescription) -> str:
         if _compact(read.get(key)) != _compact(planned_reading.get(key)):
             told = f"{key} {_compact(read.get(key))}, the plan's with {_compact(planned_reading.get(key))}"
             return f"its records are read with {told}"
-    for part in ("architecture", "loss"):
+    for part in ("architecture", *OPTIONAL_PARTS):
         if theirs[part] != ours[part]:
             return f"its {part} is {_compact(theirs[part])}, the plan's is {_compact(ours[part])}"
     return ""

@@ -57,8 +57,8 @@ def chosen_engine(plan: Plan, engine: Engine) -> Literal["loop", "vectorised"]:
 def obstacle(plan: Plan) -> str | None:  # noqa: PLR0911 - one return for each reason
     """Return in words why all collaborators cannot be computed at once; None where they can."""
     training = plan.training
-    if not isinstance(plan.task.model, LinearModel | MlpModel):
-        return "task.model is neither linear nor mlp, and only their gradient is written down"
+    if not isinstance(plan.task.model, LinearModel | MlpModel) or training.parameters is not None:
+        return "only the gradient of a linear model or an mlp is written down, all of whose layers are trained"
     if isinstance(plan.task.loss, OwnLoss):
         return f"task.loss {plan.task.loss.name} is called with the records of one collaborator at a time"
     if isinstance(plan.task.loss, OrdinalLoss):

@@ -6,13 +6,16 @@ these is `client.py`'s.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
 
+from fedfair.errors import PlanError
 from fedfair.fairness.rcvar import Objective
 from fedfair.fairness.smoothing import smoothing
 from fedfair.plan.derived import answers_batches, learns_threshold, planned_loss_range, protects_records
+from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import FIRST_ROUND, local_rates
 from fedfair.plan.privacy import SampleLevelSection
@@ -30,6 +33,7 @@ from fedfair.training.loss_weightings.fedavg import equal_coefficients
 from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
 from fedfair.training.models import build_model
 from fedfair.training.record_loss import RecordLoss, record_loss
+from fedfair.training.travelling import distinct_tensors, freeze_tensors, travelling
 
 
 def objective_of(plan: Plan, loss_unit: float = 1.0) -> Objective:
@@ -53,10 +57,44 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
         schema: what the model must accept and return.
         device: where it will be trained.
         workspace: where the source of a "module:function" is.
+
+    Raises:
+        PlanError: the model does not fit the plan, or the frozen parameters are not those that the plan names.
+        DataError: the file of the frozen parameters cannot be read.
     """
+    module = built(plan, schema, workspace)
+    dtype = next(iter(distinct_tensors(module).values())).dtype
+    travels, stated = travelling(module, plan.training.parameters), plan.training.initial
+    named = None if stated is None else stated.frozen
+    if named is not None:
+        _freeze(plan, module, travels or frozenset())
+    model = FlatModel(module, dtype, device, loss_of(plan, schema, workspace), travels)
+    if named is not None and model.layout.frozen != parse_digest(named):
+        raise PlanError(
+            f"{plan.frozen_place} holds other frozen parameters than the plan names: "
+            f"{format_digest(model.layout.frozen) if model.layout.frozen else 'none'}, not {named}",
+            "bring the file that belongs to the plan; or the lead: run `fedfair plan freeze --from FILE` again",
+        )
+    return model
+
+
+def built(plan: Plan, schema: FeatureSchema, workspace: Path) -> torch.nn.Module:
+    """Return the plan's model as its seed makes it, with its adapters; arguments and faults as in `flat_model`."""
     dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
-    module = build_model(plan.task.model, schema, plan.training.seed, dtype, workspace)
-    return FlatModel(module, dtype, device, loss_of(plan, schema, workspace))
+    stated = plan.training.parameters
+    lora = None if stated is None else stated.lora
+    return build_model(plan.task.model, schema, plan.training.seed, dtype, workspace, lora)
+
+
+def _freeze(plan: Plan, module: torch.nn.Module, travels: Collection[str]) -> None:
+    place = plan.frozen_place
+    if place is None or not place.exists():
+        raise PlanError(
+            f"{place or 'a file'} is missing: the plan names frozen parameters, which every site has itself",
+            "bring the file that `fedfair plan freeze --from` wrote beside the plan, or name your own copy as "
+            "frozen in collaborator.yaml",
+        )
+    freeze_tensors({name: one for name, one in distinct_tensors(module).items() if name not in travels}, place)
 
 
 def loss_of(plan: Plan, schema: FeatureSchema, workspace: Path) -> RecordLoss:

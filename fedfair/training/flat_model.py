@@ -1,17 +1,18 @@
 """A model whose parameters are views into one flat vector, and whose gradients are views into another.
 
 Turns loading a broadcast model, zeroing gradients and a step of gradient descent into one operation each, however
-many layers the model has, and makes the vector that is sent the memory that was trained. Decides which tensors of
-a module take part: floating-point parameters and persistent buffers, tied ones once, under the first of their
-names. Every other buffer (a count of batches, a cache) starts afresh with each broadcast, so that what a site
-computes depends on the broadcast alone and not on what was trained in the same memory before. What is broadcast
-arrives, and what changed leaves, through one vector in the CPU's memory. Order and digest are `model_layout.py`'s.
+many layers the model has, and makes the vector that is sent the memory that was trained. Of a module's
+floating-point parameters and persistent buffers those take part that travel (`travelling.py`), tied ones once,
+under the first of their names; the others are frozen. Every other buffer (a count of batches, a cache) starts
+afresh with each broadcast, so that what a site computes depends on the broadcast alone and not on what was trained
+in the same memory before. What is broadcast arrives, and what changed leaves, through one vector in the CPU's
+memory. Order and digest are `model_layout.py`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NoReturn
+from collections.abc import Collection, Mapping, Sequence
+from typing import NoReturn, Self
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.errors import LocalProtocolError
 from fedfair.training.device import host_memory
 from fedfair.training.record_loss import CROSS_ENTROPY, OutputsAndTargets, RecordLoss
+from fedfair.training.travelling import distinct_tensors, frozen_digest
 
 ARRAY_WIDTHS: dict[torch.dtype, np.dtype[np.floating]] = {
     torch.float32: np.dtype(np.float32),
@@ -29,20 +31,21 @@ ARRAY_WIDTHS: dict[torch.dtype, np.dtype[np.floating]] = {
 }
 
 
-def layout_of(model: nn.Module, dtype: torch.dtype) -> Layout:
+def layout_of(model: nn.Module, dtype: torch.dtype, travels: Collection[str] | None = None) -> Layout:
     """Return the layout of a model's floating-point tensors.
 
     Args:
         model: any module.
         dtype: float32 or float64, the width of the vector.
+        travels: the names of those that take part; None for all. The layout names the others by their digest.
     """
     if dtype not in ARRAY_WIDTHS:
         raise LocalProtocolError(f"a flat vector is float32 or float64, not {dtype}")
-    entries = tuple(
-        LayoutEntry(name, tuple(tensor.shape), tensor.requires_grad)
-        for name, tensor in _distinct_tensors(model).items()
-    )
-    return Layout(entries, ARRAY_WIDTHS[dtype])
+    tensors = distinct_tensors(model)
+    held = [name for name in tensors if travels is None or name in travels]
+    entries = tuple(LayoutEntry(name, tuple(tensors[name].shape), tensors[name].requires_grad) for name in held)
+    frozen = {name: tensor for name, tensor in tensors.items() if name not in set(held)}
+    return Layout(entries, ARRAY_WIDTHS[dtype], frozen_digest(frozen))
 
 
 class FlatModel(nn.Module):
@@ -67,13 +70,17 @@ class FlatModel(nn.Module):
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
         record_loss: RecordLoss = CROSS_ENTROPY,
+        travels: Collection[str] | None = None,
     ) -> None:
         super().__init__()
         self.record_loss = record_loss
         self.excess: OutputsAndTargets | None = None
-        self.layout = layout_of(module, dtype)
+        self.layout = layout_of(module, dtype, travels)
         self.module = module.to(device)
-        tensors = _distinct_tensors(module)
+        tensors = distinct_tensors(module)
+        held = {entry.name for entry in self.layout.entries}
+        frozen = [tensor.requires_grad_(False) for name, tensor in tensors.items() if name not in held]
+        self._at_rest = _with_frozen_statistics(module, frozen)
         self._rest = [(buffer, buffer.clone()) for buffer in _other_buffers(module, tensors)]
         self.flat = torch.empty(self.layout.dimension, dtype=dtype, device=device)
         self.gradient = torch.zeros_like(self.flat)
@@ -98,6 +105,13 @@ class FlatModel(nn.Module):
         """Return the outputs (batch, *outputs) of features (batch, *input_shape): of classes, their logits."""
         logits: Tensor = self.module(features)
         return logits
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation; what has frozen running statistics stays in evaluation, and keeps them."""
+        super().train(mode)
+        for module in self._at_rest:
+            module.eval()
+        return self
 
     @property
     def followed(self) -> OutputsAndTargets:
@@ -166,22 +180,13 @@ class FlatModel(nn.Module):
         raise LocalProtocolError("a FlatModel cannot be moved or cast: that would break its views; make a new one")
 
 
-def _distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return every floating-point parameter and persistent buffer once, under the first of its names."""
-    first_names: dict[int, str] = {}
-    tensors = dict(_named_tensors(model))
-    for name in sorted(tensors):
-        first_names.setdefault(id(tensors[name]), name)
-    return {name: tensors[name] for name in first_names.values()}
+def _with_frozen_statistics(model: nn.Module, frozen: Sequence[Tensor]) -> list[nn.Module]:
+    """Return the modules that hold a frozen buffer, which training would move."""
+    held = {id(tensor) for tensor in frozen}
+    return [part for part in model.modules() if any(id(one) in held for one in part.buffers(recurse=False))]
 
 
 def _other_buffers(model: nn.Module, tensors: Mapping[str, Tensor]) -> list[Tensor]:
-    """Return the buffers that the vector does not hold: integer ones, and those that are not persistent."""
+    """Return the buffers that are neither held nor frozen: integer ones, and those that are not persistent."""
     held = {id(tensor) for tensor in tensors.values()}
     return [buffer for buffer in model.buffers() if id(buffer) not in held]
-
-
-def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    for name, value in model.state_dict(keep_vars=True).items():
-        if isinstance(value, Tensor) and value.is_floating_point():
-            yield name, value

@@ -5,11 +5,15 @@ It is made from the plan's seed, or its weights come from a file, which every si
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
+from fedfair.aggregation import model_file
+from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import DataError, PlanError
 from fedfair.plan.derived import learns_threshold, standardises, threshold_beginning
@@ -17,6 +21,7 @@ from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.initial import InitialSection
 from fedfair.plan.loading import load_plan, workspace_of
+from fedfair.plan.parameters import FROZEN_SUFFIX
 from fedfair.plan.schema import Plan
 from fedfair.plan.sections import unevaluated_faults
 from fedfair.run.carried import Carried
@@ -25,9 +30,14 @@ from fedfair.run.initial_section import check_not_by_hand, write_initial_section
 from fedfair.run.model_description import describe_model
 from fedfair.run.saved_model import sites_digest
 from fedfair.tables.source_modules import declared_schema
-from fedfair.training.assembly import flat_model
+from fedfair.training.assembly import built
 from fedfair.training.binding import PlanBinding, plan_binding
+from fedfair.training.flat_model import FlatModel, layout_of
 from fedfair.training.imported_weights import STRICT, Allowance, ImportedWeights, import_weights
+from fedfair.training.lora import DOWN, UP
+from fedfair.training.travelling import distinct_tensors, travelling
+
+FROZEN_FORMAT = "fedfair/frozen-parameters/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +48,13 @@ class BegunPlan:
         plan: with `training.initial`.
         held: the weights.
         imported: what was taken from the file, and what there is to say of it.
+        frozen: the tensors of the file that the plan freezes, and their values; None where it freezes none.
     """
 
     plan: Plan
     held: StatedWeights
     imported: ImportedWeights
+    frozen: tuple[Layout, NDArray[np.floating]] | None = None
 
 
 def freeze_plan(plan_file: Path) -> PlanBinding:
@@ -89,6 +101,8 @@ def freeze_from(
             "state task.input_shape and task.classes",
         )
     begun = begin_with(plan, schema, workspace_of(plan_file), source, allowed, new_threshold=new_threshold)
+    if begun.frozen is not None:
+        model_file.save(plan_file.with_suffix(FROZEN_SUFFIX), *begun.frozen, {"format": FROZEN_FORMAT})
     stated = begun.plan.training.initial
     if stated is not None:
         write_initial_section(plan_file, stated)
@@ -125,8 +139,14 @@ def begin_with(
     Raises:
         FedfairError: as for `freeze_from`.
     """
-    model = flat_model(plan, schema, torch.device("cpu"), workspace)
-    imported = import_weights(source, model, describe_model(plan, schema), allowed)
+    module = built(plan, schema, workspace)
+    travels = travelling(module, plan.training.parameters)
+    model = FlatModel(module, next(iter(distinct_tensors(module).values())).dtype)
+    imported = import_weights(source, model, describe_model(plan, schema), _with_adapters_of(plan, model, allowed))
+    model.load(imported.vector)
+    layout = layout_of(module, model.flat.dtype, travels)
+    held = {entry.name for entry in layout.entries}
+    imported = replace(imported, vector=_part(model, held))
     _check_origin(source, imported, scales=standardises(plan, len(schema.numeric)))
     same_sites = imported.sites == sites_digest(plan.federation.collaborators)
     scaling = imported.scaling
@@ -134,14 +154,35 @@ def begin_with(
         weights=format_digest(vector_digest(imported.vector)),
         scaling=None if scaling is None else format_digest(scaling_digest(scaling)),
         same_sites=same_sites,
+        frozen=format_digest(layout.frozen) if layout.frozen else None,
     )
     is_open = learns_threshold(plan) and threshold_beginning(_with_initial(plan, section)) == "bound"
     if new_threshold or not is_open:
         imported = replace(imported, threshold=None)
     section = section.model_copy(update={"threshold": imported.threshold})
     _check_begins(plan, section)
-    held = StatedWeights(model.layout, imported.vector, Carried(scaling))
-    return BegunPlan(_with_initial(plan, section), held, imported)
+    begun = _with_initial(plan, section)
+    weights = StatedWeights(layout, imported.vector, Carried(scaling))
+    if not layout.frozen:
+        return BegunPlan(begun, weights, imported)
+    rest = tuple(entry for entry in model.layout.entries if entry.name not in held)
+    frozen = Layout(rest, layout.dtype), _part(model, {entry.name for entry in rest})
+    return BegunPlan(begun.with_frozen(source), weights, imported, frozen)
+
+
+def _part(model: FlatModel, names: Collection[str]) -> NDArray[np.floating]:
+    """Return the values of some tensors of a model, in the order of their names."""
+    vector = model.vector()
+    return np.concatenate([vector[place] for entry, place in model.layout.slices() if entry.name in names])
+
+
+def _with_adapters_of(plan: Plan, model: FlatModel, allowed: Allowance) -> Allowance:
+    """Return what may be missing from a file, with the adapters, which the plan's seed makes."""
+    stated = plan.training.parameters
+    if stated is None or stated.lora is None:
+        return allowed
+    own = tuple(entry.name for entry in model.layout.entries if entry.name.rpartition(".")[2] in {DOWN, UP})
+    return replace(allowed, missing=(*allowed.missing, *own))
 
 
 def _with_initial(plan: Plan, section: InitialSection) -> Plan:

@@ -245,6 +245,8 @@ def _check_described(path: Path, found: _Found, own: ModelDescription, *, partia
     theirs = found.description
     if theirs is None:
         return
+    # A file of the whole model may begin a plan that freezes some of it.
+    theirs = theirs.model_copy(update={"parameters": own.parameters})
     if partial:
         # Another head is another label; what the features are must be the same all the same.
         theirs = theirs.model_copy(

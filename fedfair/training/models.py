@@ -17,15 +17,22 @@ from torch import Tensor, nn
 from fedfair.errors import FedfairError, PlanError
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.module_code import load_callable
+from fedfair.plan.parameters import LoraSection
 from fedfair.plan.task import LinearModel, MlpModel, ModelSpec, ResnetModel
 from fedfair.tables.seeds import derived_seed
+from fedfair.training.lora import with_adapters
 from fedfair.training.resnet import resnet18
 
 TRIAL_BATCH = 2
 
 
 def build_model(
-    spec: ModelSpec, schema: FeatureSchema, seed: int, dtype: torch.dtype, workspace: Path
+    spec: ModelSpec,
+    schema: FeatureSchema,
+    seed: int,
+    dtype: torch.dtype,
+    workspace: Path,
+    lora: LoraSection | None = None,
 ) -> nn.Module:
     """Return the plan's model with its initial weights, on the CPU.
 
@@ -35,13 +42,16 @@ def build_model(
         seed: the plan's seed.
         dtype: float32 or float64; weights are drawn in float32 and widened, so that both start alike.
         workspace: where a "module:function" is looked for.
+        lora: the adapters that are put beside its layers; None for none.
 
     Raises:
-        PlanError: the model does not fit the data.
+        PlanError: the model does not fit the data, or the adapters not the model.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derived_seed(seed, "initial weights"))
         model = _architecture(spec, schema, workspace).to(dtype)
+        if lora is not None:
+            with_adapters(model, lora)
         # Lazy layers draw their weights when they are first used, so the trial is seeded with the rest.
         _check_logits(model, spec, schema, dtype)
     return model

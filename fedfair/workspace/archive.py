@@ -28,6 +28,7 @@ from types import MappingProxyType
 
 from fedfair.errors import PlanError
 from fedfair.plan.module_code import travels
+from fedfair.plan.parameters import FROZEN_SUFFIX
 from fedfair.run.initial_model import STATE_SUFFIX
 from fedfair.run.initial_model import SUFFIX as MODEL_SUFFIX
 from fedfair.run.reference_file import SUFFIX as REFERENCES_SUFFIX
@@ -36,11 +37,12 @@ MAX_FILES = 1000
 MAX_TOTAL_BYTES = 32 << 20
 """Of all files but models."""
 MAX_MODEL_BYTES = 1 << 30
-"""Of the models before round 1. They are stored as they are, so none unpacks to more than the archive has."""
+"""Of the models before round 1 and of frozen parameters. They are stored as they are, so none unpacks to more than
+the archive has."""
 MAX_DIRECTORY_BYTES = MAX_FILES << 10
 """Of the archive's list of names. A name has at most 200 characters, so an export stays below it."""
 
-_MODEL_ENDINGS = (MODEL_SUFFIX, STATE_SUFFIX, REFERENCES_SUFFIX)
+_MODEL_ENDINGS = (MODEL_SUFFIX, STATE_SUFFIX, FROZEN_SUFFIX, REFERENCES_SUFFIX)
 _DIRECTORY_END_MARK = b"PK\x05\x06"
 _DIRECTORY_END = struct.Struct("<4s4H2LH")
 _WIDE_LOCATOR = b"PK\x06\x07"

@@ -1,0 +1,183 @@
+"""Which tensors of a model travel under a plan, the digest of those that are frozen, and their file.
+
+The digest is over the frozen tensors' names, widths, shapes and bytes in the order of their names, so it does not
+depend on how files divide them.
+
+    SHA-256 over, each with its length in front (8 bytes, big-endian): "fedfair/frozen/v1",
+    then of each tensor: name, width, shape, little-endian bytes
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from fedfair.errors import DataError, PlanError
+from fedfair.plan.parameters import ParametersSection, matching
+from fedfair.training.lora import DOWN, UP
+
+LABEL = b"fedfair/frozen/v1"
+SHOWN = 5
+
+
+def distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return every floating-point parameter and persistent buffer once, under the first of its names."""
+    first_names: dict[int, str] = {}
+    tensors = dict(_named_tensors(model))
+    for name in sorted(tensors):
+        first_names.setdefault(id(tensors[name]), name)
+    return {name: tensors[name] for name in first_names.values()}
+
+
+def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, value in model.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and value.is_floating_point():
+            yield name, value
+
+
+def travelling(model: nn.Module, stated: ParametersSection | None) -> frozenset[str] | None:
+    """Return the names of the tensors that travel; None where all do.
+
+    Args:
+        model: with its adapters.
+        stated: `training.parameters` of the plan.
+
+    Raises:
+        PlanError: a pattern names no tensor, or nothing that travels is trained.
+    """
+    if stated is None:
+        return None
+    tensors = distinct_tensors(model)
+    names = _first_names(model, tensors)
+    for pattern in stated.train or ():
+        if not matching(names, (pattern,)):
+            raise PlanError(
+                f"training.parameters.train: {pattern} names no parameter of the model",
+                f"it has {_listed(sorted(tensors))}",
+            )
+    found = {names[name] for name in matching(names, stated.train or ())}
+    if stated.lora is not None:
+        found |= {name for name in tensors if name.rpartition(".")[2] in {DOWN, UP}}
+    if not any(tensors[name].requires_grad for name in found):
+        raise PlanError(
+            f"training.parameters.train names {_listed(sorted(found))} alone, of which nothing can be trained",
+            "name a parameter, and not only running statistics",
+        )
+    return frozenset(found)
+
+
+def _first_names(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return, for every name of a tensor, the name under which it is known."""
+    known = {id(tensor): name for name, tensor in tensors.items()}
+    return {name: known[id(tensor)] for name, tensor in _named_tensors(model)}
+
+
+def frozen_digest(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return the 32 bytes that stand for frozen tensors; empty where there are none."""
+    if not tensors:
+        return b""
+    sha = hashlib.sha256()
+    _put(sha, LABEL)
+    for name, tensor in sorted(tensors.items()):
+        plain = tensor.detach().to("cpu").contiguous()
+        _put(sha, name.encode())
+        _put(sha, str(plain.dtype).removeprefix("torch.").encode())
+        _put(sha, b"".join(length.to_bytes(8, "big") for length in plain.shape))
+        _put(sha, plain.reshape(-1).view(torch.uint8).numpy().data)
+    return sha.digest()
+
+
+def _put(sha: hashlib._Hash, field: bytes | memoryview) -> None:
+    sha.update(memoryview(field).nbytes.to_bytes(8, "big"))
+    sha.update(field)
+
+
+def _listed(names: Collection[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (", ".join(list(names)[:SHOWN]) or "nothing") + more
+
+
+# ------------------------------------------------------------------------------------------------- their file
+
+
+def shards_of(place: Path) -> list[Path]:
+    """Return the files of tensors at a place: a file, a folder of files, or a folder of Hugging Face's cache.
+
+    Raises:
+        DataError: there is none, or the cache holds several revisions.
+    """
+    if place.is_file():
+        return [place]
+    found = sorted(place.glob("*.safetensors")) or sorted(place.glob("snapshots/*/*.safetensors"))
+    if not found:
+        raise DataError(
+            f"{place} holds no .safetensors file, and the plan's frozen parameters are to be there",
+            "give a file, a folder of such files, or a model's folder in a Hugging Face cache",
+        )
+    revisions = {file.parent.name for file in found}
+    if len(revisions) > 1:
+        raise DataError(
+            f"{place} holds {len(revisions)} revisions of a model: {_listed(sorted(revisions))}",
+            f"name one of them, such as {found[0].parent}",
+        )
+    return found
+
+
+def freeze_tensors(tensors: Mapping[str, Tensor], place: Path) -> None:
+    """Give frozen tensors the values of a file; where the widths are alike, they are mapped and not read.
+
+    A name in the file may lack what comes before it in the model: `embeddings.weight` serves
+    `encoder.embeddings.weight` where all names lack the same.
+
+    Args:
+        tensors: by name; they are changed in place.
+        place: as for `shards_of`.
+
+    Raises:
+        DataError: a file cannot be read, or lacks a tensor, or has one of another shape or of no floating-point
+            numbers.
+    """
+    held: dict[str, Path] = {}
+    try:
+        for file in shards_of(place):
+            with safe_open(file, framework="pt") as opened:
+                held |= dict.fromkeys(opened.keys(), file)
+        lead = _lacking(tensors, held)
+        by_file: dict[Path, list[str]] = {}
+        for name in tensors:
+            by_file.setdefault(held[name.removeprefix(lead)], []).append(name)
+        for file, names in by_file.items():
+            with safe_open(file, framework="pt") as opened:
+                for name in names:
+                    _take(place, name, tensors[name], opened.get_tensor(name.removeprefix(lead)))
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{place} cannot be read: {error}", "copy it again from where it was made") from error
+
+
+def _lacking(tensors: Mapping[str, Tensor], held: Collection[str]) -> str:
+    """Return what the names in files lack at their beginning, raising DataError where no such text fits."""
+    first = min(tensors)
+    leads = ["", *(first[: place + 1] for place, letter in enumerate(first) if letter == ".")]
+    for lead in leads:
+        if all(name.startswith(lead) and name.removeprefix(lead) in held for name in tensors):
+            return lead
+    missing = sorted(name for name in tensors if name not in held)
+    raise DataError(
+        f"the frozen parameters lack {_listed(missing)}",
+        "give the file that the plan was frozen with, or the weights under the names of the model",
+    )
+
+
+def _take(place: Path, name: str, tensor: Tensor, values: Tensor) -> None:
+    if values.shape != tensor.shape or not values.is_floating_point():
+        kind = str(values.dtype).removeprefix("torch.")
+        raise DataError(
+            f"{place} has {name} as {tuple(values.shape)} {kind}, the model's is {tuple(tensor.shape)}",
+            "give the weights of this model",
+        )
+    tensor.data = values.to(tensor.dtype)
