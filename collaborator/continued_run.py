@@ -52,7 +52,7 @@ from fedfair.run.initial_model import (
 from fedfair.run.progress import FinalStage
 from fedfair.run.reference_file import own_references
 from fedfair.run.rules import RunRules
-from fedfair.run.saved_model import TrainedModel, read_saved, sites_digest
+from fedfair.run.saved_model import DescribedModel, read_saved, sites_digest
 from fedfair.run.state import RunState
 from fedfair.store.long_vectors import IN_MEMORY
 from fedfair.store.table_file import TableFile
@@ -302,7 +302,7 @@ def _own_model(runs: Path, participant: ParticipantId, plan: Plan, stated: Initi
         except DataError:
             # A model that cannot be read is no model with these weights.
             continue
-        if not _is_begun_with(stated, found.saved) or found.origin.fine_tuned_at:
+        if not _is_begun_with(stated, found) or found.origin.fine_tuned_at:
             continue
         if stated.same_sites and found.origin.sites != sites:
             raise ApprovalError(
@@ -320,12 +320,14 @@ def _own_model(runs: Path, participant: ParticipantId, plan: Plan, stated: Initi
     return None
 
 
-def _is_begun_with(stated: InitialSection, saved: TrainedModel) -> bool:
-    """Return whether a model is all that a plan begins with: its weights, their scaling, and the threshold."""
+def _is_begun_with(stated: InitialSection, found: DescribedModel) -> bool:
+    """Return whether a model is all that a plan begins with: weights, frozen ones too, scaling and threshold."""
+    saved = found.saved
+    frozen = format_digest(found.layout.frozen) if found.layout.frozen else None
     scaling = None if saved.scaling is None else format_digest(scaling_digest(saved.scaling))
     threshold = stated.threshold is None or stated.threshold == saved.model.threshold
-    same = (format_digest(vector_digest(saved.model.vector)), scaling) == (stated.weights, stated.scaling)
-    return same and threshold
+    begun = (format_digest(vector_digest(saved.model.vector)), scaling, frozen)
+    return begun == (stated.weights, stated.scaling, stated.frozen) and threshold
 
 
 def earlier_copy(

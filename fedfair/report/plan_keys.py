@@ -13,7 +13,7 @@ from typing import cast
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedfair.plan import algorithms, initial, losses, privacy, sections, sources, task
+from fedfair.plan import algorithms, initial, losses, parameters, privacy, sections, sources, task
 from fedfair.plan.meanings import meanings
 from fedfair.policy import site_config, site_format, site_sql
 
@@ -63,6 +63,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("training.server_optimizer", sections.ServerOptimizerSection),
     ("training.initial", initial.InitialSection),
     ("training.initial.continues", initial.ContinuedSection),
+    ("training.parameters", parameters.ParametersSection),
+    ("training.parameters.lora", parameters.LoraSection),
     ("training.options", algorithms.OptionsSection),
     ("plan.yaml: secure_aggregation", sections.SecureAggregationSection),
     ("plan.yaml: privacy", privacy.PrivacySection),

@@ -394,7 +394,7 @@ def test_neither_url_nor_query_is_in_the_text_of_a_configuration(tmp_path: Path)
 # says what it means is on the other list, with what it is.
 
 SHA = "sha256:" + "7" * 64
-BEGUN = {"weights": SHA, "scaling": SHA}
+BEGUN = {"weights": SHA, "scaling": SHA, "frozen": SHA}
 GOING_ON = {**BEGUN, "continues": {"plans": [SHA], "rounds": 1, "state": SHA}}
 
 UNREADABLE: dict[str, tuple[str, dict[str, dict[str, object]]]] = {
@@ -403,6 +403,7 @@ UNREADABLE: dict[str, tuple[str, dict[str, dict[str, object]]]] = {
     "task.loss.name": ("allow_module_code", {"task": {"loss": "own:loss"}, "evaluation": {"loss_range": 4.0}}),
     "training.initial.weights": ("initial_weights", {"training": {"initial": BEGUN}}),
     "training.initial.scaling": ("initial_weights", {"training": {"initial": BEGUN}}),
+    "training.initial.frozen": ("initial_weights", {"training": {"initial": BEGUN}}),
     "training.initial.continues.plans": ("initial_weights", {"training": {"rounds": 2, "initial": GOING_ON}}),
     "training.initial.continues.state": ("initial_weights", {"training": {"rounds": 2, "initial": GOING_ON}}),
     "objective.reference.run": (
@@ -427,6 +428,8 @@ READABLE = {
     "evaluation.slices.columns",
     "task.data.images.label", "task.data.images.keep", "task.data.eicu.keep", "task.data.acs_employment.keep",
     "task.data.images.collaborator", "task.data.eicu.collaborator", "task.data.acs_employment.collaborator",
+    # Parameters of a model, by their names in it.
+    "training.parameters.train", "training.parameters.lora.layers",
     # Paths for a simulation: a site names its own files.
     "task.data.csv.train", "task.data.csv.test", "task.data.mnist.folder", "task.data.eicu.folder",
     "task.data.images.folder", "task.data.images.attributes",

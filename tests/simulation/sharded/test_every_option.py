@@ -91,6 +91,10 @@ OPTIONS: Mapping[str, Sections] = {
         "training": {"patience": 1, "output": "best", "rounds": 7, "learning_rate": 30.0},
         "evaluation": {"every": 1},
     },
+    "training.parameters": {
+        "training": {"parameters": {"train": ["output.*"]}},
+        "task": {"model": {"name": "mlp", "hidden": [3]}},
+    },
     "training.seed": {"training": {"seed": 77}},
     "training.precision": {"training": {"precision": "fp32"}},
     "options.adversary_learning_rate": algorithm("afl", adversary_learning_rate=0.1),

@@ -249,7 +249,7 @@ def test_records_before_their_scaling_and_no_records_at_all_are_refused() -> Non
 @pytest.mark.parametrize(
     ("task", "training", "reason"),
     [
-        ({"model": "models.py:build"}, {}, "neither linear nor mlp"),
+        ({"model": "models.py:build"}, {}, "linear model or an mlp is written down"),
         ({}, {"precision": "bf16"}, "precision is bf16"),
         ({}, {"compile": True}, "compile is true"),
     ],
