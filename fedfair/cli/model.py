@@ -115,6 +115,9 @@ def export(
     code_digest: str = typer.Option(
         None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
     ),
+    frozen: Path = typer.Option(
+        None, "--frozen", help="Where the parameters are that the plan froze; beside the plan if not said."
+    ),
     replace: bool = REPLACE,
     quiet: bool = QUIET,
 ) -> None:
@@ -128,7 +131,7 @@ def export(
     from fedfair.prediction.loaded_model import load_model
     from fedfair.prediction.prediction_files import read_input, writing
 
-    model = load_model(model_file, workspace=workspace, code_digest=code_digest)
+    model = load_model(model_file, workspace=workspace, code_digest=code_digest, frozen=frozen)
     raw = model.raw if written is None else model.raw.written(written.section, written.key)
     features = None if data is None else read_input(data, raw).features
     exported = export_model(model, form, features)

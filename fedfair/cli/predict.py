@@ -54,6 +54,9 @@ def predict_command(
     code_digest: str = typer.Option(
         None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
     ),
+    frozen: Path = typer.Option(
+        None, "--frozen", help="Where the parameters are that the plan froze; beside the plan if not said."
+    ),
     scores: bool = typer.Option(
         False, "--scores", help="Write the model's own scores, without the calibration of its file."
     ),
@@ -71,7 +74,7 @@ def predict_command(
     from fedfair.prediction.loaded_model import load_model
     from fedfair.prediction.prediction_files import read_input
 
-    model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest)
+    model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest, frozen=frozen)
     shown = str(output) == STANDARD
     calibrated = _is_calibrated(model, scores=scores)
     if not shown:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
 
 import fedfair
 from fedfair.aggregation import model_file
+from fedfair.cli.commands import app
 from fedfair.errors import DataError, PlanError
 from fedfair.plan.loading import load_plan
 from fedfair.prediction.export import export_model
@@ -38,6 +40,13 @@ def given(folder: Path, seed: int = 5) -> Path:
     path = folder / f"pretrained-{seed}.safetensors"
     save_file({name: torch.from_numpy(one.astype(np.float32)) for name, one in tensors.items()}, path)
     return path
+
+
+def predicted(place: Path, folder: Path, *options: str) -> int:
+    """Return the exit status of a prediction of some records."""
+    np.save(folder / "records.npy", np.zeros((2, 30)))
+    said = ["predict", "--model", str(place), "--data", str(folder / "records.npy"), "-o", "-", *options]
+    return CliRunner().invoke(app, said).exit_code
 
 
 def begun(folder: Path, **parameters: object) -> Path:
@@ -118,6 +127,8 @@ def test_a_saved_model_holds_what_travels_and_predicts_beside_the_frozen_values(
     # With the file of the whole model in another place, and refused without it or with another.
     plan_file.with_name(FROZEN).unlink()
     assert np.array_equal(fedfair.load_model(place, frozen=given(tmp_path)).predict_proba(features), expected)
+    assert predicted(place, tmp_path, "--frozen", str(given(tmp_path))) == 0
+    assert predicted(place, tmp_path) == 1
     with pytest.raises(DataError, match=r"what was trained alone; .*plan\.frozen\.safetensors.* is not there"):
         fedfair.load_model(place)
     with pytest.raises(DataError, match="was trained beside frozen parameters sha256:"):
