@@ -4,7 +4,8 @@ Beside them stands the floor (`large_floor.py`), measured before and after in th
 time of the local step alone. A busy machine takes longer for both, so compare the figure with the floor.
 
 Collaborators train an MLP on scikit-learn's digits, one step of batch 64 a round. The defaults make 11.24 million
-parameters in one hidden layer, and five sites; `--hidden 9952 9952 --collaborators 3` makes 99.8 million in two.
+parameters in one hidden layer, and five sites; `--hidden 9952 9952 --collaborators 3` makes 99.8 million in two,
+of which `--adapters 50` trains and sends 995,200 beside frozen layers that come from a file.
 Plain averaging moves the model; with `--adam` it is the product's own server optimizer, with two moments.
 The processor time is what the kernel counts for each process (Linux) between the first training round and the
 last, so start-up and the evaluations at both ends are left out. Every site does the same, so their mean is one
@@ -29,12 +30,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+import torch
 from large_floor import floor_seconds
 from machine import processor_seconds, report
 from paper_steps import BATCH, LEARNING_RATE, SMOOTHING, constant_steps
 
 import fedfair
+from fedfair.aggregation.model_file import save
 from fedfair.cli.loopback import Processes, Workspace, prepare
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.models import mlp
 
 TINY_HIDDEN = 8
 LOOK_SECONDS = 0.05
@@ -67,7 +72,24 @@ class Alone:
     step_seconds: float
 
 
-def plan(hidden: list[int], collaborators: int, rounds: int, *, adam: bool = False) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """How a model is trained.
+
+    Attributes:
+        collaborators: how many.
+        adam: by the product's own server optimizer, and not by plain averaging.
+        rank: of adapters beside the second hidden layer, all else being frozen; None where the whole is trained.
+    """
+
+    collaborators: int
+    adam: bool = False
+    rank: int | None = None
+
+
+def plan(hidden: list[int], trained: Trained, rounds: int) -> dict[str, object]:
+    collaborators, adam = trained.collaborators, trained.adam
+    parts = {} if trained.rank is None else {"parameters": {"lora": {"layers": ["hidden2"], "rank": trained.rank}}}
     names = [f"site-{number}" for number in range(1, collaborators + 1)]
     return {
         "federation": {"name": "large", "collaborators": names},
@@ -83,15 +105,19 @@ def plan(hidden: list[int], collaborators: int, rounds: int, *, adam: bool = Fal
             "learning_rate": LEARNING_RATE,
             "output": "last",
             **({} if adam else constant_steps()),
+            **parts,
         },
         "evaluation": {"every": rounds},
     }
 
 
-def one_run(hidden: list[int], collaborators: int, rounds: int, *, adam: bool) -> tuple[dict[str, Watched], Alone]:
+def one_run(hidden: list[int], trained: Trained, rounds: int) -> tuple[dict[str, Watched], Alone]:
     """Return what every process took, and what local training takes alone in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        workspace = prepare(Path(folder), plan(hidden, collaborators, rounds, adam=adam))
+        place = Path(folder) / "federation"
+        place.mkdir()
+        weights = None if trained.rank is None else _pretrained(Path(folder), hidden)
+        workspace = prepare(place, plan(hidden, trained, rounds), weights=weights)
         watched = {name: Watched() for name in ("aggregator", *workspace.collaborators)}
         over = threading.Event()
         with Processes(workspace) as processes:
@@ -154,14 +180,22 @@ def train_and_say(folder: Path, name: str) -> None:
     print(_high_water("self"), spent)
 
 
-def figures(hidden: list[int], collaborators: int, rounds: int, *, adam: bool) -> dict[str, object]:
+def _pretrained(folder: Path, hidden: list[int]) -> Path:
+    """Write weights of the whole model, and return their file."""
+    whole = FlatModel(mlp(64, hidden, 10), torch.float32)
+    save(folder / "pretrained.safetensors", whole.layout, whole.vector(), {})
+    return folder / "pretrained.safetensors"
+
+
+def figures(hidden: list[int], trained: Trained, rounds: int) -> dict[str, object]:
     """Return all figures of one size of model."""
     widths = [64, *hidden, 10]
     parameters = sum((before + 1) * after for before, after in pairwise(widths))
-    model_bytes = 4 * parameters
-    tiny, tiny_alone = one_run([TINY_HIDDEN] * len(hidden), collaborators, 3, adam=adam)
+    travelling = parameters if trained.rank is None else trained.rank * (hidden[0] + hidden[1])
+    collaborators, model_bytes = trained.collaborators, 4 * travelling
+    tiny, tiny_alone = one_run([TINY_HIDDEN] * len(hidden), trained, 3)
     floor = floor_seconds(model_bytes, collaborators)
-    large, large_alone = one_run(hidden, collaborators, rounds, adam=adam)
+    large, large_alone = one_run(hidden, trained, rounds)
     floor_after = floor_seconds(model_bytes, collaborators)
     spent = {name: (seen.spent[-1] - seen.spent[0]) / (len(seen.spent) - 1) for name, seen in large.items()}
     sites = [name for name in large if name != "aggregator"]
@@ -170,7 +204,9 @@ def figures(hidden: list[int], collaborators: int, rounds: int, *, adam: bool) -
     site = max(models[name] for name in sites)
     return {
         "parameters": parameters,
+        "travelling": travelling,
         "model_bytes": model_bytes,
+        "peak_megabytes": {name: round((large[name].peak - tiny[name].peak) / 1e6, 1) for name in large},
         "processor_seconds_a_round": sum(spent.values()),
         "floor_seconds_a_round": {name: (floor[name] + floor_after[name]) / 2 for name in floor},
         "local_step_seconds_a_round": collaborators * large_alone.step_seconds,
@@ -191,6 +227,9 @@ if __name__ == "__main__":
     parser.add_argument(
         "--adam", action="store_true", help="step as a plan does that says nothing: two moments more"
     )
+    parser.add_argument(
+        "--adapters", type=int, metavar="RANK", help="train adapters beside the second layer, and freeze all else"
+    )
     parser.add_argument("--train", nargs=2, metavar=("FOLDER", "NAME"), help="what the script calls itself with")
     arguments = parser.parse_args()
     if arguments.train is not None:
@@ -203,5 +242,9 @@ if __name__ == "__main__":
             collaborators=arguments.collaborators,
             rounds=arguments.rounds,
             adam=arguments.adam,
-            **figures(arguments.hidden, arguments.collaborators, arguments.rounds, adam=arguments.adam),
+            **figures(
+                arguments.hidden,
+                Trained(arguments.collaborators, arguments.adam, arguments.adapters),
+                arguments.rounds,
+            ),
         )

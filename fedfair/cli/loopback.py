@@ -32,11 +32,12 @@ from fedfair.identity.development import issue_all
 from fedfair.identity.store import load_signing_key
 from fedfair.ids import parse_participant_id
 from fedfair.plan.derived import is_masked, needs_every_site, protects_records, quorum
+from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.policy.disclosures import of_run
 from fedfair.policy.site_config import SitePolicy
-from fedfair.training.freezing import freeze_plan
+from fedfair.training.freezing import freeze_from, freeze_plan
 
 PIPE_BYTES = 1 << 16
 """The most that is read from a pipe at a time."""
@@ -70,13 +71,16 @@ class Workspace:
         return self.folder / "result.json"
 
 
-def prepare(folder: Path, plan: Mapping[str, Any], files: Mapping[str, str] = NO_FILES) -> Workspace:
+def prepare(
+    folder: Path, plan: Mapping[str, Any], files: Mapping[str, str] = NO_FILES, weights: Path | None = None
+) -> Workspace:
     """Write everything that a federation on this machine needs.
 
     Args:
         folder: an empty folder.
         plan: the plan's mapping; the roster and the aggregator's address are filled in here.
         files: each collaborator's own file by its name, from `folder`, where the plan's data are files.
+        weights: a file of weights that the run begins with; None for the plan's seed.
 
     Returns:
         The workspace, ready for `Processes`.
@@ -90,6 +94,8 @@ def prepare(folder: Path, plan: Mapping[str, Any], files: Mapping[str, str] = NO
     workspace.plan.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump({**plan, "federation": federation}, sort_keys=False)
     workspace.plan.write_text(text, encoding="utf-8")
+    if weights is not None:
+        freeze_from(workspace.plan, weights)
     _approve_everywhere(workspace, files)
     return workspace
 
@@ -122,6 +128,8 @@ def _policy(plan: Plan) -> dict[str, object]:
     terms: dict[str, object] = {"mode": mode} if is_masked(plan) else {"allow_plain_sums": True}
     # A rehearsal has the records of all sites, and they may be few.
     terms["min_records"] = 1
+    if plan.training.initial is not None:
+        terms["initial_weights"] = [format_digest(beginning_digest(plan.training.initial))]
     if is_masked(plan) and not needs_every_site(plan):
         terms["min_collaborators"] = quorum(plan)
     usual = SitePolicy().reveals

@@ -1,12 +1,20 @@
-"""Whole federations that freeze a part of their model: it is in no sum, and they reach the simulation's model."""
+"""Whole federations that freeze a part of their model: it is in no sum, and they reach the simulation's model.
+
+Two of the three sites have their own copy of the frozen part, in a file of the whole model.
+"""
 
 import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from collaborator.preparation import find_site, make_ready
 from fedfair.aggregation import model_file
 from fedfair.cli.loopback import prepare
+from fedfair.errors import PlanError
+from fedfair.training.flat_model import FlatModel
+from fedfair.training.models import mlp
 from tests.interop.federation_kit import Federation, metrics, model_files_agree, play, prepared, states_agree
 from tests.plans import small_plan
 
@@ -21,15 +29,35 @@ def test_a_federation_sums_what_travels_alone(
 ) -> None:
     plan = json.loads(json.dumps(small_plan(rounds=4, protection=protection)))
     plan["task"]["model"], plan["training"]["parameters"] = MODEL, ADAPTED
-    workspace = prepare(tmp_path, plan)
+    whole = FlatModel(mlp(30, (6,), 2).double(), torch.float64)
+    given = tmp_path / "pretrained.safetensors"
+    model_file.save(given, whole.layout, whole.vector(), {})
+    workspace = prepare(tmp_path / "federation", plan, weights=given)
+    for name in workspace.collaborators[:2]:
+        with (workspace.folder / f"{name}.yaml").open("a") as file:
+            file.write("frozen: ../pretrained.safetensors\n")
     assert play(workspace, Federation.everybody).state.value == "finished"
     model_files_agree(workspace, tolerance)
     states_agree(workspace)
     layout, _, _ = model_file.load(workspace.folder / "save" / "last.safetensors")
-    columns = next(entry.shape[1] for entry in layout.entries if entry.name == "hidden1.lora_down")
-    classes = next(entry.size for entry in layout.entries if entry.name == "output.bias")
-    assert layout.dimension == 2 * (columns + 6) + 7 * classes
+    assert layout.dimension == 2 * (30 + 6) + 7 * 2
     run = prepared(workspace)
     run.records.close()
     assert len(run.training_run.state.model.vector) == layout.dimension
     assert {line["contributors"] for line in metrics(workspace)} == {3}
+
+
+def test_a_site_whose_frozen_part_was_swapped_does_not_take_part(tmp_path: Path) -> None:
+    plan = json.loads(json.dumps(small_plan(rounds=2, protection=MASKED)))
+    plan["task"]["model"], plan["training"]["parameters"] = MODEL, ADAPTED
+    given = tmp_path / "pretrained.safetensors"
+    whole = FlatModel(mlp(30, (6,), 2).double(), torch.float64)
+    model_file.save(given, whole.layout, whole.vector(), {})
+    workspace = prepare(tmp_path / "federation", plan, weights=given)
+    # Weights that its neighbour sends it, in the place that the plan's own file had.
+    place = workspace.plan.with_name("plan.frozen.safetensors")
+    layout, vector, words = model_file.load(place)
+    model_file.save(place, layout, vector + 2.0**-30, words)
+    site = find_site("clinic-a", workspace.folder / "clinic-a.yaml", workspace.plan, None)
+    with pytest.raises(PlanError, match="holds other frozen parameters than the plan names"):
+        make_ready(site)
