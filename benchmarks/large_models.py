@@ -52,10 +52,12 @@ class Watched:
 
     Attributes:
         peak: greatest resident memory so far, in bytes.
+        own: memory that is mapped from no file when the last training round was reported, in bytes.
         spent: processor seconds when each training round was reported.
     """
 
     peak: int = 0
+    own: int = 0
     spent: list[float] = field(default_factory=list)
 
 
@@ -129,6 +131,7 @@ def one_run(hidden: list[int], trained: Trained, rounds: int) -> tuple[dict[str,
                     if progress["purpose"] == "training":
                         for name, number in numbers.items():
                             watched[name].spent.append(processor_seconds(number))
+                            watched[name].own = _own(number)
                 processes.wait()
             finally:
                 over.set()
@@ -149,6 +152,12 @@ def _high_water(number: int | str) -> int:
     except OSError:  # the process has ended between two looks
         return 0
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
+
+
+def _own(number: int) -> int:
+    """Return the memory of a process that is mapped from no file, in bytes (Linux)."""
+    lines = Path(f"/proc/{number}/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
 
 
 def _training_alone(workspace: Workspace) -> Alone:
@@ -207,6 +216,7 @@ def figures(hidden: list[int], trained: Trained, rounds: int) -> dict[str, objec
         "travelling": travelling,
         "model_bytes": model_bytes,
         "peak_megabytes": {name: round((large[name].peak - tiny[name].peak) / 1e6, 1) for name in large},
+        "own_megabytes": {name: round((large[name].own - tiny[name].own) / 1e6, 1) for name in large},
         "processor_seconds_a_round": sum(spent.values()),
         "floor_seconds_a_round": {name: (floor[name] + floor_after[name]) / 2 for name in floor},
         "local_step_seconds_a_round": collaborators * large_alone.step_seconds,

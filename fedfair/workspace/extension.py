@@ -97,8 +97,10 @@ def extension(plan_file: Path, before: InitialModel, run: FinishedRun, rounds: i
     state = going_on(run.state, keeps_tail=returns_tail(plan))
     plans = (*earlier_plans(plan), format_digest(before.plan_digest))
     scaling = state.scaling
+    begun = plan.training.initial
     section = InitialSection(
         weights=format_digest(vector_digest(state.model.vector)),
+        frozen=None if begun is None else begun.frozen,
         scaling=None if scaling is None else format_digest(scaling_digest(scaling)),
         continues=ContinuedSection(
             plans=plans,

@@ -78,8 +78,12 @@ def final_state(workspace: Workspace) -> RunState:
 CASES: dict[str, dict[str, object]] = {
     "in the clear": {},
     "masked": {"protection": MASKED},
-    "variates": {"protection": MASKED, "control_variates": True, "local_steps": 3, "learning_rate": 0.02},
-}
+    "variates": {
+        "protection": MASKED, "control_variates": True, "local_steps": 3, "learning_rate": 0.02,
+        # Adapters beside a frozen layer, whose variates are as short as they.
+        "parameters": {"lora": {"layers": ["output"], "rank": 2}},
+    },
+}  # fmt: skip
 
 
 @pytest.mark.slow

@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from aggregator.finished_run import finished_run
 from collaborator.preparation import find_site, make_ready
 from fedfair.aggregation import model_file
 from fedfair.cli.loopback import prepare
 from fedfair.errors import PlanError
+from fedfair.plan.loading import load_plan
+from fedfair.run.initial_model import read_initial_model
+from fedfair.training.binding import plan_binding
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.models import mlp
+from fedfair.workspace.extension import extension
+from fedfair.workspace.update import apply_update
 from tests.interop.federation_kit import Federation, metrics, model_files_agree, play, prepared, states_agree
 from tests.plans import small_plan
 
@@ -45,6 +51,13 @@ def test_a_federation_sums_what_travels_alone(
     run.records.close()
     assert len(run.training_run.state.model.vector) == layout.dimension
     assert {line["contributors"] for line in metrics(workspace)} == {3}
+    # A run that is longer freezes the same.
+    stated, before = load_plan(workspace.plan), read_initial_model(workspace.plan, load_plan(workspace.plan))
+    made = extension(workspace.plan, before, finished_run(workspace.folder, stated, before), 2)
+    apply_update(made.update, workspace.folder)
+    longer = load_plan(workspace.plan)
+    assert longer.training.rounds == stated.training.rounds + 2
+    assert plan_binding(longer, workspace.folder).layout == before.layout
 
 
 def test_a_site_whose_frozen_part_was_swapped_does_not_take_part(tmp_path: Path) -> None:
