@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.cli.model_faults import faults_of_model, warn_of_model
+from fedfair.cli.predict import FROZEN
 from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.terminal import console, tell, warn
@@ -115,9 +116,7 @@ def export(
     code_digest: str = typer.Option(
         None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
     ),
-    frozen: Path = typer.Option(
-        None, "--frozen", help="Where the parameters are that the plan froze; beside the plan if not said."
-    ),
+    frozen: Path = FROZEN,
     replace: bool = REPLACE,
     quiet: bool = QUIET,
 ) -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fedfair.prediction.model_inputs import RawRows
 
 STANDARD = "-"
+FROZEN = typer.Option(
+    None, "--frozen", help="Where the parameters are that the plan froze; beside the plan if not said."
+)
 
 
 def predict_command(
@@ -54,9 +57,7 @@ def predict_command(
     code_digest: str = typer.Option(
         None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
     ),
-    frozen: Path = typer.Option(
-        None, "--frozen", help="Where the parameters are that the plan froze; beside the plan if not said."
-    ),
+    frozen: Path = FROZEN,
     scores: bool = typer.Option(
         False, "--scores", help="Write the model's own scores, without the calibration of its file."
     ),

@@ -45,8 +45,7 @@ class InitialSection(Section):
     none"""
 
     frozen: Digest | None = None
-    """digest of the frozen parameters, which are in plan.frozen.safetensors or where a site has them; null where
-    the seed makes them, or none are frozen"""
+    """digest of the frozen parameters, in plan.frozen.safetensors or a site's own copy; null for the seed's"""
 
     same_sites: bool = False
     """whether the sites of this plan, and no others, have evaluated these weights already; only then are they

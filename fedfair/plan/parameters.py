@@ -21,26 +21,26 @@ Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class LoraSection(Section):
-    """Low-rank adapters beside frozen linear layers: W x + (alpha / rank) B A x (Hu et al. 2022, equation 3)."""
+    """Adapters beside frozen linear layers: W x + (alpha / rank) B A x (Hu et al. 2022, equation 3)."""
 
     layers: Items[Pattern] = Field(min_length=1)
-    """names of linear layers, or patterns such as encoder.*.query"""
+    """linear layers: names, or patterns such as encoder.*.query"""
 
     rank: int = Field(default=8, ge=1, le=1024)
     """rows of A and columns of B (r), 1 to 1024"""
 
     alpha: PositiveFloat = 16.0
-    """what the adapter's answer is multiplied by, times rank; above 0"""
+    """scale of the adapter, times rank; above 0"""
 
 
 class ParametersSection(Section):
-    """The parameters that are trained and travel; all others are frozen."""
+    """The parameters that are trained and travel; others are frozen."""
 
     train: Items[Pattern] | None = None
-    """names of parameters and running statistics, or patterns such as head.*; null for those of lora alone"""
+    """names or patterns, such as head.*; null for adapters alone"""
 
     lora: LoraSection | None = None
-    """low-rank adapters beside frozen linear layers; null for none"""
+    """adapters; null for none"""
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""

@@ -320,8 +320,7 @@ class TrainingSection(Section):
     output: best; null trains all rounds"""
 
     parameters: ParametersSection | None = None
-    """{train: [patterns], lora: {...}}: the parameters that are trained and travel, all others being frozen; null
-    for all"""
+    """the parameters that are trained and travel; null for all"""
 
     seed: int = Field(default=0, ge=0, lt=2**63)
     """seed of every draw, an integer from 0 to 2^63 - 1"""

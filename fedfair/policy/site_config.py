@@ -205,8 +205,8 @@ class SiteConfig(fields.Section):
     budget: BudgetSection | None = None
     """what all plans together may cost (docs/explain/privacy.md); null for no budget"""
     frozen: fields.Text | None = None
-    """this site's own copy of the frozen parameters: a file, a folder of .safetensors files or a folder of a
-    Hugging Face cache; a path; null means plan.frozen.safetensors beside the plan"""
+    """own copy of the frozen parameters: a file, a folder of .safetensors, or of a Hugging Face cache; null means
+    beside the plan"""
     ledger: fields.Text | None = None
     """record of everything released about the data; a path; null means ledger.sqlite"""
     cert_folder: fields.Text = "cert"
