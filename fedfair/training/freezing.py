@@ -6,7 +6,7 @@ It is made from the plan's seed, or its weights come from a file, which every si
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +54,7 @@ class BegunPlan:
     plan: Plan
     held: StatedWeights
     imported: ImportedWeights
-    frozen: tuple[Layout, NDArray[np.floating]] | None = None
+    frozen: tuple[Layout, NDArray[np.floating]] | None = field(default=None, repr=False)
 
 
 def freeze_plan(plan_file: Path) -> PlanBinding:

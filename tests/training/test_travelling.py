@@ -24,7 +24,7 @@ class Encoder(nn.Module):
 
     def __init__(self, seed: int = 1) -> None:
         super().__init__()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.encoder = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU())
             self.head = nn.Linear(5, 2)
