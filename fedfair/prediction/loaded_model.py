@@ -49,7 +49,7 @@ from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
 from fedfair.training.frozen_code import frozen_code
 from fedfair.training.models import build_model
 from fedfair.training.record_loss import record_loss
-from fedfair.training.travelling import distinct_tensors, freeze_tensors
+from fedfair.training.travelling import freeze_tensors
 
 if TYPE_CHECKING:
     from fedfair.prediction.model_inputs import Records
@@ -418,4 +418,4 @@ def _freeze(own: OwnCode, frozen: Path | None, model: torch.nn.Module, travels: 
             f"{own.path} holds what was trained alone; {place}, with the frozen parameters, is not there",
             "name the file that the plan was frozen with as frozen",
         )
-    freeze_tensors({name: one for name, one in distinct_tensors(model).items() if name not in travels}, place)
+    freeze_tensors(model, travels, place)

@@ -94,7 +94,7 @@ def _freeze(plan: Plan, module: torch.nn.Module, travels: Collection[str]) -> No
             "bring the file that `fedfair plan freeze --from` wrote beside the plan, or name your own copy as "
             "frozen in collaborator.yaml",
         )
-    freeze_tensors({name: one for name, one in distinct_tensors(module).items() if name not in travels}, place)
+    freeze_tensors(module, travels, place)
 
 
 def loss_of(plan: Plan, schema: FeatureSchema, workspace: Path) -> RecordLoss:

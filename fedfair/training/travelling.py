@@ -72,9 +72,9 @@ def travelling(model: nn.Module, stated: ParametersSection | None) -> frozenset[
 
 
 def _first_names(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return, for every name of a tensor, the name under which it is known."""
+    """Return, for every name of these tensors, the name under which it is known."""
     known = {id(tensor): name for name, tensor in tensors.items()}
-    return {name: known[id(tensor)] for name, tensor in _named_tensors(model)}
+    return {name: known[id(tensor)] for name, tensor in _named_tensors(model) if id(tensor) in known}
 
 
 def frozen_digest(tensors: Mapping[str, Tensor]) -> bytes:
@@ -128,45 +128,62 @@ def shards_of(place: Path) -> list[Path]:
     return found
 
 
-def freeze_tensors(tensors: Mapping[str, Tensor], place: Path) -> None:
-    """Give frozen tensors the values of a file; where the widths are alike, they are mapped and not read.
+def freeze_tensors(model: nn.Module, travels: Collection[str], place: Path) -> None:
+    """Give the frozen tensors of a model the values of a file; where the widths are alike, they are mapped.
 
     A name in the file may lack what comes before it in the model: `embeddings.weight` serves
-    `encoder.embeddings.weight` where all names lack the same.
+    `encoder.embeddings.weight` where all names lack the same. A tied tensor is found under any of its names.
 
     Args:
-        tensors: by name; they are changed in place.
+        model: it is changed.
+        travels: names of the tensors that are not frozen.
         place: as for `shards_of`.
 
     Raises:
         DataError: a file cannot be read, or lacks a tensor, or has one of another shape or of no floating-point
             numbers.
     """
+    tensors = {name: one for name, one in distinct_tensors(model).items() if name not in travels}
+    names: dict[str, list[str]] = {}
+    for name, first in _first_names(model, tensors).items():
+        names.setdefault(first, []).append(name)
     held: dict[str, Path] = {}
     try:
         for file in shards_of(place):
             with safe_open(file, framework="pt") as opened:
                 held |= dict.fromkeys(opened.keys(), file)
-        lead = _lacking(tensors, held)
-        by_file: dict[Path, list[str]] = {}
-        for name in tensors:
-            by_file.setdefault(held[name.removeprefix(lead)], []).append(name)
-        for file, names in by_file.items():
+        by_file: dict[Path, dict[str, str]] = {}
+        for name, stored in _stored_names(names, held).items():
+            by_file.setdefault(held[stored], {})[name] = stored
+        for file, found in by_file.items():
             with safe_open(file, framework="pt") as opened:
-                for name in names:
-                    _take(place, name, tensors[name], opened.get_tensor(name.removeprefix(lead)))
+                for name, stored in found.items():
+                    _take(place, name, tensors[name], opened.get_tensor(stored))
     except (OSError, SafetensorError) as error:
         raise DataError(f"{place} cannot be read: {error}", "copy it again from where it was made") from error
 
 
-def _lacking(tensors: Mapping[str, Tensor], held: Collection[str]) -> str:
-    """Return what the names in files lack at their beginning, raising DataError where no such text fits."""
-    first = min(tensors)
-    leads = ["", *(first[: place + 1] for place, letter in enumerate(first) if letter == ".")]
+def _stored_names(names: Mapping[str, Collection[str]], held: Collection[str]) -> dict[str, str]:
+    """Return the name of each tensor in files, by its first name.
+
+    Args:
+        names: all names of each tensor, by the first.
+        held: what the files have.
+
+    Raises:
+        DataError: they lack a tensor, whatever all names may lack at their beginning.
+    """
+    first = names[min(names)]
+    leads = ["", *(one[: place + 1] for one in first for place, letter in enumerate(one) if letter == ".")]
     for lead in leads:
-        if all(name.startswith(lead) and name.removeprefix(lead) in held for name in tensors):
-            return lead
-    missing = sorted(name for name in tensors if name not in held)
+        found = {}
+        for name, own in names.items():
+            stored = {one.removeprefix(lead) for one in own if one.startswith(lead)}
+            if there := stored.intersection(held):
+                found[name] = min(there)
+        if len(found) == len(names):
+            return found
+    missing = sorted(name for name, own in names.items() if not set(own).intersection(held))
     raise DataError(
         f"the frozen parameters lack {_listed(missing)}",
         "give the file that the plan was frozen with, or the weights under the names of the model",

@@ -160,9 +160,7 @@ def test_frozen_values_come_from_a_file_from_shards_or_from_a_cache(
 ) -> None:
     module = Encoder()
     travels = travelling(module, HEAD) or frozenset()
-    freeze_tensors(
-        {name: one for name, one in distinct_tensors(module).items() if name not in travels}, made(tmp_path)
-    )
+    freeze_tensors(module, travels, made(tmp_path))
     found, given, own = module.state_dict(), Encoder(7).state_dict(), Encoder().state_dict()
     for name, tensor in found.items():
         assert torch.equal(tensor, (own if name.startswith("head.") else given)[name]), name
@@ -170,22 +168,46 @@ def test_frozen_values_come_from_a_file_from_shards_or_from_a_cache(
     assert flat.layout.frozen == frozen(seed=7).layout.frozen
 
 
+class Tied(nn.Module):
+    """A language model whose last layer is its embedding, with a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.ModuleDict({"words": nn.Embedding(7, 3), "norm": nn.LayerNorm(3)})
+        self.answers = nn.Linear(3, 7, bias=False)
+        self.answers.weight = self.body["words"].weight
+        self.head = nn.Linear(3, 2)
+
+
+@pytest.mark.parametrize("lead", ["", "body."], ids=["whole", "body"])
+def test_a_file_may_have_tied_frozen_values_under_any_of_their_names(tmp_path: Path, lead: str) -> None:
+    module, given = Tied(), torch.randn(7, 3)
+    # The model knows them as answers.weight. Files of `transformers` have them where the embedding is.
+    names = {"words.weight": given, "norm.weight": torch.ones(3), "norm.bias": torch.ones(3)}
+    save_file({lead + name: one for name, one in names.items()}, tmp_path / "model.safetensors")
+    freeze_tensors(module, travelling(module, HEAD) or frozenset(), tmp_path)
+    assert module.answers.weight is module.body["words"].weight
+    assert torch.equal(module.answers.weight, given)
+    assert torch.equal(module.body["norm"].bias, torch.ones(3))
+
+
 def test_a_place_without_the_frozen_values_is_refused_in_words(tmp_path: Path) -> None:
-    tensors = {"encoder.0.weight": torch.zeros(5, 3)}
+    tensors = nn.Module()
+    tensors.encoder = nn.Sequential(nn.Linear(3, 5, bias=False))
     with pytest.raises(DataError, match=r"holds no \.safetensors file"):
-        freeze_tensors(tensors, tmp_path)
+        freeze_tensors(tensors, (), tmp_path)
     for revision in ("1", "2"):
         (tmp_path / "cache" / "snapshots" / revision).mkdir(parents=True)
         save_file({"a": torch.zeros(1)}, tmp_path / "cache" / "snapshots" / revision / "model.safetensors")
     with pytest.raises(DataError, match="2 revisions of a model: 1, 2"):
-        freeze_tensors(tensors, tmp_path / "cache")
+        freeze_tensors(tensors, (), tmp_path / "cache")
     place = tmp_path / "model.safetensors"
     save_file({"encoder.1.weight": torch.zeros(5)}, place)
     with pytest.raises(DataError, match=r"lack encoder\.0\.weight"):
-        freeze_tensors(tensors, place)
+        freeze_tensors(tensors, (), place)
     save_file({"encoder.0.weight": torch.zeros(5, 4)}, place)
     with pytest.raises(DataError, match=r"has encoder\.0\.weight as \(5, 4\) float32, the model's is \(5, 3\)"):
-        freeze_tensors(tensors, place)
+        freeze_tensors(tensors, (), place)
     place.write_bytes(b"no tensors")
     with pytest.raises(DataError, match="cannot be read"):
-        freeze_tensors(tensors, place)
+        freeze_tensors(tensors, (), place)
