@@ -26,6 +26,7 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
         "prometheus_client": "status",
         "mlflow": "mlflow",
         "tensorboard": "tensorboard",
+        "transformers": "text",
         "pyarrow": "parquet",
         "ray": "ray",
         "sqlalchemy": "sql",

@@ -26,7 +26,19 @@ EXTRAS: Mapping[Path, tuple[str, ...]] = {BASE: ("status",), RUN: ("plots", "sta
 
 SINGLE_EXTRAS: Mapping[Path, str] = {
     ROOT / list_of(extra): extra
-    for extra in ("mlflow", "notebook", "onnx", "parquet", "plots", "ray", "sql", "status", "tensorboard", "train")
+    for extra in (
+        "mlflow",
+        "notebook",
+        "onnx",
+        "parquet",
+        "plots",
+        "ray",
+        "sql",
+        "status",
+        "tensorboard",
+        "text",
+        "train",
+    )
 }
 """A list for each extra that a user may add: what it needs beside the base."""
 
