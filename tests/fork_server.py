@@ -44,6 +44,9 @@ ENVIRONMENT: Final = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": 
 _READ_AT_START: Final = ("LD_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "MALLOC_", "GRPC_", "TORCH_")
 """Prefixes of variables that an interpreter or a library reads when it is loaded: a fork would not notice them."""
 
+ALSO: Final = "FORKS_ALSO_IMPORT"
+"""Names a module that a server of one's own imports beside them."""
+
 _LENGTH: Final = 8
 _MOST_FILES: Final = 250
 
@@ -163,16 +166,18 @@ def played(
     return subprocess.CompletedProcess(process.args, process.wait(), output)
 
 
-def commands(folder: Path) -> dict[str, str]:
+def commands(folder: Path, server: Forks | None = None) -> dict[str, str]:
     """Return the variables with which a page's commands find a `fedfair` that is a fork.
 
     Args:
         folder: in which `by_the_readme.run` plays the page, and keeps its other commands.
+        server: which forks; None for that of all tests.
     """
+    place = (server or _server()).place
     shims = Path(tempfile.mkdtemp(prefix="commands-", dir=folder.parent))
     shim = shims / "fedfair"
     client = REPOSITORY / "tests" / "forked_command.py"
-    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S {client} {_server().place} -m fedfair.cli "$@"\n')
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S {client} {place} -m fedfair.cli "$@"\n')
     shim.chmod(0o755)
     return {"PATH": f"{shims}:{folder / 'bin'}:{os.environ['PATH']}"}
 
@@ -453,6 +458,8 @@ def _preload() -> None:
         model.model_rebuild()  # which the first use of it would do, in each fork
     with contextlib.suppress(ImportError):
         importlib.import_module("fedfair.tables.sources.built_in").load_built_in("breast-cancer")
+    if module := os.environ.get(ALSO):
+        importlib.import_module(module)
     gc.collect()
     gc.freeze()
 
