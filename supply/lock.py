@@ -20,6 +20,9 @@ from supply.pins import BASE, CPU, CUDA, DEVELOPMENT, ROOT, RUN, Pin, parse, rea
 PYTHON = "3.11.7"
 """The lowest Python whose files the lists must serve."""
 
+BROWSER = "sys_platform == 'emscripten'"
+"""What is installed in a browser alone, where torch and gRPC are not, is in no list."""
+
 _HOW = "`make lock` writes it; versions stay until their line is edited. Needs `pip install --require-hashes -r`."
 EXTRAS: Mapping[Path, tuple[str, ...]] = {BASE: ("status",), RUN: ("plots", "status", "train")}
 """The extras of `pyproject.toml` in each list of a host that runs fedfair."""
@@ -102,7 +105,7 @@ def _with_build(pin: Pin, build: Pin | None) -> Pin:
 
 
 def resolve(extras: Iterable[str], known: Iterable[Pin], builds: Iterable[str] = ()) -> dict[str, Pin]:
-    """Return what fedfair with some of its extras resolves to, on every system.
+    """Return what fedfair with some of its extras resolves to, on every system but a browser.
 
     Args:
         extras: of `pyproject.toml`.
@@ -125,7 +128,7 @@ def resolve(extras: Iterable[str], known: Iterable[Pin], builds: Iterable[str] =
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own lists
     if done.returncode != 0:
         raise RuntimeError(f"the versions do not fit together:\n{done.stderr}")
-    return parse(done.stdout)
+    return {name: pin for name, pin in parse(done.stdout).items() if BROWSER not in pin.marker}
 
 
 def main() -> None:
