@@ -73,7 +73,7 @@ def verdicts(folder: Path) -> str:
     return _table(["claim", *columns], rows)
 
 
-_COMPARED = ("fedsrcvar-zang", "fedsrcvar", "fedavg", "afl", "fedminmax", "erm", "dro", "bpf")
+_COMPARED = tuple(name for name in METHODS if name != "localbpf")
 
 
 def _places(folder: Path) -> Iterator[Path]:

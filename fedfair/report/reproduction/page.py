@@ -113,7 +113,10 @@ def _rates(done: Done) -> str:
     """Return which learning rates were tried for which methods, those with equal ones together."""
     groups: dict[tuple[float, ...], list[str]] = {}
     for name in done.study.methods:
-        groups.setdefault(done.size.rates[METHODS[name].rates], []).append(METHODS[name].label)
+        tried = tuple(rate for rate in METHODS[name].rates(done.size) if rate is not None)
+        groups.setdefault(tried, []).append(METHODS[name].label)
     return "; ".join(
-        f"{', '.join(labels)} {', '.join(f'{rate:g}' for rate in rates)}" for rates, labels in groups.items()
+        f"{', '.join(labels)} {', '.join(f'{rate:g}' for rate in rates)}"
+        for rates, labels in groups.items()
+        if rates
     )

@@ -80,7 +80,8 @@ def known_groups(done: Done) -> Rows | None:
                 continue
             trained = f" (trained for {mark.cell.group_size:.0%})" if method.knows_group_size else ""
             row = [method.label + trained]
-            published = PAPER_A1[method.algorithm, mark.cell.group_size if method.knows_group_size else None]
+            trained_for = mark.cell.group_size if method.knows_group_size else None
+            published = PAPER_A1[method.algorithm, trained_for] if method.in_paper else ("", "")
             for size, theirs in zip(KNOWN_GROUP_SIZES, published, strict=True):
                 row += [_text(mark.worst("test", size)), *([theirs] if paper else [])]
             body.append(tuple(row))
@@ -153,7 +154,7 @@ def _setting(mark: Mark) -> str:
 
 def _one_setting(settings: Values) -> str:
     more = [settings[name] for name in ("tradeoff", "adversary_learning_rate") if name in settings]
-    return ", ".join(str(value) for value in (settings["learning_rate"], *more))
+    return ", ".join(str(value) for value in (settings.get("learning_rate", "default rate"), *more))
 
 
 def _nearest(sizes: Sequence[float]) -> tuple[float, ...]:

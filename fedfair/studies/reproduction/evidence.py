@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedfair.aggregation.loss_metrics import MEAN_EXCESS, WORST_EXCESS
 from fedfair.results.document import ResultDocument
 from fedfair.studies.reproduction.methods import METHODS, ChosenBy
 from fedfair.studies.reproduction.runs import Candidate, Cell, RunList
@@ -136,9 +137,21 @@ def own_objective(cell: Cell, study: Study, result: ResultDocument) -> float | N
     )
     if by_collaborator:
         return _worst_collaborator(result)
-    yardstick = Criterion.OBJECTIVE if criterion is ChosenBy.OBJECTIVE else Criterion.MEAN
+    if criterion is ChosenBy.EXCESS:
+        return _excess(result, cell.tradeoff or 0.0)
     figures = split_figures([result], "validation") or {}
+    yardstick = Criterion.OBJECTIVE if criterion is ChosenBy.OBJECTIVE else Criterion.MEAN
     return Yardstick(yardstick, cell.group_size, cell.tradeoff or 0.0).score(figures)
+
+
+def _excess(result: ResultDocument, tradeoff: float) -> float | None:
+    """Return the objective of the excess over references, at the size that the model was trained for."""
+    validation = result.splits["validation"]
+    told = (validation.metrics if validation is not None else None) or {}
+    worst, mean = told.get(WORST_EXCESS), told.get(MEAN_EXCESS)
+    if not isinstance(worst, float) or not isinstance(mean, float):
+        return None
+    return (1 - tradeoff) * worst + tradeoff * mean
 
 
 def _worst_collaborator(result: ResultDocument) -> float | None:

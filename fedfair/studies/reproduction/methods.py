@@ -4,8 +4,9 @@ FedAvg makes `local_epochs` passes over its records in a round, as the paper run
 step a round. The centralised references see the pooled records: ERM draws as many in a step as the whole
 federation does, and the adversaries of DRO and BPF answer the losses of a large batch exactly in every step.
 
-Every method's learning rate falls to nothing over its rounds in equal steps. Each is chosen by its own objective:
-by the worst-group risk, methods that minimise the mean would be chosen for having learnt nothing.
+Every method's learning rate falls to nothing over its rounds in equal steps; two rows train as a plan that says
+nothing. Each is chosen by its own objective: by the worst-group risk, methods that minimise the mean would be
+chosen for having learnt nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Literal
 
 import yaml
 from pydantic import TypeAdapter
@@ -27,6 +29,9 @@ from fedfair.studies.reproduction.study import Followed, Size, Study, Values
 EPOCH_BATCH = 128
 """FedAvg's batches, as the paper states them."""
 
+LOOKS = 20
+"""Evaluations of a plan's default steps, whose best model is returned; the other methods return their last."""
+
 GAMMA = 0.05
 """Width of every smoothing, as the paper states it."""
 
@@ -36,6 +41,8 @@ class ChosenBy(enum.StrEnum):
 
     OBJECTIVE = "objective"
     """(1 - tradeoff) worst-group risk + tradeoff mean; the worst-group risk where the tradeoff is about 0."""
+    EXCESS = "excess"
+    """The same of the excess over references."""
     MEAN = "mean"
     WORST_COLLABORATOR = "worst collaborator"
     WORST_GROUP = "worst group that is known"
@@ -47,14 +54,14 @@ class Variation:
     """A run's own values of what a method varies.
 
     Attributes:
-        learning_rate: of the model, in the first round.
+        learning_rate: of the model, in the first round; None for a plan's default steps.
         group_size: what is trained for, where the method knows it.
         tradeoff: between the worst group and the mean; None where the method has none.
         local_steps: steps in a round.
         adversary_rate: of an adversary that makes steps; None where there is none.
     """
 
-    learning_rate: float
+    learning_rate: float | None
     group_size: float
     tradeoff: float | None = None
     local_steps: int = 1
@@ -70,7 +77,9 @@ class Method:
         label: its name in figures.
         algorithm: its name in plans.
         criterion: what chooses among its candidates.
-        smoothed: the smooth plus function of its objective; None where it has no threshold.
+        measure: what its objective measures of a record.
+        default_steps: it makes the steps of a plan that states none, not plain ones at rates that are tried.
+        smoothed: the smooth plus function of its objective; None where it has no threshold, or a plan's default.
         knows_group_size: it is trained for a group size.
         has_tradeoff: it has a tradeoff between the worst group and the mean.
         knows_groups: whether it knows the groups.
@@ -78,12 +87,15 @@ class Method:
         answers_batches: an adversary over records answers the losses of every batch exactly.
         pooled: it trains on pooled records.
         by_epochs: it makes passes over the records instead of steps.
+        in_paper: whether the paper's tables have a row of it.
     """
 
     name: str
     label: str
     algorithm: AlgorithmName
     criterion: ChosenBy
+    measure: Literal["loss", "excess"] = "loss"
+    default_steps: bool = False
     smoothed: str | None = None
     knows_group_size: bool = False
     has_tradeoff: bool = False
@@ -92,13 +104,14 @@ class Method:
     answers_batches: bool = False
     pooled: bool = False
     by_epochs: bool = False
+    in_paper: bool = True
 
-    @property
-    def rates(self) -> Followed:
-        """Return which of a size's learning rates are tried."""
-        if self.by_epochs:
-            return "epochs"
-        return "tails" if self.knows_group_size else "means"
+    def rates(self, size: Size) -> tuple[float | None, ...]:
+        """Return which learning rates are tried."""
+        if self.default_steps:
+            return (None,)
+        followed: Followed = "tails" if self.knows_group_size else "means"
+        return size.rates["epochs" if self.by_epochs else followed]
 
     def changes(self, study: Study, size: Size, setting: Variation, base: Plan) -> Values:
         """Return what this method changes in a study's base plan.
@@ -109,19 +122,28 @@ class Method:
             setting: what this run varies.
             base: the base plan.
         """
+        objective: dict[str, object] = {"measure": self.measure}
+        if self.measure == "excess":
+            objective["reference"] = study.reference
+        if self.knows_group_size:
+            objective["worst_group_size"] = setting.group_size
+        if self.has_tradeoff and setting.tradeoff is not None:
+            objective["tradeoff"] = setting.tradeoff
+        if self.smoothed is not None:
+            objective["smoothing"] = {"name": self.smoothed, "gamma": GAMMA}
+        changed: Values = {"training": self._training(study, size, setting, base), "objective": objective}
+        # The best of the evaluated models is a plan's default.
+        often: Values = {"evaluation": {"every": max(1, size.rounds // LOOKS)}}
+        return {**changed, **often} if self.default_steps else changed
+
+    def _training(self, study: Study, size: Size, setting: Variation, base: Plan) -> Values:
         # As many local steps in all, however many a round has.
         training: dict[str, object] = {
             "algorithm": self.algorithm,
             "rounds": max(1, size.rounds // setting.local_steps),
             "local_steps": setting.local_steps,
-            "learning_rate": setting.learning_rate,
-            "schedule": "linear",
-            "warm_up": 0.0,
-            "output": "last",
+            **self._steps(setting),
         }
-        # Every method makes plain steps: an adaptive one for some of them would not compare their objectives.
-        plain = ALGORITHMS[self.algorithm].mean_of_changes
-        training["server_optimizer"] = {"name": "sgd"} if plain else None
         if self.by_epochs:
             training |= {"rounds": size.epoch_rounds, "local_epochs": size.local_epochs, "batch_size": EPOCH_BATCH}
         if self.pooled:
@@ -136,16 +158,24 @@ class Method:
             options |= {"adversary_learning_rate": setting.adversary_rate}
         if self.knows_groups and study.group_column is not None:
             options["group_column"] = study.group_column
-        training["options"] = options
-        objective: dict[str, object] = {}
-        if self.knows_group_size:
-            objective["worst_group_size"] = setting.group_size
-        if self.has_tradeoff and setting.tradeoff is not None:
-            objective["tradeoff"] = setting.tradeoff
+        return {**training, "options": options}
+
+    def _steps(self, setting: Variation) -> dict[str, object]:
+        """Return how steps are made: plainly, or as by a plan that does not say."""
+        if setting.learning_rate is None:
+            return {}
+        # An adaptive step for some of them would not compare their objectives.
+        plain = {"name": "sgd"} if ALGORITHMS[self.algorithm].mean_of_changes else None
+        steps: dict[str, object] = {
+            "learning_rate": setting.learning_rate,
+            "schedule": "linear",
+            "warm_up": 0.0,
+            "server_optimizer": plain,
+            "output": "last",
+        }
         if self.smoothed is not None:
-            objective["smoothing"] = {"name": self.smoothed, "gamma": GAMMA}
-            training["threshold_learning_rate"] = _stable_rate(self.smoothed, setting)
-        return {"training": training, "objective": objective}
+            steps["threshold_learning_rate"] = _stable_rate(self.smoothed, setting.learning_rate, setting)
+        return steps
 
 
 def _full_step_batch(base: Plan) -> int | str:
@@ -154,10 +184,10 @@ def _full_step_batch(base: Plan) -> int | str:
     return own if isinstance(own, str) else own * len(base.federation.collaborators)
 
 
-def _stable_rate(smoothed: str, setting: Variation) -> float:
+def _stable_rate(smoothed: str, learning_rate: float, setting: Variation) -> float:
     """Return the threshold's rate: the model's, or the largest with which plain descent cannot overshoot."""
     stated = Objective(setting.group_size, setting.tradeoff or 0.0, smoothing(smoothed, GAMMA))
-    return min(setting.learning_rate, float(f"{stated.stable_threshold_learning_rate:.3g}"))
+    return min(learning_rate, float(f"{stated.stable_threshold_learning_rate:.3g}"))
 
 
 OURS = "fedsrcvar-zang"

@@ -99,7 +99,7 @@ class RunList:
         method, size = METHODS[cell.method], self._size
         small = size.small_tradeoffs if cell.tradeoff is None else (cell.tradeoff,)
         varied = itertools.product(
-            size.rates[method.rates],
+            method.rates(size),
             small if method.has_tradeoff else (None,),
             size.adversary_rates if method.adversary_steps else (None,),
         )

@@ -94,6 +94,7 @@ class Study(BaseModel):
         split: how its records are divided: keys of a plan's task.
         partition: how they are dealt to the collaborators, where the data do not say it.
         model: what is trained.
+        reference: what the excess is measured over: `objective.reference` of a plan; None for the usual one.
         batch_size: of one collaborator's step.
         repeats: how it is repeated.
         figures: what of the paper it repeats.
@@ -117,6 +118,7 @@ class Study(BaseModel):
     split: dict[str, object]
     partition: dict[str, str] | None = None
     model: dict[str, object]
+    reference: dict[str, object] | None = None
     batch_size: int
     repeats: Repeats
     figures: frozenset[Figure] = frozenset(Figure)
@@ -145,6 +147,7 @@ class Study(BaseModel):
         return {
             "federation": {"name": self.name, "collaborators": list(self.collaborators)},
             "task": task if self.partition is None else {**task, "partition": self.partition},
+            "objective": {"measure": "loss"},
             "training": {"rounds": 1, "threshold_init": "quantile", "batch_size": self.batch_size},
             "evaluation": {"every": 10**9},
             # The paper's algorithms know no clip, and a simulation clips what the masked sums of its plan would.

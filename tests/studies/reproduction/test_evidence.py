@@ -120,6 +120,10 @@ def test_methods_are_chosen_by_what_they_minimise_and_keep_every_repetition() ->
     assert chosen_by("fedsrcvar") == chosen_by("dro") == 0.8
     assert chosen_by("bpf", 0.25) == 0.75 * 0.8 + 0.25 * 0.4
     assert chosen_by("fedavg") == chosen_by("erm") == chosen_by("fedminmax") == 0.4
+    assert chosen_by("fedsrcvar-excess", 0.25) is None
+    measured = split(0.8).model_copy(update={"metrics": {"worst_group_excess": 0.2, "mean_excess": 0.04}})
+    excess = own_objective(Cell(Figure.BASELINES, "fedsrcvar-excess", 0.1, 0.25), of, told(measured))
+    assert excess == 0.75 * 0.2 + 0.25 * 0.04
     assert chosen_by("afl") == chosen_by("fedminmax", within=known) == 0.7
     runs = RunList(study(Figure.BASELINES, methods=("fedsrcvar",)), SIZE, Path())
     results = {point.id: result(0.5, float(str(point.settings["repetition"]))) for point in runs.points}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fedfair.plan.schema import Plan
 from fedfair.studies.reproduction.runs import Cell, RunList
 from fedfair.studies.reproduction.studies import STUDIES
 from fedfair.studies.reproduction.study import Figure, Repeats, merged
@@ -45,6 +46,26 @@ def test_the_two_smoothings_are_two_methods_and_thresholds_move_at_a_stable_rate
         limit = wide * plan.objective.worst_group_size / (1 - plan.objective.tradeoff)
         stated = plan.training.threshold_learning_rate
         assert stated == pytest.approx(min(plan.training.learning_rate, limit), rel=0.005)
+
+
+def test_two_rows_make_the_steps_of_a_plan_that_states_none_and_one_of_them_follows_the_excess() -> None:
+    methods = ("fedsrcvar-zang", "fedsrcvar-default", "fedsrcvar-excess")
+    of = study(Figure.BASELINES, methods=methods).model_copy(update={"reference": {"hidden": (7, 7)}})
+    runs = RunList(of, SIZE, Path())
+    unsaid = Plan.model_validate(of.base(Path())).training
+    by_method = {name: [one for one in runs.points if one.settings["method"] == name] for name in methods}
+    # Sizes, small tradeoffs and folds; and, of plain steps alone, learning rates.
+    assert [len(by_method[name]) for name in methods] == [16, 8, 8]
+    for name in methods[1:]:
+        for point in by_method[name]:
+            made, objective = point.plan.training, point.plan.objective
+            assert (made.learning_rate, made.server_optimizer) == (unsaid.learning_rate, unsaid.server_optimizer)
+            assert (made.schedule, made.warm_up) == (unsaid.schedule, unsaid.warm_up)
+            assert objective.smoothing == Plan.model_validate(of.base(Path())).objective.smoothing
+            assert "learning_rate" not in point.settings
+            assert objective.measure == ("excess" if name == "fedsrcvar-excess" else "loss")
+            reference = None if objective.reference is None else objective.reference.hidden
+            assert reference == ((7, 7) if name == "fedsrcvar-excess" else None)
 
 
 def test_rates_records_and_steps_of_methods_are_equal() -> None:
