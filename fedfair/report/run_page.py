@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
+from fedfair.aggregation.loss_metrics import WORST_EXCESS_BOUND
 from fedfair.plan.description import percent
 from fedfair.report import charts, sentences
 from fedfair.report.baseline_section import baseline_parts
@@ -112,7 +113,11 @@ def _groups(document: ResultDocument) -> dict[str, object]:
     """Return from which size on the model beats guessing, and the figures of all groups and of other metrics."""
     _, risk = document.shown
     floor, metrics = document.uniform_floor, risk.metrics or {}
-    listed = {name: values for name, values in metrics.items() if isinstance(values, tuple)}
+    listed = {
+        name: values
+        for name, values in metrics.items()
+        if isinstance(values, tuple) and name != WORST_EXCESS_BOUND
+    }
     return {
         "served": None if floor is None else served_sentence(served_groups(risk, floor)),
         "by_group_size": BY_GROUP_SIZE,

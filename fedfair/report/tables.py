@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.markup import escape
 from rich.table import Table
 
+from fedfair.aggregation.loss_metrics import WORST_EXCESS_BOUND
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.description import percent
 from fedfair.report.baseline_lines import baseline_lines
@@ -64,10 +65,11 @@ def share(value: float | None) -> str:
 
 
 def metric_rows(metrics: Mapping[str, float | tuple[float | None, ...] | None]) -> Iterator[tuple[str, ...]]:
-    """Yield the name of each metric with its value, or with those of each label, interval or class."""
+    """Yield the name of each metric with its value or interval, or with those of each label, interval or class."""
     for name, found in metrics.items():
         values = found if isinstance(found, tuple) else (found,)
-        yield (name.replace("_", " "), *("-" if value is None else f"{value:.4g}" for value in values))
+        words = ["-" if value is None else f"{value:.4g}" for value in values]
+        yield (name.replace("_", " "), *([" to ".join(words)] if name == WORST_EXCESS_BOUND else words))
 
 
 def _cells(risk: SplitRisk, group_sizes: Sequence[float]) -> list[str]:

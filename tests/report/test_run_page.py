@@ -114,6 +114,15 @@ def test_ranking_and_calibration_stand_where_people_are_enough() -> None:
     assert "scores" not in ids(run_page({"result.json": read(complete())}))
 
 
+def test_an_interval_of_the_excess_is_one_figure_beside_those_of_each_label() -> None:
+    result = complete()
+    result["train"]["metrics"] = {"worst_group_excess": 0.125, "worst_group_excess_bound": [0.0625, 0.25],
+                                  "label_auc": [0.5, 0.75, 0.875]}  # fmt: skip
+    page = text_of(run_page({"result.json": read(result)}))
+    assert "worst group excess bound 0.0625 to 0.25" in page
+    assert "number label auc 1 0.500 2 0.750 3 0.875" in page
+
+
 def test_what_older_results_lack_is_said_to_be_not_recorded() -> None:
     page = run_page({"result.json": read(oldest())})
     shown = text_of(page)
