@@ -79,8 +79,8 @@ ARGUMENTS = classified(
     (REQUEST, "round_number number request purpose"),
     # Attempts are counted by `request_limits`, over everything that was asked, across restarts.
     (OWN, "replaced attempt records header parts _remembered losses"),
-    # Which splits are evaluated: always all. How an excess that cannot be computed is treated: as masks ask.
-    (PLAN, "splits name excess"),
+    # Which splits are evaluated: always all.
+    (PLAN, "splits name"),
     # A simulation makes fewer steps, and weighs records by what it has found; a site by the state alone.
     (UNUSED, "steps record_weights weights"),
 )

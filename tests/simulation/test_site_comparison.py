@@ -35,7 +35,7 @@ from tests.prediction.saved_runs import SavedRun, approved_run
 from tests.rounding import rounding
 
 SITE = ParticipantId("clinic-a")
-SIZES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+SIZES = (0.05, 0.1, 0.2, 0.3, 0.5)
 
 
 @pytest.fixture(scope="module")
