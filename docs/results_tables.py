@@ -46,7 +46,7 @@ _CLAIMS: TypeAdapter[list[StoredClaim]] = TypeAdapter(list[StoredClaim])
 
 
 def worst_tenths(folder: Path) -> str:
-    """Return the worst-group risk of every study and method on test records, at its smallest group size.
+    """Return worst-group risk and mean of every study and method on test records, at its smallest group size.
 
     Args:
         folder: holds one folder for each data set.
@@ -57,7 +57,7 @@ def worst_tenths(folder: Path) -> str:
         studies = dict.fromkeys(mark.study for mark in held)
         lines += [_risks(place.name, [mark for mark in held if mark.study == study]) for study in studies]
     names = [METHODS[name].label for name in _COMPARED]
-    return _table(["test records, mean loss in nats", *names, "uniform guess"], lines)
+    return _table(["test records, in nats: worst group, everybody", *names, "uniform guess"], lines)
 
 
 def verdicts(folder: Path) -> str:
@@ -91,8 +91,8 @@ def _risks(data_set: str, marks: Sequence[StoredMark]) -> list[str]:
 
 
 def _risk(mark: StoredMark, size: float) -> str:
-    value = mark.test.get(f"worst_{size}")
-    return "" if value is None else f"{value[0]:.3f}"
+    found = [mark.test.get(figure) for figure in (f"worst_{size}", "mean")]
+    return ", ".join("" if value is None else f"{value[0]:.3f}" for value in found)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

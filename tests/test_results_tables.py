@@ -35,7 +35,7 @@ def test_the_smallest_group_of_every_study_has_a_row(folder: Path) -> None:
     lines = worst_tenths(folder).splitlines()
     assert len(lines) == 3
     cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
-    assert cells == ["[heart-hospitals](heart/index.html), worst 10%", *[""] * 6, "0.713", "", "0.693"]
+    assert cells == ["[heart-hospitals](heart/index.html), worst 10%", *[""] * 8, "0.713, 0.500", "", "0.693"]
 
 
 def test_every_claim_has_a_row_and_every_study_a_column(folder: Path) -> None:
