@@ -13,7 +13,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from by_the_readme import run_example
-from fedfair.extras import install_command
 
 HERE = Path(__file__).resolve().parent
 
@@ -24,7 +23,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("notes-example"), help="new folder for the hosts")
     asked = parser.parse_args()
     if find_spec("transformers") is None:
-        print(f"transformers is not installed\n  -> {install_command('text')}", file=sys.stderr)
+        print("transformers is not installed\n  -> pip install 'fedfair[text]'", file=sys.stderr)
         return 1
     return run_example(HERE / "README.md", asked.folder, ["report.txt"])
 
