@@ -23,7 +23,10 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("notes-example"), help="new folder for the hosts")
     asked = parser.parse_args()
     if find_spec("transformers") is None:
-        print("transformers is not installed\n  -> pip install 'fedfair[text]'", file=sys.stderr)
+        print(
+            "transformers is not installed\n  -> install the extra text: docs/how-to/install.md says how",
+            file=sys.stderr,
+        )
         return 1
     return run_example(HERE / "README.md", asked.folder, ["report.txt"])
 

@@ -9,6 +9,7 @@ No torch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from fedfair.plan.fields import Fault
@@ -24,6 +25,9 @@ from fedfair.plan.losses import (
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.sections import EvaluationSection, ObjectiveSection, ReferenceSection, TrainingSection
 from fedfair.plan.task import LinearModel, MlpModel, ModelSpec, TaskSection
+
+MOST_NUMBERS = 60_000
+"""So many numbers of references fit into the header of a masked sum, with room for those of the last layer."""
 
 _PLACE = ("objective", "measure")
 _NAMED = "cross_entropy, binary, ordinal, multi_label, squared or survival"
@@ -72,8 +76,18 @@ def takes_excess(
     """Return whether the excess is measured: as stated, else where it can be and a reference can say more."""
     if objective.measure is not None:
         return objective.measure == "excess"
-    useful = not objective.is_mean and may_say_more(reference_in(objective), task.model)
+    reference = reference_in(objective)
+    useful = not objective.is_mean and may_say_more(reference, task.model) and _fits(reference, task)
     return bool(useful) and not any(_exclusions(training, task, evaluation, privacy))
+
+
+def _fits(reference: ReferenceSection, task: TaskSection) -> bool:
+    """Return whether a masked sum has room for the references, as far as the plan tells; not of pictures."""
+    inputs = task.known_inputs
+    if inputs is None:
+        return task.has_numeric_columns
+    layers = itertools.pairwise((inputs, *reference.hidden))
+    return reference.folds * sum((entering + 1) * leaving for entering, leaving in layers) <= MOST_NUMBERS
 
 
 def reference_in(objective: ObjectiveSection) -> ReferenceSection:

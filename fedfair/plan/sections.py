@@ -216,7 +216,7 @@ class ObjectiveSection(Section):
     measure: Measure | None = None
     """what is measured of a person: loss, or excess, which is by how much the expected loss is above what a
     reference attains; null takes excess where a reference can say more than the model (a linear one, or a small
-    mlp) and nothing excludes it, else loss"""
+    mlp), fits into a sum and nothing excludes it, else loss"""
 
     reference: ReferenceSection | None = None
     """with the excess: the reference models; null for the usual ones"""

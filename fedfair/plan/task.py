@@ -5,6 +5,7 @@ Decides what may be written under `task`. Building the model and loading records
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
@@ -169,6 +170,17 @@ class TaskSection(Section):
                 return name in BUILT_IN or self.input_shape is None or len(self.input_shape) == 1
             case source:
                 return source.section.has_numeric_columns
+
+    @property
+    def known_inputs(self) -> int | None:
+        """How many features a record has, as far as the plan tells; None where only the data can tell."""
+        if self.input_shape is not None:
+            return math.prod(self.input_shape)
+        match self.data:
+            case CsvSource(csv=table) if not isinstance(table.numeric, str):
+                return len(table.numeric) + table.category_columns
+            case _:
+                return None
 
     @property
     def references(self) -> tuple[str, ...]:

@@ -117,6 +117,20 @@ def test_copies_without_noise_or_exactly_evaluated_measure_what_the_plan_measure
     assert measure_of(local_plan(other, ParticipantId(NAMES[0]))) == "loss"
 
 
+@pytest.mark.parametrize(
+    ("task", "measure"),
+    [
+        ({"data": "own:records", "input_shape": [900], "classes": 2}, "excess"),
+        # Two references of 4096 times 32 weights: no masked sum has room for them.
+        ({"data": "own:records", "input_shape": [1, 64, 64], "classes": 2}, "loss"),
+        ({"data": {"csv": {"label": "y", "numeric": [f"c{place}" for place in range(1000)]}}}, "loss"),
+        ({"data": {"mnist": {}}}, "loss"),
+    ],
+)
+def test_references_that_fit_into_no_sum_are_not_trained_unasked(task: dict[str, object], measure: str) -> None:
+    assert measure_of(plan({"task": task})) == measure
+
+
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_new_plan_states_for_people_what_it_would_mean_without(template: str) -> None:
     values = yaml.safe_load(plan_text("heart", template))
