@@ -34,7 +34,8 @@ BESIDE = "plan.references.safetensors"
 
 
 def workspace_of(folder: Path, reference: dict[str, object]) -> Workspace:
-    plan = small_plan(rounds=4, protection={"mode": "malicious", "most_records": 512})
+    """Return a federation whose steps take all records: another attempt at a round would draw others."""
+    plan = small_plan(rounds=4, protection={"mode": "malicious", "most_records": 512}, batch_size="full")
     objective = dict(plan["objective"]) | {"measure": "excess", "reference": reference}  # type: ignore[call-overload]
     return prepare(folder, {**plan, "objective": objective})
 
