@@ -33,7 +33,7 @@ from fedfair.training.loss_weightings.fedavg import equal_coefficients
 from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
 from fedfair.training.models import build_model
 from fedfair.training.record_loss import RecordLoss, record_loss
-from fedfair.training.travelling import distinct_tensors, freeze_tensors, travelling
+from fedfair.training.travelling import freeze_tensors, travelling
 
 
 def objective_of(plan: Plan, loss_unit: float = 1.0) -> Objective:
@@ -63,12 +63,11 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
         DataError: the file of the frozen parameters cannot be read.
     """
     module = built(plan, schema, workspace)
-    dtype = next(iter(distinct_tensors(module).values())).dtype
     travels, stated = travelling(module, plan.training.parameters), plan.training.initial
     named = None if stated is None else stated.frozen
     if named is not None:
         _freeze(plan, module, travels or frozenset())
-    model = FlatModel(module, dtype, device, loss_of(plan, schema, workspace), travels)
+    model = FlatModel(module, width_of(plan), device, loss_of(plan, schema, workspace), travels)
     if named is not None and model.layout.frozen != parse_digest(named):
         raise PlanError(
             f"{plan.frozen_place} holds other frozen parameters than the plan names: "
@@ -78,12 +77,16 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
     return model
 
 
+def width_of(plan: Plan) -> torch.dtype:
+    """Return the width of a plan's model and of its vector; half widths keep a float32 model."""
+    return torch.float64 if plan.training.precision == "fp64" else torch.float32
+
+
 def built(plan: Plan, schema: FeatureSchema, workspace: Path) -> torch.nn.Module:
     """Return the plan's model as its seed makes it, with its adapters; arguments and faults as in `flat_model`."""
-    dtype = torch.float64 if plan.training.precision == "fp64" else torch.float32
     stated = plan.training.parameters
     lora = None if stated is None else stated.lora
-    return build_model(plan.task.model, schema, plan.training.seed, dtype, workspace, lora)
+    return build_model(plan.task.model, schema, plan.training.seed, width_of(plan), workspace, lora)
 
 
 def _freeze(plan: Plan, module: torch.nn.Module, travels: Collection[str]) -> None:

@@ -30,12 +30,12 @@ from fedfair.run.initial_section import check_not_by_hand, write_initial_section
 from fedfair.run.model_description import describe_model
 from fedfair.run.saved_model import sites_digest
 from fedfair.tables.source_modules import declared_schema
-from fedfair.training.assembly import built
+from fedfair.training.assembly import built, width_of
 from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.training.flat_model import FlatModel, layout_of
 from fedfair.training.imported_weights import STRICT, Allowance, ImportedWeights, import_weights
-from fedfair.training.lora import DOWN, UP
-from fedfair.training.travelling import distinct_tensors, travelling
+from fedfair.training.lora import is_factor
+from fedfair.training.travelling import travelling
 
 FROZEN_FORMAT = "fedfair/frozen-parameters/1"
 
@@ -125,8 +125,7 @@ def begin_with(
     """Return a plan whose run begins with the weights of a file; nothing is written.
 
     The threshold of a fedfair model comes with it where the plan learns one, states none, and no evaluation before
-    round 1 gives it. Its scaling always comes with
-    it: under another one its weights would be another model.
+    round 1 gives it. Its scaling always comes with it: under another one its weights would be another model.
 
     Args:
         plan: the plan.
@@ -141,12 +140,12 @@ def begin_with(
     """
     module = built(plan, schema, workspace)
     travels = travelling(module, plan.training.parameters)
-    model = FlatModel(module, next(iter(distinct_tensors(module).values())).dtype)
+    model = FlatModel(module, width_of(plan))
     imported = import_weights(source, model, describe_model(plan, schema), _with_adapters_of(plan, model, allowed))
     model.load(imported.vector)
     layout = layout_of(module, model.flat.dtype, travels)
     held = {entry.name for entry in layout.entries}
-    imported = replace(imported, vector=_part(model, held))
+    whole, imported = imported.vector, replace(imported, vector=_part(model.layout, imported.vector, held))
     _check_origin(source, imported, scales=standardises(plan, len(schema.numeric)))
     same_sites = imported.sites == sites_digest(plan.federation.collaborators)
     scaling = imported.scaling
@@ -166,14 +165,13 @@ def begin_with(
     if not layout.frozen:
         return BegunPlan(begun, weights, imported)
     rest = tuple(entry for entry in model.layout.entries if entry.name not in held)
-    frozen = Layout(rest, layout.dtype), _part(model, {entry.name for entry in rest})
+    frozen = Layout(rest, layout.dtype), _part(model.layout, whole, {entry.name for entry in rest})
     return BegunPlan(begun.with_frozen(source), weights, imported, frozen)
 
 
-def _part(model: FlatModel, names: Collection[str]) -> NDArray[np.floating]:
-    """Return the values of some tensors of a model, in the order of their names."""
-    vector = model.vector()
-    return np.concatenate([vector[place] for entry, place in model.layout.slices() if entry.name in names])
+def _part(layout: Layout, vector: NDArray[np.floating], names: Collection[str]) -> NDArray[np.floating]:
+    """Return the values of some tensors of a vector, in the order of their names."""
+    return np.concatenate([vector[place] for entry, place in layout.slices() if entry.name in names])
 
 
 def _with_adapters_of(plan: Plan, model: FlatModel, allowed: Allowance) -> Allowance:
@@ -181,7 +179,7 @@ def _with_adapters_of(plan: Plan, model: FlatModel, allowed: Allowance) -> Allow
     stated = plan.training.parameters
     if stated is None or stated.lora is None:
         return allowed
-    own = tuple(entry.name for entry in model.layout.entries if entry.name.rpartition(".")[2] in {DOWN, UP})
+    own = tuple(entry.name for entry in model.layout.entries if is_factor(entry.name))
     return replace(allowed, missing=(*allowed.missing, *own))
 
 

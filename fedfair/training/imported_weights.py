@@ -29,7 +29,9 @@ from fedfair.aggregation.requests import FeatureScaling
 from fedfair.errors import DataError
 from fedfair.run.model_description import ModelDescription, difference
 from fedfair.run.saved_model import read_saved
+from fedfair.tables.text_table import listed
 from fedfair.training.flat_model import FlatModel
+from fedfair.training.travelling import distinct_tensors, first_names
 
 Array = NDArray[np.floating]
 
@@ -265,12 +267,8 @@ def _check_described(path: Path, found: _Found, own: ModelDescription, *, partia
 
 def _aliases(model: FlatModel) -> dict[str, str]:
     """Return, for each further name of a tied tensor, the name by which the layout knows it."""
-    known, first = {entry.name for entry in model.layout.entries}, dict[int, str]()
-    state = model.module.state_dict(keep_vars=True)
-    for name in sorted(state):
-        if name in known:
-            first[id(state[name])] = name
-    return {name: first[id(value)] for name, value in state.items() if id(value) in first and name not in known}
+    names = first_names(model.module, distinct_tensors(model.module))
+    return {name: first for name, first in names.items() if name != first}
 
 
 def _matching(names: Iterable[str], patterns: Sequence[str], option: str, whose: str) -> set[str]:
@@ -278,7 +276,9 @@ def _matching(names: Iterable[str], patterns: Sequence[str], option: str, whose:
     for pattern in patterns:
         matched = fnmatch.filter(names, pattern)
         if not matched:
-            raise DataError(f"{option} {pattern} names no tensor of {whose}", f"it has {_listed(names)}")
+            raise DataError(
+                f"{option} {pattern} names no tensor of {whose}", f"it has {listed(sorted(names), SHOWN)}"
+            )
         found.update(matched)
     return found
 
@@ -297,10 +297,10 @@ def _ignored(
     agreed = _matching(left, allowed.extra, "--allow-extra", f"{path} that the model does not take")
     refused = [name for name in extra if name not in agreed]
     if refused:
+        own = listed([entry.name for entry in layout.entries], SHOWN)
         raise DataError(
-            f"{path} has tensors that the plan's model does not: {_listed(refused)}",
-            f"the model has {_listed([entry.name for entry in layout.entries])}; rename them where the file was "
-            "made, or leave them out with --allow-extra",
+            f"{path} has tensors that the plan's model does not: {listed(sorted(refused), SHOWN)}",
+            f"the model has {own}; rename them where the file was made, or leave them out with --allow-extra",
         )
     return agreed | counters | replaced
 
@@ -352,8 +352,3 @@ def _refuse(path: Path, faults: Sequence[str]) -> None:
         "give weights of this model; what may begin with the plan's own values is named with --allow-missing, "
         "such as --allow-missing head.weight,head.bias",
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(sorted(names)[:SHOWN]) + more

@@ -16,11 +16,13 @@ from torch.nn import functional
 
 from fedfair.errors import PlanError
 from fedfair.plan.parameters import LoraSection, matching
+from fedfair.tables.text_table import listed
 
 DOWN, UP = "lora_down", "lora_up"
 """What the factors are called beside the weight of their layer."""
 
 SHOWN = 5
+"""So many names stand in a fault."""
 
 
 class LoraLinear(nn.Linear):
@@ -58,6 +60,11 @@ class LoraLinear(nn.Linear):
         return layer
 
 
+def is_factor(name: str) -> bool:
+    """Return whether a tensor's name is that of a factor of an adapter."""
+    return name.rpartition(".")[2] in {DOWN, UP}
+
+
 def with_adapters(model: nn.Module, stated: LoraSection) -> None:
     """Put adapters beside the linear layers that a plan names.
 
@@ -73,7 +80,7 @@ def with_adapters(model: nn.Module, stated: LoraSection) -> None:
         if not matching(linear, (pattern,)):
             raise PlanError(
                 f"training.parameters.lora.layers: {pattern} names no linear layer of the model",
-                f"its linear layers are {_listed(sorted(linear))}",
+                f"its linear layers are {listed(sorted(linear), SHOWN) or 'none'}",
             )
     for name in sorted(matching(linear, stated.layers)):
         _put(model, name, LoraLinear(linear[name], stated.rank, stated.alpha))
@@ -89,8 +96,3 @@ def merge_adapters(model: nn.Module) -> None:
 def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
     above, _, own = name.rpartition(".")
     setattr(model.get_submodule(above), own, layer)
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return (", ".join(names[:SHOWN]) or "none") + more

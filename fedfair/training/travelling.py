@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from fedfair.errors import DataError, PlanError
 from fedfair.plan.parameters import ParametersSection, matching
-from fedfair.training.lora import DOWN, UP
+from fedfair.tables.text_table import listed
+from fedfair.training.lora import SHOWN, is_factor
 
 LABEL = b"fedfair/frozen/v1"
-SHOWN = 5
 
 
 def distinct_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -53,25 +53,26 @@ def travelling(model: nn.Module, stated: ParametersSection | None) -> frozenset[
     if stated is None:
         return None
     tensors = distinct_tensors(model)
-    names = _first_names(model, tensors)
+    names = first_names(model, tensors)
     for pattern in stated.train or ():
         if not matching(names, (pattern,)):
             raise PlanError(
                 f"training.parameters.train: {pattern} names no parameter of the model",
-                f"it has {_listed(sorted(tensors))}",
+                f"it has {listed(sorted(tensors), SHOWN)}",
             )
     found = {names[name] for name in matching(names, stated.train or ())}
     if stated.lora is not None:
-        found |= {name for name in tensors if name.rpartition(".")[2] in {DOWN, UP}}
+        found |= set(filter(is_factor, tensors))
     if not any(tensors[name].requires_grad for name in found):
+        named = listed(sorted(found), SHOWN)
         raise PlanError(
-            f"training.parameters.train names {_listed(sorted(found))} alone, of which nothing can be trained",
+            f"training.parameters.train names {named} alone, of which nothing can be trained",
             "name a parameter, and not only running statistics",
         )
     return frozenset(found)
 
 
-def _first_names(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def first_names(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Return, for every name of these tensors, the name under which it is known."""
     known = {id(tensor): name for name, tensor in tensors.items()}
     return {name: known[id(tensor)] for name, tensor in _named_tensors(model) if id(tensor) in known}
@@ -97,11 +98,6 @@ def _put(sha: hashlib._Hash, field: bytes | memoryview) -> None:
     sha.update(field)
 
 
-def _listed(names: Collection[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return (", ".join(list(names)[:SHOWN]) or "nothing") + more
-
-
 # ------------------------------------------------------------------------------------------------- their file
 
 
@@ -122,7 +118,7 @@ def shards_of(place: Path) -> list[Path]:
     revisions = {file.parent.name for file in found}
     if len(revisions) > 1:
         raise DataError(
-            f"{place} holds {len(revisions)} revisions of a model: {_listed(sorted(revisions))}",
+            f"{place} holds {len(revisions)} revisions of a model: {listed(sorted(revisions), SHOWN)}",
             f"name one of them, such as {found[0].parent}",
         )
     return found
@@ -145,7 +141,7 @@ def freeze_tensors(model: nn.Module, travels: Collection[str], place: Path) -> N
     """
     tensors = {name: one for name, one in distinct_tensors(model).items() if name not in travels}
     names: dict[str, list[str]] = {}
-    for name, first in _first_names(model, tensors).items():
+    for name, first in first_names(model, tensors).items():
         names.setdefault(first, []).append(name)
     held: dict[str, Path] = {}
     try:
@@ -185,7 +181,7 @@ def _stored_names(names: Mapping[str, Collection[str]], held: Collection[str]) -
             return found
     missing = sorted(name for name, own in names.items() if not set(own).intersection(held))
     raise DataError(
-        f"the frozen parameters lack {_listed(missing)}",
+        f"the frozen parameters lack {listed(missing, SHOWN)}",
         "give the file that the plan was frozen with, or the weights under the names of the model",
     )
 
