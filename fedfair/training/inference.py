@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfair.errors import TrainingError
+from fedfair.errors import LocalProtocolError, TrainingError
 from fedfair.fairness.record_losses import Losses
 from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.training.device import SplitRecords, plain_arithmetic
@@ -116,7 +116,9 @@ def _batch_figures(
     losses = loss.natural(outputs, answers)
     figures = loss.figures_of(outputs, answers)
     excess = outputs.new_zeros(len(outputs), 0)
-    if said is not None and model.excess is not None:
+    if said is not None:
+        if model.excess is None:
+            raise LocalProtocolError("a model whose steps follow the loss has no excess")
         excess = (model.excess(outputs, said.cpu()) * loss.unit).reshape(len(outputs), 1)
     return _Found(losses, loss.classes_of(outputs), _scores(loss, outputs, columns), figures, excess)
 

@@ -26,7 +26,7 @@ from fedfair.aggregation.reference import (
 )
 from fedfair.aggregation.requests import GlobalModel, histogram_spec
 from fedfair.aggregation.running_sum import Totals
-from fedfair.errors import RemoteProtocolError
+from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.fairness.cvar import worst_and_best
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.feature_schema import FeatureSchema
@@ -43,6 +43,7 @@ from fedfair.tables.dataset import Splits
 from fedfair.training.assembly import flat_model
 from fedfair.training.client import TrainingClient
 from fedfair.training.device import SplitRecords
+from fedfair.training.inference import evaluate
 from fedfair.training.record_loss import record_loss
 from fedfair.training.reference_answers import ReferenceAnswers, class_chances, reference_answers
 from fedfair.training.reference_training import ReferenceSetting, judged, reference_addend
@@ -378,3 +379,10 @@ def test_an_excess_that_is_no_number_is_replaced_and_counted_under_masks() -> No
     assert replaced == 60
     end = histogram_spec(setting.plan, bc10.dataset().schema).loss_range
     assert losses["train"].excess.tolist() == [end] * 60
+
+
+def test_a_model_whose_steps_follow_the_loss_is_not_judged_by_references() -> None:
+    plan = setting_of().plan.with_(training={"precision": "fp64"})
+    flat = flat_model(plan, bc10.dataset().schema, torch.device("cpu"), Path())
+    with pytest.raises(LocalProtocolError, match="whose steps follow the loss has no excess"):
+        evaluate(flat, placed(), 1, judged=placed())

@@ -100,7 +100,7 @@ class VectorisedClients:
         self.scaling: FeatureScaling | None = None
         self._pools = None if standardises(plan, len(self._schema.numeric)) else self._pool(None)
         self._references: References | None = None
-        self._judged: dict[str, Pool] | None = None
+        self._judged: dict[str, Pool] = {}
         self._answered: dict[str, NDArray[np.float64]] = {}
         self._with_records = np.flatnonzero(self.counts)
         count, classes = len(self.names), self._schema.classes
@@ -260,7 +260,7 @@ class VectorisedClients:
         self._model.load(model.vector)
         held = {name: pool for name, pool in self._ready().items() if name in splits}
         columns = score_columns(self.plan, self._schema.classes)
-        judged = {name: pool.records for name, pool in (self._judged or {}).items()}
+        judged = {name: pool.records for name, pool in self._judged.items()}
         found = {
             name: evaluate(self._model, pool.records, columns, judged=judged.get(name))
             for name, pool in held.items()
@@ -279,7 +279,7 @@ class VectorisedClients:
         self, group: Members, number: RoundNumber, attempt: int, weights: list[Tensor] | None
     ) -> Iterator[GroupBatch]:
         members = [(int(member), self.names[member]) for member in group]
-        pools = self._ready() if self._judged is None else self._judged
+        pools = self._judged or self._ready()
         return group_batches(self.plan.training, pools["train"], members, number, attempt, weights)
 
     def _grouped(self, members: Members, steps: int | None, *, own_models: bool) -> list[Members]:
