@@ -35,8 +35,9 @@ from fedfair.plan.derived import (
     slices_of,
 )
 from fedfair.plan.feature_schema import FeatureSchema
+from fedfair.plan.fields import MAX_PLANNED_NUMBERS
 from fedfair.plan.schema import Plan
-from fedfair.plan.slice_terms import MAX_SLICE_NUMBERS, too_many_cells
+from fedfair.plan.slice_terms import too_many_cells
 
 LEVELS = 64
 """The greatest measure that counts is so many steps; a lone record's number is one of 65."""
@@ -142,7 +143,7 @@ def slice_layout(plan: Plan, schema: FeatureSchema) -> SliceLayout:
             "set outcomes: false, or objective.measure: excess, whose references are checked with any classes",
         )
     layout = SliceLayout(slice_columns(plan, schema), slices_of(plan).pairs, decides, checks)
-    if layout.header.length > MAX_SLICE_NUMBERS:
+    if layout.header.length > MAX_PLANNED_NUMBERS:
         fault = too_many_cells(layout.header.length)
         raise PlanError(f"evaluation.slices: {fault.message}", fault.remedy)
     return layout

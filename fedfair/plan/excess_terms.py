@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from fedfair.plan.fields import Fault
+from fedfair.plan.fields import MAX_PLANNED_NUMBERS, Fault
 from fedfair.plan.losses import (
     BinaryLoss,
     CrossEntropyLoss,
@@ -25,9 +25,6 @@ from fedfair.plan.losses import (
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.sections import EvaluationSection, ObjectiveSection, ReferenceSection, TrainingSection
 from fedfair.plan.task import LinearModel, MlpModel, ModelSpec, TaskSection
-
-MOST_NUMBERS = 60_000
-"""So many numbers of references fit into the header of a masked sum, with room for those of the last layer."""
 
 _PLACE = ("objective", "measure")
 _NAMED = "cross_entropy, binary, ordinal, multi_label, squared or survival"
@@ -87,7 +84,7 @@ def _fits(reference: ReferenceSection, task: TaskSection) -> bool:
     if inputs is None:
         return task.has_numeric_columns
     layers = itertools.pairwise((inputs, *reference.hidden))
-    return reference.folds * sum((entering + 1) * leaving for entering, leaving in layers) <= MOST_NUMBERS
+    return reference.folds * sum((entering + 1) * leaving for entering, leaving in layers) <= MAX_PLANNED_NUMBERS
 
 
 def reference_in(objective: ObjectiveSection) -> ReferenceSection:

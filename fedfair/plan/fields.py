@@ -30,6 +30,9 @@ from fedfair.ids import parse_federation_name, parse_participant_id
 RULE = "fedfair_rule"
 """The pydantic error type of our own rules; its context holds `fault` and `remedy`."""
 
+MAX_PLANNED_NUMBERS = 60_000
+"""So many numbers a plan may add to the header of a sum; a masked one has room for 65536."""
+
 Item = TypeVar("Item")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from fedfair.plan.fields import Fault
+from fedfair.plan.fields import MAX_PLANNED_NUMBERS, Fault
 from fedfair.plan.losses import has_classes
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.sections import EvaluationSection, FederationSection, SecureAggregationSection, SlicesSection
@@ -21,9 +21,6 @@ from fedfair.plan.task import TaskSection
 
 MIN_PEOPLE = 3
 """The fewest people of whom a slice may tell, whatever `evaluation.min_group` says."""
-
-MAX_SLICE_NUMBERS = 60_000
-"""The numbers of one sum of slices; a masked header has room for 65536."""
 
 _PLACE = ("evaluation", "slices")
 
@@ -91,7 +88,7 @@ def _column_faults(stated: SlicesSection, task: TaskSection) -> Iterator[Fault]:
     pairs = sum(left * right for left, right in itertools.combinations(sizes, 2))
     sums = 3 if stated.outcomes else 2
     numbers = 1 + sum(sizes) + pairs + sums * (sum(sizes) + pairs * stated.pairs)
-    if numbers > MAX_SLICE_NUMBERS:
+    if numbers > MAX_PLANNED_NUMBERS:
         yield too_many_cells(numbers)
 
 
@@ -99,7 +96,7 @@ def too_many_cells(numbers: int) -> Fault:
     """Return the fault of slices whose sum would have so many numbers."""
     return Fault(
         _PLACE,
-        f"sums {numbers} numbers, and a masked sum has room for {MAX_SLICE_NUMBERS} of them",
+        f"sums {numbers} numbers, and a masked sum has room for {MAX_PLANNED_NUMBERS} of them",
         "name fewer columns under evaluation.slices.columns, or fewer bins",
     )
 
