@@ -93,11 +93,11 @@ def test_a_federation_trains_its_references_and_then_the_model_of_the_simulation
     for result in (deployed, alone):
         told = json.loads(json.dumps(result))["train"]["metrics"]
         assert 0.0 < told["mean_excess"] < told["worst_group_excess"] < 1.0
-    # And so is what they said of the records, and how often it came true.
     # Their digest covers the scaling too, which is rounded: under masks, and in the clear by the order of arrival.
     kept = read_references(workspace.folder / "save" / FILE)
     assert deployed["references"].pop("digest") == kept.digest
     alone["references"].pop("digest")
+    # What they said of the records is the same, and how often it came true.
     assert deployed["references"] == alone["references"]
     assert sum(tenth["records"] for tenth in deployed["references"]["checked"]["train"]) > 0
     told = json.loads(json.dumps(deployed))["train"]["metrics"]

@@ -12,7 +12,7 @@ import torch
 from aggregator.finished_run import finished_run
 from collaborator.preparation import find_site, make_ready
 from fedfair.aggregation import model_file
-from fedfair.cli.loopback import prepare
+from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PlanError
 from fedfair.plan.loading import load_plan
 from fedfair.run.initial_model import read_initial_model
@@ -29,16 +29,20 @@ MODEL = {"name": "mlp", "hidden": [6]}
 ADAPTED = {"train": ["output.*"], "lora": {"layers": ["hidden1"], "rank": 2}}
 
 
+def begun(folder: Path, protection: dict[str, object] | None) -> Workspace:
+    """Return a federation whose run begins with a file of the whole model, and trains a part of it."""
+    plan = json.loads(json.dumps(small_plan(rounds=4, protection=protection)))
+    plan["task"]["model"], plan["training"]["parameters"] = MODEL, ADAPTED
+    whole, given = FlatModel(mlp(30, (6,), 2).double(), torch.float64), folder / "pretrained.safetensors"
+    model_file.save(given, whole.layout, whole.vector(), {})
+    return prepare(folder / "federation", plan, weights=given)
+
+
 @pytest.mark.parametrize(("protection", "tolerance"), [(None, 1e-9), (MASKED, 1e-4)])
 def test_a_federation_sums_what_travels_alone(
     tmp_path: Path, protection: dict[str, object] | None, tolerance: float
 ) -> None:
-    plan = json.loads(json.dumps(small_plan(rounds=4, protection=protection)))
-    plan["task"]["model"], plan["training"]["parameters"] = MODEL, ADAPTED
-    whole = FlatModel(mlp(30, (6,), 2).double(), torch.float64)
-    given = tmp_path / "pretrained.safetensors"
-    model_file.save(given, whole.layout, whole.vector(), {})
-    workspace = prepare(tmp_path / "federation", plan, weights=given)
+    workspace = begun(tmp_path, protection)
     for name in workspace.collaborators[:2]:
         with (workspace.folder / f"{name}.yaml").open("a") as file:
             file.write("frozen: ../pretrained.safetensors\n")
@@ -61,12 +65,7 @@ def test_a_federation_sums_what_travels_alone(
 
 
 def test_a_site_whose_frozen_part_was_swapped_does_not_take_part(tmp_path: Path) -> None:
-    plan = json.loads(json.dumps(small_plan(rounds=2, protection=MASKED)))
-    plan["task"]["model"], plan["training"]["parameters"] = MODEL, ADAPTED
-    given = tmp_path / "pretrained.safetensors"
-    whole = FlatModel(mlp(30, (6,), 2).double(), torch.float64)
-    model_file.save(given, whole.layout, whole.vector(), {})
-    workspace = prepare(tmp_path / "federation", plan, weights=given)
+    workspace = begun(tmp_path, MASKED)
     # Weights that its neighbour sends it, in the place that the plan's own file had.
     place = workspace.plan.with_name("plan.frozen.safetensors")
     layout, vector, words = model_file.load(place)
