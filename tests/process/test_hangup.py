@@ -14,23 +14,28 @@ from tests.conftest import REPOSITORY
 from tests.patience import PATIENCE
 
 SERVICE = """
-import signal, sys, threading
+import signal, sys, time, traceback
 from pathlib import Path
 from fedfair.process.stopping import as_service
 
 @as_service("this program")
 def serve():
-    gone = threading.Event()
+    gone = []
     signals = signal.getsignal(signal.SIGHUP)
-    signal.signal(signal.SIGHUP, lambda *about: (signals(*about), gone.set()))
+    signal.signal(signal.SIGHUP, lambda *about: (signals(*about), gone.append("gone")))
     print("serving", flush=True)
-    while not gone.wait(0.05):
-        pass
+    while not gone:
+        time.sleep(0.05)
     print("on standard output", flush=True)
     print("on standard error", file=sys.stderr, flush=True)
     Path("alive").write_text("still")
 
-serve()
+try:
+    serve()
+except BaseException:
+    # Nobody reads the terminal any more.
+    Path("fault").write_text(traceback.format_exc())
+    raise
 """
 
 
@@ -47,7 +52,8 @@ def test_a_service_whose_terminal_closes_goes_on_and_may_still_write(tmp_path: P
     while b"serving\r\n" not in said:
         said += os.read(ours, 1024)
     os.close(ours)
-    assert running.wait(timeout=PATIENCE) == 0
+    status, fault = running.wait(timeout=PATIENCE), tmp_path / "fault"
+    assert status == 0, fault.read_text() if fault.exists() else status
     assert (tmp_path / "alive").read_text() == "still"
 
 
