@@ -18,6 +18,9 @@ import signal, sys, time, traceback
 from pathlib import Path
 from fedfair.process.stopping import as_service
 
+# Tests that run under nohup inherit that it is ignored.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 @as_service("this program")
 def serve():
     gone = []
