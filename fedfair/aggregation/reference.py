@@ -36,8 +36,9 @@ from fedfair.aggregation.header import NO_RECORDS, Bits, Field, Header, Number, 
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.aggregation.running_sum import Totals
 from fedfair.aggregation.training_sum import UPDATE
-from fedfair.errors import RemoteProtocolError
-from fedfair.plan.derived import reference_of
+from fedfair.errors import PlanError, RemoteProtocolError
+from fedfair.plan.derived import is_masked, measures_excess, reference_of
+from fedfair.plan.excess_terms import reference_room
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.losses import Loss, SquaredLoss, SurvivalLoss
 from fedfair.plan.schema import Plan
@@ -92,6 +93,20 @@ def reference_shape(plan: Plan, schema: FeatureSchema) -> ReferenceShape:
     """Return the shape of the references of a plan."""
     stated, inputs = reference_of(plan), math.prod(schema.input_shape)
     return ReferenceShape((inputs, *stated.hidden, reference_outputs(plan.task.loss, schema)), stated.folds)
+
+
+def check_room(plan: Plan, schema: FeatureSchema) -> None:
+    """Refuse references that no masked sum has room for; a plan by the loss, or without masks, has none to refuse.
+
+    Raises:
+        PlanError: they are too wide for these features and answers.
+    """
+    if not (measures_excess(plan) and is_masked(plan)):
+        return
+    widths = reference_shape(plan, schema).widths
+    fault = reference_room(reference_of(plan), widths[0], widths[-1])
+    if fault is not None:
+        raise PlanError(f"objective.measure: {fault.message}", fault.remedy)
 
 
 def reference_outputs(loss: Loss, schema: FeatureSchema) -> int:
@@ -176,7 +191,11 @@ def reference_header(plan: Plan, schema: FeatureSchema) -> Header:
         "records" (), the training records; "judged" (), those whose loss is told; "weights" (folds,), the records
         outside each fold; "held_out" (temperatures,), the sums of losses on the fold that each reference has not
         seen, in units of `LOSS_STEP`; "changes" (folds, parameters), weighted.
+
+    Raises:
+        PlanError: the plan's sums are masked, and have no room for so many numbers.
     """
+    check_room(plan, schema)
     shape = reference_shape(plan, schema)
     return Header(
         Field("records", Number.COUNT, lone=Bits(0)),

@@ -225,6 +225,11 @@ class CsvData(DataSection):
         return frozenset((*numeric, *self.categorical))
 
     @property
+    def known_inputs(self) -> int | None:
+        """How many features a record has; None under `numeric: all`."""
+        return None if isinstance(self.numeric, str) else len(self.numeric) + self.category_columns
+
+    @property
     def category_columns(self) -> int:
         """How many features the categories become."""
         return sum(len(self.coding_of(column)) for column in self.categorical)

@@ -30,10 +30,18 @@ class DataSection(Section):
     class_names: ClassVar[tuple[str, ...]] = ()
     """The names of its classes, in their order; empty where they have none."""
 
+    inputs: ClassVar[int | None] = None
+    """How many features every record of such a source has; None where its keys or the data tell."""
+
     @property
     def missing_ranges(self) -> tuple[str, ...]:
         """The numeric columns whose least and greatest value is not known beforehand; in words where unnamed."""
         return ()
+
+    @property
+    def known_inputs(self) -> int | None:
+        """How many features a record has, at least 1; None where only the data can tell."""
+        return self.inputs
 
     @property
     def owner_column(self) -> str | None:

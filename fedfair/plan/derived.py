@@ -10,7 +10,7 @@ from typing import Literal
 
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import ALGORITHMS
-from fedfair.plan.excess_terms import excess_faults, reference_in, takes_excess
+from fedfair.plan.excess_terms import excess_faults, reference_in, room_faults, takes_excess
 from fedfair.plan.losses import (
     NO_LOSS_RANGE,
     HuberLoss,
@@ -169,7 +169,8 @@ def may_measure_excess(plan: Plan) -> bool:
     if measures_excess(plan):
         return False
     other = plan.objective.model_copy(update={"measure": "excess"})
-    return not any(excess_faults(other, plan.training, plan.task, plan.evaluation, plan.privacy))
+    excluded = any(excess_faults(other, plan.training, plan.task, plan.evaluation, plan.privacy))
+    return not excluded and not any(room_faults(other, plan.task, plan.secure_aggregation))
 
 
 def reference_of(plan: Plan) -> ReferenceSection:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from fedfair.plan.fields import MAX_PLANNED_NUMBERS, Fault
+from fedfair.plan.fields import MASKED_NUMBERS, Fault
 from fedfair.plan.losses import (
     BinaryLoss,
     CrossEntropyLoss,
@@ -23,8 +23,18 @@ from fedfair.plan.losses import (
     SurvivalLoss,
 )
 from fedfair.plan.privacy import PrivacySection
-from fedfair.plan.sections import EvaluationSection, ObjectiveSection, ReferenceSection, TrainingSection
+from fedfair.plan.sections import (
+    EvaluationSection,
+    ObjectiveSection,
+    ReferenceSection,
+    SecureAggregationSection,
+    TrainingSection,
+)
+from fedfair.plan.sources import CsvSource, section_of
 from fedfair.plan.task import LinearModel, MlpModel, ModelSpec, TaskSection
+
+REFERENCE_COUNTS = 9
+"""Counts in a sum of references beside those of each: records, those judged, and a loss for each temperature."""
 
 _PLACE = ("objective", "measure")
 _NAMED = "cross_entropy, binary, ordinal, multi_label, squared or survival"
@@ -78,13 +88,63 @@ def takes_excess(
     return bool(useful) and not any(_exclusions(training, task, evaluation, privacy))
 
 
+def room_faults(
+    objective: ObjectiveSection, task: TaskSection, masks: SecureAggregationSection
+) -> Iterator[Fault]:
+    """Yield why the references of a stated `measure: excess` fit into no masked sum, as far as the plan tells."""
+    inputs = task.known_inputs
+    if objective.measure == "excess" and masks.mode != "off" and inputs is not None:
+        fault = reference_room(reference_in(objective), inputs, _fewest_outputs(task))
+        yield from () if fault is None else (fault,)
+
+
+def reference_room(reference: ReferenceSection, inputs: int, outputs: int) -> Fault | None:
+    """Return the fault of references that no masked sum has room for; None where they fit.
+
+    Args:
+        reference: how they are trained.
+        inputs: features of a record.
+        outputs: numbers that one of them returns for a record.
+    """
+    numbers = reference_numbers(reference, inputs, outputs)
+    if numbers <= MASKED_NUMBERS:
+        return None
+    hidden = ", ".join(map(str, reference.hidden))
+    return Fault(
+        _PLACE,
+        f"is excess, and {reference.folds} references of {inputs} inputs, hidden layers [{hidden}] and {outputs} "
+        f"outputs put {numbers} numbers into a sum; a masked one has room for {MASKED_NUMBERS}",
+        "set measure: loss, or narrower layers under objective.reference.hidden",
+    )
+
+
+def reference_numbers(reference: ReferenceSection, inputs: int, outputs: int) -> int:
+    """Return how many numbers a masked sum of references has in its header: two for the change of a weight."""
+    layers = itertools.pairwise((inputs, *reference.hidden, outputs))
+    weights = reference.folds * sum((entering + 1) * leaving for entering, leaving in layers)
+    return 2 * weights + reference.folds + REFERENCE_COUNTS
+
+
 def _fits(reference: ReferenceSection, task: TaskSection) -> bool:
     """Return whether a masked sum has room for the references, as far as the plan tells; not of pictures."""
-    inputs = task.known_inputs
-    if inputs is None:
+    section, inputs = section_of(task.data), task.known_inputs
+    if inputs is None or (section is not None and not section.has_numeric_columns):
         return task.has_numeric_columns
-    layers = itertools.pairwise((inputs, *reference.hidden))
-    return reference.folds * sum((entering + 1) * leaving for entering, leaving in layers) <= MAX_PLANNED_NUMBERS
+    return reference_room(reference, inputs, _fewest_outputs(task)) is None
+
+
+def _fewest_outputs(task: TaskSection) -> int:
+    """Return the fewest outputs that a reference can have, as far as the plan tells."""
+    match task.loss:
+        case SquaredLoss():
+            return 1
+        case SurvivalLoss(intervals=intervals):
+            return len(intervals)
+        case MultiLabelLoss(labels=stated):
+            listed = task.data.csv.labels if isinstance(task.data, CsvSource) else ()
+            return stated or max(len(listed), 1)
+        case _:
+            return task.fewest_classes
 
 
 def reference_in(objective: ObjectiveSection) -> ReferenceSection:

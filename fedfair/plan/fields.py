@@ -30,8 +30,11 @@ from fedfair.ids import parse_federation_name, parse_participant_id
 RULE = "fedfair_rule"
 """The pydantic error type of our own rules; its context holds `fault` and `remedy`."""
 
+MASKED_NUMBERS = 65_536
+"""A masked sum has room for so many numbers in its header: a count is one, a real number two."""
+
 MAX_PLANNED_NUMBERS = 60_000
-"""So many numbers a plan may add to the header of a sum; a masked one has room for 65536."""
+"""So many numbers the slices of a plan may add to the header of a sum."""
 
 Item = TypeVar("Item")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import PrivateAttr
 
 from fedfair.plan.collaborator_privacy import collaborator_level_faults
-from fedfair.plan.excess_terms import excess_faults
+from fedfair.plan.excess_terms import excess_faults, room_faults
 from fedfair.plan.fields import (
     Fault,
     Section,
@@ -159,6 +159,7 @@ class Plan(Section):
             self.privacy, self.training, self.task, self.evaluation, self.secure_aggregation
         )
         yield from excess_faults(self.objective, self.training, self.task, self.evaluation, self.privacy)
+        yield from room_faults(self.objective, self.task, self.secure_aggregation)
         yield from survey_faults(self.task, self.federation, self.secure_aggregation, self.privacy)
         yield from slice_faults(self.evaluation, self.federation, self.task, self.secure_aggregation, self.privacy)
 

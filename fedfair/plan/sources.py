@@ -29,12 +29,15 @@ from fedfair.plan.fields import (
 )
 
 BUILT_IN = ("breast-cancer", "digits")
+BUILT_IN_INPUTS: Mapping[str, int] = MappingProxyType({"breast-cancer": 30, "digits": 64})
+"""How many features the records of each have."""
 
 
 class MnistData(DataSection):
     """The four idx files of MNIST (Fashion-MNIST and the like have the same form)."""
 
     reader: ClassVar[str] = "mnist"
+    inputs: ClassVar[int] = 28 * 28
     has_numeric_columns: ClassVar[bool] = False
 
     folder: Text | None = None
@@ -77,6 +80,11 @@ class ImageData(DataSection):
     """attributes kept for partitions and group reports"""
 
     @property
+    def known_inputs(self) -> int:
+        """The pixels of every channel."""
+        return self.channels * self.height * self.width
+
+    @property
     def answer_column(self) -> str:
         """The attribute to predict."""
         return self.label
@@ -96,6 +104,7 @@ class AcsEmploymentData(DataSection):
     """The ACS Employment task over person records of the US Census (PUMS), as Ding et al. 2021 define it."""
 
     reader: ClassVar[str] = "acs_employment"
+    inputs: ClassVar[int] = 16
     missing_number: ClassVar[Literal["zero"]] = "zero"
     class_names: ClassVar[tuple[str, ...]] = ("not employed", "employed")
 
@@ -127,6 +136,7 @@ class EicuData(DataSection):
     """Hospital mortality from the tables of the eICU Collaborative Research Database."""
 
     reader: ClassVar[str] = "eicu"
+    inputs: ClassVar[int] = 63
     missing_number: ClassVar[Literal["mean"]] = "mean"
     leaves_gaps: ClassVar[bool] = True
     class_names: ClassVar[tuple[str, ...]] = ("Alive", "Expired")

@@ -15,6 +15,7 @@ from fedfair.plan.fields import Fault, Fraction, Items, PositiveInt, Reference, 
 from fedfair.plan.losses import CROSS_ENTROPY, Answers, LossSpec
 from fedfair.plan.sources import (
     BUILT_IN,
+    BUILT_IN_INPUTS,
     CsvSource,
     DataSource,
     Partition,
@@ -176,11 +177,16 @@ class TaskSection(Section):
         """How many features a record has, as far as the plan tells; None where only the data can tell."""
         if self.input_shape is not None:
             return math.prod(self.input_shape)
-        match self.data:
-            case CsvSource(csv=table) if not isinstance(table.numeric, str):
-                return len(table.numeric) + table.category_columns
-            case _:
-                return None
+        section = section_of(self.data)
+        return BUILT_IN_INPUTS.get(str(self.data)) if section is None else section.known_inputs
+
+    @property
+    def fewest_classes(self) -> int:
+        """The fewest classes that the data can have, as far as the plan tells; at least 2."""
+        if self.classes is not None:
+            return self.classes
+        listed = self.data.csv.label_classes if isinstance(self.data, CsvSource) else None
+        return 2 if listed is None else len(listed)
 
     @property
     def references(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
+from fedfair.aggregation.reference import check_room
 from fedfair.aggregation.target_scaling import scaled_columns
 from fedfair.errors import PlanError
 from fedfair.plan.digest import plan_digest
@@ -88,9 +89,11 @@ def bound(
         references: the file of those that the plan takes from an earlier run; None for that beside it.
 
     Raises:
-        PlanError: the model cannot be made, or is too large for the noise that the plan asks for; or the initial
-            weights are not those that the plan names, or of another model.
+        PlanError: the model cannot be made, or is too large for the noise that the plan asks for; its references
+            are too wide for a masked sum; or the initial weights are not those that the plan names, or of another
+            model.
     """
+    check_room(plan, schema)
     layout, vector = initial_model(plan, schema, workspace)
     carried = NOTHING
     if plan.training.initial is not None:

@@ -69,6 +69,21 @@ def test_check_says_what_the_plan_does_and_warns() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize(
+    ("task", "hidden"), [({"data": "own:records", "input_shape": [1, 64, 64], "classes": 2}, [32]), ({}, [1000])]
+)
+def test_check_refuses_references_that_fit_into_no_masked_sum(task: dict[str, object], hidden: list[int]) -> None:
+    plan = Path("plan/plan.yaml")
+    values = yaml.safe_load(plan.read_text())
+    values["task"] |= task
+    values["objective"]["reference"] = {"hidden": hidden}
+    plan.write_text(yaml.safe_dump(values))
+    with pytest.raises(PlanError, match=r"objective\.measure.* is excess, .* numbers into a sum") as caught:
+        run("check")
+    assert "set measure: loss, or narrower layers" in caught.value.diagnostics()
+
+
+@pytest.mark.usefixtures("workspace")
 def test_check_reports_as_json() -> None:
     report = json.loads(run("check", "--json"))
     assert report["format"] == "fedfair/plan-check/1"

@@ -120,7 +120,9 @@ def test_copies_without_noise_or_exactly_evaluated_measure_what_the_plan_measure
 @pytest.mark.parametrize(
     ("task", "measure"),
     [
-        ({"data": "own:records", "input_shape": [900], "classes": 2}, "excess"),
+        ({"data": "own:records", "input_shape": [500], "classes": 2}, "excess"),
+        # Each weight is two numbers of a masked sum.
+        ({"data": "own:records", "input_shape": [900], "classes": 2}, "loss"),
         # Two references of 4096 times 32 weights: no masked sum has room for them.
         ({"data": "own:records", "input_shape": [1, 64, 64], "classes": 2}, "loss"),
         ({"data": {"csv": {"label": "y", "numeric": [f"c{place}" for place in range(1000)]}}}, "loss"),
