@@ -330,8 +330,8 @@ class OpenDatabase:
         driver: Any = self.connection.connection.driver_connection
         if self.address.backend not in FILE_DATABASES:
             return guarded(self.address, step, work)
-        # Their drivers see no signal while they compute. A thread computes, and this one waits for both. It looks up
-        # now and then: the system may give a signal to any thread, and only this one can act on it.
+        # Their drivers see no signal while they compute. A thread computes, and this one waits for both. It looks
+        # up now and then: the system may give a signal to any thread, and only this one can act on it.
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(work)
             try:
