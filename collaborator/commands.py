@@ -273,6 +273,7 @@ def personalise(
     """Fine-tune a federated model on this site's own records; keep it only if its own worst group gains."""
     from collaborator.site_records import site_records
     from collaborator.site_tables import personalised_document, personalised_lines
+    from fedfair.run.kept_file import write_kept
     from fedfair.run.saved_model import save_model
     from fedfair.simulation.personalisation import FineTuning, personalise
 
@@ -283,6 +284,8 @@ def personalise(
         found = personalise(own.plan, own.participant, own.splits, own.code, model, terms)
     if found.round:
         save_model(output, found.layout, found.model, found.origin)
+        if found.kept is not None:
+            write_kept(output, found.model, found.kept)
     if as_json:
         console.print_json(json.dumps(personalised_document(found)))
         return

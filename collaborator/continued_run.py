@@ -86,7 +86,7 @@ class VariateStore:
 
     Args:
         folder: where they are; made with the first of them.
-        dimension: of the model.
+        dimension: of what is kept; None for any.
         run_id: returns the run that this site takes part in, as 32 characters.
         earlier: returns what is kept for a round of the runs before it, or None.
     """
@@ -94,7 +94,7 @@ class VariateStore:
     def __init__(
         self,
         folder: Path,
-        dimension: int,
+        dimension: int | None,
         run_id: Callable[[], str],
         earlier: Callable[[RoundNumber], KeptVariate | None] = lambda _: None,
     ) -> None:
@@ -119,7 +119,8 @@ class VariateStore:
                 f"{path} cannot be read: {error.strerror or error}", "let this user read it, and start again"
             ) from error
         body = raw[len(_MARK) + _DIGEST_BYTES :]
-        if raw != _whole(body) or len(body) != _HEAD.size + _VECTOR.itemsize * self._dimension:
+        length, odd = divmod(len(body) - _HEAD.size, _VECTOR.itemsize)
+        if raw != _whole(body) or length < 0 or odd or self._dimension not in (None, length):
             return None
         run_id, kept_for, weight, threshold = _HEAD.unpack_from(body)
         if (run_id, kept_for) != (self._run_id().encode("ascii"), number):
@@ -358,7 +359,7 @@ def _check_remembered(
     if counted is None:
         return
     number = round_of(counted, plan.federation.collaborators, participant)
-    length = 0 if derived.keeps_site_thresholds(plan) else dimension
+    length = None if derived.keeps_parameters(plan) else 0 if derived.keeps_site_thresholds(plan) else dimension
     if number != NEVER and earlier_variate(state_folder, participant, plan, length, begun, number) is None:
         raise StateError(
             f"{participant} has lost what it kept of round {number}, which the continued run counts",
@@ -407,7 +408,12 @@ def _check_lost_rounds(state_folder: Path, participant: ParticipantId, plan: Pla
 
 
 def earlier_variate(
-    state_folder: Path, participant: ParticipantId, plan: Plan, dimension: int, like: RunState, number: RoundNumber
+    state_folder: Path,
+    participant: ParticipantId,
+    plan: Plan,
+    dimension: int | None,
+    like: RunState,
+    number: RoundNumber,
 ) -> KeptVariate | None:
     """Return what a site has kept for a round of the runs that its plan continues; None where nothing sound is.
 
@@ -415,7 +421,7 @@ def earlier_variate(
         state_folder: of this site.
         participant: the site.
         plan: the plan.
-        dimension: of what is kept.
+        dimension: of what is kept; None for any.
         like: the state before the first sum of the plan's run.
         number: of the round.
 

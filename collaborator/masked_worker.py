@@ -28,7 +28,7 @@ from collaborator.worker import Rule, Worker, WorkerSums
 from collaborator.write_ahead import WriteAheadLog
 from fedfair import errors
 from fedfair.aggregation.masked_encoding import HeaderParts, MaskedTotals
-from fedfair.aggregation.requests import SumRequest
+from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.round_subject import round_subject, same_answer, same_sum
 from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import reason_for
@@ -47,7 +47,7 @@ from fedfair.secagg.round_messages import RoundStart
 from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
-from fedfair.terms.at_sites import SiteMemory
+from fedfair.terms.at_sites import NOTHING, AddedChange, Remembered, SiteMemory
 from fedfair.training.client import TrainingClient
 from fedfair.training.masked_update import header_update, noised_update, training_update
 from fedfair.wire.chunking import masked_frames
@@ -111,7 +111,7 @@ class MaskedUpdates:
         self._sums.fault = self._task.last_fault
         if change is None:
             effects = self._participant.abstain(draws)
-            memory.adding(request, model, 0, np.zeros(0), 0.0)
+            memory.adding(request, model, AddedChange.nothing())
             return effects
         phase, encoded = self._participant.phase, np.empty(change.model.size, np.uint32)
         if not isinstance(phase, Contributing):
@@ -119,7 +119,8 @@ class MaskedUpdates:
         effects = self._participant.contribute(training_update(change), draws, encoded)
         added = decode_body(encoded, phase.code, np.dtype(np.float64))
         added /= change.weight
-        memory.adding(request, model, change.weight, added, change.threshold)
+        own = AddedChange(change.weight, added, change.threshold, self._task.kept)
+        memory.adding(request, model, own)
         return effects
 
     def _update(self, request: SumRequest) -> Update | None:
@@ -135,9 +136,15 @@ class MaskedUpdates:
             return None if change is None else training_update(change)
         # An evaluation takes more than a round, and other lengths.
         with nothing_kept(model.vector.nbytes):
-            contribution = self._task.contribution(request, model)
+            contribution = self._task.contribution(request, model, self._remembered(request, model))
         self._sums.fault = self._task.last_fault
         return header_update(contribution, self._parts[request.purpose])
+
+    def _remembered(self, request: SumRequest, model: GlobalModel) -> Remembered:
+        """Return what a sum that is no round needs of earlier rounds."""
+        if self._memory is None or not request.terms:
+            return NOTHING
+        return self._memory.correction(request, model, self._task.training_weight)
 
 
 _NO_SUBJECT = RoundSubject(b"", b"")

@@ -45,6 +45,7 @@ from fedfair.policy.decision import SiteRules
 from fedfair.policy.refusal import Refusal
 from fedfair.process.stopping import stopping
 from fedfair.results.outcome import RunSubject
+from fedfair.run.kept_file import KeptFile
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.saved_model import evaluation_run
 from fedfair.run.training_run import TrainingRun
@@ -75,8 +76,16 @@ class ParticipationTerms:
     targets: tuple[TrackTarget, ...] = ()
 
 
-def recording_of(ready: Readiness, logs: Path) -> RunRecording:
-    """Return what records a run at this site, with its own figures in the folder of its logs."""
+def recording_of(
+    ready: Readiness, logs: Path, kept: Callable[[RunReplica], KeptFile | None] = lambda _: None
+) -> RunRecording:
+    """Return what records a run at this site, with its own figures in the folder of its logs.
+
+    Args:
+        ready: the site.
+        logs: the folder.
+        kept: returns the part of the model that the site has in the present state of a run.
+    """
     site, binding = ready.site, ready.binding
     digest = format_digest(binding.digest)
     subject = RunSubject(site.plan, digest, binding.layout, binding.schema, binding.initial_weights)
@@ -85,7 +94,7 @@ def recording_of(ready: Readiness, logs: Path) -> RunRecording:
         layout = survey_layout(site.plan, binding.schema)
         survey = SurveyCheck(site.participant, ready.survey, layout, site.config.policy.survey, ready.profile)
     logs.mkdir(parents=True, exist_ok=True)
-    return RunRecording(ready.task, subject, site.runs, SiteFiguresLog(logs, site.participant), survey)
+    return RunRecording(ready.task, subject, site.runs, SiteFiguresLog(logs, site.participant), survey, kept)
 
 
 def follower_of(ready: Readiness, store: RunStore, recording: RunRecording, opened: Opened) -> RunFollower:
@@ -154,26 +163,38 @@ def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ig
             return said
 
         store = RunStore(site.state / f"{stem}.run", record.has_answered)
-        follower = follower_of(ready, store, recording_of(ready, logs), history.opened)
+        variates = site.state / f"{stem}.variates"
+        recording = recording_of(ready, logs, partial(kept_at, ready, variates))
+        follower = follower_of(ready, store, recording, history.opened)
         if store.unread is not None:
             publish(store.unread)
-        memory = memory_of(ready, site.state / f"{stem}.variates", follower)
+        memory = memory_of(ready, variates, lambda: follower.replica)
         worker = _worker(ready, rule, log, follower, record.close, memory)
         # From here on they are the worker's to close.
         files.pop_all()
     return worker
 
 
-def memory_of(ready: Readiness, folder: Path, follower: RunFollower) -> SiteMemory | None:
+def memory_of(ready: Readiness, folder: Path, replica: Callable[[], RunReplica]) -> SiteMemory | None:
     """Return what this site keeps of its rounds, in a folder; None where the plan needs nothing of the kind."""
     site = ready.site
 
-    def opened(dimension: int) -> VariateStore:
-        begun = follower.replica.training_run.initial
+    def opened(dimension: int | None) -> VariateStore:
+        begun = replica().training_run.initial
         earlier = partial(earlier_variate, site.state, site.participant, site.plan, dimension, begun)
-        return VariateStore(folder, dimension, lambda: follower.replica.run_id, earlier)
+        return VariateStore(folder, dimension, lambda: replica().run_id, earlier)
 
     return site_memory(site.plan, ready.binding.layout, site.participant, opened)
+
+
+def kept_at(ready: Readiness, folder: Path, replica: RunReplica) -> KeptFile | None:
+    """Return the part of the model that this site has in the present state of a run; None where it keeps none."""
+    memory, own = memory_of(ready, folder, lambda: replica), ready.task.records.model.kept
+    if memory is None or own is None:
+        return None
+    own.begin_from(memory.own_part(replica.state.terms))
+    own.load()
+    return KeptFile(ready.site.participant, own.values())
 
 
 def _worker(

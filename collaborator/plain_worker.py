@@ -139,9 +139,10 @@ class PlainWorker(Worker):
     def _contribution(self, request: SumRequest) -> Contribution:
         """Return what this site adds; what its memory becomes by it is on the disk before."""
         model, memory = self._follower.replica.state.model, self._memory
-        if memory is None or not request.purpose.statistic.is_round:
+        if memory is None or not request.terms:
             return self._task.contribution(request, model)
         remembered = memory.correction(request, model, self._task.training_weight)
         contribution = self._task.contribution(request, model, remembered)
-        memory.adding_in_the_clear(request, model, contribution)
+        if request.purpose.statistic.is_round:
+            memory.adding(request, model, self._task.added(contribution))
         return contribution

@@ -27,6 +27,7 @@ from fedfair.errors import DataError
 from fedfair.news.site import RunFileUnwritten
 from fedfair.results.document import to_text
 from fedfair.results.outcome import EndState, RunSubject, run_outcome
+from fedfair.run.kept_file import KeptFile, kept_beside, write_kept
 from fedfair.run.reference_file import FILE as REFERENCES
 from fedfair.run.reference_file import KeptReferences, write_references
 from fedfair.run.saved_model import ModelOrigin, TrainedModel, save_model, saved_of
@@ -58,63 +59,74 @@ class RunFolder:
         self._origin = ModelOrigin.of_plan(
             subject.plan, subject.plan_digest, subject.schema, subject.initial_weights
         )
-        self._best: TrainedModel | None = None
+        self._best: tuple[TrainedModel, KeptFile | None] | None = None
         self._announced = 0
 
-    def evaluated(self, training_run: TrainingRun, *, is_best: bool) -> RunFileUnwritten | None:
+    def evaluated(
+        self, training_run: TrainingRun, kept: KeptFile | None = None, *, is_best: bool
+    ) -> RunFileUnwritten | None:
         """Write the files that an evaluation changes; call it right after the evaluation was applied.
 
         Args:
             training_run: the state, which may not change meanwhile.
+            kept: the part of the model that this site has in that state; None where it keeps none.
             is_best: `Progress.is_best` of the evaluation.
 
         Returns:
             What to tell the operator; None where everything was written.
         """
         if is_best:
-            self._best = saved_of(training_run, "best", self._subject.plan_digest)
+            self._best = saved_of(training_run, "best", self._subject.plan_digest), kept
         rounds = self._subject.plan.training.rounds
         words = f"round {training_run.rounds_done} of {rounds}"
         count = len(training_run.history)
         is_announced = 0 <= count - self._announced < max(1, count // MIN_NEWS)
-        return self._write(training_run, EndState.RUNNING, words, is_announced=is_announced)
+        return self._write(training_run, EndState.RUNNING, words, kept, is_announced=is_announced)
 
-    def ended(self, training_run: TrainingRun, state: EndState, words: str) -> RunFileUnwritten | None:
+    def ended(
+        self, training_run: TrainingRun, state: EndState, words: str, kept: KeptFile | None = None
+    ) -> RunFileUnwritten | None:
         """Write the files at the end of the run, or where this site leaves it.
 
         Args:
             training_run: the state.
             state: how it ended.
             words: the same, for people.
+            kept: as for `evaluated`.
 
         Returns:
             What to tell the operator; None where everything was written.
         """
-        return self._write(training_run, state, words, is_announced=False)
+        return self._write(training_run, state, words, kept, is_announced=False)
 
     def _write(
-        self, training_run: TrainingRun, state: EndState, words: str, *, is_announced: bool
+        self, training_run: TrainingRun, state: EndState, words: str, kept: KeptFile | None, *, is_announced: bool
     ) -> RunFileUnwritten | None:
         """Write what is due; a file that fails does not keep the others from being tried."""
         best, layout, digest = self._best, self._subject.layout, self._subject.plan_digest
         models = {} if best is None else {BEST: best}
-        models[LAST] = saved_of(training_run, "present", digest)
+        models[LAST] = saved_of(training_run, "present", digest), kept
         if state is EndState.FINISHED:
-            models[TRAINED] = saved_of(training_run, "trained", digest)
+            models[TRAINED] = saved_of(training_run, "trained", digest), kept
         due: dict[Path, Callable[[], None]] = {
             self._save / name: partial(save_model, self._save / name, layout, model, self._origin)
-            for name, model in models.items()
+            for name, (model, _) in models.items()
         }
-        kept = training_run.rules.references(training_run.state) if state is EndState.FINISHED else None
-        if kept is not None:
-            due[self._save / REFERENCES] = partial(write_references, self._save / REFERENCES, self._noted(kept))
+        for name, (model, own) in models.items():
+            if own is not None:
+                place = self._save / name
+                due[kept_beside(place)] = partial(write_kept, place, model, own)
+        references = training_run.rules.references(training_run.state) if state is EndState.FINISHED else None
+        if references is not None:
+            place = self._save / REFERENCES
+            due[place] = partial(write_references, place, self._noted(references))
         if not is_announced:
             result = run_outcome(self._subject, training_run.result(), state, words)
             due[self._result] = partial(write_whole, self._result, to_text(result))
         faults = {path: fault for path, write in due.items() if (fault := _fault_of(self._save, write))}
         if best is not None:
             # The training run may change the vector, or not keep this model, before the next evaluation.
-            self._best = _copy(best) if self._save / BEST in faults else None
+            self._best = (_copy(best[0]), best[1]) if self._save / BEST in faults else None
         if not is_announced and self._result not in faults:
             self._announced = len(training_run.history)
         first = next(iter(faults), None)

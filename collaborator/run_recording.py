@@ -19,6 +19,7 @@ each survey, and the aggregator learns of a stop only that there was one.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +43,7 @@ from fedfair.news.site import (
 from fedfair.process.log_lines import log_line
 from fedfair.results.outcome import EndState, RunSubject
 from fedfair.results.site_figures import AggregateFigures, LocalLosses, SiteFigures, SplitFigures, site_figures
+from fedfair.run.kept_file import KeptFile
 from fedfair.run.kept_sum import KeptSum
 from fedfair.run.progress import Progress
 from fedfair.run.reference_file import KeptReferences
@@ -178,6 +180,7 @@ class RunRecording:
         runs: the folder of this site's own copies of runs.
         figures: the log of this site's own figures.
         survey: what an opened survey is compared with; None where the plan has none.
+        kept: returns the part of the model that this site has in the present state of a run, None for none.
     """
 
     def __init__(
@@ -187,12 +190,14 @@ class RunRecording:
         runs: Path,
         figures: SiteFiguresLog,
         survey: SurveyCheck | None = None,
+        kept: Callable[[RunReplica], KeptFile | None] = lambda _: None,
     ) -> None:
         self._task = task
         self._subject = subject
         self._runs = runs
         self._figures = figures
         self._survey = survey
+        self._kept = kept
         self._folder: tuple[str, RunFolder] | None = None
         self._notices: deque[News] = deque()
         self._reported = b""  # the model whose figures were reported last
@@ -223,7 +228,9 @@ class RunRecording:
         if model is not None:
             self._report_own(replica.run_id, model, aggregate)
         if kept:
-            self._note(self._folder_of(replica).evaluated(replica.training_run, is_best=progress.is_best))
+            own = self._kept(replica)
+            folder = self._folder_of(replica)
+            self._note(folder.evaluated(replica.training_run, own, is_best=progress.is_best))
 
     def _report_own(self, run_id: str, model: GlobalModel, aggregate: AggregateFigures) -> None:
         """Tell how this site's own records fare under a model, beside those of all sites."""
@@ -275,7 +282,8 @@ class RunRecording:
         else:
             self._notices.append(LastSumsMissed(int(replica.state.rounds_done)))
         state = EndState.FINISHED if finished else EndState.RUNNING
-        self._note(self._folder_of(replica).ended(replica.training_run, state, words))
+        own = self._kept(replica)
+        self._note(self._folder_of(replica).ended(replica.training_run, state, words, own))
 
     def close(self) -> None:
         """Close the log."""

@@ -97,7 +97,7 @@ class SumRequest:
         attempt: 1, or more after a sum that lost its quorum; part of what seeds the local draws.
         spec: the shape of every contribution.
         query: what an exact evaluation asks; None with any other purpose.
-        terms: in a round, the states of the plan's terms that sites read, by slot (`terms.table`).
+        terms: the states of the plan's terms that sites read in such a sum, by slot (`terms.table`).
         loss_unit: how many natural units one loss of the local steps has (`target_scaling.py`).
         part: which of the sums of the references, from 1; 0 with any other purpose.
     """

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedfair.cli.model_faults import faults_of_model, warn_of_model
-from fedfair.cli.predict import FROZEN
+from fedfair.cli.predict import FROZEN, KEPT
 from fedfair.cli.stated_form import own_form
 from fedfair.errors import DataError
 from fedfair.process.terminal import console, tell, warn
@@ -117,6 +117,7 @@ def export(
         None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
     ),
     frozen: Path = FROZEN,
+    kept: Path = KEPT,
     replace: bool = REPLACE,
     quiet: bool = QUIET,
 ) -> None:
@@ -130,7 +131,7 @@ def export(
     from fedfair.prediction.loaded_model import load_model
     from fedfair.prediction.prediction_files import read_input, writing
 
-    model = load_model(model_file, workspace=workspace, code_digest=code_digest, frozen=frozen)
+    model = load_model(model_file, workspace=workspace, code_digest=code_digest, frozen=frozen, kept=kept)
     raw = model.raw if written is None else model.raw.written(written.section, written.key)
     features = None if data is None else read_input(data, raw).features
     exported = export_model(model, form, features)

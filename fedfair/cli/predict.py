@@ -26,6 +26,9 @@ STANDARD = "-"
 FROZEN = typer.Option(
     None, "--frozen", help="Where the parameters are that the plan froze; beside the plan if not said."
 )
+KEPT = typer.Option(
+    None, "--kept", help="Where the part of the model is that a site keeps; beside the model if not said."
+)
 
 
 def predict_command(
@@ -58,6 +61,7 @@ def predict_command(
         None, "--code-digest", help="Own code that may run, for a model's file that cannot tell what trained it."
     ),
     frozen: Path = FROZEN,
+    kept: Path = KEPT,
     scores: bool = typer.Option(
         False, "--scores", help="Write the model's own scores, without the calibration of its file."
     ),
@@ -65,19 +69,15 @@ def predict_command(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
 ) -> None:
     """Predict records with a saved model. Its file is enough; no plan is needed."""
-    from fedfair.prediction.prediction_files import check_prediction_place
-
-    fills = dict(_fill(words) for words in fill)
-    form = own_form(config, written)
-    if not data.exists():
-        raise DataError(f"there is no file {data}", "give the file of the records that are to be predicted")
+    fills, form = dict(map(_fill, fill)), own_form(config, written)
+    _check_there(data)
     # Torch takes seconds to load; a wrong path should not have to wait for it.
     from fedfair.prediction.loaded_model import load_model
-    from fedfair.prediction.prediction_files import read_input
+    from fedfair.prediction.prediction_files import check_prediction_place, read_input
 
-    model = load_model(model_file, workspace=workspace, fills=fills, code_digest=code_digest, frozen=frozen)
-    shown = str(output) == STANDARD
-    calibrated = _is_calibrated(model, scores=scores)
+    places = {"workspace": workspace, "frozen": frozen, "kept": kept}
+    model = load_model(model_file, fills=fills, code_digest=code_digest, **places)
+    shown, calibrated = str(output) == STANDARD, _is_calibrated(model, scores=scores)
     if not shown:
         check_prediction_place(output, keep, _columns(model), replace=replace)
     raw = model.raw if form is None else model.raw.written(form.section, form.key)
@@ -88,6 +88,11 @@ def predict_command(
         _say(model, rows.notes, scores=scores)
         if not shown:
             tell(f"{len(rows.features)} records predicted: {output}")
+
+
+def _check_there(data: Path) -> None:
+    if not data.exists():
+        raise DataError(f"there is no file {data}", "give the file of the records that are to be predicted")
 
 
 def _columns(model: SavedModel) -> tuple[str, ...]:

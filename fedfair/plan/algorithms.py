@@ -307,6 +307,27 @@ def step_faults(algorithm: AlgorithmName, local_steps: int, local_epochs: int | 
         yield Fault(("local_epochs",), message, "state local_steps")
 
 
+def kept_faults(algorithm: AlgorithmName, output: str, patience: int | None, *, variates: bool) -> Iterator[Fault]:
+    """Yield a fault where sites cannot keep a part of the model between rounds, or not of the one returned."""
+    place = ("parameters", "keep")
+    able = [name for name, facts in ALGORITHMS.items() if facts.deployed and facts.mean_of_changes]
+    if algorithm not in able:
+        yield Fault(place, f"is stated, but {algorithm} keeps no parts at sites", f"use {' or '.join(able)}")
+    if variates:
+        yield Fault(
+            place,
+            "is stated beside control_variates: true, which corrects what travels for what differs by site",
+            "state one of them",
+        )
+    if output in {"average", "tail"} or patience is not None:
+        stated = f"output: {output}" if patience is None else f"patience: {patience}"
+        yield Fault(
+            place,
+            f"is stated beside {stated}, but sites have their parts of the last round, and of no other",
+            "use output: last, without patience",
+        )
+
+
 def variate_faults(algorithm: AlgorithmName, local_steps: int, local_epochs: int | None) -> Iterator[Fault]:
     """Yield a fault where control variates cannot correct the local steps, or have nothing to correct."""
     place = ("control_variates",)

@@ -123,7 +123,13 @@ def keeps_site_thresholds(plan: Plan) -> bool:
 
 def sites_remember(plan: Plan) -> bool:
     """Return whether sites keep something of a round, which counts where the state says that their sum did."""
-    return plan.training.control_variates or keeps_site_thresholds(plan)
+    return plan.training.control_variates or keeps_site_thresholds(plan) or keeps_parameters(plan)
+
+
+def keeps_parameters(plan: Plan) -> bool:
+    """Return whether every site trains a part of the model that it keeps to itself."""
+    stated = plan.training.parameters
+    return stated is not None and stated.keep is not None
 
 
 def learns_threshold(plan: Plan) -> bool:
@@ -202,8 +208,10 @@ def keeps_best(plan: Plan) -> bool:
     """Return whether the output model is that of the best evaluation.
 
     Without evaluations, and where they carry noise, it is the last: the least of noised figures is mostly noise.
+    So it is where sites keep a part of the model: they have that of the last round.
     """
-    return plan.training.output == "best" and privacy_level(plan) is PrivacyLevel.NONE
+    told = privacy_level(plan) is PrivacyLevel.NONE and not keeps_parameters(plan)
+    return plan.training.output == "best" and told
 
 
 def returned_output(plan: Plan) -> str:

@@ -1,7 +1,8 @@
-"""Which parameters of a model are trained and travel: `training.parameters`. What is neither is frozen.
+"""Which parameters of a model travel, and which are trained and stay: `training.parameters`. Others are frozen.
 
-A frozen parameter is in no sum, hash of a round, journal or snapshot. The plan's digest covers its values, which
-every site has itself: made by the plan's seed, or from a file that `training.initial` names by its digest.
+Neither one that stays nor a frozen one is in a sum, a hash of a round, a journal or a snapshot. The plan's digest
+covers the values that both begin with, which every site has itself: made by the plan's seed, or from a file that
+`training.initial` names by its digest.
 """
 
 from __future__ import annotations
@@ -34,22 +35,34 @@ class LoraSection(Section):
 
 
 class ParametersSection(Section):
-    """The parameters that are trained and travel; others are frozen."""
+    """The parameters that are trained; others are frozen."""
 
     train: Items[Pattern] | None = None
-    """names or patterns, such as head.*; null for adapters alone"""
+    """those that travel: names or patterns, such as head.*; null for adapters alone, or all but keep"""
+
+    keep: Items[Pattern] | None = None
+    """those that stay at each site, each with its own; null for none"""
 
     lora: LoraSection | None = None
-    """adapters; null for none"""
+    """adapters, which travel; null for none"""
+
+    @property
+    def all_travel(self) -> bool:
+        """Return whether all that does not stay travels."""
+        return self.train is None and self.lora is None
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""
-        if self.train is None and self.lora is None:
+        if self.all_travel and self.keep is None:
             yield Fault(
-                ("train",), "is not stated, nor is lora, so nothing would be trained", "name what is trained"
+                ("train",),
+                "is not stated, nor is keep or lora, so nothing tells what is trained",
+                "name what is trained",
             )
         if self.train is not None and not self.train and self.lora is None:
-            yield Fault(("train",), "is empty, and nothing would be trained", "name what is trained")
+            yield Fault(("train",), "is empty, and nothing would be summed", "name what is trained")
+        if self.keep is not None and not self.keep:
+            yield Fault(("keep",), "is empty", "name what stays, or remove keep")
 
 
 def matching(names: Collection[str], patterns: Collection[str]) -> frozenset[str]:

@@ -92,6 +92,14 @@ def privacy_faults(
             "records did in earlier rounds into later ones",
             f"set control_variates: false, or {asked[0]}: null",
         )
+    parameters = training.parameters
+    if parameters is not None and parameters.keep is not None and asked:
+        yield Fault(
+            ("training", "parameters", "keep"),
+            f"is stated, but privacy.{asked[0]} does not cover what stays at a site, which carries what its "
+            "records did in earlier rounds into later ones",
+            f"remove keep, or set {asked[0]}: null",
+        )
     if privacy.sample_level is not None:
         yield from _step_faults(privacy.sample_level, training)
         yield from _model_faults(task)

@@ -15,6 +15,7 @@ from fedfair.plan.algorithms import (
     ALGORITHMS,
     AlgorithmName,
     OptionsSection,
+    kept_faults,
     option_faults,
     step_faults,
     variate_faults,
@@ -363,6 +364,8 @@ class TrainingSection(Section):
                 f"is {self.weight_decay:g}, but {self.algorithm} makes a step of its own",
                 "leave weight_decay out",
             )
+        if self.parameters is not None and self.parameters.keep is not None:
+            yield from kept_faults(self.algorithm, self.output, self.patience, variates=self.control_variates)
         if self.patience is not None and self.output != "best":
             yield Fault(
                 ("patience",),

@@ -38,6 +38,7 @@ from fedfair.prediction.model_inputs import (
     answers_given,
 )
 from fedfair.run.calibration_text import answer_words
+from fedfair.run.kept_file import kept_beside, read_kept
 from fedfair.run.model_description import schema_of
 from fedfair.run.model_provenance import digest_with
 from fedfair.run.saved_model import DescribedModel, read_saved
@@ -49,7 +50,7 @@ from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
 from fedfair.training.frozen_code import frozen_code
 from fedfair.training.models import build_model
 from fedfair.training.record_loss import record_loss
-from fedfair.training.travelling import freeze_tensors
+from fedfair.training.travelling import freeze_tensors, parts_of
 
 if TYPE_CHECKING:
     from fedfair.prediction.model_inputs import Records
@@ -332,6 +333,7 @@ def load_model(
     fills: Mapping[str, float] | None = None,
     code_digest: str | None = None,
     frozen: Path | str | None = None,
+    kept: Path | str | None = None,
 ) -> SavedModel:
     """Return the model in a file, ready to predict.
 
@@ -346,10 +348,11 @@ def load_model(
         frozen: where the parameters are that the plan froze: a file, a folder of .safetensors files, or a folder
             of a Hugging Face cache. None for plan.frozen.safetensors of the workspace, which else is the folder
             above the file's.
+        kept: the part of the model that one site keeps. None for last.kept.safetensors beside last.safetensors.
 
     Raises:
-        DataError: the file cannot be read, is no model of fedfair's, needs a workspace or frozen parameters, or
-            was trained by another plan, or beside other code or parameters.
+        DataError: the file cannot be read, is no model of fedfair's, needs a workspace, or frozen or kept
+            parameters, or was trained by another plan, or beside other code or parameters.
         PlanError: the workspace has no such plan or code.
     """
     place = Path(path)
@@ -358,7 +361,12 @@ def load_model(
         raise DataError(f"{place} is {what}", "give a model such as save/last.safetensors")
     described = read_saved(place)
     own = OwnCode(place, described, None if workspace is None else Path(workspace), code_digest)
-    return SavedModel(described, _module(own, None if frozen is None else Path(frozen)), fills)
+    module = _module(own, None if frozen is None else Path(frozen))
+    if module.kept is not None:
+        found = read_kept(kept_beside(place) if kept is None else Path(kept), described)
+        module.kept.begin_from(found.values)
+    module.load(described.saved.model.vector)
+    return SavedModel(described, module, fills)
 
 
 def _module(own: OwnCode, frozen: Path | None) -> FlatModel:
@@ -385,10 +393,10 @@ def _module(own: OwnCode, frozen: Path | None) -> FlatModel:
     parts = described.origin.description.parameters
     seed = seed if parts is None or parts.seed is None else parts.seed
     model = build_model(spec, schema, seed, dtype, folder, None if parts is None else parts.stated.lora)
-    travels = None if parts is None else {entry.name for entry in described.layout.entries}
+    becomes = parts_of(model, None if parts is None else parts.stated)
     if parts is not None and parts.seed is None:
-        _freeze(own, frozen, model, travels or set())
-    module = FlatModel(model, dtype, record_loss=cost, travels=travels)
+        _freeze(own, frozen, model, becomes.travel or set())
+    module = FlatModel(model, dtype, record_loss=cost, parts=becomes)
     if module.layout.frozen != described.layout.frozen:
         raise DataError(
             f"{path} was trained beside frozen parameters {format_digest(described.layout.frozen)}, these are "
@@ -401,7 +409,6 @@ def _module(own: OwnCode, frozen: Path | None) -> FlatModel:
             f"architecture has {module.layout.dimension} in {len(module.layout.entries)}, or of other names",
             "copy the file again from where it was made",
         )
-    module.load(described.saved.model.vector)
     return module
 
 

@@ -30,6 +30,7 @@ from fedfair.privacy.planned_releases import planned_releases
 from fedfair.report.privacy_cost import privacy_cost
 from fedfair.results.privacy import plan_sensitivity
 from fedfair.run.initial_model import is_current, read_initial_model
+from fedfair.tables.text_table import listed
 from fedfair.templates import sentences
 
 SMALL_GROUP = 0.3
@@ -37,6 +38,9 @@ SMALL_GROUP = 0.3
 as incomes and mortality, that of a linear model was 0.17 to 0.38 (docs/explain/group-size.md)."""
 
 ACCOUNTANT_LIBRARY = "dp_accounting"
+
+SHOWN = 4
+"""So many names stand in a remark."""
 
 TYPICAL_RECORDS = (1000, 100_000)
 """Epsilon is stated for so many training records at a site, because no plan knows their number."""
@@ -79,6 +83,7 @@ def plan_review(plan: Plan, plan_file: Path | None = None) -> PlanReview:
         unstable=_unstable_rate(plan),
         small_group=small and plan.task.loss == CROSS_ENTROPY and learns_threshold(plan),
         size=percent(plan.objective.worst_group_size),
+        averaged=_averaged(plan, plan_file),
     )
     notes = sentences(
         "fedfair.report",
@@ -115,6 +120,14 @@ def _parameters(plan: Plan, plan_file: Path | None) -> int:
 
     schema = declared_schema(plan)
     return 1 if schema is None else flat_model(plan, schema, torch.device("cpu"), Path()).layout.dimension
+
+
+def _averaged(plan: Plan, plan_file: Path | None) -> str:
+    """Return in words which running statistics travel, as far as that can be known here; empty for none."""
+    if plan_file is None or not is_current(plan_file, plan):
+        return ""
+    layout = read_initial_model(plan_file, plan).layout
+    return listed([entry.name for entry in layout.entries if not entry.trainable], SHOWN)
 
 
 def _unstable_rate(plan: Plan) -> tuple[float, float] | None:

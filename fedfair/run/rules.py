@@ -212,12 +212,12 @@ class RunRules:
             return None
         is_round, spec = purpose.statistic.is_round, self._setting.specs[purpose]
         number = RoundNumber(state.rounds_done + is_round)
-        step = asked_by(state)
+        step, terms = asked_by(state), self._terms.read_by_sites(state.terms, is_round=is_round)
         if not is_round:
             held = state.references if is_at(state.stage, When.REFERENCE) else None
             part = 0 if held is None else held.sums + 1
-            return SumRequest(purpose, number, attempt, spec, step, part=part)
-        terms, unit = self._terms.read_by_sites(state.terms), loss_unit(self._plan.task.loss, state.scaling)
+            return SumRequest(purpose, number, attempt, spec, step, terms, part=part)
+        unit = loss_unit(self._plan.task.loss, state.scaling)
         return SumRequest(purpose, number, attempt, spec, step, terms, unit)
 
     # -------------------------------------------------------------- what an opened sum does

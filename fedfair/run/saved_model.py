@@ -26,7 +26,7 @@ from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.target_scaling import scaled_columns
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
-from fedfair.plan.derived import is_unevaluated, needs_every_site, standardises, with_measure
+from fedfair.plan.derived import is_unevaluated, keeps_parameters, needs_every_site, standardises, with_measure
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection
@@ -341,7 +341,7 @@ def without_noise(plan: Plan) -> Plan:
 
 
 def evaluation_run(
-    plan: Plan, layout: Layout, schema: FeatureSchema, saved: TrainedModel, *, exact: bool
+    plan: Plan, layout: Layout, schema: FeatureSchema, saved: TrainedModel, *, exact: bool, has_kept: bool = False
 ) -> TrainingRun:
     """Return a training run that evaluates a saved model and then is finished.
 
@@ -351,10 +351,19 @@ def evaluation_run(
         schema: of the features.
         saved: the model.
         exact: whether an exact evaluation follows that of the histograms.
+        has_kept: whether the part of the model that sites keep is at hand.
 
     Raises:
-        PlanError: the plan protects whole collaborators, which its evaluation sums would not.
+        PlanError: the plan protects whole collaborators, which its evaluation sums would not; or sites keep a part
+            of the model, which is not at hand.
     """
+    if keeps_parameters(plan) and not has_kept:
+        raise PlanError(
+            "every site keeps a part of this plan's model, and a saved model is without: all sites cannot "
+            "evaluate it on demand",
+            "evaluate it at each site, whose own part lies beside its copy of the model; the run itself has "
+            "evaluated it",
+        )
     if is_unevaluated(plan):
         raise PlanError(
             "privacy.collaborator_level covers training sums, and no evaluation sum is made under this plan",

@@ -174,13 +174,13 @@ class LoopClients:
 
     def _remembered(self, task: TrainingClient, request: SumRequest, model: GlobalModel) -> Remembered:
         """Return what a member's steps need of earlier rounds."""
-        if self.memory is None or not request.purpose.statistic.is_round:
+        if self.memory is None or not request.terms:
             return NOTHING
         return self.memory[task.participant].correction(request, model, task.training_weight)
 
     def _note(self, task: TrainingClient, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
         if self.memory is not None and request.purpose.statistic.is_round:
-            self.memory[task.participant].adding_in_the_clear(request, model, addend)
+            self.memory[task.participant].adding(request, model, task.added(addend))
 
     def _clipped_totals(self, request: SumRequest, model: GlobalModel, clip: float) -> Totals:
         """Return a training sum of what the encoding of a masked one would let through, and the sizes it tells."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfair.aggregation.calibration import Uncalibrated
 from fedfair.aggregation.model_layout import Layout
@@ -21,11 +22,14 @@ from fedfair.errors import DataError, LocalProtocolError
 from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import group_risk
 from fedfair.ids import ParticipantId, RoundNumber
+from fedfair.plan.derived import keeps_parameters
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
-from fedfair.run.saved_model import ModelOrigin, TrainedModel, check_trained_by, load_saved
+from fedfair.run.kept_file import KeptFile, kept_beside, read_kept
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, check_trained_by, load_saved, read_saved
 from fedfair.simulation.site_comparison import local_plan
 from fedfair.tables.dataset import Splits
+from fedfair.terms.at_sites import OwnPart
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
 from fedfair.training.client import TrainingClient
@@ -73,6 +77,7 @@ class Personalised:
         model: the best model.
         layout: where its tensors lie.
         origin: of its file, which says where it was fine-tuned.
+        kept: the site's own part that belongs to `model`; None where the plan keeps none.
         worst: by split, validation and where there is one test.
     """
 
@@ -80,6 +85,7 @@ class Personalised:
     model: TrainedModel
     layout: Layout
     origin: ModelOrigin
+    kept: KeptFile | None
     worst: Mapping[str, WorstGroup]
 
 
@@ -117,11 +123,12 @@ def personalise(
     client = _client(plan, participant, splits, code, terms)
     if saved.scaling is not None:
         client.apply_scaling(saved.scaling)
-    chosen, best, least = 0, saved.model, _worst(client, saved.model, terms.group_size)
-    current = saved.model
+    begun = _Own(saved.model, _kept_part(plan, participant, model_file))
+    chosen, best, least = 0, begun, _worst(client, begun, terms.group_size)
+    current = begun
     for number in range(1, terms.rounds + 1):
         current = _next(client, current, number)
-        if not np.isfinite(current.vector).all():
+        if not np.isfinite(current.model.vector).all():
             break  # Steps that are too long end here; what came before them counts.
         found = _worst(client, current, terms.group_size)
         if found < least:
@@ -131,15 +138,16 @@ def personalise(
     worst = {
         name: WorstGroup(
             math.ceil(tail_count(len(part), terms.group_size)),
-            _worst(client, saved.model, terms.group_size, name),
+            _worst(client, begun, terms.group_size, name),
             _worst(client, best, terms.group_size, name),
         )
         for name, part in ((JUDGED, splits.validation), ("test", splits.test))
         if part
     }
     # The calibration of the federation's model is that of another one.
-    tuned = replace(saved, model=best, calibration=Uncalibrated("it was fine-tuned after its evaluation"))
-    return Personalised(chosen, saved if best is saved.model else tuned, binding.layout, origin, worst)
+    tuned = replace(saved, model=best.model, calibration=Uncalibrated("it was fine-tuned after its evaluation"))
+    kept = None if best.kept is None else KeptFile(participant, best.kept)
+    return Personalised(chosen, saved if best is begun else tuned, binding.layout, origin, kept, worst)
 
 
 def _client(
@@ -157,15 +165,39 @@ def _client(
     return TrainingClient(tuned, participant, splits, model)
 
 
-def _next(client: TrainingClient, model: GlobalModel, number: int) -> GlobalModel:
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A model at one site: what it shares, and the part that it keeps, array (k,) or None."""
+
+    model: GlobalModel
+    kept: NDArray[np.float64] | None = field(repr=False)
+
+
+def _kept_part(plan: Plan, participant: ParticipantId, model_file: Path) -> NDArray[np.float64] | None:
+    """Return the part of a saved model that this site keeps; None where the plan keeps none."""
+    if not keeps_parameters(plan):
+        return None
+    found = read_kept(kept_beside(model_file), read_saved(model_file))
+    if found.site != participant:
+        raise DataError(
+            f"{kept_beside(model_file)} is the part that {found.site} keeps of the model, not {participant}",
+            "give this site's own model",
+        )
+    return found.values.astype(np.float64)
+
+
+def _next(client: TrainingClient, own: _Own, number: int) -> _Own:
     """Return the model after one more round of local steps."""
-    change = client.descent.training_change(model, RoundNumber(number), 1)
+    change = client.descent.training_change(own.model, RoundNumber(number), 1, remembered=OwnPart(own.kept))
     if change is None:
         raise LocalProtocolError("a site without training records cannot fine-tune a model")
-    return GlobalModel(model.vector + change.model, max(0.0, model.threshold + change.threshold))
+    model = GlobalModel(own.model.vector + change.model, max(0.0, own.model.threshold + change.threshold))
+    kept = client.descent.kept
+    return _Own(model, None if kept is None else kept.astype(np.float64))
 
 
-def _worst(client: TrainingClient, model: GlobalModel, group_size: float, split: str = JUDGED) -> float:
+def _worst(client: TrainingClient, own: _Own, group_size: float, split: str = JUDGED) -> float:
     """Return the mean loss of the worst group of a split."""
-    values = client.records.losses(model, (split,))[split].values
+    client.records.begin_kept(own.kept)
+    values = client.records.losses(own.model, (split,))[split].values
     return group_risk(values, group_size).worst if np.isfinite(values).all() else math.inf

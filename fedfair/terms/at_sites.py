@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedfair.aggregation.contribution import Contribution
+from fedfair.aggregation.header import Header
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.ids import ParticipantId, RoundNumber
@@ -45,12 +46,28 @@ class Remembered:
         return None
 
     @property
+    def kept(self) -> NDArray[np.float64] | None:
+        """Return what the site's own part of the model begins from, array (k,); None for as before round 1."""
+        return None
+
+    @property
     def further(self) -> Mapping[str, ArrayLike]:
         """Return what is added to the header beside the change, by field."""
         return {}
 
 
 NOTHING = Remembered()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnPart(Remembered):
+    """The part of the model that a site keeps, from which its steps and losses begin.
+
+    Attributes:
+        kept: float64 array (k,); None before any round has counted the site.
+    """
+
+    kept: NDArray[np.float64] | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +111,50 @@ class SiteTerm:
         return change
 
 
+@dataclass(frozen=True, slots=True)
+class AddedChange:
+    """What a site is about to add in a round, and what it keeps to itself.
+
+    Attributes:
+        weight: of this site, 0 without records.
+        change: array (d,): the change of the model, not weighted.
+        threshold: the same of the threshold.
+        kept: array (k,): what the steps left in the site's own part of the model; None where it has none.
+    """
+
+    weight: int
+    change: NDArray[np.floating] = field(repr=False)
+    threshold: float
+    kept: NDArray[np.floating] | None = field(default=None, repr=False)
+
+    @classmethod
+    def nothing(cls) -> AddedChange:
+        """Return that of a site without records."""
+        return cls(0, np.zeros(0), 0.0)
+
+    @classmethod
+    def in_the_clear(cls, header: Header, addend: Contribution, kept: NDArray[np.floating] | None) -> AddedChange:
+        """Return that of a contribution that is weighted already.
+
+        Args:
+            header: the layout of the training sum's.
+            addend: what is added.
+            kept: as in the attributes.
+        """
+        sums = header.read(addend.header)
+        weight = int(sums["weight"])
+        share = 1.0 / weight if weight else 0.0
+        return cls(weight, addend.body.astype(np.float64) * share, float(sums["threshold"]) * share, kept)
+
+
 class SiteMemory(Protocol):
-    """The memory of one site under one plan: its control variates, or its threshold."""
+    """The memory of one site under one plan: its control variates, its threshold, or its part of the model."""
 
     def correction(self, request: SumRequest, model: GlobalModel, weight: int) -> Remembered:
         """Return what this round's steps need of it.
 
         Args:
-            request: the round that the state of the run asks for.
+            request: the sum that the state of the run asks for; a round, where nothing is read in other sums.
             model: of that state.
             weight: of this site, 0 without records.
 
@@ -109,30 +162,49 @@ class SiteMemory(Protocol):
             StateError: the run counts something of this site that it does not have.
         """
 
-    def adding(
-        self,
-        request: SumRequest,
-        model: GlobalModel,
-        weight: int,
-        change: NDArray[np.floating],
-        threshold: float,
-    ) -> None:
+    def adding(self, request: SumRequest, model: GlobalModel, added: AddedChange) -> None:
         """Keep what it becomes if the sum counts what is about to be sent; call it before anything is sent.
 
         Args:
             request: the round.
             model: of the state that asks for it.
-            weight: of this site, 0 without records.
-            change: array (d,): the change of the model that is really added, not weighted.
-            threshold: the same of the threshold.
+            added: what is really added.
 
         Raises:
             StateError: as `correction`.
             FedfairError: it cannot be kept.
         """
 
-    def adding_in_the_clear(self, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
-        """Keep what it becomes if the sum counts this contribution; as `adding`."""
+    def own_part(self, terms: Mapping[str, object]) -> NDArray[np.float64] | None:
+        """Return the part of the model that the site keeps, array (k,); None for as before round 1, or for none.
+
+        Args:
+            terms: the states of the plan's terms, by slot.
+
+        Raises:
+            StateError: as `correction`.
+        """
+        del terms
+        return None
+
+
+class OwnPartAlone(SiteMemory):
+    """The own part that belongs to a saved model, of which no round is trained.
+
+    Args:
+        values: float64 array (k,).
+    """
+
+    def __init__(self, values: NDArray[np.float64]) -> None:
+        self._values = values
+
+    def correction(self, request: SumRequest, model: GlobalModel, weight: int) -> OwnPart:
+        """Return the own part; see `SiteMemory.correction`."""
+        del request, model, weight
+        return OwnPart(self._values)
+
+    def adding(self, request: SumRequest, model: GlobalModel, added: AddedChange) -> None:
+        """Keep nothing; see `SiteMemory.adding`."""
 
 
 def _rooms(plan: Plan) -> Iterator[ModuleType]:
@@ -172,7 +244,7 @@ class SiteTerms:
 
 
 def site_memory(
-    plan: Plan, layout: Layout, participant: ParticipantId, opened: Callable[[int], Any]
+    plan: Plan, layout: Layout, participant: ParticipantId, opened: Callable[[int | None], Any]
 ) -> SiteMemory | None:
     """Return what a site needs of earlier rounds under a plan; None where it needs nothing.
 

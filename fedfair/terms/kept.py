@@ -7,7 +7,7 @@ last, so that a sum that is lost, repeated or opened without a site leaves what 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +18,9 @@ from pydantic import TypeAdapter
 from fedfair.aggregation.requests import SumRequest, vector_sha256
 from fedfair.errors import LocalProtocolError, RemoteProtocolError
 from fedfair.ids import RoundNumber
+from fedfair.plan.schema import Plan
 from fedfair.terms.slot import Count, FirstState, Slot, Vectors, first_of, fitting
+from fedfair.terms.term import Moved, OpenedRound, TermRule
 
 NEVER = RoundNumber(0)
 """The round of whoever no sum has counted yet; its variate is zero."""
@@ -153,11 +155,55 @@ def round_of(counted: CountedVariates, names: Sequence[str], who: str) -> RoundN
 
 
 def counted_variates(request: SumRequest) -> CountedVariates:
-    """Return what the state that asks for a round counts of what sites keep. Raises LocalProtocolError."""
-    counted = request.terms.get(SLOT_NAME)
+    """Return what the state that asks for a sum counts of what sites keep. Raises LocalProtocolError."""
+    return counted_in(request.terms)
+
+
+def counted_in(terms: Mapping[str, object]) -> CountedVariates:
+    """Return the same of the states of terms, by slot. Raises LocalProtocolError where they count nothing."""
+    counted = terms.get(SLOT_NAME)
     if not isinstance(counted, CountedVariates):
-        raise LocalProtocolError(f"a request for {request.purpose.value} counts nothing that a site keeps")
+        raise LocalProtocolError("a state or a request counts nothing that a site keeps")
     return counted
+
+
+class SitesCounted(TermRule[CountedVariates]):
+    """The counting of a plan whose sites keep something without a sum of it: the last round of each.
+
+    Args:
+        plan: the plan.
+    """
+
+    is_read_by_sites = True
+
+    def __init__(self, plan: Plan) -> None:
+        self._names = plan.federation.collaborators
+
+    @property
+    def first(self) -> CountedVariates:
+        """Return what is counted before round 1: no site."""
+        return CountedVariates(Variate(np.zeros(0), 0.0), 0.0, (NEVER,) * len(self._names))
+
+    def may_be(self, counted: CountedVariates, rounds_done: int) -> bool:
+        """Return whether a run may have reached this: rounds that are over, and nothing else."""
+        total = counted.total
+        return (
+            (total.vector.shape, total.threshold, counted.weight) == ((0,), 0.0, 0.0)
+            and len(counted.rounds) == len(self._names)
+            and all(NEVER <= number <= rounds_done for number in counted.rounds)
+        )
+
+    def apply(
+        self, held: CountedVariates | None, opened: OpenedRound, model: Moved
+    ) -> tuple[CountedVariates, Moved]:
+        """Return what is counted after a round, of whose sum only the members matter; see `TermRule.apply`.
+
+        Raises:
+            RemoteProtocolError: a member is no collaborator of the plan, or there is none.
+        """
+        counted = held or self.first
+        rounds = rounds_after(counted.rounds, self._names, opened.number, opened.members)
+        return CountedVariates(counted.total, counted.weight, rounds), model
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,4 +236,4 @@ SLOT = Slot(
     vectors=lambda counted: {"": counted.total.vector},
     planned=True,
 )
-"""The slot of whatever sites keep and the state counts; no plan has both terms that fill it."""
+"""The slot of whatever sites keep and the state counts; no plan has two of the terms that fill it."""

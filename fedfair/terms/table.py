@@ -18,6 +18,7 @@ from fedfair.terms.clip import state as clip
 from fedfair.terms.group_weights import section as group_section
 from fedfair.terms.group_weights import state as groups
 from fedfair.terms.kept import SLOT, SLOT_NAME
+from fedfair.terms.kept_parameters import state as kept_parameters
 from fedfair.terms.loss_powers import section as powers
 from fedfair.terms.server_step import state as server_step
 from fedfair.terms.site_thresholds import state as site_thresholds
@@ -46,6 +47,7 @@ TERMS = (
         at_sites=True,
         batched=True,
     ),
+    StepTerm("kept_parameters", kept_parameters.applies, kept_parameters.rule, (SLOT_NAME, SLOT), at_sites=True),
     StepTerm(
         "group_weights",
         group_section.applies,
@@ -128,9 +130,13 @@ class PlanTerms:
         """Return the states before round 1."""
         return {name: held for name, held in self._firsts.items() if held is not None}
 
-    def read_by_sites(self, states: TermStates) -> TermStates:
-        """Return the states that sites read in a round."""
-        return {name: states[name] for name, rule in self._rules if rule.is_read_by_sites and name in states}
+    def read_by_sites(self, states: TermStates, *, is_round: bool) -> TermStates:
+        """Return the states that sites read in a round of training, or in any other sum."""
+        return {
+            name: states[name]
+            for name, rule in self._rules
+            if (rule.is_read_by_sites if is_round else rule.is_read_in_every_sum) and name in states
+        }
 
     def may_be(self, states: TermStates, rounds_done: int) -> bool:
         """Return whether a run may have reached these states after so many rounds."""

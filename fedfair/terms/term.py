@@ -75,6 +75,9 @@ class TermRule(Generic[_Held]):
     is_read_by_sites = False
     """Whether sites read its state in a round, so that the request carries it."""
 
+    is_read_in_every_sum = False
+    """Whether they read it in every other sum too."""
+
     @property
     def first(self) -> _Held | None:
         """Return what is kept before round 1; None where nothing is kept."""

@@ -253,6 +253,7 @@ def follow(client: TrainingClient, group: DeviceGroup) -> None:
         "training_change": client.descent.training_change,
         "losses": client.records.losses,
         "summable_losses": client.records.summable_losses,
+        "begin_kept": client.records.begin_kept,
         "apply_scaling": client.records.apply_scaling,
         "apply_references": client.records.apply_references,
     }

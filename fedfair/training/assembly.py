@@ -33,7 +33,7 @@ from fedfair.training.loss_weightings.fedavg import equal_coefficients
 from fedfair.training.loss_weightings.fedsrcvar import tail_weighting
 from fedfair.training.models import build_model
 from fedfair.training.record_loss import RecordLoss, record_loss
-from fedfair.training.travelling import freeze_tensors, travelling
+from fedfair.training.travelling import freeze_tensors, parts_of
 
 
 def objective_of(plan: Plan, loss_unit: float = 1.0) -> Objective:
@@ -63,11 +63,11 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
         DataError: the file of the frozen parameters cannot be read.
     """
     module = built(plan, schema, workspace)
-    travels, stated = travelling(module, plan.training.parameters), plan.training.initial
+    parts, stated = parts_of(module, plan.training.parameters), plan.training.initial
     named = None if stated is None else stated.frozen
     if named is not None:
-        _freeze(plan, module, travels or frozenset())
-    model = FlatModel(module, width_of(plan), device, loss_of(plan, schema, workspace), travels)
+        _freeze(plan, module, parts.travel or frozenset())
+    model = FlatModel(module, width_of(plan), device, loss_of(plan, schema, workspace), parts)
     if named is not None and model.layout.frozen != parse_digest(named):
         raise PlanError(
             f"{plan.frozen_place} holds other frozen parameters than the plan names: "

@@ -26,7 +26,7 @@ from fedfair.privacy.sample_level import PrivateSteps
 from fedfair.signed_message import labelled_message
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
-from fedfair.terms.at_sites import NOTHING, Remembered, SiteTerms
+from fedfair.terms.at_sites import NOTHING, AddedChange, Remembered, SiteTerms
 from fedfair.terms.local_change import LocalChange
 from fedfair.training.dp_sgd import RecordProtection
 from fedfair.training.flat_model import FlatModel
@@ -104,6 +104,7 @@ class TrainingClient:
             LocalProtocolError: the plan makes no such sum, or it cannot carry the noise that the plan asks for.
             TrainingError: the model fails on these records, where nothing hides that.
         """
+        self.records.begin_kept(remembered.kept)
         if request.purpose not in self._statistics:
             self._statistics[request.purpose] = site_statistic(request.purpose).at_site(self._parts)
         return self._statistics[request.purpose](request, model, remembered)
@@ -131,6 +132,15 @@ class TrainingClient:
         return hashlib.sha256(
             labelled_message("fedfair/draws/v1", [str(word).encode() for word in words])
         ).digest()
+
+    def added(self, addend: Contribution) -> AddedChange:
+        """Return what a memory reads of a contribution to a round that is about to be added in the clear."""
+        return AddedChange.in_the_clear(self.descent.header, addend, self.kept)
+
+    @property
+    def kept(self) -> NDArray[np.floating] | None:
+        """Return what the last local steps left in the part of the model that stays here; None without one."""
+        return self.descent.kept
 
     def summable_change(
         self, model: GlobalModel, number: RoundNumber, attempt: int, remembered: Remembered = NOTHING

@@ -3,7 +3,8 @@
 Turns loading a broadcast model, zeroing gradients and a step of gradient descent into one operation each, however
 many layers the model has, and makes the vector that is sent the memory that was trained. Of a module's
 floating-point parameters and persistent buffers those take part that travel (`travelling.py`), tied ones once,
-under the first of their names; the others are frozen. Every other buffer (a count of batches, a cache) starts
+under the first of their names. Those that a site keeps are in a vector of their own (`kept_part.py`), and the
+others are frozen. Every other buffer (a count of batches, a cache) starts
 afresh with each broadcast, so that what a site computes depends on the broadcast alone and not on what was trained
 in the same memory before. What is broadcast arrives, and what changed leaves, through one vector in the CPU's
 memory. Order and digest are `model_layout.py`'s.
@@ -22,8 +23,9 @@ from torch import Tensor, nn
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.errors import LocalProtocolError
 from fedfair.training.device import host_memory
+from fedfair.training.kept_part import KeptPart
 from fedfair.training.record_loss import CROSS_ENTROPY, OutputsAndTargets, RecordLoss
-from fedfair.training.travelling import distinct_tensors, frozen_digest
+from fedfair.training.travelling import ALL_TRAVEL, Parts, distinct_tensors, frozen_digest
 
 ARRAY_WIDTHS: dict[torch.dtype, np.dtype[np.floating]] = {
     torch.float32: np.dtype(np.float32),
@@ -57,6 +59,7 @@ class FlatModel(nn.Module):
         flat: float tensor (d,) on the device, the model itself; a change of it changes the model.
         gradient: float tensor (d,), what backward() adds to; always zero at entries that are not trainable.
         record_loss: what its outputs for a record cost, under the scaling that targets have now.
+        kept: what is trained and stays at a site; None where nothing does.
         excess: from its outputs and a reference's answers to what local steps follow in place of the loss; None
             where they follow the loss.
     """
@@ -70,15 +73,17 @@ class FlatModel(nn.Module):
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
         record_loss: RecordLoss = CROSS_ENTROPY,
-        travels: Collection[str] | None = None,
+        parts: Parts = ALL_TRAVEL,
     ) -> None:
         super().__init__()
         self.record_loss = record_loss
         self.excess: OutputsAndTargets | None = None
-        self.layout = layout_of(module, dtype, travels)
+        self.layout = layout_of(module, dtype, parts.travel)
         self.module = module.to(device)
         tensors = distinct_tensors(module)
-        held = {entry.name for entry in self.layout.entries}
+        stay = {name: tensors[name] for name in sorted(parts.stay)}
+        self.kept = KeptPart(stay, dtype, ARRAY_WIDTHS[dtype]) if stay else None
+        held = {entry.name for entry in self.layout.entries} | parts.stay
         frozen = [tensor.requires_grad_(False) for name, tensor in tensors.items() if name not in held]
         self._at_rest = _with_frozen_statistics(module, frozen)
         self._rest = [(buffer, buffer.clone()) for buffer in _other_buffers(module, tensors)]
@@ -139,6 +144,8 @@ class FlatModel(nn.Module):
             np.copyto(self._host.numpy(), vector)
             self.flat.copy_(self._host)
         self._stepped.zero_()
+        if self.kept is not None:
+            self.kept.load()
         for place, loaded in self._untrained:
             loaded.copy_(self.flat[place])
         for buffer, first in self._rest:
@@ -164,17 +171,27 @@ class FlatModel(nn.Module):
 
     def zero_gradient(self) -> None:
         """Set every gradient to zero, keeping the views."""
-        self.gradient.zero_()
+        for gradient in self.gradients:
+            gradient.zero_()
+
+    @property
+    def gradients(self) -> tuple[Tensor, ...]:
+        """Return every gradient that backward() adds to: that of what travels first."""
+        return (self.gradient,) if self.kept is None else (self.gradient, self.kept.gradient)
 
     def step(self, learning_rate: float) -> None:
         """Move every trainable entry against its gradient; the others have gradient 0 and stay."""
         self.flat.add_(self.gradient, alpha=-learning_rate)
         self._stepped.add_(self.gradient, alpha=-learning_rate)
+        if self.kept is not None:
+            self.kept.step(learning_rate)
 
     def go_back_to(self, values: Tensor) -> None:
         """Overwrite the vector with that of the model as it was loaded, as if no step had been made."""
         self.flat.copy_(values)
         self._stepped.zero_()
+        if self.kept is not None:
+            self.kept.load()
 
     def _apply(self, fn: object, recurse: bool = True) -> NoReturn:  # noqa: ARG002 - nn.Module's signature
         raise LocalProtocolError("a FlatModel cannot be moved or cast: that would break its views; make a new one")

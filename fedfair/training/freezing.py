@@ -35,7 +35,7 @@ from fedfair.training.binding import PlanBinding, plan_binding
 from fedfair.training.flat_model import FlatModel, layout_of
 from fedfair.training.imported_weights import STRICT, Allowance, ImportedWeights, import_weights
 from fedfair.training.lora import is_factor
-from fedfair.training.travelling import travelling
+from fedfair.training.travelling import parts_of
 
 FROZEN_FORMAT = "fedfair/frozen-parameters/1"
 
@@ -139,7 +139,7 @@ def begin_with(
         FedfairError: as for `freeze_from`.
     """
     module = built(plan, schema, workspace)
-    travels = travelling(module, plan.training.parameters)
+    travels = parts_of(module, plan.training.parameters).travel
     model = FlatModel(module, width_of(plan))
     imported = import_weights(source, model, describe_model(plan, schema), _with_adapters_of(plan, model, allowed))
     model.load(imported.vector)

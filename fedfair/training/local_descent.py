@@ -46,6 +46,10 @@ class LocalDescent:
         terms: of the plan, at this site.
         steps: how a step is made; by default as the plan says.
         protection: what its records are protected with; None where the plan asks for no differential privacy.
+
+    Attributes:
+        header: the layout of the training sum's.
+        kept: array (k,), what the last steps left in the part of the model that stays here; None without one.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class LocalDescent:
         self._plan, self._model = plan, records.model
         self._steps = steps or local_steps(plan, records.model, schema, records.parts)
         self.header = training_layout(plan, schema.classes)
+        self.kept: NDArray[np.floating] | None = None
 
     @property
     def weight(self) -> int:
@@ -96,7 +101,8 @@ class LocalDescent:
         asked = {"remembered": remembered, "steps": steps, "record_weights": record_weights}
         self.records.parts.lead("training_change", model, round_number, attempt, **asked)
         own = self._model
-        own.load(model.vector)
+        self.records.begin_kept(remembered.kept)
+        self.records.load(model)
         if not own.training:
             own.train()
         start = remembered.start(model.threshold) / self.records.loss_unit
@@ -111,6 +117,7 @@ class LocalDescent:
             moved = self._moved(records, round_number, attempt, weights, steps, threshold, remembered)
         # Both thresholds are rounded to the device's width, so that no step means no change, exactly.
         moved_by = (float(moved) - float(threshold)) * self.records.loss_unit
+        self.kept = None if own.kept is None else own.kept.values()
         return LocalChange(weight, moved_by, own.take_change(), further=remembered.further, layout=self.header)
 
     def noise_alone(self, model: GlobalModel, round_number: RoundNumber, attempt: int) -> LocalChange | None:
@@ -123,7 +130,7 @@ class LocalDescent:
         if isinstance(descent, LocalSteps) or self._protection is None:
             return None
         records, own = self.records.placed["train"], self._model
-        own.load(model.vector)
+        self.records.load(model)
         threshold = torch.tensor(
             model.threshold / self.records.loss_unit, dtype=own.flat.dtype, device=own.flat.device
         )

@@ -78,6 +78,7 @@ class LocalRecords:
         self._judged: dict[str, SplitRecords] = {}
         self._answered: dict[str, NDArray[np.float64]] = {}
         self.last_losses: SiteLosses = {}
+        self._kept: NDArray[np.floating] | None = None
         self._evaluated = b""  # digest of the model that `last_losses` are of
         self.fault = ""
 
@@ -96,6 +97,22 @@ class LocalRecords:
         self.scalings += 1
         self._evaluated = b""
 
+    def begin_kept(self, values: NDArray[np.floating] | None) -> None:
+        """Let steps and losses begin from these values of the part of the model that stays here.
+
+        Args:
+            values: array (k,); None for those before round 1.
+        """
+        if self.model.kept is not None and values is not self._kept:
+            self.parts.lead("begin_kept", values)
+            self._kept, self._evaluated = values, b""
+
+    def load(self, model: GlobalModel) -> None:
+        """Load a model, and the part of it that stays here. Raises StateError where that does not fit."""
+        if self.model.kept is not None:
+            self.model.kept.begin_from(self._kept)
+        self.model.load(model.vector)
+
     def evaluated(self, model: GlobalModel) -> tuple[SiteLosses, int]:
         """Return `summable_losses` of an evaluation, and keep them for `losses_of`."""
         self.last_losses, replaced = self.summable_losses(model)
@@ -105,7 +122,7 @@ class LocalRecords:
     def losses(self, model: GlobalModel, splits: Collection[str] = SPLITS) -> dict[str, Losses]:
         """Return the losses of those of the splits that have records."""
         self.parts.lead("losses", model, tuple(splits))
-        self.model.load(model.vector)
+        self.load(model)
         with training_faults():
             held = self._held(splits)
             found = {
@@ -128,7 +145,7 @@ class LocalRecords:
         if not self._replaces:
             return self.losses(model, splits), 0
         self.parts.lead("summable_losses", model, tuple(splits))
-        self.model.load(model.vector)
+        self.load(model)
         found: dict[str, Losses] = {}
         replaced, schema = 0, self.splits.train.schema
         count = figure_count(self.plan.task.loss, schema)

@@ -83,6 +83,7 @@ class LocalRounds:
                 "this plan adds noised whole numbers, and no change leaves a site without them"
             )
         self._records.fault = ""
+        self._records.begin_kept(remembered.kept)
         losses, _ = self._training_losses(model, round_number)
         try:
             change = self._descent.training_change(model, round_number, attempt, remembered=remembered)
@@ -115,6 +116,7 @@ class LocalRounds:
             PrivacyError: the release must not happen.
         """
         self._records.fault = ""
+        self._records.begin_kept(remembered.kept)
         losses, replaced = self._training_losses(model, round_number)
         try:
             change = self._descent.training_change(model, round_number, attempt, remembered=remembered)

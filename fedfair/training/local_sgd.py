@@ -141,7 +141,8 @@ class LocalSteps:
             else:
                 with parts.agreed():
                     backward_weighted(losses, coefficients[mine])
-                parts.add(self.model.gradient)
+                for gradient in self.model.gradients:
+                    parts.add(gradient)
             if drift is not None:
                 self.model.gradient.add_(drift.model)
             self.model.step(self.rates.model)
@@ -170,9 +171,11 @@ def _scaled_backward(
     while scale >= 1.0:
         with parts.agreed():
             backward_weighted(losses, coefficients * scale, keep_graph=True)
-        parts.add(model.gradient)
-        if bool(torch.isfinite(model.gradient).all()):
-            model.gradient.div_(scale)
+        for gradient in model.gradients:
+            parts.add(gradient)
+        if all(bool(torch.isfinite(gradient).all()) for gradient in model.gradients):
+            for gradient in model.gradients:
+                gradient.div_(scale)
             return scale
         model.zero_gradient()
         scale /= 2.0

@@ -1,7 +1,7 @@
-"""Which tensors of a model travel under a plan, the digest of those that are frozen, and their file.
+"""Which tensors of a model travel under a plan and which stay; the digest of those that do not travel; their file.
 
-The digest is over the frozen tensors' names, widths, shapes and bytes in the order of their names, so it does not
-depend on how files divide them.
+The digest is over the names, widths, shapes and bytes of the tensors that do not travel, as they are before round
+1, in the order of their names, so it does not depend on how files divide them.
 
     SHA-256 over, each with its length in front (8 bytes, big-endian): "fedfair/frozen/v1",
     then of each tensor: name, width, shape, little-endian bytes
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -40,36 +41,78 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, value
 
 
-def travelling(model: nn.Module, stated: ParametersSection | None) -> frozenset[str] | None:
-    """Return the names of the tensors that travel; None where all do.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The names of a model's tensors by what becomes of them; the others are frozen.
+
+    Attributes:
+        travel: of those that are summed; None where all of them are.
+        stay: of those that each site trains and keeps to itself.
+    """
+
+    travel: frozenset[str] | None = None
+    stay: frozenset[str] = frozenset()
+
+
+ALL_TRAVEL = Parts()
+
+
+def parts_of(model: nn.Module, stated: ParametersSection | None) -> Parts:
+    """Return what becomes of the tensors of a model.
 
     Args:
         model: with its adapters.
         stated: `training.parameters` of the plan.
 
     Raises:
-        PlanError: a pattern names no tensor, or nothing that travels is trained.
+        PlanError: a pattern names no tensor, a tensor would both travel and stay, or nothing that travels, or
+            nothing that stays, is trained.
     """
     if stated is None:
-        return None
+        return ALL_TRAVEL
     tensors = distinct_tensors(model)
     names = first_names(model, tensors)
-    for pattern in stated.train or ():
-        if not matching(names, (pattern,)):
-            raise PlanError(
-                f"training.parameters.train: {pattern} names no parameter of the model",
-                f"it has {listed(sorted(tensors), SHOWN)}",
-            )
-    found = {names[name] for name in matching(names, stated.train or ())}
+    found = _named(tensors, names, "train", stated.train or ())
+    stay = _named(tensors, names, "keep", stated.keep or ())
     if stated.lora is not None:
         found |= set(filter(is_factor, tensors))
-    if not any(tensors[name].requires_grad for name in found):
-        named = listed(sorted(found), SHOWN)
+    if both := found & stay:
         raise PlanError(
-            f"training.parameters.train names {named} alone, of which nothing can be trained",
-            "name a parameter, and not only running statistics",
+            f"training.parameters.keep and train name {listed(sorted(both), SHOWN)}, which cannot stay and travel",
+            "name it in one of them",
         )
-    return frozenset(found)
+    if stated.all_travel:
+        found = tensors.keys() - stay
+        if not any(tensors[name].requires_grad for name in found):
+            raise PlanError(
+                "training.parameters.keep names everything that is trained, and nothing would be summed",
+                "let a part travel, or train at each site alone",
+            )
+    for place, named in (("train", found), ("keep", stay)):
+        if named and not any(tensors[name].requires_grad for name in named):
+            raise PlanError(
+                f"training.parameters.{place} names {listed(sorted(named), SHOWN)} alone, of which nothing can be "
+                "trained",
+                "name a parameter, and not only running statistics",
+            )
+    return Parts(frozenset(found), frozenset(stay))
+
+
+def _named(
+    tensors: Mapping[str, Tensor], names: Mapping[str, str], place: str, patterns: Collection[str]
+) -> set[str]:
+    """Return the first names of the tensors that patterns name.
+
+    Raises:
+        PlanError: a pattern names none.
+    """
+    for pattern in patterns:
+        if not matching(names, (pattern,)):
+            raise PlanError(
+                f"training.parameters.{place}: {pattern} names no parameter of the model",
+                f"it has {listed(sorted(tensors), SHOWN)}",
+            )
+    return {names[name] for name in matching(names, patterns)}
 
 
 def first_names(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -41,6 +41,7 @@ from fedfair.secagg.round_start import round_transcript
 from fedfair.secagg.setup_messages import Proposal
 from fedfair.secagg.transcript import RoundSubject, session_identity
 from fedfair.statistics.table import Purpose, room_of
+from fedfair.terms.at_sites import OwnPart
 from fedfair.terms.group_weights.site import GroupFactors
 from fedfair.terms.group_weights.state import GroupWeights
 from fedfair.terms.kept import CountedVariates, Variate
@@ -61,8 +62,8 @@ from tests.plans import small_plan
 ENTRANCES = ("summable_change", "noised_numbers", "contribution", "draws")
 """What `masked_worker` calls; everything that these methods call in turn is looked into as well."""
 
-OTHER_READS = {"last_fault", "scaling", "apply_scaling", "apply_references", "training_weight"}
-"""What a site asks of its task beside them: words for its operator, the scaling of its own state, its weight."""
+OTHER_READS = {"last_fault", "scaling", "apply_scaling", "apply_references", "training_weight", "kept"}
+"""What a site asks of its task beside them: words for its operator, scaling, weight, its own part of the model."""
 
 OWN, PLAN, STATE, REQUEST = "the site's own", "follows from the plan", "in the state", "in the request"
 UNUSED = "never given"
@@ -78,7 +79,7 @@ ARGUMENTS = classified(
     (STATE, "model _model remembered threshold"),
     (REQUEST, "round_number number request purpose"),
     # Attempts are counted by `request_limits`, over everything that was asked, across restarts.
-    (OWN, "replaced attempt records header parts _remembered losses"),
+    (OWN, "replaced attempt records header parts _remembered losses values"),
     # Which splits are evaluated: always all.
     (PLAN, "splits name"),
     # A simulation makes fewer steps, and weighs records by what it has found; a site by the state alone.
@@ -93,7 +94,8 @@ ATTRIBUTES = classified(
     # The processes of a site: rank 0 tells the others what it was asked, and nothing else. Terms are from the plan
     # and the groups of the site's own records; what was evaluated and lost is what this contribution has found.
     (OWN, "parts lead _terms participant splits _protection protection records _records _parts"),
-    (OWN, "take everything ahead _evaluated last_losses fault rounds _descent training_records"),
+    # The part of the model that stays is what the site has kept of the round that the state names.
+    (OWN, "descent _kept take everything ahead _evaluated last_losses fault rounds _descent training_records"),
     # The scaling of the target is part of the state's, and records stand under it; losses are about one scaling.
     # So are the references, and the answers that they give to the site's own records.
     (STATE, "_target _placed scalings references _judged _answered"),
@@ -120,6 +122,7 @@ HANDED: Mapping[type, Mapping[str, str]] = {
     CountedVariates: {"total": STATE, "weight": STATE, "rounds": STATE},
     Correction: {"vector": OWN, "threshold": OWN, "new_weight": OWN},
     SiteStart: {"threshold": OWN},
+    OwnPart: {"kept": OWN},
 }
 """Every field of what a contribution is handed."""
 

@@ -429,7 +429,7 @@ READABLE = {
     "task.data.images.label", "task.data.images.keep", "task.data.eicu.keep", "task.data.acs_employment.keep",
     "task.data.images.collaborator", "task.data.eicu.collaborator", "task.data.acs_employment.collaborator",
     # Parameters of a model, by their names in it.
-    "training.parameters.train", "training.parameters.lora.layers",
+    "training.parameters.train", "training.parameters.keep", "training.parameters.lora.layers",
     # Paths for a simulation: a site names its own files.
     "task.data.csv.train", "task.data.csv.test", "task.data.mnist.folder", "task.data.eicu.folder",
     "task.data.images.folder", "task.data.images.attributes",

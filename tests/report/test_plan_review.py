@@ -1,13 +1,18 @@
 """Warnings about plans that are allowed and probably not meant."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from fedfair.plan.loading import load_plan
 from fedfair.plan.public_keys import format_public_key
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.planned_releases import planned_releases
 from fedfair.report.plan_review import plan_review
 from fedfair.training.assembly import objective_of
+from fedfair.training.freezing import freeze_plan
 from tests import plans
 
 # Nothing to warn about but that this version cannot mask sums yet.
@@ -115,3 +120,33 @@ def test_joint_clipping_and_simulations_are_warned_of() -> None:
     assert any("clips away the weight of the worst group" in one for one in remarks(plan(privacy=private)))
     only = Plan.model_validate(plans.untuned(training={"algorithm": "dro"}))
     assert plan_review(only).warnings[0].startswith("simulation only: ")
+
+
+NORMED = """
+import torch
+
+def batch(schema):
+    return torch.nn.Sequential(torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 10))
+
+def group(schema):
+    return torch.nn.Sequential(torch.nn.GroupNorm(8, 64), torch.nn.Linear(64, 10))
+"""
+
+
+@pytest.mark.parametrize(
+    ("norm", "parameters", "warns"),
+    [("batch", None, True), ("group", None, False), ("batch", {"keep": ["0.*"]}, False)],
+)
+def test_running_statistics_that_would_be_averaged_are_named(
+    tmp_path: Path, norm: str, parameters: dict[str, object] | None, warns: bool
+) -> None:
+    name = f"normed_{norm}_{warns}"
+    (tmp_path / f"{name}.py").write_text(NORMED)
+    task = {"model": f"{name}:{norm}", "input_shape": [64], "classes": 10}
+    file = tmp_path / "plan" / "plan.yaml"
+    file.parent.mkdir()
+    file.write_text(json.dumps(plans.over(PLAN, task=task, training={"parameters": parameters, "output": "last"})))
+    freeze_plan(file)
+    said = [one for one in plan_review(load_plan(file), file).warnings if "the sums average" in one]
+    assert len(said) == int(warns)
+    assert all("0.running_mean, 0.running_var: the mean of sites' running statistics" in one for one in said)

@@ -14,7 +14,7 @@ from fedfair.errors import DataError, PlanError
 from fedfair.plan.parameters import LoraSection, ParametersSection
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.lora import merge_adapters, with_adapters
-from fedfair.training.travelling import distinct_tensors, freeze_tensors, frozen_digest, travelling
+from fedfair.training.travelling import Parts, distinct_tensors, freeze_tensors, frozen_digest, parts_of
 
 HEAD = ParametersSection(train=("head.*",))
 
@@ -37,7 +37,7 @@ class Encoder(nn.Module):
 
 def frozen(stated: ParametersSection = HEAD, seed: int = 1) -> FlatModel:
     module = Encoder(seed)
-    return FlatModel(module, torch.float32, travels=travelling(module, stated))
+    return FlatModel(module, torch.float32, parts=parts_of(module, stated))
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -87,7 +87,7 @@ def test_the_digest_covers_every_frozen_value_and_none_that_travels() -> None:
         module = Encoder()
         with torch.no_grad():
             distinct_tensors(module)[name].view(-1)[-1] += 2**-20
-        other = FlatModel(module, torch.float32, travels=travelling(module, HEAD)).layout
+        other = FlatModel(module, torch.float32, parts=parts_of(module, HEAD)).layout
         assert (other.frozen != digest) == name.startswith("encoder."), name
         assert (other.digest != frozen().layout.digest) == name.startswith("encoder."), name
     assert frozen_digest({}) == b""
@@ -102,7 +102,7 @@ def test_the_digest_covers_every_frozen_value_and_none_that_travels() -> None:
 )
 def test_patterns_that_train_nothing_are_refused(patterns: tuple[str, ...], fault: str) -> None:
     with pytest.raises(PlanError, match=fault):
-        travelling(Encoder(), ParametersSection(train=patterns))
+        parts_of(Encoder(), ParametersSection(train=patterns))
 
 
 def test_adapters_begin_as_the_model_was_move_it_and_are_merged() -> None:
@@ -111,7 +111,7 @@ def test_adapters_begin_as_the_model_was_move_it_and_are_merged() -> None:
     before = module(features)
     with_adapters(module, LoraSection(layers=("encoder.*",), rank=2, alpha=4.0))
     stated = ParametersSection(lora=LoraSection(layers=("encoder.*",), rank=2, alpha=4.0))
-    flat = FlatModel(module, torch.float32, travels=travelling(module, stated))
+    flat = FlatModel(module, torch.float32, parts=parts_of(module, stated))
     assert [entry.name for entry in flat.layout.entries] == ["encoder.0.lora_down", "encoder.0.lora_up"]
     assert torch.equal(flat(features), before)
     for _ in range(20):
@@ -159,12 +159,12 @@ def test_frozen_values_come_from_a_file_from_shards_or_from_a_cache(
     tmp_path: Path, made: Callable[[Path], Path]
 ) -> None:
     module = Encoder()
-    travels = travelling(module, HEAD) or frozenset()
+    travels = parts_of(module, HEAD).travel or frozenset()
     freeze_tensors(module, travels, made(tmp_path))
     found, given, own = module.state_dict(), Encoder(7).state_dict(), Encoder().state_dict()
     for name, tensor in found.items():
         assert torch.equal(tensor, (own if name.startswith("head.") else given)[name]), name
-    flat = FlatModel(module, torch.float32, travels=travels)
+    flat = FlatModel(module, torch.float32, parts=Parts(travels))
     assert flat.layout.frozen == frozen(seed=7).layout.frozen
 
 
@@ -185,7 +185,7 @@ def test_a_file_may_have_tied_frozen_values_under_any_of_their_names(tmp_path: P
     # The model knows them as answers.weight. Files of `transformers` have them where the embedding is.
     names = {"words.weight": given, "norm.weight": torch.ones(3), "norm.bias": torch.ones(3)}
     save_file({lead + name: one for name, one in names.items()}, tmp_path / "model.safetensors")
-    freeze_tensors(module, travelling(module, HEAD) or frozenset(), tmp_path)
+    freeze_tensors(module, parts_of(module, HEAD).travel or frozenset(), tmp_path)
     assert module.answers.weight is module.body["words"].weight
     assert torch.equal(module.answers.weight, given)
     assert torch.equal(module.body["norm"].bias, torch.ones(3))

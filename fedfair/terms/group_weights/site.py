@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.errors import DataError, LocalProtocolError
@@ -17,7 +16,7 @@ from fedfair.plan.known_groups import group_names
 from fedfair.plan.schema import Plan
 from fedfair.tables.dataset import Dataset
 from fedfair.tables.feature_storage import blocks_of
-from fedfair.terms.at_sites import FinishedRound, Remembered, SiteTerm
+from fedfair.terms.at_sites import AddedChange, FinishedRound, Remembered, SiteMemory, SiteTerm
 from fedfair.terms.group_weights.state import GroupRule, GroupWeights
 from fedfair.terms.local_change import LocalChange
 
@@ -121,7 +120,7 @@ def site_term(plan: Plan, records: Dataset) -> WeighedGroups:
     return WeighedGroups(plan, records)
 
 
-class StatedGroups:
+class StatedGroups(SiteMemory):
     """The weights of groups, which are the state's; a site keeps nothing for them."""
 
     def correction(self, request: SumRequest, model: GlobalModel, weight: int) -> GroupFactors:
@@ -132,22 +131,12 @@ class StatedGroups:
             raise LocalProtocolError(f"a request for {request.purpose.value} weighs no groups")
         return GroupFactors(held.factors)
 
-    def adding(
-        self,
-        request: SumRequest,
-        model: GlobalModel,
-        weight: int,
-        change: NDArray[np.floating],
-        threshold: float,
-    ) -> None:
+    def adding(self, request: SumRequest, model: GlobalModel, added: AddedChange) -> None:
         """Keep nothing; see `SiteMemory.adding`."""
-
-    def adding_in_the_clear(self, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
-        """Keep nothing; see `SiteMemory.adding_in_the_clear`."""
 
 
 def site_memory(
-    _plan: Plan, _layout: Layout, _participant: ParticipantId, _opened: Callable[[int], object]
+    _plan: Plan, _layout: Layout, _participant: ParticipantId, _opened: Callable[[int | None], object]
 ) -> StatedGroups:
     """Return what reads the weights of groups from the state."""
     return StatedGroups()

@@ -6,17 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
-from fedfair.aggregation.training_sum import TRAINING_LAYOUT
 from fedfair.errors import StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.schema import Plan
 from fedfair.tables.dataset import Dataset
-from fedfair.terms.at_sites import FinishedRound, Remembered, SiteTerm
+from fedfair.terms.at_sites import AddedChange, FinishedRound, Remembered, SiteMemory, SiteTerm
 from fedfair.terms.kept import (
     NEVER,
     NEW_RUN,
@@ -71,7 +68,7 @@ def site_term(plan: Plan, records: Dataset) -> ReportedSiteThreshold:
     return ReportedSiteThreshold(plan, records.schema.classes)
 
 
-class SiteThresholds:
+class SiteThresholds(SiteMemory):
     """One site's own thresholds under one plan, kept as variates without a vector.
 
     Args:
@@ -88,27 +85,14 @@ class SiteThresholds:
         del weight
         return SiteStart(self._counted(counted_variates(request), model))
 
-    def adding(
-        self,
-        request: SumRequest,
-        model: GlobalModel,
-        weight: int,
-        change: NDArray[np.floating],
-        threshold: float,
-    ) -> None:
+    def adding(self, request: SumRequest, model: GlobalModel, added: AddedChange) -> None:
         """Keep c_k+; without records that is c_k. See `SiteMemory.adding`."""
-        del change
         counted = counted_variates(request)
         own = self._counted(counted, model)
-        if weight:
-            own = renewed_threshold(self._plan, model.threshold, threshold)
-        self._memory.keep(request.round, KeptVariate(Variate(np.zeros(0), own), weight), self._round(counted))
-
-    def adding_in_the_clear(self, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
-        """Keep c_k+; see `SiteMemory.adding_in_the_clear`."""
-        sums = TRAINING_LAYOUT.read(addend.header)
-        weight = int(sums["weight"])
-        self.adding(request, model, weight, addend.body, float(sums["threshold"]) / max(weight, 1))
+        if added.weight:
+            own = renewed_threshold(self._plan, model.threshold, added.threshold)
+        kept = KeptVariate(Variate(np.zeros(0), own), added.weight)
+        self._memory.keep(request.round, kept, self._round(counted))
 
     def _round(self, counted: CountedVariates) -> RoundNumber:
         return round_of(counted, self._plan.federation.collaborators, self._participant)
@@ -129,7 +113,7 @@ class SiteThresholds:
 
 
 def site_memory(
-    plan: Plan, _layout: Layout, participant: ParticipantId, opened: Callable[[int], VariateMemory]
+    plan: Plan, _layout: Layout, participant: ParticipantId, opened: Callable[[int | None], VariateMemory]
 ) -> SiteThresholds:
     """Return the kept thresholds of one site."""
     return SiteThresholds(plan, participant, opened(0))

@@ -16,56 +16,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fedfair.plan.derived import threshold_limit
 from fedfair.plan.schema import Plan
-from fedfair.terms.kept import NEVER, CountedVariates, Variate, rounds_after
-from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
+from fedfair.terms.kept import SitesCounted
+from fedfair.terms.term import TermSetting
 
 
-class SiteThresholdRule(TermRule[CountedVariates]):
-    """The counting of one plan whose sites keep thresholds of their own: as `VariateRule`, without any vector.
-
-    Args:
-        plan: the plan.
-    """
-
-    is_read_by_sites = True
-
-    def __init__(self, plan: Plan) -> None:
-        self._names = plan.federation.collaborators
-
-    @property
-    def first(self) -> CountedVariates:
-        """Return what is counted before round 1: no site."""
-        return CountedVariates(Variate(np.zeros(0), 0.0), 0.0, (NEVER,) * len(self._names))
-
-    def may_be(self, counted: CountedVariates, rounds_done: int) -> bool:
-        """Return whether a run may have reached this: rounds that are over, and nothing else."""
-        total = counted.total
-        return (
-            (total.vector.shape, total.threshold, counted.weight) == ((0,), 0.0, 0.0)
-            and len(counted.rounds) == len(self._names)
-            and all(NEVER <= number <= rounds_done for number in counted.rounds)
-        )
-
-    def apply(
-        self, held: CountedVariates | None, opened: OpenedRound, model: Moved
-    ) -> tuple[CountedVariates, Moved]:
-        """Return what is counted after a round, of whose sum only the members matter; see `TermRule.apply`.
-
-        Raises:
-            RemoteProtocolError: a member is no collaborator of the plan, or there is none.
-        """
-        counted = held or self.first
-        rounds = rounds_after(counted.rounds, self._names, opened.number, opened.members)
-        return CountedVariates(counted.total, counted.weight, rounds), model
-
-
-def rule(setting: TermSetting) -> SiteThresholdRule:
+def rule(setting: TermSetting) -> SitesCounted:
     """Return the counting of a plan whose sites keep thresholds of their own."""
-    return SiteThresholdRule(setting.plan)
+    return SitesCounted(setting.plan)
 
 
 class ReportedThreshold:

@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
-from fedfair.aggregation.training_sum import training_header
 from fedfair.errors import StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.schema import Plan
-from fedfair.terms.at_sites import Remembered
+from fedfair.terms.at_sites import AddedChange, Remembered, SiteMemory
 from fedfair.terms.kept import (
     NEVER,
     NEW_RUN,
@@ -33,10 +31,7 @@ from fedfair.terms.kept import (
     counted_variates,
     round_of,
 )
-from fedfair.terms.variates.section import NEW_WEIGHT
 from fedfair.terms.variates.state import VariateRule
-
-_LAYOUT = training_header((NEW_WEIGHT,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +59,7 @@ class Correction(Remembered):
         return {"new_weight": float(self.new_weight)}
 
 
-class SiteVariates:
+class SiteVariates(SiteMemory):
     """One site's variates under one plan.
 
     Args:
@@ -98,44 +93,17 @@ class SiteVariates:
             0 if own.weight else weight,
         )
 
-    def adding(
-        self,
-        request: SumRequest,
-        model: GlobalModel,
-        weight: int,
-        change: NDArray[np.floating],
-        threshold: float,
-    ) -> None:
-        """Keep what v_k becomes if the sum counts what is about to be sent; call it before anything is sent.
-
-        Args:
-            request: the round.
-            model: of the state that asks for it, on which no variate depends.
-            weight: of this site, 0 without records.
-            change: array (d,): the change of the model that is really added, not weighted.
-            threshold: the same of the threshold.
-
-        Raises:
-            StateError: as `correction`.
-            FedfairError: it cannot be kept.
-        """
+    def adding(self, request: SumRequest, model: GlobalModel, added: AddedChange) -> None:
+        """Keep what v_k becomes if the sum counts what is about to be sent; see `SiteMemory.adding`."""
         del model
         counted = counted_variates(request)
-        kept = self._counted_own(counted, weight)
-        if weight:
+        kept = self._counted_own(counted, added.weight)
+        if added.weight:
             renewed = self._rule.renewed(
-                kept.variate, counted.mean, change, threshold, request.round, request.loss_unit
+                kept.variate, counted.mean, added.change, added.threshold, request.round, request.loss_unit
             )
-            kept = KeptVariate(renewed, weight)
+            kept = KeptVariate(renewed, added.weight)
         self._memory.keep(request.round, kept, self._counted_round(counted))
-
-    def adding_in_the_clear(self, request: SumRequest, model: GlobalModel, addend: Contribution) -> None:
-        """Keep what v_k becomes if the sum counts this contribution; as `adding`."""
-        sums = _LAYOUT.read(addend.header)
-        weight = int(sums["weight"])
-        share = 1.0 / weight if weight else 0.0
-        change, threshold = addend.body.astype(np.float64) * share, float(sums["threshold"]) * share
-        self.adding(request, model, weight, change, threshold)
 
     def counted(self, variates: CountedVariates) -> KeptVariate | None:
         """Return what the run counts of this site: v_k and w_k; None where it is lost."""
@@ -163,7 +131,7 @@ class SiteVariates:
 
 
 def site_memory(
-    plan: Plan, layout: Layout, participant: ParticipantId, opened: Callable[[int], VariateMemory]
+    plan: Plan, layout: Layout, participant: ParticipantId, opened: Callable[[int | None], VariateMemory]
 ) -> SiteVariates:
     """Return the kept variates of one site."""
     return SiteVariates(plan, layout, participant, opened(layout.dimension))

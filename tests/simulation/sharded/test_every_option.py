@@ -92,7 +92,7 @@ OPTIONS: Mapping[str, Sections] = {
         "evaluation": {"every": 1},
     },
     "training.parameters": {
-        "training": {"parameters": {"train": ["output.*"]}},
+        "training": {"parameters": {"train": ["output.*"], "keep": ["hidden1.bias"]}},
         "task": {"model": {"name": "mlp", "hidden": [3]}},
     },
     "training.seed": {"training": {"seed": 77}},
