@@ -35,7 +35,7 @@ def plan(arguments: argparse.Namespace, mode: str) -> dict[str, object]:
             "partition": {"scheme": "random"},
             "model": {"name": "mlp", "hidden": [arguments.hidden]},
         },
-        "objective": {"smoothing": SMOOTHING},
+        "objective": {"measure": "loss", "smoothing": SMOOTHING},
         "training": {
             "rounds": arguments.rounds,
             "batch_size": BATCH,

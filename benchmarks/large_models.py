@@ -100,7 +100,7 @@ def plan(hidden: list[int], trained: Trained, rounds: int) -> dict[str, object]:
             "partition": {"scheme": "random"},
             "model": {"name": "mlp", "hidden": hidden},
         },
-        "objective": {"smoothing": SMOOTHING},
+        "objective": {"measure": "loss", "smoothing": SMOOTHING},
         "training": {
             "rounds": rounds,
             "batch_size": BATCH,

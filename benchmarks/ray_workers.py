@@ -56,7 +56,7 @@ def plan_of(names: list[str], rounds: int) -> Plan:
             "federation": {"name": "benchmark", "collaborators": names},
             "secure_aggregation": {"mode": "off"},
             "task": {"data": "breast-cancer", "standardize": "none", "model": {"name": "mlp", "hidden": [HIDDEN]}},
-            "objective": {"smoothing": SMOOTHING},
+            "objective": {"measure": "loss", "smoothing": SMOOTHING},
             "training": {
                 **constant_steps(),
                 "output": "last",

@@ -79,7 +79,7 @@ def plan_of(local_steps: int, *, private: bool) -> Plan:
             # A masked sum clips every change, which then must exist by itself: that is another measurement.
             "secure_aggregation": {"mode": "off"},
             "task": {"data": "breast-cancer", "standardize": "none", "model": {"name": "mlp", "hidden": [HIDDEN]}},
-            "objective": {"smoothing": SMOOTHING},
+            "objective": {"measure": "loss", "smoothing": SMOOTHING},
             "training": {
                 **constant_steps(),
                 "output": "last",

@@ -72,7 +72,7 @@ def plan(deadline: int) -> dict[str, object]:
             "partition": {"scheme": "random"},
             "model": {"name": "mlp", "hidden": [120]},
         },
-        "objective": {"smoothing": SMOOTHING},
+        "objective": {"measure": "loss", "smoothing": SMOOTHING},
         "training": {
             "rounds": 1_000_000,
             "batch_size": BATCH,
