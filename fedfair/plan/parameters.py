@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -46,6 +46,9 @@ class ParametersSection(Section):
     lora: LoraSection | None = None
     """adapters, which travel; null for none"""
 
+    frozen_bits: Literal[8] | None = None
+    """8 holds the weights of frozen linear layers as whole numbers; null as they are"""
+
     @property
     def all_travel(self) -> bool:
         """Return whether all that does not stay travels."""
@@ -61,6 +64,8 @@ class ParametersSection(Section):
             )
         if self.train is not None and not self.train and self.lora is None:
             yield Fault(("train",), "is empty, and nothing would be summed", "name what is trained")
+        if self.frozen_bits is not None and self.all_travel:
+            yield Fault(("frozen_bits",), f"is {self.frozen_bits}, and nothing is frozen", "remove it")
         if self.keep is not None and not self.keep:
             yield Fault(("keep",), "is empty", "name what stays, or remove keep")
 

@@ -40,6 +40,7 @@ from fedfair.run.calibration_text import CALIBRATION_KEY, calibration_fields
 from fedfair.run.model_description import schema_of
 from fedfair.tables.pixels import Values, feature_values
 from fedfair.tables.seeds import array_generator
+from fedfair.training.eight_bits import widen_eight_bits
 from fedfair.training.lora import merge_adapters
 from fedfair.training.record_loss import CROSS_ENTROPY, RecordLoss
 
@@ -188,6 +189,7 @@ def scaled_model(model: SavedModel) -> ScaledModel:
     """Return a model with its scaling inside, as a copy that shares no memory with it."""
     module = copy.deepcopy(model.module.module)
     merge_adapters(module)
+    widen_eight_bits(module)
     for parameter in module.parameters():
         parameter.grad = None
         parameter.data = parameter.data.clone()

@@ -44,6 +44,7 @@ from fedfair.run.model_provenance import digest_with
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.tables.pixels import Values
 from fedfair.tables.text_table import counted
+from fedfair.training.assembly import held_as_stated
 from fedfair.training.binding import bound
 from fedfair.training.device import SplitRecords, plain_arithmetic
 from fedfair.training.flat_model import ARRAY_WIDTHS, FlatModel
@@ -409,6 +410,7 @@ def _module(own: OwnCode, frozen: Path | None) -> FlatModel:
             f"architecture has {module.layout.dimension} in {len(module.layout.entries)}, or of other names",
             "copy the file again from where it was made",
         )
+    held_as_stated(module, None if parts is None else parts.stated)
     return module
 
 

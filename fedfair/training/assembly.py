@@ -18,6 +18,7 @@ from fedfair.plan.derived import answers_batches, learns_threshold, planned_loss
 from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.learning_rates import FIRST_ROUND, local_rates
+from fedfair.plan.parameters import ParametersSection
 from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import ALONE, BatchParts
@@ -26,6 +27,7 @@ from fedfair.training.dp_sgd import (
     trainable_entries,
     watched,
 )
+from fedfair.training.eight_bits import hold_in_eight_bits
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_sgd import LocalSteps, LossWeighting, loss_function
 from fedfair.training.loss_weightings.best_response import best_response
@@ -74,7 +76,14 @@ def flat_model(plan: Plan, schema: FeatureSchema, device: torch.device, workspac
             f"{format_digest(model.layout.frozen) if model.layout.frozen else 'none'}, not {named}",
             "bring the file that belongs to the plan; or the lead: run `fedfair plan freeze --from FILE` again",
         )
+    held_as_stated(model, plan.training.parameters)
     return model
+
+
+def held_as_stated(model: FlatModel, stated: ParametersSection | None) -> None:
+    """Hold the frozen layers of a model as a plan states it; their digest is of the values before."""
+    if stated is not None and stated.frozen_bits is not None:
+        hold_in_eight_bits(model.module, model.moving)
 
 
 def width_of(plan: Plan) -> torch.dtype:

@@ -57,6 +57,7 @@ class FlatModel(nn.Module):
         module: the wrapped model.
         layout: where each tensor lies.
         flat: float tensor (d,) on the device, the model itself; a change of it changes the model.
+        moving: names of the tensors that travel or stay.
         gradient: float tensor (d,), what backward() adds to; always zero at entries that are not trainable.
         record_loss: what its outputs for a record cost, under the scaling that targets have now.
         kept: what is trained and stays at a site; None where nothing does.
@@ -83,7 +84,7 @@ class FlatModel(nn.Module):
         tensors = distinct_tensors(module)
         stay = {name: tensors[name] for name in sorted(parts.stay)}
         self.kept = KeptPart(stay, dtype, ARRAY_WIDTHS[dtype]) if stay else None
-        held = {entry.name for entry in self.layout.entries} | parts.stay
+        self.moving = held = {entry.name for entry in self.layout.entries} | parts.stay
         frozen = [tensor.requires_grad_(False) for name, tensor in tensors.items() if name not in held]
         self._at_rest = _with_frozen_statistics(module, frozen)
         self._rest = [(buffer, buffer.clone()) for buffer in _other_buffers(module, tensors)]

@@ -114,6 +114,7 @@ def test_sites_share_the_body_and_are_judged_by_their_own_heads(tmp_path: Path) 
         ),
         ({"parameters": {"keep": []}}, {}, "is empty"),
         ({"parameters": {}}, {}, "nor is keep or lora"),
+        ({"parameters": {**HEAD, "frozen_bits": 8}}, {}, "is 8, and nothing is frozen"),
     ],
 )
 def test_a_plan_whose_parts_cannot_stay_is_refused(

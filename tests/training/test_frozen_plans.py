@@ -17,6 +17,7 @@ from fedfair.prediction.export import export_model
 from fedfair.run.initial_model import read_initial_model
 from fedfair.tables.source import load_federation
 from fedfair.training.binding import plan_binding
+from fedfair.training.eight_bits import EightBitLinear
 from fedfair.training.freezing import freeze_from, freeze_plan
 from fedfair.workspace.archive import exported
 from tests.training.test_initial_weights_of_files import put_plan
@@ -107,7 +108,9 @@ def test_the_seed_makes_what_no_file_gives_and_is_part_of_what_a_plan_is_bound_t
     assert len({frozen for frozen, _ in found}) == len({whole for _, whole in found}) == len(found)
 
 
-@pytest.mark.parametrize("parameters", [HEAD, ADAPTERS], ids=["head", "adapters"])
+@pytest.mark.parametrize(
+    "parameters", [HEAD, ADAPTERS, {**HEAD, "frozen_bits": 8}], ids=["head", "adapters", "head of 8 bits"]
+)
 def test_a_saved_model_holds_what_travels_and_predicts_beside_the_frozen_values(
     tmp_path: Path, parameters: dict[str, object]
 ) -> None:
@@ -118,8 +121,10 @@ def test_a_saved_model_holds_what_travels_and_predicts_beside_the_frozen_values(
     done.save(place)
     held, _, _ = model_file.load(place)
     whole = 4 * 31 + 3 * 5 + 2 * 4
-    assert held.dimension == {True: 2 * 4, False: 2 * (30 + 4) + 2 * (4 + 3)}[parameters is HEAD] < whole
+    assert held.dimension == {True: 2 * 4, False: 2 * (30 + 4) + 2 * (4 + 3)}["train" in parameters] < whole
     model = fedfair.load_model(place)
+    kinds = {type(layer) for layer in model.module.modules()}
+    assert (EightBitLinear in kinds) == ("frozen_bits" in parameters)
     features = np.random.default_rng(0).normal(size=(5, 30))
     expected = done.model.predict_proba(features)
     assert np.array_equal(model.predict_proba(features), expected)
