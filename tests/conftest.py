@@ -61,12 +61,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the workers of a run share what forks the processes of their tests."""
-    shares = config.getoption("numprocesses", None) and not config.getoption("quick")
-    if shares and not hasattr(config, "workerinput"):
-        from tests.fork_server import share
+    """Let the workers of a run share what forks the processes of their tests, and be such forks themselves."""
+    workers = config.getoption("numprocesses", None)
+    if workers and not config.getoption("quick") and not hasattr(config, "workerinput"):
+        from tests.fork_server import share, stand_in
 
         share()
+        folder = tempfile.TemporaryDirectory(prefix="workers-")
+        config.add_cleanup(folder.cleanup)
+        config.option.tx = [f"popen//python={stand_in(Path(folder.name))}"] * workers
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -211,7 +211,9 @@ def stand_in(folder: Path) -> Path:
     """Return a program of this folder that does what Python does with `-m`, `-c` or a script, by a fork."""
     program = folder / "python"
     client = REPOSITORY / "tests" / "forked_command.py"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S {client} {_server().place} "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" != -u ] || shift\nexec "{sys.executable}" -I -S {client} {_server().place} "$@"\n'
+    )
     program.chmod(0o755)
     return program
 
