@@ -130,6 +130,7 @@ def _terms_of(members: int, colluders: int, neighbours: int) -> GraphTerms | Non
     return GraphTerms(neighbours, shares, committee, votes, failing * DRAWS, min(lost, Fraction(1)))
 
 
+@lru_cache(maxsize=256)
 def _committee(members: int, colluders: int, vanishing: int, secrecy: Fraction) -> tuple[int, int]:
     """Return the least committee that decides in nearly every round, and the most colluders that are in it."""
     for size in range(1, members):
