@@ -53,4 +53,13 @@ def nodes(kind: type[_Node]) -> list[tuple[str, _Node]]:
 @functools.cache
 def called() -> list[tuple[str, str, ast.Call]]:
     """Return every call in the product: its file, what is called as it is written, and its node."""
-    return [(place, ast.unparse(node.func), node) for place, node in nodes(ast.Call)]
+    return [(place, _spelt(node.func), node) for place, node in nodes(ast.Call)]
+
+
+def _spelt(node: ast.expr) -> str:
+    """Return an expression as it is written; names with dots, which nearly all are, by the short way."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+        return f"{_spelt(node.value)}.{node.attr}"
+    return ast.unparse(node)
