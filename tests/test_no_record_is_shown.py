@@ -76,7 +76,8 @@ def test_no_living_object_of_a_simulation_prints_a_record(engine: str) -> None:
             found.update(printed("fedfair"))
 
     held = sites()
-    outcome = simulate(held, training={"rounds": 2}, engine=engine, on_progress=look)  # type: ignore[arg-type]
+    stated = {"training": {"rounds": 2}, "objective": {"reference": {"rounds": 2}}}
+    outcome = simulate(held, **stated, engine=engine, on_progress=look)  # type: ignore[arg-type]
     found.update(printed("fedfair"))
     assert shows_a_record(repr(held))
     assert [name for name, text in found.items() if shows_a_record(text)] == []

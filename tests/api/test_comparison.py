@@ -16,8 +16,9 @@ FEATURES, LABELS = load_breast_cancer(return_X_y=True)
 def outcome_of(**sections: dict[str, object]) -> SimulatedFederation:
     order = np.random.default_rng(0).permutation(len(LABELS))
     sites = {"a": (FEATURES[order[:300]], LABELS[order[:300]]), "b": (FEATURES[order[300:]], LABELS[order[300:]])}
+    # Nothing here is about what is measured, and no references are trained.
     stated = {"task": {"test_fraction": 0.3}, "training": {"rounds": 8, "output": "last"}}
-    return simulate(sites, **(stated | sections))
+    return simulate(sites, **(stated | {"objective": {"measure": "loss"}} | sections))
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,9 @@ from tests.rounding import rounding
 Array = NDArray[Any]
 SHORT = {"rounds": 20, "output": "last"}
 
+FEW_SUMS = {"reference": {"rounds": 10}}
+"""The default, the excess, with references that are soon trained."""
+
 BY_LOSS = {"measure": "loss"}
 """Without the references of the excess, where it does not matter what is measured."""
 
@@ -49,7 +52,7 @@ def clinics(count: int = 3) -> dict[str, tuple[Array, Array]]:
 
 @pytest.fixture(scope="module")
 def outcome() -> SimulatedFederation:
-    return simulate(clinics(), task={"test_fraction": 0.2}, training=SHORT)
+    return simulate(clinics(), task={"test_fraction": 0.2}, training=SHORT, objective=FEW_SUMS)
 
 
 @pytest.fixture
@@ -206,12 +209,12 @@ def test_a_simulation_that_returns_the_untrained_model_warns() -> None:
     # Labels that no feature tells anything of.
     noise = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
     with pytest.warns(UntrainedModelWarning, match="the untrained model: no trained one was better"):
-        found = simulate({"a": noise}, training={"rounds": 20, "output": "best"})
+        found = simulate({"a": noise}, training={"rounds": 20, "output": "best"}, objective=FEW_SUMS)
     assert found.result.model is not None
     assert found.result.model.round == 0
     # Any other warning than that one is an error in these tests.
     simulate({"a": noise}, training=SHORT, objective=BY_LOSS)
-    simulate(clinics(), training={"rounds": 20, "output": "best"})
+    simulate(clinics(), training={"rounds": 20, "output": "best"}, objective=FEW_SUMS)
 
 
 def test_a_label_that_only_one_site_has_and_none_beside_all_others_is_refused() -> None:
@@ -253,12 +256,12 @@ def test_images_are_taken_and_progress_is_told() -> None:
     images, labels = draw.normal(size=(40, 1, 8, 8)).astype(np.float32), np.arange(40) % 3
     parts = {"train": (images[:20], labels[:20]), "test": (images[20:], labels[20:])}
     model = {"model": {"name": "mlp", "hidden": [4]}}
-    found = simulate({"a": parts, "b": (images, labels)}, task=model, training={"rounds": 2})
+    found = simulate({"a": parts, "b": (images, labels)}, task=model, training={"rounds": 2}, objective=BY_LOSS)
     assert found.result.test is not None
     assert found.result.test.n == 20
     assert found.model.predict(images).shape == (40,)
     told = []
-    simulate(clinics(2), training={"rounds": 4}, on_progress=told.append)
+    simulate(clinics(2), training={**SHORT, "rounds": 4}, objective=BY_LOSS, on_progress=told.append)
     assert len(told) >= 4
 
 

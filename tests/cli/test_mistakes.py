@@ -109,7 +109,9 @@ def test_advice_at_a_site_looks_at_its_own_records_alone(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"{20 + place},{int(place % 7 > 2 or place > 90)}\n" for place in range(120))
     (tmp_path / "own.csv").write_text(f"Alter,died\n{rows}")
-    plan = plans.stated(task={"data": {"csv": {"label": "died", "numeric": ["age"]}}, "standardize": "secure"})
+    task = {"data": {"csv": {"label": "died", "numeric": ["age"]}}, "standardize": "secure"}
+    quick = {"measure": "excess", "reference": {"hidden": [2], "rounds": 1, "local_steps": 5}}
+    plan = plans.stated(task=task, objective=quick, training={"rounds": 10})
     (tmp_path / "plan.yaml").write_text(json.dumps(plan))
     (tmp_path / "collaborator.yaml").write_text(
         "{collaborator: clinic-a, data: {train: own.csv, format: {columns: {age: Alter}}}}"

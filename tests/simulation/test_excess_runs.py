@@ -203,7 +203,10 @@ def test_odd_records_end_with_a_model_and_a_verdict(kind: str) -> None:
     with warnings.catch_warnings():
         # Where nothing can be learnt, the untrained model may be the best.
         warnings.simplefilter("ignore", fedfair.UntrainedModelWarning)
-        found = fedfair.simulate(sites, task={"test_fraction": 0.2}, training={"rounds": 20}).result
+        soon = {"reference": {"rounds": 12, "local_steps": 5}}
+        found = fedfair.simulate(
+            sites, task={"test_fraction": 0.2}, training={"rounds": 20}, objective=soon
+        ).result
     assert found.references is not None
     assert found.verdict is not None
 

@@ -98,11 +98,13 @@ def test_programs_and_arrays_begin_with_the_file_of_a_model(tmp_path: Path) -> N
     draw = np.random.default_rng(0)
     features = draw.normal(size=(3, 60, 2))
     sites = {f"site-{place}": (each, (each[:, 0] > 0).astype(int)) for place, each in enumerate(features)}
-    stated = {"rounds": 20, "output": "last"}
-    first = fedfair.simulate({name: sites[name] for name in ("site-0", "site-1")}, training=stated)
+    stated, measured = {"rounds": 20, "output": "last"}, {"measure": "loss"}
+    two = {name: sites[name] for name in ("site-0", "site-1")}
+    first = fedfair.simulate(two, training=stated, objective=measured)
     first.save(tmp_path / "two.safetensors")
-    both = fedfair.simulate(sites, initial_model=tmp_path / "two.safetensors", training={**stated, "rounds": 1})
-    again = fedfair.simulate(sites, training={**stated, "rounds": 1})
+    once = {"training": {**stated, "rounds": 1}, "objective": measured}
+    both = fedfair.simulate(sites, initial_model=tmp_path / "two.safetensors", **once)
+    again = fedfair.simulate(sites, **once)
     assert (
         both.evaluate(features[2], sites["site-2"][1]).mean < again.evaluate(features[2], sites["site-2"][1]).mean
     )
