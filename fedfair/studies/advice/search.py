@@ -338,13 +338,15 @@ def trained_limits(
         fitted: models that are there already.
         guess: the loss of the uniform guess.
         halvings: how many models to train, at least 0.
-        on_fit: receives how many of these are done.
+        on_fit: receives how many of these are done; fewer where a model serves every record.
     """
     found = [smallest_served_size(fold.train.values, guess) for model in fitted for fold in model.folds]
     reached = min((size for size in found if size is not None), default=None)
     tried = [model.worst_group_size for model in fitted if not _beats(model, guess)]
     below = max((size for size in tried if reached is None or size < reached), default=0.0)
     for step in range(halvings):
+        if reached == 0.0:  # every record is served: no size is below
+            break
         size = 0.5 * (below + (1.0 if reached is None else reached))
         served = smallest_served_size(family.fit(0, size, 0.0).train.values, guess)
         if served is not None and (reached is None or served < reached):

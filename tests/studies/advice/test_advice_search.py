@@ -108,6 +108,21 @@ def test_trained_models_find_the_critical_size_of_the_linear_program() -> None:
     assert min(exact) - 1e-6 <= found.highest <= max(exact) + 0.15
 
 
+def test_trained_models_that_serve_every_record_leave_no_size_to_look_for() -> None:
+    labels = np.arange(40) % 2
+    separable = Dataset(labels[:, None] * 2.0 - 1.0, labels, FeatureSchema((1,), 2, (0,), ("one",)))
+    sites = {ParticipantId("clinic-a"): Splits(separable)}
+    plan = linear_plan(rounds=9, learning_rate=0.3)
+    plan = plan.model_copy(
+        update={"federation": plan.federation.model_copy(update={"collaborators": ("clinic-a",)})}
+    )
+    family = TrainedModels(plan, sites, Path(), 2, 9)
+    plain, models = fit_all(family, [(0.5, 0.1)], [].append)
+    fits: list[int] = []
+    assert trained_limits(family, [plain, *models], GUESS, 3, fits.append).highest == 0.0
+    assert fits == []
+
+
 def test_advice_on_noisy_records_is_whole_deterministic_and_fits_its_schema() -> None:
     plan, sites = linear_plan(), dealt(noisy(600))
     fits: list[tuple[int, int]] = []
