@@ -75,34 +75,38 @@ def standard_error(terms: NDArray[np.float64]) -> float:
     return float(terms.std(ddof=1)) / math.sqrt(len(terms)) if len(terms) > 1 else 0.0
 
 
-def promised_figures(folds: Sequence[Losses], sizes: Sequence[float]) -> AdvisedFigures:
+def promised_figures(
+    folds: Sequence[Losses], sizes: Sequence[float], others: Sequence[Sequence[Losses]] = ()
+) -> AdvisedFigures:
     """Return the figures of all held-out records, with errors of a promise for one more training.
 
     An error covers what differs between trainings, too: where the folds' figures vary by more than their records
-    explain, a run of its own varies by as much.
+    explain, a run of its own varies by as much. Two or three folds may agree by luck, so what differs is that of
+    the other settings' trainings too, on average.
 
     Args:
         folds: at least one, each of its own training.
         sizes: of the groups.
+        others: the folds of other settings.
     """
     whole = held_figures([Losses.joined(folds)], sizes)
-    means = [fold.values for fold in folds]
-    groups = [
-        group.model_copy(
-            update={"error": math.hypot(group.error, _between([worst_terms(one, group.size) for one in means]))}
-        )
-        for group in whole.groups
-    ]
-    error = math.hypot(whole.error, _between(means))
+    values = [[fold.values for fold in each] for each in (folds, *others)]
+    groups = []
+    for group in whole.groups:
+        between = _between([[worst_terms(one, group.size) for one in each] for each in values])
+        groups.append(group.model_copy(update={"error": math.hypot(group.error, between)}))
+    error = math.hypot(whole.error, _between(values))
     return whole.model_copy(update={"error": error, "groups": tuple(groups)})
 
 
-def _between(folds: Sequence[NDArray[np.float64]]) -> float:
-    """Return the deviation between the folds' means of terms that their records do not explain."""
-    if len(folds) < 2:
-        return 0.0
-    found = np.var([one.mean() for one in folds], ddof=1) - np.mean([standard_error(one) ** 2 for one in folds])
-    return math.sqrt(max(float(found), 0.0))
+def _between(settings: Sequence[Sequence[NDArray[np.float64]]]) -> float:
+    """Return the deviation between the folds' means of terms that their records do not explain, over settings."""
+    found = [
+        np.var([one.mean() for one in folds], ddof=1) - np.mean([standard_error(one) ** 2 for one in folds])
+        for folds in settings
+        if len(folds) > 1
+    ]
+    return math.sqrt(max(float(np.mean(found)), 0.0)) if found else 0.0
 
 
 def _accuracy(parts: Sequence[Losses]) -> float | None:

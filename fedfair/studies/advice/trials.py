@@ -110,6 +110,7 @@ class Trials:
         self._folds = folds[: self.folds]
         self._classes = next(iter(sites.values())).train.schema.classes
         self._plain: _Tried
+        self._all: list[_Tried] = []
         self._base: NDArray[np.float64] | None = None
         self._on_trial: Callable[[], None]
 
@@ -172,12 +173,14 @@ class Trials:
         losses = [[*outcome.losses.values()] for outcome in outcomes]
         if setting == PLAIN:
             self._base = self._base_of([[*outcome.losses] for outcome in outcomes])
-        return _Tried(
+        found = _Tried(
             setting,
             tuple(Losses.joined([site["train"] for site in fold if "train" in site]) for fold in losses),
             tuple(Losses.joined([site["test"] for site in fold if "test" in site]) for fold in losses),
             sum(one.result.model is not None and one.result.model.round == 0 for one in outcomes),
         )
+        self._all.append(found)
+        return found
 
     def _base_of(self, order: Sequence[Sequence[ParticipantId]]) -> NDArray[np.float64] | None:
         """Return the loss of every held-out record by the base rate of its fold, sites in order.
@@ -203,12 +206,13 @@ class Trials:
         size = EXCESS.worst_group_size if setting.is_plain else setting.worst_group_size
         base = self._base
         reported = sorted(one for one in sizes if one < 1.0)
+        others = [one.held_out for one in self._all if one is not tried]
         return TriedSetting(
             measure=setting.measure,
             worst_group_size=setting.worst_group_size,
             tradeoff=setting.tradeoff,
             learning_rate=setting.learning_rate,
-            held_out=promised_figures(tried.held_out, reported),
+            held_out=promised_figures(tried.held_out, reported, others),
             train=held_figures(tried.train, reported),
             mean_cost=float((own - plain).mean()),
             mean_cost_error=standard_error(own - plain),

@@ -112,6 +112,19 @@ def test_the_error_of_a_promise_covers_what_differs_between_trainings() -> None:
     assert beyond <= 0.1 * 200
 
 
+def test_folds_that_agree_by_luck_promise_no_more_than_those_of_other_settings() -> None:
+    values, nobody = np.random.default_rng(0).exponential(size=400), np.zeros(400, np.int64)
+    alike, apart = ([Losses(values + shift, nobody, nobody) for shift in shifts] for shifts in ((1, 1), (1, 5)))
+    alone, beside = promised_figures(alike, (0.1,)), promised_figures(alike, (0.1,), [apart])
+    # Two folds that are 4 apart have a variance of 8, of which their records explain that of a mean.
+    of_mean, of_worst = standard_error(values) ** 2, standard_error(worst_terms(values, 0.1)) ** 2
+    records = standard_error(np.concatenate([values, values])) ** 2
+    assert alone.error == pytest.approx(math.sqrt(records))
+    assert beside.error == pytest.approx(math.sqrt(records + (8.0 - 2 * of_mean) / 2))
+    assert beside.group(0.1).error ** 2 == pytest.approx(alone.group(0.1).error ** 2 + (8.0 - 2 * of_worst) / 2)
+    assert (beside.mean, beside.group(0.1).worst) == (alone.mean, alone.group(0.1).worst)
+
+
 # ------------------------------------------------------------------ folds and settings
 
 
