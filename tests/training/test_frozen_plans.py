@@ -52,7 +52,7 @@ def predicted(place: Path, folder: Path, *options: str) -> int:
 
 def begun(folder: Path, **parameters: object) -> Path:
     training = {"rounds": 3, "learning_rate": 0.1, "parameters": parameters or HEAD}
-    plan_file = put_plan(folder, task=MODEL, training=training)
+    plan_file = put_plan(folder, task=MODEL, objective={"measure": "loss"}, training=training)
     freeze_from(plan_file, given(folder))
     return plan_file
 
