@@ -106,6 +106,8 @@ class FlatModel(nn.Module):
                 tensor.grad = self.gradient[place].view(entry.shape)
             else:
                 self._untrained.append((place, self.flat[place].clone()))
+        # A module comes in either mode, and what is at rest must be so from the first step on.
+        self.train()
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the outputs (batch, *outputs) of features (batch, *input_shape): of classes, their logits."""
