@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM before there is anything to leave in order: no trace, no temporary file, no process."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -15,7 +16,7 @@ from tests.fork_server import ENVIRONMENT, Process, started
 from tests.patience import PATIENCE
 from tests.plans import small_plan
 
-AGAIN_SECONDS = 20
+AGAIN_SECONDS = 2
 STOPPED_BY_SIGNAL = 130
 
 INTERRUPTED_IMPORT = """
@@ -76,10 +77,9 @@ def _output_once_ended_by(process: Process, number: signal.Signals) -> str:
     """
     for _ in range(int(PATIENCE / AGAIN_SECONDS)):
         process.send_signal(number)
-        try:
-            return process.communicate(timeout=AGAIN_SECONDS)[0]
-        except subprocess.TimeoutExpired:
-            continue
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(AGAIN_SECONDS)
+            return process.communicate(timeout=PATIENCE)[0] or ""
     raise AssertionError(f"{number.name} does not end the process")
 
 
