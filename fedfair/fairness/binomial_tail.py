@@ -12,6 +12,7 @@ Newton's method, once beyond the root, comes back to it from above. P(X = c) is 
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -23,6 +24,7 @@ _MAX_STEPS = 100
 _CLOSE = 1e-15
 
 
+@functools.lru_cache(4096)
 def upper_chance(count: int, records: int, level: float) -> float:
     """Return u with P(X <= count) = level for X binomial of `records` trials of chance u, or slightly more.
 
