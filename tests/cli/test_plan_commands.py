@@ -310,7 +310,8 @@ def test_check_holds_a_plan_against_a_sites_policy_term_by_term() -> None:
 def _saved_model() -> Path:
     """Train the workspace's plan on this machine, in two rounds, and return the model's file."""
     path = Path("plan/plan.yaml")
-    path.write_text(path.read_text().replace("rounds: 100", "rounds: 2"))
+    short = path.read_text().replace("rounds: 100", "rounds: 2")
+    path.write_text(short.replace("  measure: excess", "  reference: {rounds: 8}\n  measure: excess"))
     done = CliRunner().invoke(commands, ["simulate", "-q", "--save", "save"])
     assert done.exit_code == 0, done.output
     return Path("save/last.safetensors")

@@ -11,6 +11,7 @@ from fedfair.aggregation.calibration import Calibration
 from fedfair.cli.workspace import app
 from fedfair.errors import FedfairError, PlanError
 from fedfair.plan.loading import load_plan
+from fedfair.plan.sections import ReferenceSection
 from fedfair.policy.disclosures import of_run
 from fedfair.policy.plan_check import check_policy
 from fedfair.policy.site_config import SitePolicy, load_site_config
@@ -48,8 +49,9 @@ def test_a_new_workspace_gives_calibrated_probabilities_and_its_own_site_file_al
     check_policy(AskedTerms(plan), load_site_config(Path("heart/collaborator.yaml")).policy, "clinic-a")
     assert "score-sums" in of_run(plan)
     assert "score-sums" not in SitePolicy().reveals  # a site allows them by name, and its new file does
-    short = plan.model_copy(update={"training": plan.training.model_copy(update={"rounds": 2})})
-    done = simulate(short, Path("heart"))
+    soon = plan.objective.model_copy(update={"reference": ReferenceSection(rounds=3)})
+    rounds = plan.training.model_copy(update={"rounds": 2})
+    done = simulate(plan.model_copy(update={"objective": soon, "training": rounds}), Path("heart"))
     assert isinstance(done.saved.calibration, Calibration)
     assert done.saved.calibration.split == "validation"
 

@@ -228,7 +228,7 @@ PLANS: dict[str, dict[str, plans.Section]] = {
     "private records": {
         "task": {"standardize": "secure", **HELD_OUT},
         "csv": RANGES,
-        "privacy": {"sample_level": {"noise_multiplier": 1.0}},
+        "privacy": {"sample_level": {"noise_multiplier": 0.1}},
     },
 }
 
