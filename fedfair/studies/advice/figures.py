@@ -81,8 +81,8 @@ def promised_figures(
     """Return the figures of all held-out records, with errors of a promise for one more training.
 
     An error covers what differs between trainings, too: where the folds' figures vary by more than their records
-    explain, a run of its own varies by as much. Two or three folds may agree by luck, so what differs is that of
-    the other settings' trainings too, on average.
+    explain, a run of its own varies by as much. Two or three folds may agree by luck, so it is never less than
+    what the trainings of half of all settings differ by; those of a rate that is too high count as one of them.
 
     Args:
         folds: at least one, each of its own training.
@@ -90,7 +90,8 @@ def promised_figures(
         others: the folds of other settings.
     """
     whole = held_figures([Losses.joined(folds)], sizes)
-    values = [[fold.values for fold in each] for each in (folds, *others)]
+    sound = (each for each in others if all(np.isfinite(fold.values).all() for fold in each))
+    values = [[fold.values for fold in each] for each in (folds, *sound)]
     groups = []
     for group in whole.groups:
         between = _between([[worst_terms(one, group.size) for one in each] for each in values])
@@ -100,13 +101,16 @@ def promised_figures(
 
 
 def _between(settings: Sequence[Sequence[NDArray[np.float64]]]) -> float:
-    """Return the deviation between the folds' means of terms that their records do not explain, over settings."""
+    """Return the deviation between the folds' means of terms that their records do not explain.
+
+    It is that of the first setting, and at least the median over all of them.
+    """
     found = [
-        np.var([one.mean() for one in folds], ddof=1) - np.mean([standard_error(one) ** 2 for one in folds])
+        float(np.var([one.mean() for one in folds], ddof=1) - np.mean([standard_error(one) ** 2 for one in folds]))
         for folds in settings
         if len(folds) > 1
     ]
-    return math.sqrt(max(float(np.mean(found)), 0.0)) if found else 0.0
+    return math.sqrt(max(found[0], float(np.median(found)), 0.0)) if found else 0.0
 
 
 def _accuracy(parts: Sequence[Losses]) -> float | None:

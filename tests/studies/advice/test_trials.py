@@ -253,3 +253,14 @@ def test_where_features_tell_nothing_no_setting_is_recommended() -> None:
     assert advice.document.recommendation is None
     assert advice.document.plan_measure == "excess"
     assert "than the base rate, which knows nothing of a person" in repr(advice)
+
+
+def test_a_setting_whose_trainings_fail_blurs_no_other_promise() -> None:
+    source, nobody = np.random.default_rng(4), np.zeros(400, np.int64)
+    steady = [[Losses(source.exponential(size=400), nobody, nobody) for _ in range(3)] for _ in range(4)]
+    failed = [Losses(np.full(400, value), nobody, nobody) for value in (1.0, 1e6, np.inf)]
+    far = [Losses(np.full(400, value), nobody, nobody) for value in (1.0, 1e6, 1e12)]
+    alone = promised_figures(steady[0], (0.1,), steady[1:])
+    told = promised_figures(steady[0], (0.1,), [*steady[1:], far, failed])
+    assert alone.error <= told.error < 2.0 * alone.error
+    assert told.groups[0].error < 3.0 * alone.groups[0].error
