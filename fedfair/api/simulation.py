@@ -29,7 +29,13 @@ from fedfair.errors import DataError, PlanError
 from fedfair.fairness.metrics import RiskSummary, summarise_losses
 from fedfair.fairness.record_losses import Losses
 from fedfair.ids import ParticipantId
-from fedfair.plan.derived import given_references, reference_of, reported_group_sizes, scales_by_ranges
+from fedfair.plan.derived import (
+    given_references,
+    keeps_parameters,
+    reference_of,
+    reported_group_sizes,
+    scales_by_ranges,
+)
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.fields import Section
 from fedfair.plan.module_code import IN_MEMORY, hold
@@ -95,7 +101,12 @@ class SimulatedFederation:
 
     @property
     def model(self) -> SavedModel:
-        """The output model with its scaling, as `fedfair.load_model` returns it from a file."""
+        """The output model with its scaling, as `fedfair.load_model` returns it from a file.
+
+        Raises:
+            PlanError: every site keeps a part of it, so that there is no one model.
+        """
+        self._check_whole()
         done, cpu = self._simulated, torch.device("cpu")
         module = flat_model(self.plan, self._federation.schema, cpu, self._root)
         module.load(done.model.vector)
@@ -231,7 +242,16 @@ class SimulatedFederation:
         held = [site[split] for site in found if split in site]
         return Losses.joined(held)
 
+    def _check_whole(self) -> None:
+        if keeps_parameters(self.plan):
+            raise PlanError(
+                "every site of this simulation keeps a part of the model (training.parameters.keep), so that no "
+                "one model answers for other records",
+                "take evaluate() without records, which judges each site's held-out records by its own model",
+            )
+
     def _losses(self, features: object, labels: object) -> Losses:
+        self._check_whole()
         if labels is None:
             raise DataError("there are features without labels, and a loss needs both", "give evaluate(X, y)")
         data = self.plan.task.data

@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 from torch.nn import functional
 
+import fedfair
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.aggregation.spec import SumSpec
 from fedfair.errors import PlanError, StateError
@@ -98,6 +99,15 @@ def test_sites_share_the_body_and_are_judged_by_their_own_heads(tmp_path: Path) 
     # The heads differ: nobody's losses are those of the head before round 1, nor of a common one.
     common = simulate_sites(kept_plan({**TRAINING, "parameters": None}), sites, tmp_path)
     assert all(np.abs(common.losses[name]["test"].values - losses[name]).max() > 1e-3 for name in sites)
+
+
+def test_a_simulation_has_no_one_model_for_other_records(tmp_path: Path) -> None:
+    outcome = fedfair.simulate(kept_plan(), workspace=tmp_path)
+    assert outcome.evaluate().count > 0
+    features, labels = np.zeros((4, 30)), np.array([0, 1, 0, 1])
+    for asked in (lambda: outcome.model, lambda: outcome.evaluate(features, labels)):
+        with pytest.raises(PlanError, match="no one model answers for other records"):
+            asked()
 
 
 @pytest.mark.parametrize(
