@@ -189,7 +189,8 @@ def memory_of(ready: Readiness, folder: Path, replica: Callable[[], RunReplica])
 
 def kept_at(ready: Readiness, folder: Path, replica: RunReplica) -> KeptFile | None:
     """Return the part of the model that this site has in the present state of a run; None where it keeps none."""
-    memory, own = memory_of(ready, folder, lambda: replica), ready.task.records.model.kept
+    own = ready.task.records.model.kept
+    memory = None if own is None else memory_of(ready, folder, lambda: replica)
     if memory is None or own is None:
         return None
     own.begin_from(memory.own_part(replica.state.terms))

@@ -123,7 +123,7 @@ def _parameters(plan: Plan, plan_file: Path | None) -> int:
 
 
 def _averaged(plan: Plan, plan_file: Path | None) -> str:
-    """Return in words which running statistics travel, as far as that can be known here; empty for none."""
+    """Return the names of the running statistics that travel; empty for none, or without a frozen plan."""
     if plan_file is None or not is_current(plan_file, plan):
         return ""
     layout = read_initial_model(plan_file, plan).layout

@@ -8,6 +8,7 @@ one it would answer what no evaluation has seen. No torch.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 from fedfair.aggregation import model_file
 from fedfair.aggregation.model_layout import Layout, LayoutEntry
 from fedfair.errors import DataError
-from fedfair.run.saved_model import DescribedModel, TrainedModel
+from fedfair.plan.derived import keeps_parameters
+from fedfair.plan.schema import Plan
+from fedfair.run.saved_model import DescribedModel, TrainedModel, read_saved
 
 SUFFIX = ".kept.safetensors"
 _SITE, _MODEL, _PLAN = "site", "model_sha256", "plan_digest"
@@ -57,6 +60,30 @@ def write_kept(model: Path, saved: TrainedModel, kept: KeptFile) -> None:
     layout = Layout((LayoutEntry(_TENSOR, values.shape),), values.dtype)
     words = {_SITE: kept.site, _MODEL: saved.model.vector_sha256.hex(), _PLAN: saved.plan_digest}
     model_file.save(kept_beside(model), layout, values, words)
+
+
+def own_part(plan: Plan, model: Path, sites: Collection[str]) -> NDArray[np.float64] | None:
+    """Return the part of a saved model that one site keeps, array (k,); None where the plan keeps none.
+
+    Args:
+        plan: the plan that trained the model.
+        model: its file, beside which the part is.
+        sites: whose records are asked about.
+
+    Raises:
+        DataError: as `read_kept`, or it is another site's, or several sites are asked about.
+    """
+    if not keeps_parameters(plan):
+        return None
+    place = kept_beside(model)
+    found = read_kept(place, read_saved(model))
+    if set(sites) != {found.site}:
+        asked = ", ".join(sorted(sites))
+        raise DataError(
+            f"{place} is the part of the model that {found.site} keeps, asked about are {asked}",
+            "give each site its own model",
+        )
+    return found.values.astype(np.float64)
 
 
 def read_kept(place: Path, described: DescribedModel) -> KeptFile:

@@ -9,27 +9,23 @@ the result promises none. One site alone evaluates a model on its own records in
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from fedfair.aggregation.evaluation_file import evaluation_record
-from fedfair.errors import DataError, LocalProtocolError
+from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId
-from fedfair.plan.derived import keeps_parameters
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
 from fedfair.results.writing import exact_evaluation, simulated_result
-from fedfair.run.kept_file import kept_beside, read_kept
+from fedfair.run.kept_file import own_part
 from fedfair.run.saved_model import (
     ModelOrigin,
     check_trained_by,
     evaluation_run,
     load_saved,
-    read_saved,
     with_method,
     without_noise,
 )
@@ -38,7 +34,7 @@ from fedfair.simulation.linear_family import family_facts
 from fedfair.simulation.simulate import SimulationOutcome, play
 from fedfair.tables.dataset import Splits
 from fedfair.tables.source import load_federation
-from fedfair.terms.at_sites import OwnPartAlone, SiteMemory
+from fedfair.terms.at_sites import OwnPartAlone
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import bound
 from fedfair.training.client import TrainingClient
@@ -83,12 +79,12 @@ def evaluate_sites(
     remedy = "give the plan that has trained the model: its data may be others, and its losses are not comparable"
     check_trained_by(saved, model_file, digest, remedy)
     plan = without_noise(plan)
-    memories = _kept_memories(plan, sites, model_file)
-    has_kept = memories is not None
+    own = own_part(plan, model_file, sites)
+    has_kept = own is not None
     training_run = evaluation_run(plan, binding.layout, schema, saved, exact=exact, has_kept=has_kept)
     model = flat_model(plan, schema, choose_device(plan.training.device), code)
     tasks = {name: TrainingClient(plan, name, splits, model) for name, splits in sites.items()}
-    cohort = LoopClients(tasks, memories=memories)
+    cohort = LoopClients(tasks, memories=None if own is None else dict.fromkeys(sites, OwnPartAlone(own)))
     play(training_run, cohort)
     if training_run.evaluated is None:
         raise LocalProtocolError("an evaluation that was played to its end has no sums")
@@ -108,23 +104,3 @@ def evaluate_sites(
     origin = ModelOrigin.of_plan(plan, record.plan_digest, schema, binding.initial_weights)
     scaling = training_run.scaling
     return SimulationOutcome(result, training_run.model, model.layout, record, scaling, losses, origin, saved)
-
-
-def _kept_memories(
-    plan: Plan, sites: Collection[ParticipantId], model_file: Path
-) -> dict[ParticipantId, SiteMemory] | None:
-    """Return what one site keeps of a model, from the file beside it; None where the plan keeps nothing.
-
-    Raises:
-        DataError: the file is not there, is another site's, or several sites are asked about.
-    """
-    if not keeps_parameters(plan):
-        return None
-    place = kept_beside(model_file)
-    kept = read_kept(place, read_saved(model_file))
-    if set(sites) != {kept.site}:
-        raise DataError(
-            f"{place} is the part of the model that {kept.site} keeps, asked about are {', '.join(sorted(sites))}",
-            "evaluate at each site its own model",
-        )
-    return {ParticipantId(kept.site): OwnPartAlone(kept.values.astype(np.float64))}

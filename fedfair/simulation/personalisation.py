@@ -22,11 +22,10 @@ from fedfair.errors import DataError, LocalProtocolError
 from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import group_risk
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.derived import keeps_parameters
 from fedfair.plan.digest import format_digest
 from fedfair.plan.schema import Plan
-from fedfair.run.kept_file import KeptFile, kept_beside, read_kept
-from fedfair.run.saved_model import ModelOrigin, TrainedModel, check_trained_by, load_saved, read_saved
+from fedfair.run.kept_file import KeptFile, own_part
+from fedfair.run.saved_model import ModelOrigin, TrainedModel, check_trained_by, load_saved
 from fedfair.simulation.site_comparison import local_plan
 from fedfair.tables.dataset import Splits
 from fedfair.terms.at_sites import OwnPart
@@ -123,7 +122,7 @@ def personalise(
     client = _client(plan, participant, splits, code, terms)
     if saved.scaling is not None:
         client.apply_scaling(saved.scaling)
-    begun = _Own(saved.model, _kept_part(plan, participant, model_file))
+    begun = _Own(saved.model, own_part(plan, model_file, (participant,)))
     chosen, best, least = 0, begun, _worst(client, begun, terms.group_size)
     current = begun
     for number in range(1, terms.rounds + 1):
@@ -171,19 +170,6 @@ class _Own:
 
     model: GlobalModel
     kept: NDArray[np.float64] | None = field(repr=False)
-
-
-def _kept_part(plan: Plan, participant: ParticipantId, model_file: Path) -> NDArray[np.float64] | None:
-    """Return the part of a saved model that this site keeps; None where the plan keeps none."""
-    if not keeps_parameters(plan):
-        return None
-    found = read_kept(kept_beside(model_file), read_saved(model_file))
-    if found.site != participant:
-        raise DataError(
-            f"{kept_beside(model_file)} is the part that {found.site} keeps of the model, not {participant}",
-            "give this site's own model",
-        )
-    return found.values.astype(np.float64)
 
 
 def _next(client: TrainingClient, own: _Own, number: int) -> _Own:

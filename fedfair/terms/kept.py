@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from fedfair.aggregation.requests import SumRequest, vector_sha256
-from fedfair.errors import LocalProtocolError, RemoteProtocolError
+from fedfair.errors import LocalProtocolError, RemoteProtocolError, StateError
 from fedfair.ids import RoundNumber
 from fedfair.plan.schema import Plan
 from fedfair.terms.slot import Count, FirstState, Slot, Vectors, first_of, fitting
@@ -154,6 +154,19 @@ def round_of(counted: CountedVariates, names: Sequence[str], who: str) -> RoundN
     return RoundNumber(counted.rounds[names.index(who)])
 
 
+def rounds_may_be(rounds: Sequence[int], names: Sequence[str], rounds_done: int) -> bool:
+    """Return whether these may be the last rounds that counted the collaborators of a plan, after so many."""
+    return len(rounds) == len(names) and all(NEVER <= number <= rounds_done for number in rounds)
+
+
+def lost(what: str) -> StateError:
+    """Return the fault of a site that no longer has what the run counts of it: the words say what that is."""
+    return StateError(
+        f"{what} is lost: the run counts it, and no other number may take its place",
+        f"copy this site's state folder back from its newest backup; or {NEW_RUN}",
+    )
+
+
 def counted_variates(request: SumRequest) -> CountedVariates:
     """Return what the state that asks for a sum counts of what sites keep. Raises LocalProtocolError."""
     return counted_in(request.terms)
@@ -187,11 +200,8 @@ class SitesCounted(TermRule[CountedVariates]):
     def may_be(self, counted: CountedVariates, rounds_done: int) -> bool:
         """Return whether a run may have reached this: rounds that are over, and nothing else."""
         total = counted.total
-        return (
-            (total.vector.shape, total.threshold, counted.weight) == ((0,), 0.0, 0.0)
-            and len(counted.rounds) == len(self._names)
-            and all(NEVER <= number <= rounds_done for number in counted.rounds)
-        )
+        empty = (total.vector.shape, total.threshold, counted.weight) == ((0,), 0.0, 0.0)
+        return empty and rounds_may_be(counted.rounds, self._names, rounds_done)
 
     def apply(
         self, held: CountedVariates | None, opened: OpenedRound, model: Moved

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
-from fedfair.training.lora import LoraLinear
+from fedfair.training.lora import LoraLinear, put_layer
 
 GREATEST = 127
 """The largest whole number of a weight."""
@@ -50,8 +50,7 @@ def widen_eight_bits(model: nn.Module) -> None:
         if isinstance(layer, EightBitLinear):
             plain = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
             plain.weight, plain.bias = nn.Parameter(layer.weight, requires_grad=False), layer.bias
-            above, _, own = name.rpartition(".")
-            setattr(model.get_submodule(above), own, plain)
+            put_layer(model, name, plain)
 
 
 def hold_in_eight_bits(model: nn.Module, moving: Collection[str]) -> None:

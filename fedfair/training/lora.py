@@ -83,16 +83,17 @@ def with_adapters(model: nn.Module, stated: LoraSection) -> None:
                 f"its linear layers are {listed(sorted(linear), SHOWN) or 'none'}",
             )
     for name in sorted(matching(linear, stated.layers)):
-        _put(model, name, LoraLinear(linear[name], stated.rank, stated.alpha))
+        put_layer(model, name, LoraLinear(linear[name], stated.rank, stated.alpha))
 
 
 def merge_adapters(model: nn.Module) -> None:
     """Put a plain layer in the place of each with an adapter."""
     for name, layer in list(model.named_modules()):
         if isinstance(layer, LoraLinear):
-            _put(model, name, layer.merged())
+            put_layer(model, name, layer.merged())
 
 
-def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
+def put_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
+    """Put a layer in the place that a name of the model has."""
     above, _, own = name.rpartition(".")
     setattr(model.get_submodule(above), own, layer)

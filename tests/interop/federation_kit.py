@@ -306,6 +306,15 @@ def play(
     return asyncio.run(playing())
 
 
+async def one_returns(federation: Federation) -> None:
+    """Let a site leave in round 2 and come back after round 4 by a worker of its own, as after a restart."""
+    others = await federation.without("clinic-a", 2)
+    await federation.watching.until_round(4)
+    # It has nothing but what is on the disk.
+    back = asyncio.create_task(federation.take_part("clinic-a"))
+    await asyncio.gather(*others, back)
+
+
 async def unless_it_ends(
     serving: asyncio.Task[Ending], scenario: Awaitable[None], seconds: float = PATIENCE
 ) -> None:

@@ -20,7 +20,7 @@ from fedfair.tables.source import load_federation
 from fedfair.terms.kept import round_of
 from fedfair.training.binding import plan_binding
 from tests.interop.counted_variates import state_of
-from tests.interop.federation_kit import FIVE, Federation, model_files_agree, play, states_agree
+from tests.interop.federation_kit import FIVE, Federation, model_files_agree, one_returns, play, states_agree
 from tests.interop.test_masked_streams import fixed_point_bound
 from tests.plans import small_plan
 
@@ -140,14 +140,7 @@ def test_who_leaves_and_returns_takes_part_with_what_it_kept(
     plan = small_plan(rounds=6, federation=federation_terms, protection=protection, names=FOUR, **ALGORITHMS[name])
     workspace = prepare(tmp_path, plan)
 
-    async def scenario(federation: Federation) -> None:
-        others = await federation.without("clinic-a", 2)
-        await federation.watching.until_round(4)
-        # A worker of its own, as after a restart: it has nothing but what is on the disk.
-        back = asyncio.create_task(federation.take_part("clinic-a"))
-        await asyncio.gather(*others, back)
-
-    assert play(workspace, scenario).state.value == "finished"
+    assert play(workspace, one_returns).state.value == "finished"
     states_agree(workspace)
     if name == "localbpf":
         assert assert_threshold_is_mean_of_own(workspace, "clinic-b") == (6,) * 4

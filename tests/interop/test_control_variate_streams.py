@@ -10,7 +10,7 @@ import pytest
 from fedfair.cli.loopback import prepare
 from fedfair.errors import StateError
 from tests.interop.counted_variates import assert_sites_add_up
-from tests.interop.federation_kit import FIVE, Federation, model_files_agree, play, states_agree
+from tests.interop.federation_kit import FIVE, Federation, model_files_agree, one_returns, play, states_agree
 from tests.interop.test_masked_streams import fixed_point_bound
 from tests.plans import small_plan
 
@@ -76,13 +76,7 @@ def test_who_leaves_and_returns_keeps_its_variate(tmp_path: Path, protection: di
     )
     workspace = prepare(tmp_path, plan)
 
-    async def scenario(federation: Federation) -> None:
-        others = await federation.without("clinic-a", 2)
-        await federation.watching.until_round(4)
-        back = asyncio.create_task(federation.take_part("clinic-a"))
-        await asyncio.gather(*others, back)
-
-    assert play(workspace, scenario).state.value == "finished"
+    assert play(workspace, one_returns).state.value == "finished"
     states_agree(workspace)
     assert assert_sites_add_up(workspace, "clinic-b", 10 * ROUNDING) == (6,) * 4
 

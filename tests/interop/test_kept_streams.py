@@ -19,7 +19,16 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.loading import load_plan
 from fedfair.run.kept_file import kept_beside
 from fedfair.simulation.simulate import SimulationOutcome, simulate
-from tests.interop.federation_kit import FIVE, Federation, metrics, model_files_agree, play, prepared, states_agree
+from tests.interop.federation_kit import (
+    FIVE,
+    Federation,
+    metrics,
+    model_files_agree,
+    one_returns,
+    play,
+    prepared,
+    states_agree,
+)
 from tests.plans import small_plan
 
 MASKED = {"mode": "malicious", "most_records": 512}
@@ -140,13 +149,7 @@ def test_who_leaves_and_returns_goes_on_from_its_part_of_the_last_round_that_cou
     federation_terms = {"min_collaborators": 3, "reconnect_grace_seconds": 0}
     workspace = prepare(tmp_path, kept_plan(6, federation=federation_terms, names=FIVE[:4], protection=protection))
 
-    async def scenario(federation: Federation) -> None:
-        others = await federation.without("clinic-a", 2)
-        await federation.watching.until_round(4)
-        back = asyncio.create_task(federation.take_part("clinic-a"))
-        await asyncio.gather(*others, back)
-
-    assert play(workspace, scenario).state.value == "finished"
+    assert play(workspace, one_returns).state.value == "finished"
     states_agree(workspace)
     run = prepared(workspace)
     run.records.close()

@@ -9,18 +9,17 @@ from numpy.typing import NDArray
 
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
-from fedfair.errors import StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.schema import Plan
 from fedfair.terms.at_sites import AddedChange, OwnPart, SiteMemory
 from fedfair.terms.kept import (
     NEVER,
-    NEW_RUN,
     CountedVariates,
     KeptVariate,
     Variate,
     VariateMemory,
     counted_in,
+    lost,
     round_of,
 )
 
@@ -66,11 +65,7 @@ class KeptParameters(SiteMemory):
             return None
         kept = self._memory.found(number)
         if kept is None:
-            raise StateError(
-                f"this site's own part of the model after round {number} is lost: the run counts it, and no other "
-                "may take its place",
-                f"copy this site's state folder back from its newest backup; or {NEW_RUN}",
-            )
+            raise lost(f"this site's own part of the model after round {number}")
         return kept.variate.vector if kept.variate.vector.size else None
 
     def _round(self, counted: CountedVariates) -> RoundNumber:

@@ -9,19 +9,18 @@ import numpy as np
 
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
-from fedfair.errors import StateError
 from fedfair.ids import ParticipantId, RoundNumber
 from fedfair.plan.schema import Plan
 from fedfair.tables.dataset import Dataset
 from fedfair.terms.at_sites import AddedChange, FinishedRound, Remembered, SiteMemory, SiteTerm
 from fedfair.terms.kept import (
     NEVER,
-    NEW_RUN,
     CountedVariates,
     KeptVariate,
     Variate,
     VariateMemory,
     counted_variates,
+    lost,
     round_of,
 )
 from fedfair.terms.local_change import LocalChange
@@ -104,11 +103,7 @@ class SiteThresholds(SiteMemory):
             return model.threshold
         kept = self._memory.found(number)
         if kept is None:
-            raise StateError(
-                f"this site's own threshold of round {number} is lost: the run counts it, and no "
-                "other number may take its place",
-                f"copy this site's state folder back from its newest backup; or {NEW_RUN}",
-            )
+            raise lost(f"this site's own threshold of round {number}")
         return kept.variate.threshold
 
 

@@ -29,6 +29,7 @@ from fedfair.terms.kept import (
     KeptVariate,
     VariateMemory,
     counted_variates,
+    lost,
     round_of,
 )
 from fedfair.terms.variates.state import VariateRule
@@ -116,11 +117,7 @@ class SiteVariates(SiteMemory):
     def _counted_own(self, variates: CountedVariates, weight: int) -> KeptVariate:
         own = self.counted(variates)
         if own is None:
-            raise StateError(
-                f"the control variate of round {self._counted_round(variates)} is lost: the run counts it, and no "
-                "other number may take its place",
-                f"copy this site's state folder back from its newest backup; or {NEW_RUN}",
-            )
+            raise lost(f"the control variate of round {self._counted_round(variates)}")
         if own.weight and weight and own.weight != weight:
             raise StateError(
                 f"the run counts this site's control variate with weight {own.weight}, and its training records "

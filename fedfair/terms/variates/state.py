@@ -34,7 +34,7 @@ from fedfair.errors import RemoteProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.learning_rates import local_rates
 from fedfair.plan.schema import Plan
-from fedfair.terms.kept import NEVER, CountedVariates, Variate, rounds_after
+from fedfair.terms.kept import NEVER, CountedVariates, Variate, rounds_after, rounds_may_be
 from fedfair.terms.term import Moved, OpenedRound, TermRule, TermSetting
 
 
@@ -96,8 +96,7 @@ class VariateRule(TermRule[CountedVariates]):
             and bool(np.isfinite(counted.total.vector).all())
             and math.isfinite(counted.total.threshold)
             and 0.0 <= counted.weight < math.inf
-            and len(counted.rounds) == len(self._names)
-            and all(NEVER <= number <= rounds_done for number in counted.rounds)
+            and rounds_may_be(counted.rounds, self._names, rounds_done)
         )
 
     def apply(
