@@ -212,7 +212,9 @@ def _own_run(site: PreparedSite) -> bool:
 
 def history_of(site: PreparedSite, plan_digest: bytes, schema: FeatureSchema) -> SiteHistory:
     """Return what a site remembers over all plans, as its plan asks about it."""
-    return SiteHistory(site.history_file, site.plan, plan_digest, schema, site.config.policy, site.participant)
+    config = site.config
+    records = config.data.name or ""
+    return SiteHistory(site.history_file, site.plan, plan_digest, schema, config.policy, site.participant, records)
 
 
 def keep_history(site: PreparedSite, binding: PlanBinding) -> None:

@@ -21,6 +21,7 @@ from fedfair.ids import ParticipantId
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
 from fedfair.policy.aggregation_request import AggregationRequest
+from fedfair.policy.all_plans import AllPlans, AnsweredTotals
 from fedfair.policy.decision import SiteRules
 from fedfair.policy.earlier_sums import EarlierSums
 from fedfair.policy.refusal import Refusal
@@ -60,13 +61,23 @@ class SiteHistory:
         schema: of its features.
         policy: the site's.
         name: the site's, for messages.
+        records: the name of its data set, which is nobody else's; empty where it has none.
     """
 
     def __init__(
-        self, path: Path, plan: Plan, plan_digest: bytes, schema: FeatureSchema, policy: SitePolicy, name: str
+        self,
+        path: Path,
+        plan: Plan,
+        plan_digest: bytes,
+        schema: FeatureSchema,
+        policy: SitePolicy,
+        name: str,
+        records: str = "",
     ) -> None:
         self._path = path
         self._about = plan, plan_digest, schema, policy, name
+        self._in_all = AllPlans(plan, plan_digest, policy.all_plans, name, records)
+        self._counted: bytes = b""
 
     def admit(self, request: AggregationRequest) -> Refusal | None:
         """Return why a request must not be answered; otherwise it is in the history from now on.
@@ -74,15 +85,32 @@ class SiteHistory:
         Raises:
             FedfairError: the history cannot be read or written.
         """
-        if request.purpose.statistic.is_round:
+        member, is_round = self._in_all.member(request), request.purpose.statistic.is_round
+        if is_round and member == self._counted:
+            # Most rounds are of a block that this process has counted: they cost no look at the disk.
             return None
         with self._table() as table:
-            decided = EarlierSums(table, *self._about).decide(request)
+            counted = self._in_all.decide(request, table)
+            if isinstance(counted, Refusal):
+                return counted
+            decided = () if is_round else EarlierSums(table, *self._about).decide(request)
             if isinstance(decided, Refusal):
                 return decided
-            if decided:
-                table.write(decided)
+            if counted or decided:
+                table.write((*counted, *decided))
+        self._counted = member if is_round else self._counted
         return None
+
+    def totals(self) -> AnsweredTotals:
+        """Return what this site has answered so far about these records, over all plans.
+
+        Raises:
+            FedfairError: the history cannot be read.
+        """
+        if not self._path.exists():
+            return AnsweredTotals(0, 0, 0)
+        with self._table() as table:
+            return self._in_all.totals(table)
 
     def opened(self, purpose: Purpose, state: RunState, members: tuple[str, ...]) -> None:
         """Remember over which sites a sum was opened in the end, which may be fewer than were asked.

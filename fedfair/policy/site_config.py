@@ -88,6 +88,17 @@ class NetworkSection(fields.Section):
     http://user:password@host:port (docs/how-to/network.md)"""
 
 
+class AllPlansSection(fields.Section):
+    """The most that this site answers about its records, over all plans together."""
+
+    plans: fields.PositiveInt | None = None
+    """most plans in whose runs this site takes part; null for any number"""
+    rounds: fields.PositiveInt | None = None
+    """most training rounds, each 16 of a run counted when they begin; null for any number"""
+    evaluations: fields.PositiveInt | None = None
+    """most evaluations of models; null for any number"""
+
+
 class SitePolicy(fields.Section):
     """The terms that hold for every request of a plan to this site."""
 
@@ -117,6 +128,8 @@ class SitePolicy(fields.Section):
     max_bins_per_record: fields.PositiveFloat = 8.0
     """the same for each record of this site, over all its splits: with fewer records than evaluation.bins divided
     by this it takes no part in evaluations, above 0"""
+    all_plans: AllPlansSection = AllPlansSection()
+    """most that all plans together may ask about this site's records, by data.name where that is stated"""
     max_rounds: fields.PositiveInt | None = None
     """most training rounds this site takes part in under one plan, over all its runs; null for any number"""
     max_runs: fields.PositiveInt | None = None
