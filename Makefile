@@ -86,8 +86,8 @@ generate:
 	$(PYTHON) -m venv build/protoc
 	build/protoc/bin/pip $(LOCKED) requirements/protoc.txt
 	mkdir -p build/proto
-	build/protoc/bin/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto fedfair/v1/federation.proto
-	cp build/proto/fedfair/v1/federation_pb2.py build/proto/fedfair/v1/federation_pb2.pyi fedfair/wire/v1/
+	build/protoc/bin/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto fedfair/v1/federation.proto fedfair/v1/hub.proto
+	cp build/proto/fedfair/v1/*_pb2.py build/proto/fedfair/v1/*_pb2.pyi fedfair/wire/v1/
 
 # Every file is checked against its hash, and the lists name everything (docs/how-to/install.md). The CPU build of torch is
 # taken where pip finds one; else the one of the package index, with the libraries that it needs on Linux.

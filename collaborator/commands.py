@@ -25,7 +25,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from collaborator.link import Address
 from fedfair.errors import AbortedError, DataError, PrivacyError, StoppedError
 from fedfair.ids import AGGREGATOR
 from fedfair.news.event import LoggedEvent, LogLevel
@@ -44,6 +43,7 @@ from fedfair.store.atomic_file import write_whole
 from fedfair.tracking.targets import Track, TrackTarget, track_targets
 from fedfair.watching.place import StatusCertificate, StatusKey, StatusPlace, asked_place, utc_now
 from fedfair.watching.run_status import RunStatus
+from fedfair.wire.calling import Address
 
 if TYPE_CHECKING:
     from collaborator.participation import ParticipationTerms

@@ -17,7 +17,7 @@ from collaborator.continued_run import VariateStore, earlier_variate
 from collaborator.driver import SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.known_models import ModelPlaces, find_model
-from collaborator.link import Address, Egress, Link, open_link
+from collaborator.link import Egress, Link, open_link
 from collaborator.masked_worker import MaskedWorker
 from collaborator.plain_worker import PlainWorker
 from collaborator.plan_change import state_stem
@@ -55,6 +55,7 @@ from fedfair.terms.at_sites import SiteMemory, site_memory
 from fedfair.tracking.site_tracking import SiteTracking
 from fedfair.tracking.targets import TrackTarget
 from fedfair.tracking.tracker import TrackedRun, tracked_facts
+from fedfair.wire.calling import Address
 from fedfair.wire.frames import Finished, Hello
 from fedfair.wire.service import KEEPALIVE, KeepAlive
 

@@ -24,7 +24,7 @@ from collaborator import preparation
 from collaborator.continued_run import beginning_words
 from collaborator.data_history import DataComparison, compare_with_last_run
 from collaborator.egress import EgressRecord
-from collaborator.link import Address, ask
+from collaborator.link import ask
 from collaborator.participation import worker_of
 from collaborator.plan_change import state_stem
 from collaborator.records import SiteLogs
@@ -44,6 +44,7 @@ from fedfair.run.saved_model import read_saved
 from fedfair.tables.profile import DataProfile
 from fedfair.tables.source import SiteRecords
 from fedfair.training.binding import PlanBinding, plan_binding
+from fedfair.wire.calling import Address
 from fedfair.wire.frames import CheckReply, CheckRequest, Hello
 
 _Found = TypeVar("_Found")

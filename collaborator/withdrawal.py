@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from collaborator.egress import EgressRecord
-from collaborator.link import Address, Link, open_link
+from collaborator.link import Link, open_link
 from collaborator.preparation import PreparedSite, introduction
 from collaborator.records import SiteLogs
 from fedfair.errors import ApprovalError, FedfairError, PrivacyError
@@ -32,6 +32,7 @@ from fedfair.policy.refusal_reasons import RefusalReason, reason_for
 from fedfair.policy.terms import CODE_TERMS
 from fedfair.secagg.checks import SecaggError
 from fedfair.training.binding import plan_binding
+from fedfair.wire.calling import Address
 from fedfair.wire.frames import Abstain
 
 TELL_SECONDS = 20.0

@@ -73,6 +73,10 @@ class PrivacyError(FedfairError):
     """A promise of differential privacy would not hold, so nothing is released and no epsilon is stated."""
 
 
+class RefusedActError(FedfairError):
+    """What a member of a consortium has done, or a hub has shown, is refused by a named check."""
+
+
 class UnreachableError(FedfairError):
     """Nobody answers at an address, or not for long enough; the same attempt may work later."""
 

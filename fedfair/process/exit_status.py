@@ -50,6 +50,7 @@ STATUS: Mapping[type[FedfairError], ExitStatus] = MappingProxyType(
         errors.AuditError: ExitStatus.REFUSED,
         errors.TrainingError: ExitStatus.FAULT,
         errors.PrivacyError: ExitStatus.REFUSED,
+        errors.RefusedActError: ExitStatus.REFUSED,
         errors.UnreachableError: ExitStatus.FAULT,
         errors.ConnectionRefusedByPeerError: ExitStatus.REFUSED,
         errors.MissingExtraError: ExitStatus.REFUSED,

@@ -92,20 +92,20 @@ def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:  # noqa: PLR0911
     """
     if (chunk := _decoded_chunk(raw)) is not None:
         return chunk
-    message = _parsed(pb.CollaboratorFrame(), raw)
+    message = parsed_message(pb.CollaboratorFrame(), raw)
     match message.WhichOneof("body"):
         case "hello":
-            return _built(Hello, lambda: _hello(message.hello))
+            return built(Hello, lambda: _hello(message.hello))
         case "upload":
-            return _built(UploadStart, lambda: _upload_start(message.upload))
+            return built(UploadStart, lambda: _upload_start(message.upload))
         case "chunk":
-            return _built(Chunk, lambda: Chunk(message.chunk.data))
+            return built(Chunk, lambda: Chunk(message.chunk.data))
         case "abstain":
-            return _built(Abstain, lambda: _abstain(message.abstain))
+            return built(Abstain, lambda: _abstain(message.abstain))
         case "masked":
-            return _built(SecaggMessage, lambda: _masked(message.masked))
+            return built(SecaggMessage, lambda: _masked(message.masked))
         case "ended":
-            return _built(Ended, lambda: Ended(message.ended.state))
+            return built(Ended, lambda: Ended(message.ended.state))
         case _:
             raise RemoteProtocolError("a collaborator frame is empty")
 
@@ -195,28 +195,28 @@ def decode_aggregator_frame(raw: bytes) -> AggregatorFrame:  # noqa: C901, PLR09
     """
     if (chunk := _decoded_chunk(raw)) is not None:
         return chunk
-    message = _parsed(pb.AggregatorFrame(), raw)
+    message = parsed_message(pb.AggregatorFrame(), raw)
     match message.WhichOneof("body"):
         case "welcome":
-            return _built(Welcome, lambda: _welcome(message.welcome))
+            return built(Welcome, lambda: _welcome(message.welcome))
         case "broadcast":
-            return _built(BroadcastStart, lambda: _broadcast_start(message.broadcast))
+            return built(BroadcastStart, lambda: _broadcast_start(message.broadcast))
         case "chunk":
-            return _built(Chunk, lambda: Chunk(message.chunk.data))
+            return built(Chunk, lambda: Chunk(message.chunk.data))
         case "sum":
-            return _built(SumStart, lambda: _sum_start(message.sum))
+            return built(SumStart, lambda: _sum_start(message.sum))
         case "trust":
-            return _built(
+            return built(
                 TrustUpdate, lambda: TrustUpdate(message.trust.revocation_list, message.trust.certificate)
             )
         case "accepted":
-            return _built(Accepted, lambda: Accepted(SumNumber(message.accepted.sum_number)))
+            return built(Accepted, lambda: Accepted(SumNumber(message.accepted.sum_number)))
         case "finished":
-            return _built(Finished, lambda: _finished(message.finished))
+            return built(Finished, lambda: _finished(message.finished))
         case "refused":
-            return _built(Refused, lambda: _refused(message.refused))
+            return built(Refused, lambda: _refused(message.refused))
         case "masked":
-            return _built(SecaggMessage, lambda: _masked(message.masked))
+            return built(SecaggMessage, lambda: _masked(message.masked))
         case _:
             raise RemoteProtocolError("an aggregator frame is empty")
 
@@ -319,8 +319,8 @@ def decode_check_request(raw: bytes) -> CheckRequest:
     Raises:
         RemoteProtocolError: the bytes are not exactly one valid request.
     """
-    message = _parsed(pb.CheckRequest(), raw)
-    return _built(
+    message = parsed_message(pb.CheckRequest(), raw)
+    return built(
         CheckRequest,
         lambda: CheckRequest(
             message.protocol_version,
@@ -345,12 +345,12 @@ def decode_check_reply(raw: bytes) -> CheckReply:
     Raises:
         RemoteProtocolError: the bytes are not exactly one valid reply.
     """
-    message = _parsed(pb.CheckReply(), raw)
+    message = parsed_message(pb.CheckReply(), raw)
     if len(message.items) > MAX_CHECK_ITEMS:
         raise RemoteProtocolError(
             f"CheckReply.items has {len(message.items)} entries, expected 1 to {MAX_CHECK_ITEMS}"
         )
-    return _built(CheckReply, lambda: CheckReply(tuple(_check_item(item) for item in message.items)))
+    return built(CheckReply, lambda: CheckReply(tuple(_check_item(item) for item in message.items)))
 
 
 def _check_item(message: pb.CheckItem) -> CheckItem:
@@ -361,8 +361,12 @@ def _check_item(message: pb.CheckItem) -> CheckItem:
 # ------------------------------------------------------------------ the border
 
 
-def _parsed(message: _Parsed, raw: bytes) -> _Parsed:
-    """Fill `message` from `raw`, or refuse bytes that are too many, malformed, or without a meaning."""
+def parsed_message(message: _Parsed, raw: bytes) -> _Parsed:
+    """Fill `message` from `raw`, or refuse bytes that are too many, malformed, or without a meaning.
+
+    Raises:
+        RemoteProtocolError: they are not the one spelling of a message of this kind.
+    """
     kind = message.DESCRIPTOR.name
     if len(raw) > MAX_FRAME_BYTES:
         raise RemoteProtocolError(f"{kind} has {len(raw)} bytes, at most {MAX_FRAME_BYTES} are allowed")
@@ -384,8 +388,12 @@ def _parsed(message: _Parsed, raw: bytes) -> _Parsed:
     return message
 
 
-def _built(kind: type[_Built], build: Callable[[], _Built]) -> _Built:
-    """Run the frame's own checks; what is our bug in a frame that we build is the peer's in one that we read."""
+def built(kind: type[_Built], build: Callable[[], _Built]) -> _Built:
+    """Run the frame's own checks; what is our bug in a frame that we build is the peer's in one that we read.
+
+    Raises:
+        RemoteProtocolError: a check refuses it.
+    """
     try:
         return build()
     except LocalProtocolError as fault:

@@ -11,7 +11,7 @@ import pytest
 from collaborator import driver
 from collaborator.calls import LIVED_SECONDS, Patience
 from collaborator.driver import LOOK_SECONDS, SiteDriver
-from collaborator.link import Address, Link
+from collaborator.link import Link
 from collaborator.plain_worker import PlainWorker
 from collaborator.records import SiteLogs
 from fedfair.audit.items import MessageKind
@@ -22,6 +22,7 @@ from fedfair.news.event import News, StatusUpdate
 from fedfair.news.processors import Processor, ignore
 from fedfair.policy.refusal import Refusal
 from fedfair.run.progress import FinalStage
+from fedfair.wire.calling import Address
 from fedfair.wire.codec import decode_collaborator_frame, encode_aggregator_frame
 from fedfair.wire.frames import (
     Accepted,

@@ -17,7 +17,7 @@ from aggregator.preparation import Run, Start, prepare
 from aggregator.server import serve
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
 from collaborator.egress import EgressRecord
-from collaborator.link import Address, Link
+from collaborator.link import Link
 from collaborator.masked_worker import MaskedWorker
 from collaborator.participation import ParticipationTerms, dial, driver_of, worker_of
 from collaborator.plain_worker import PlainWorker
@@ -43,6 +43,7 @@ from fedfair.run.initial_model import InitialModel
 from fedfair.run.training_run import Progress, TrainingRun
 from fedfair.simulation.simulate import SimulationOutcome, simulate
 from fedfair.training.binding import plan_binding
+from fedfair.wire.calling import Address
 from fedfair.wire.frames import CollaboratorFrame, Finished, Hello
 from fedfair.wire.receiving import ForWorker
 from tests.patience import PATIENCE

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from collaborator.link import Address
 from collaborator.preflight import check_site
 from fedfair.cli.audit import app
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import AuditError, IdentityError
+from fedfair.wire.calling import Address
 from tests.interop.federation_kit import NAMES, Federation, play
 from tests.plans import small_plan
 from tests.site_reading import read_site

@@ -13,7 +13,6 @@ import yaml
 
 from collaborator import commands
 from collaborator.egress import EgressRecord
-from collaborator.link import Address
 from collaborator.participation import worker_of
 from collaborator.preflight import CheckedStep, check_site
 from collaborator.preparation import PreparedSite, find_site, keep_policy, make_ready
@@ -22,6 +21,7 @@ from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import FedfairError, PlanError
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.proxy import choose_route
+from fedfair.wire.calling import Address
 from fedfair.workspace.create import TEMPLATES, plan_text
 from tests.plans import small_plan
 from tests.site_reading import read_site

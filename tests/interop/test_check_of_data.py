@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from collaborator.data_history import DataComparison, compare_with_last_run, keep_summary, summary_path
-from collaborator.link import Address
 from collaborator.preflight import check_site
 from collaborator.preparation import PreparedSite, find_site, read_records
 from fedfair.cli.loopback import Workspace, prepare
+from fedfair.wire.calling import Address
 from tests.fork_server import ENVIRONMENT
 from tests.interop.processes import Started
 from tests.plans import small_plan

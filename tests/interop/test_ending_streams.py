@@ -21,7 +21,7 @@ import pytest
 from aggregator.outcome import EndState
 from aggregator.server_call import ServerCall
 from aggregator.token_bucket import PeerLimits
-from collaborator.link import CHANNEL_OPTIONS, Address, Link, unless_cancelled
+from collaborator.link import Link, unless_cancelled
 from collaborator.preparation import introduction
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import Occasion
@@ -31,6 +31,7 @@ from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.ids import SumNumber
 from fedfair.policy.refusal_reasons import RefusalReason
+from fedfair.wire.calling import CHANNEL_OPTIONS, Address
 from fedfair.wire.codec import encode_aggregator_frame, encode_collaborator_frame
 from fedfair.wire.frames import Abstain, SecaggMessage, Welcome
 from fedfair.wire.service import PARTICIPATE, PARTICIPATE_METHOD, SERVICE

@@ -15,7 +15,6 @@ from collaborator import driver as driver_module
 from collaborator.calls import MAX_IN_A_SUM, Patience
 from collaborator.driver import SiteDriver
 from collaborator.egress import EgressRecord
-from collaborator.link import Address
 from collaborator.mailbox import MAX_WAITING, Mailbox
 from collaborator.participation import dial, worker_of
 from collaborator.preparation import make_ready
@@ -27,6 +26,7 @@ from fedfair.news.event import StatusUpdate
 from fedfair.news.site import RunJoined
 from fedfair.secagg.messages import VERSION, Kind
 from fedfair.statistics.table import Purpose
+from fedfair.wire.calling import Address
 from fedfair.wire.codec import encode_aggregator_frame
 from fedfair.wire.frames import AggregatorFrame, Finished, SecaggMessage, SumStart, Welcome
 from fedfair.wire.receiving import ForWorker

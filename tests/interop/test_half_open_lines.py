@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from collaborator.link import Address
 from collaborator.participation import dial
 from fedfair.cli.loopback import prepare
 from fedfair.errors import UnreachableError
+from fedfair.wire.calling import Address
 from fedfair.wire.frames import Welcome
 from fedfair.wire.service import FRAIL_KEEPALIVE, KEEPALIVE, KeepAlive
 from tests.interop.federation_kit import Federation, Remembered, play

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from collaborator.egress import EgressRecord
-from collaborator.link import Address, open_link
+from collaborator.link import open_link
 from collaborator.participation import ParticipationTerms, driver_of, worker_of
 from collaborator.preflight import CheckedStep, check_site
 from collaborator.records import SiteLogs
@@ -26,6 +26,7 @@ from fedfair.identity.store import SiteIdentity, install_certificate, load_site_
 from fedfair.identity.tls import channel_credentials
 from fedfair.news.processors import ignore
 from fedfair.policy.proxy import choose_route
+from fedfair.wire.calling import Address
 from fedfair.wire.frames import Finished
 from tests.fork_server import ENVIRONMENT, Process
 from tests.interop.connect_proxy import ConnectProxy, running
@@ -234,7 +235,7 @@ def test_a_proxy_that_dies_after_the_preflight_is_named_by_the_stream(tmp_path: 
 
 def test_grpc_itself_takes_no_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     # What the rule rests on: without the option gRPC goes to the proxy of the environment, with it directly.
-    from collaborator.link import CHANNEL_OPTIONS
+    from fedfair.wire.calling import CHANNEL_OPTIONS
 
     async def asked(options: tuple[tuple[str, int], ...]) -> list[str]:
         with running(ConnectProxy()) as proxy:

@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from aggregator.streams import Streams
-from collaborator.link import Address
 from collaborator.preparation import find_site, keep_policy, make_ready
 from collaborator.withdrawal import withdraw
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PrivacyError, RemoteProtocolError
 from fedfair.policy.plan_check import PolicyError
 from fedfair.policy.refusal_reasons import RefusalReason
+from fedfair.wire.calling import Address
 from fedfair.wire.frames import Welcome
 from tests.interop.federation_kit import NAMES, Federation, play
 from tests.plans import small_plan

@@ -10,13 +10,13 @@ import grpc
 import pytest
 
 from aggregator.token_bucket import PeerLimits
-from collaborator.link import CHANNEL_OPTIONS
 from fedfair.cli.loopback import prepare
 from fedfair.errors import UnreachableError
 from fedfair.identity.preflight import preflight
 from fedfair.identity.tls import channel_credentials
 from fedfair.news.repetition import MAX_REASONS
 from fedfair.rounds.slowness.steadiness import SHORT_STREAMS
+from fedfair.wire.calling import CHANNEL_OPTIONS
 from fedfair.wire.frames import Refused, Welcome
 from fedfair.wire.limits import MAX_CHECK_BYTES
 from fedfair.wire.service import CHECK, PARTICIPATE

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from collaborator.link import Address, Link
+from collaborator.link import Link
 from collaborator.preflight import check_site
 from fedfair.cli.audit import app
 from fedfair.cli.loopback import prepare
 from fedfair.errors import FedfairError
 from fedfair.statistics.table import Purpose
+from fedfair.wire.calling import Address
 from fedfair.wire.codec import encode_collaborator_frame
 from fedfair.wire.frames import CollaboratorFrame, SecaggMessage, SumStart
 from tests.interop.federation_kit import Federation, play

@@ -8,6 +8,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "fedfair" / "wire" / "v1"
+CONTRACTS = ("federation", "hub")
 OLDEST = "6.31.1"
 """The runtime that the code asks for; a runtime accepts code of its own and of the last major version."""
 
@@ -19,16 +20,19 @@ def without_version(text: str) -> str:
     return text.replace("_Optional[bool]", "bool")
 
 
-@pytest.mark.parametrize("name", ["federation_pb2.py", "federation_pb2.pyi"])
-def test_the_generated_code_has_not_drifted(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["py", "pyi"])
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_the_generated_code_has_not_drifted(contract: str, ending: str, tmp_path: Path) -> None:
+    name = f"{contract}_pb2.{ending}"
     options = [f"-I{ROOT / 'proto'}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
-    assert protoc.main(["", *options, "fedfair/v1/federation.proto"]) == 0
+    assert protoc.main(["", *options, f"fedfair/v1/{contract}.proto"]) == 0
     fresh = (tmp_path / "fedfair" / "v1" / name).read_text()
     committed = (GENERATED / name).read_text()
     assert without_version(committed) == without_version(fresh), "run `make generate` and commit what it changes"
 
 
-def test_the_code_accepts_protobuf_6_and_7() -> None:
-    text = (GENERATED / "federation_pb2.py").read_text()
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_the_code_accepts_protobuf_6_and_7(contract: str) -> None:
+    text = (GENERATED / f"{contract}_pb2.py").read_text()
     assert f"# Protobuf Python Version: {OLDEST}\n" in text, "run `make generate`"
     assert re.search(r"Domain\.PUBLIC,\s+6,\s+31,\s+1,", text)

@@ -1,0 +1,126 @@
+"""A record on the disk: one entry a line, appended to and waited for.
+
+The hub keeps the record so, and every member what it has verified of it: then a hub that shows another past is
+found after a restart too. A line that was cut, by a full disk or with the process, is dropped at the next start.
+
+    kept = RecordFile(folder / "record.jsonl")
+    record = kept.load(known=consortium)
+    kept.append(record, await hub.acts(record.number, 30))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedfair.consortium.faults import ConsortiumError
+from fedfair.consortium.members import Consortium
+from fedfair.consortium.record import MAX_BYTES, ActRecord
+from fedfair.errors import FedfairError
+from fedfair.store.atomic_file import OWNER_ONLY, sync_folder
+from fedfair.store.line_end import is_cut
+
+FILE = "record.jsonl"
+"""Its name in the folder of a member."""
+
+
+class RecordFile:
+    """The file of a record; one process uses it at a time.
+
+    Args:
+        path: where it is, or will be.
+
+    Attributes:
+        path: the same.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self, known: Consortium | None = None) -> ActRecord:
+        """Return the record in the file, verified again; an empty one where there is no file.
+
+        Args:
+            known: the list of members that was taken from the lead by hand; None at the hub.
+
+        Raises:
+            ConsortiumError: a line is refused by a check.
+            FedfairError: the file cannot be read.
+        """
+        record = ActRecord(known)
+        try:
+            for number, line in enumerate(self.lines(), 1):
+                try:
+                    record.extend(line)
+                except ConsortiumError as fault:
+                    raise ConsortiumError(
+                        fault.check,
+                        f"{self.path}:{number}: {fault.message}",
+                        "the file was changed, or is another federation's: put a backup back",
+                    ) from fault
+        except OSError as error:
+            raise FedfairError(f"{self.path} cannot be read: {error.strerror}", "let this user read it") from error
+        return record
+
+    def lines(self, after: int = 0) -> Iterator[bytes]:
+        """Yield the entries after a number, without their line ends and unverified.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as source:
+            number = 0
+            while line := source.readline(MAX_BYTES + 2):
+                number += 1
+                if line.endswith(b"\n") and number > after:
+                    yield line[:-1]
+
+    def append(self, record: ActRecord, entries: Sequence[bytes]) -> None:
+        """Write entries, wait for the disk, and then take them into the record.
+
+        Args:
+            record: as `load` returned it, with what was appended since.
+            entries: in their order.
+
+        Raises:
+            ConsortiumError: a check refuses one; those before it are in the file and in the record.
+            FedfairError: they cannot be written; the record is as it was.
+        """
+        for raw in entries:
+            record.extend(raw, self._write)
+
+    def _write(self, raw: bytes) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._drop_cut_line()
+            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
+            try:
+                self._append_whole(handle, raw + b"\n")
+            finally:
+                os.close(handle)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise FedfairError(
+                f"{self.path} cannot be written: {error.strerror}; the act is not in the record",
+                "make room on the disk, then do it again",
+            ) from error
+
+    def _append_whole(self, handle: int, line: bytes) -> None:
+        length = os.fstat(handle).st_size
+        try:
+            while line:
+                line = line[os.write(handle, line) :]
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, length)
+            raise
+
+    def _drop_cut_line(self) -> None:
+        if not is_cut(self.path):
+            return
+        with self.path.open("rb+") as source:
+            content = source.read()
+            source.truncate(content.rfind(b"\n") + 1)
