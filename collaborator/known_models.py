@@ -127,7 +127,7 @@ def read_model(places: ModelPlaces, path: Path) -> saved_model.TrainedModel:
     """
     if is_unevaluated(places.subject.plan):
         raise ApprovalError(
-            "privacy.collaborator_level covers training sums alone, so sites evaluate no saved model of this plan",
+            "no evaluation sum is allowed by this plan (privacy.collaborator_level, or statistics)",
             "evaluate the model with `fedfair evaluate`, on data that the promise is not about",
         )
     if not path.is_file():

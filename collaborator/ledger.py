@@ -33,7 +33,7 @@ from typing import TypeAlias
 
 from fedfair.errors import PrivacyError
 from fedfair.privacy.entries import START, LedgerEntry, Origin, Written, parse_release
-from fedfair.privacy.releases import GaussianRelease, SkellamRelease
+from fedfair.privacy.releases import GaussianRelease, SharedNoiseRelease, SkellamRelease
 from fedfair.store.atomic_file import OWNER_ONLY, sync_folder, write_whole
 from fedfair.store.disk import writing
 
@@ -117,7 +117,7 @@ class LedgerTotal:
 def _count(release: Written) -> int:
     """Return how often a release was made."""
     match release:
-        case GaussianRelease():
+        case GaussianRelease() | SharedNoiseRelease():
             return release.steps
         case SkellamRelease():
             return release.count
@@ -127,7 +127,7 @@ def _count(release: Written) -> int:
 def _times(release: Written, count: int) -> Written:
     """Return a release as if it had been made that often; one that is not counted as it is."""
     match release:
-        case GaussianRelease():
+        case GaussianRelease() | SharedNoiseRelease():
             return replace(release, steps=count)
         case SkellamRelease():
             return replace(release, count=count)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from collaborator.ledger import Ledger
+from fedfair.aggregation.column_statistics import statistics_noise
 from fedfair.errors import PrivacyError
 from fedfair.plan.derived import earlier_plans
+from fedfair.plan.derived import trains as trains_model
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.privacy.accounting import epsilon
@@ -113,7 +115,8 @@ def _limits(plan: Plan, config: SiteConfig, own: Origin) -> Iterator[Limit]:
         yield Limit(f"the budget of {whose}", budget, functools.partial(_may_share, own), remedy)
     asked, most = plan.privacy.sample_level, config.policy.max_epsilon
     if most is not None:
-        budget = Budget(most) if asked is None else Budget(most, asked.delta)
+        stated = asked or plan.statistics
+        budget = Budget(most) if stated is None else Budget(most, stated.delta)
         remedy = f"{_LOOK}; raise policy.max_epsilon in collaborator.yaml if you agree"
         same = functools.partial(_same_plan, own, earlier_plans(plan))
         yield Limit("policy.max_epsilon of this site", budget, same, remedy)
@@ -148,9 +151,12 @@ def forecast(holder: Holder, entries: Sequence[LedgerEntry]) -> tuple[str, ...]:
 
 def _forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[LedgerEntry]) -> Iterator[str]:
     plan, asked = holder.plan, holder.plan.privacy.sample_level
+    if plan.statistics is not None and plan.statistics.epsilon is not None:
+        yield from _statistics_forecast(holder, limits, entries)
+        return
     if asked is None:
         for limit in limits:
-            limit.check(Unprotected("training"))
+            limit.check(Unprotected("training" if trains_model(plan) else "statistics"))
         yield "this plan adds no noise for single records, and the ledger notes that no epsilon covers them"
         return
     trains = "training" in holder.config.policy.purposes
@@ -176,12 +182,38 @@ def _forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[LedgerE
             yield f"{limit.words()}; it ends in round {done + 1} of {rounds}, and this site will withdraw then"
 
 
+def _statistics_forecast(holder: Holder, limits: Sequence[Limit], entries: Sequence[LedgerEntry]) -> Iterator[str]:
+    """Yield what statistics cost; a study of them may follow on any other, so that a budget must bound them all.
+
+    Raises:
+        PrivacyError: the site states no budget, or cannot afford the sum.
+    """
+    noise, stated = statistics_noise(holder.plan), holder.plan.statistics
+    if noise is None or stated is None:
+        return
+    who, release = holder.origin.participant, noise.release
+    if holder.config.budget is None:
+        raise PrivacyError(
+            f"the policy of {who} refuses this plan: what statistics cost adds up over all plans, and no budget "
+            "bounds it",
+            "state budget: {epsilon: ..., delta: ...} in collaborator.yaml",
+        )
+    cost = epsilon((release,), stated.delta)
+    yield f"the statistics cost epsilon {cost:.4g} at delta {stated.delta:g}, and again for each repeated sum"
+    _check_cost(holder, cost)
+    if any(_same_plan(holder.origin, (), entry.origin) for entry in entries):
+        return  # Its sum was answered: a start that hears how it ended must not be refused.
+    for limit in limits:
+        limit.check(release)
+        yield limit.words((release,))
+
+
 def _check_cost(holder: Holder, cost: float) -> None:
     most = holder.config.policy.max_epsilon
     if most is not None and cost > most:
         raise PrivacyError(
             f"the policy of {holder.origin.participant} refuses this plan: it costs this site epsilon {cost:.4g}, "
             f"policy.max_epsilon is {most:g}",
-            "have the plan train fewer rounds or add more noise, or raise policy.max_epsilon in collaborator.yaml "
+            "have the plan make fewer sums or add more noise, or raise policy.max_epsilon in collaborator.yaml "
             "if you agree",
         )

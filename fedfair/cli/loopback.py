@@ -31,7 +31,7 @@ from fedfair.errors import AbortedError
 from fedfair.identity.development import issue_all
 from fedfair.identity.store import load_signing_key
 from fedfair.ids import parse_participant_id
-from fedfair.plan.derived import is_masked, needs_every_site, protects_records, quorum
+from fedfair.plan.derived import PrivacyLevel, is_masked, needs_every_site, privacy_level, quorum
 from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
@@ -116,7 +116,7 @@ def _approve_everywhere(workspace: Workspace, files: Mapping[str, str]) -> None:
         }
         if name in files:
             site["data"] = {"train": files[name]}
-        if protects_records(plan):
+        if privacy_level(plan) in {PrivacyLevel.RECORDS, PrivacyLevel.STATISTICS}:
             # All sites of this machine share one folder, and a ledger is one site's.
             site["ledger"] = f"state/{name}.ledger.sqlite"
         (workspace.folder / f"{name}.yaml").write_text(yaml.safe_dump(site, sort_keys=False), encoding="utf-8")

@@ -99,11 +99,13 @@ def _row(line: RepeatedRelease) -> tuple[str, ...]:
 
 
 def _numbers(release: Written) -> tuple[str, str, str, str]:
-    from fedfair.privacy.releases import GaussianRelease, SkellamRelease
+    from fedfair.privacy.releases import GaussianRelease, SharedNoiseRelease, SkellamRelease
 
     match release:
         case GaussianRelease(_, noise, rate, steps, clip):
             return f"{noise:g}", f"{rate:.4g}", "-" if clip is None else f"{clip:g}", str(steps)
+        case SharedNoiseRelease(_, noise, steps):
+            return f"{noise:.4g}, shared", "-", "-", str(steps)
         case SkellamRelease(mu=mu, count=count):
             return f"of all collaborators, mu={mu:.4g}", "-", "-", str(count)
         case _:

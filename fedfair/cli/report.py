@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
 
-from fedfair.errors import CertificateError
+from fedfair.errors import CertificateError, DataError
 from fedfair.extras import install_command
 from fedfair.process.terminal import console, say, tell
 from fedfair.report.board_summary import Language, board_summary
@@ -17,8 +17,9 @@ from fedfair.report.html import PageSection, check_place
 from fedfair.report.run_page import run_page, subject
 from fedfair.report.sentences import labelled
 from fedfair.report.shown import shown
+from fedfair.report.statistics_section import statistics_of, statistics_page, statistics_table
 from fedfair.report.tables import by_group_size, comparison
-from fedfair.results.document import ResultDocument
+from fedfair.results.document import ResultDocument, to_json
 from fedfair.results.json_schema import result_schema
 from fedfair.results.reading import read_result
 from fedfair.results.slices import slice_sentences
@@ -66,14 +67,30 @@ def report_command(
         console.print_json(json.dumps(result_schema()))
         return
     documents = {str(path): read_result(path) for path in places}
-    reported = labelled(documents, labels or ())
+    if statistics_of(documents):
+        _report_statistics(documents, output, as_json=as_json, summary=summary)
+    else:
+        _report_models(documents, output, labels or (), summary, language, as_json=as_json)
+
+
+def _report_models(
+    documents: Mapping[str, ResultDocument],
+    output: Path | None,
+    labels: Sequence[str],
+    summary: Path | None,
+    language: Language,
+    *,
+    as_json: bool,
+) -> None:
+    """Show results that are of models; arguments as of the command."""
+    place, reported = next(iter(documents)), labelled(documents, labels)
     if summary is not None:
         check_place(summary)
-        write_whole(summary, board_summary(documents[str(places[0])], str(places[0]), language))
-    page = output or (None if as_json else places[0].with_name("report.html"))
+        write_whole(summary, board_summary(documents[place], place, language))
+    page = output or (None if as_json else Path(place).with_name("report.html"))
     if page is not None:
         check_place(page)
-        write_whole(page, run_page(documents, _certificates(documents), labels or ()))
+        write_whole(page, run_page(documents, _certificates(documents), labels))
         if not can_draw():
             tell(f"{page} has no charts: {install_command('plots')}")
     if as_json:
@@ -90,6 +107,24 @@ def report_command(
     say(f"The page: {page}")
     if summary is not None:
         say(f"The summary: {summary}")
+
+
+def _report_statistics(
+    documents: Mapping[str, ResultDocument], output: Path | None, *, as_json: bool, summary: Path | None
+) -> None:
+    """Show results that are of statistics."""
+    if summary is not None:
+        raise DataError("--summary is about a model, and this result holds statistics", "omit --summary")
+    page = output or (None if as_json else Path(next(iter(documents))).with_name("report.html"))
+    if page is not None:
+        check_place(page)
+        write_whole(page, statistics_page(documents))
+    if as_json:
+        console.print_json(json.dumps([to_json(document) for document in documents.values()]))
+        return
+    for place, found in statistics_of(documents).items():
+        console.print(statistics_table(found, place))
+    say(f"The page: {page}")
 
 
 def _certificates(documents: Mapping[str, ResultDocument]) -> list[PageSection]:

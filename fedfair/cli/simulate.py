@@ -14,6 +14,7 @@ from fedfair.cli.simulation_watch import SimulationWatch
 from fedfair.errors import DataError, PlanError
 from fedfair.news.event import LogLevel
 from fedfair.news.log import JsonLog, LogChoice, LogFormat, LogFormatOption, LogLevelOption, json_log
+from fedfair.plan.derived import trains
 from fedfair.plan.loading import load_plan
 from fedfair.process.rounds_bar import rounds_bar
 from fedfair.process.terminal import console, error_console, say, tell
@@ -68,6 +69,10 @@ def simulate_command(
     log, targets = json_log(choice), track_targets(track)
     plan = load_plan(plan_file)
     _check_places(output, model_file, save_folder)
+    if not trains(plan):
+        _check_options(engine, beside, model_file, save_folder)
+        _count(plan, plan_file, output, as_json=as_json, quiet=quiet or choice.is_json)
+        return
     chosen_engine(plan, engine)
     cluster = _cluster(engine, workers, address)
     # Torch takes seconds to load; a plan with a mistake should not have to wait for it.
@@ -83,13 +88,41 @@ def simulate_command(
         outcome = simulate(plan, root, engine=engine, cluster=cluster, on_progress=watched, on_loss=seen.lost)
     if plain is not None:
         outcome = _beside(outcome, plain, root, engine, cluster, hidden=hidden)
-    faults = (f"{name}: {fault.sentence}" for name, found in outcome.survey_faults.items() for fault in found)
-    for words in (*seen.ended(outcome.result), *faults):
-        tell(words, "yellow")
+    _tell_ended(outcome, seen)
     _write(outcome, output, model_file, save_folder)
     if as_json:
         sys.stdout.write(to_text(outcome.result))
     _show(outcome, log, choice, shown=not (as_json or quiet))
+
+
+def _tell_ended(outcome: SimulationOutcome, seen: SimulationWatch) -> None:
+    """Say what trackers missed, and what the plan's survey shows of each collaborator."""
+    faults = (f"{name}: {fault.sentence}" for name, found in outcome.survey_faults.items() for fault in found)
+    for words in (*seen.ended(outcome.result), *faults):
+        tell(words, "yellow")
+
+
+def _check_options(engine: Engine, beside: str | None, model_file: Path | None, save_folder: Path | None) -> None:
+    """Refuse options that mean nothing where no model is trained."""
+    given = {"--engine": engine != "auto", "--beside": beside, "--model": model_file, "--save": save_folder}
+    for name, value in given.items():
+        if value:
+            raise PlanError(f"{name} is for a model, and this plan asks for statistics", f"omit {name}")
+
+
+def _count(plan: Plan, plan_file: Path, output: Path | None, *, as_json: bool, quiet: bool) -> None:
+    """Simulate a plan of statistics, and show its table."""
+    from fedfair.plan.loading import workspace_of
+    from fedfair.report.statistics_section import statistics_table
+    from fedfair.simulation.statistics import simulate_statistics
+
+    result = simulate_statistics(plan, workspace_of(plan_file))
+    if output is not None:
+        write_whole(output, to_text(result))
+    if as_json:
+        sys.stdout.write(to_text(result))
+    elif not quiet and result.statistics is not None:
+        console.print(statistics_table(result.statistics))
 
 
 def _beside(

@@ -342,9 +342,6 @@ def _answer_faults(table: CsvData) -> Iterator[Fault]:
         "time and event": table.time is not None or table.event is not None,
     }
     named = [name for name, is_stated in stated.items() if is_stated]
-    if not named:
-        remedy = "name the column to predict, or state target, labels, or time and event"
-        yield Fault(("label",), "is null", remedy)
     if len(named) > 1:
         yield Fault((), f"states {' and '.join(named)}, and a record has one answer", "keep one of them")
     if (table.time is None) != (table.event is None):

@@ -84,15 +84,21 @@ def greatest_weight(plan: Plan) -> int:
 
 
 class PrivacyLevel(enum.Enum):
-    """The unit that a plan protects by noise; the value is the key under `privacy`, or none."""
+    """The unit that a plan protects by noise; the value is the key under `privacy`, or none.
+
+    Statistics protect records too, by noise of their own.
+    """
 
     NONE = "none"
     RECORDS = "sample_level"
     COLLABORATORS = "collaborator_level"
+    STATISTICS = "statistics"
 
 
 def privacy_level(plan: Plan) -> PrivacyLevel:
     """Return whom the plan protects by noise: none, single records, or whole collaborators."""
+    if plan.statistics is not None:
+        return PrivacyLevel.NONE if plan.statistics.epsilon is None else PrivacyLevel.STATISTICS
     if plan.privacy.collaborator_level is not None:
         return PrivacyLevel.COLLABORATORS
     return PrivacyLevel.NONE if plan.privacy.sample_level is None else PrivacyLevel.RECORDS
@@ -104,13 +110,18 @@ def is_noised(plan: Plan) -> bool:
 
 
 def protects_records(plan: Plan) -> bool:
-    """Return whether what a site releases carries noise for single records."""
+    """Return whether what a site releases of a model carries noise for single records."""
     return privacy_level(plan) is PrivacyLevel.RECORDS
 
 
 def is_unevaluated(plan: Plan) -> bool:
-    """Return whether nothing but training sums may be made: no other sum carries noise for whole collaborators."""
-    return privacy_level(plan) is PrivacyLevel.COLLABORATORS
+    """Return whether no model is evaluated: none is trained, or no such sum carries noise for collaborators."""
+    return privacy_level(plan) is PrivacyLevel.COLLABORATORS or not trains(plan)
+
+
+def trains(plan: Plan) -> bool:
+    """Return whether a run of the plan trains a model; otherwise it ends with statistics of columns."""
+    return plan.statistics is None
 
 
 # ------------------------------------------------------------------ what is learnt and published
@@ -138,7 +149,7 @@ def learns_threshold(plan: Plan) -> bool:
     The worst group of all records is the mean, and so is a tradeoff of 1: both take FedAvg's own rule, so that the
     results are equal bit for bit and not only in theory.
     """
-    return ALGORITHMS[plan.training.algorithm].threshold and not plan.objective.is_mean
+    return trains(plan) and ALGORITHMS[plan.training.algorithm].threshold and not plan.objective.is_mean
 
 
 def answers_batches(plan: Plan) -> bool:
@@ -156,7 +167,8 @@ def measures_excess(plan: Plan) -> bool:
 
     Where the plan does not say: where a reference can say more than the model, and nothing excludes it.
     """
-    return takes_excess(plan.objective, plan.training, plan.task, plan.evaluation, plan.privacy)
+    asked = plan.objective, plan.training, plan.task, plan.evaluation, plan.privacy
+    return trains(plan) and takes_excess(*asked)
 
 
 def measure_of(plan: Plan) -> Measure:
@@ -210,7 +222,7 @@ def keeps_best(plan: Plan) -> bool:
     Without evaluations, and where they carry noise, it is the last: the least of noised figures is mostly noise.
     So it is where sites keep a part of the model: they have that of the last round.
     """
-    told = privacy_level(plan) is PrivacyLevel.NONE and not keeps_parameters(plan)
+    told = privacy_level(plan) is PrivacyLevel.NONE and trains(plan) and not keeps_parameters(plan)
     return plan.training.output == "best" and told
 
 

@@ -74,6 +74,7 @@ def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
         server_step=_server_step(plan),
         output=returned_output(plan),
         unevaluated=is_unevaluated(plan),
+        counted="" if plan.statistics is None else ", ".join(plan.statistics.columns),
         schedule=schedule_of(plan),
         classes=predicts_classes(plan),
         sizes=", ".join(percent(size) for size in plan.evaluation.group_sizes),
@@ -89,9 +90,10 @@ def _data(plan: Plan) -> str:
     data = plan.task.data
     if not isinstance(data, CsvSource):
         return data if isinstance(data, str) else next(iter(type(data).model_fields))
-    names = data.csv.answer_columns
-    listed = f"column{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
-    return f"{listed} of each site's CSV file{_form(data.csv)}{_rows(data.csv)}"
+    names, file = data.csv.answer_columns, f"each site's CSV file{_form(data.csv)}{_rows(data.csv)}"
+    if not names:
+        return file
+    return f"column{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))} of {file}"
 
 
 def _rows(table: CsvData) -> str:

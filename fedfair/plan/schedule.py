@@ -3,6 +3,7 @@
 The run walks it, a site refuses what is not on it, terms and disclosures name its purposes, and the privacy
 forecast prices its sums. In order:
 
+    COLUMN_STATISTICS, and nothing else, where the plan asks for statistics; otherwise
     [SURVEY] -> [STANDARDISATION] -> [REFERENCE 1..R] -> [EVALUATION (round 0)]
     -> TRAINING 1..T, with an EVALUATION after every `every` rounds and after the last
     -> [EVALUATION of the output model, where it is a mean and so another one than the last]
@@ -26,6 +27,7 @@ from fedfair.plan.derived import (
     reference_of,
     returns_mean,
     threshold_beginning,
+    trains,
     trains_references,
 )
 from fedfair.plan.schema import Plan
@@ -53,7 +55,7 @@ class Schedule:
     """The sums that a run makes, and when.
 
     Attributes:
-        rounds: how many training rounds there are.
+        rounds: how many training rounds there are; none where the run ends with statistics of columns.
         every: rounds between two evaluations, at least 1.
         averages: whether the output model is a mean.
         averaged_from: rounds done before the first model of that mean was broadcast.
@@ -148,7 +150,7 @@ def schedule_of(plan: Plan, numeric_columns: int | None = None) -> Schedule:
             `derived.sums_columns` does.
     """
     return Schedule(
-        rounds=plan.training.rounds,
+        rounds=plan.training.rounds if trains(plan) else 0,
         every=plan.evaluation.every,
         averages=returns_mean(plan),
         averaged_from=first_averaged_round(plan),

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from pydantic import PrivateAttr
+from pydantic import ConfigDict, PrivateAttr, model_validator
 
 from fedfair.plan.collaborator_privacy import collaborator_level_faults
 from fedfair.plan.excess_terms import excess_faults, room_faults
@@ -31,12 +32,20 @@ from fedfair.plan.sections import (
 )
 from fedfair.plan.slice_terms import slice_faults
 from fedfair.plan.stated_sections import from_sections, with_sections
+from fedfair.plan.statistics_section import StatisticsSection, statistics_faults, without_training
 from fedfair.plan.survey_terms import survey_faults
 from fedfair.plan.task import TaskSection
 
 
+def _needs_no_training(schema: dict[str, Any]) -> None:
+    """Let an editor take a plan of statistics, which states no training."""
+    schema["required"] = [name for name in schema["required"] if name != "training"]
+
+
 class Plan(Section):
     """Everything that a consortium agrees on before a run."""
+
+    model_config = ConfigDict(json_schema_extra=_needs_no_training)
 
     federation: FederationSection
     """who takes part, and how long they wait for each other"""
@@ -59,9 +68,19 @@ class Plan(Section):
     evaluation: EvaluationSection = EvaluationSection()
     """what is measured, from sums alone"""
 
+    statistics: StatisticsSection | None = None
+    """{columns, by, min_group, epsilon, delta}: statistics in place of training"""
+
     _workspace: Path | None = PrivateAttr(default=None)
     _file: Path | None = PrivateAttr(default=None)
     _frozen: Path | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_training(cls, values: Any) -> Any:  # noqa: ANN401 - whatever a file says
+        """Take a plan of statistics without training, model and label."""
+        asks = isinstance(values, Mapping) and values.get("statistics") is not None
+        return without_training(values) if asks else values
 
     @property
     def workspace(self) -> Path | None:
@@ -162,6 +181,12 @@ class Plan(Section):
         yield from room_faults(self.objective, self.task, self.secure_aggregation)
         yield from survey_faults(self.task, self.federation, self.secure_aggregation, self.privacy)
         yield from slice_faults(self.evaluation, self.federation, self.task, self.secure_aggregation, self.privacy)
+        yield from self._statistics_faults()
+
+    def _statistics_faults(self) -> Iterator[Fault]:
+        others = {"objective": self.objective, "evaluation": self.evaluation, "privacy": self.privacy}
+        masks = self.secure_aggregation
+        yield from statistics_faults(self.statistics, self.task, self.federation, self.training, masks, others)
 
     def _answer_faults(self) -> Iterator[Fault]:
         """Yield what only makes sense for classes, where a record's answer is none."""

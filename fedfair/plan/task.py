@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from fedfair.plan.fields import Fault, Fraction, Items, PositiveInt, Reference, Section, is_reference
 from fedfair.plan.losses import CROSS_ENTROPY, Answers, LossSpec
@@ -100,8 +100,15 @@ ModelSpec = Annotated[
 ]
 
 
+def _needs_no_model(schema: dict[str, Any]) -> None:
+    """Let an editor take the task of a plan of statistics, which states no model."""
+    schema["required"] = [name for name in schema["required"] if name != "model"]
+
+
 class TaskSection(Section):
     """The learning task: data, splits, scaling and model."""
+
+    model_config = ConfigDict(json_schema_extra=_needs_no_model)
 
     data: DataSource
     """breast-cancer, digits, module:function, or a mapping with one of csv, mnist, images, acs_employment, eicu"""

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedfair.errors import PrivacyError
-from fedfair.privacy.releases import GaussianRelease
+from fedfair.privacy.releases import RecordRelease, SharedNoiseRelease
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -37,6 +37,9 @@ COARSE_IS_ENOUGH = 20.0
 ORDERS = (*range(2, 64), *(1 << power for power in range(6, 13)))
 """Renyi orders of the quick bound; whole ones, for which the series is finite."""
 
+RENYI_ALONE = 0.0
+"""Stands for the sampling rate of a release of which only the Renyi divergences are known."""
+
 Counted: TypeAlias = tuple[tuple[tuple[float, float], int], ...]
 """How many steps there were by noise multiplier and sampling rate; hashable, as one plan is priced many times."""
 
@@ -44,15 +47,16 @@ MIN_NOISE, MAX_NOISE = 1e-9, 1e9
 """Noise multipliers whose squares the accountants can use: less is worth nothing, and more counts as this."""
 
 
-def accountant() -> str:
-    """Return what computes epsilon, and its version where it is installed; an aggregator computes none."""
+def accountant(releases: Iterable[RecordRelease] = ()) -> str:
+    """Return what computes epsilon of releases, and its version where it is installed."""
+    kind = "RDP" if any(isinstance(release, SharedNoiseRelease) for release in releases) else "PLD"
     try:
-        return f"PLD (dp-accounting {version('dp-accounting')})"
+        return f"{kind} (dp-accounting {version('dp-accounting')})"
     except PackageNotFoundError:
-        return "PLD (dp-accounting)"
+        return f"{kind} (dp-accounting)"
 
 
-def epsilon(releases: Iterable[GaussianRelease], delta: float) -> float:
+def epsilon(releases: Iterable[RecordRelease], delta: float) -> float:
     """Return an upper bound of the smallest epsilon for which the releases together are (epsilon, delta)-DP.
 
     Args:
@@ -61,7 +65,8 @@ def epsilon(releases: Iterable[GaussianRelease], delta: float) -> float:
 
     Returns:
         epsilon, at least 0, at most 1e-3 above the truth for values below `COARSE_IS_ENOUGH` and up to 100 000
-        steps; infinity where no epsilon would do at this delta.
+        steps; infinity where no epsilon would do at this delta. Where a release is known by its Renyi divergences
+        alone, all are composed by these, which overstates it by more.
 
     Raises:
         PrivacyError: delta is outside (0, 1).
@@ -71,14 +76,14 @@ def epsilon(releases: Iterable[GaussianRelease], delta: float) -> float:
     if not counted:
         return 0.0
     rough = _rough(counted, delta)
-    if rough >= ROUGH_IS_ENOUGH:
+    if rough >= ROUGH_IS_ENOUGH or any(rate == RENYI_ALONE for (_, rate), _ in counted):
         return rough
     # All are upper bounds; a distribution holds no delta as small as some that Renyi divergences do.
     coarse = min(rough, _composed(counted, delta, COARSE))
     return coarse if coarse >= COARSE_IS_ENOUGH else min(coarse, _composed(counted, delta, FINE))
 
 
-def is_within(releases: Sequence[GaussianRelease], budget_epsilon: float, delta: float) -> bool:
+def is_within(releases: Sequence[RecordRelease], budget_epsilon: float, delta: float) -> bool:
     """Return whether the releases together cost at most `budget_epsilon`; quicker than to compute what they cost.
 
     Raises:
@@ -95,10 +100,11 @@ def _check_delta(delta: float) -> None:
         raise PrivacyError(f"delta is {delta}, outside (0, 1)", "use 1e-5, or less than one over the records")
 
 
-def _counted(releases: Iterable[GaussianRelease]) -> Counted:
+def _counted(releases: Iterable[RecordRelease]) -> Counted:
     counted: dict[tuple[float, float], int] = {}
     for release in releases:
-        kind = (min(release.noise_multiplier, MAX_NOISE), release.sampling_rate)
+        rate = RENYI_ALONE if isinstance(release, SharedNoiseRelease) else release.sampling_rate
+        kind = (min(release.noise_multiplier, MAX_NOISE), rate)
         counted[kind] = counted.get(kind, 0) + release.steps
     return tuple(counted.items())
 
@@ -112,7 +118,8 @@ def _rough(counted: Counted, delta: float) -> float:
 
     accountant = RdpAccountant(ORDERS)
     for (noise_multiplier, sampling_rate), steps in counted:
-        accountant.compose(PoissonSampledDpEvent(sampling_rate, GaussianDpEvent(noise_multiplier)), steps)
+        event = GaussianDpEvent(noise_multiplier)
+        accountant.compose(PoissonSampledDpEvent(sampling_rate, event) if sampling_rate else event, steps)
     return float(accountant.get_epsilon(delta))
 
 

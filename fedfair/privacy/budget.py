@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import epsilon, is_within
 from fedfair.privacy.entries import LedgerEntry, Origin, Written
-from fedfair.privacy.releases import GaussianRelease, SkellamRelease, combined
+from fedfair.privacy.releases import RecordRelease, SkellamRelease, combined
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class Limit:
         self.budget = budget
         self._concerns = concerns
         self._remedy = remedy
-        self._spent: Counter[GaussianRelease] = Counter()
-        self._found: Counter[GaussianRelease] | None = None
-        self._affordable: Counter[GaussianRelease] = Counter()
+        self._spent: Counter[RecordRelease] = Counter()
+        self._found: Counter[RecordRelease] | None = None
+        self._affordable: Counter[RecordRelease] = Counter()
         self._outside: LedgerEntry | None = None
 
     @property
-    def spent(self) -> tuple[GaussianRelease, ...]:
+    def spent(self) -> tuple[RecordRelease, ...]:
         """Return what was counted so far."""
         return _releases(self._spent)
 
@@ -64,16 +64,16 @@ class Limit:
         """Take note of what a ledger holds."""
         if not self._concerns(entry.origin):
             return
-        if isinstance(entry.release, GaussianRelease):
+        if isinstance(entry.release, RecordRelease):
             self._spent += _counted((entry.release,))
         else:
             self._outside = self._outside or entry
 
-    def affords(self, releases: Sequence[GaussianRelease]) -> bool:
+    def affords(self, releases: Sequence[RecordRelease]) -> bool:
         """Return whether these may follow what was counted, composed again."""
         return self._outside is None and self._is_within(self._spent + _counted(releases))
 
-    def allows(self, release: GaussianRelease) -> bool:
+    def allows(self, release: RecordRelease) -> bool:
         """Return whether one release more may follow what was counted; quick when asked again and again."""
         if self._outside is not None:
             return False
@@ -87,7 +87,7 @@ class Limit:
                 return True
         return False
 
-    def _is_within(self, counted: Counter[GaussianRelease]) -> bool:
+    def _is_within(self, counted: Counter[RecordRelease]) -> bool:
         return is_within(_releases(counted), self.budget.epsilon, self.budget.delta)
 
     def check(self, release: Written) -> None:
@@ -96,7 +96,7 @@ class Limit:
         Raises:
             PrivacyError: it would go beyond the budget, or carries no noise; the message says how much is spent.
         """
-        if not isinstance(release, GaussianRelease):
+        if not isinstance(release, RecordRelease):
             raise PrivacyError(
                 f"{self._name} is {self.budget}, and {release.purpose} sums of this plan carry no noise for "
                 "single records",
@@ -106,7 +106,7 @@ class Limit:
             fault = f"{self._name} allows no further {release.purpose} release: {self.words((release,))}"
             raise PrivacyError(fault, self._remedy)
 
-    def words(self, further: Sequence[GaussianRelease] = ()) -> str:
+    def words(self, further: Sequence[RecordRelease] = ()) -> str:
         """Return how much is spent, and how much it would be with further releases."""
         if self._outside is not None:
             return f"it is {self.budget}, and no epsilon covers {in_words(self._outside)}"
@@ -115,7 +115,7 @@ class Limit:
         told = f"{spent:.4g} of {self.budget} is spent, {left:.4g} is left"
         return f"{told}, with this it would be {self.cost(further):.4g}" if further else told
 
-    def cost(self, further: Sequence[GaussianRelease] = ()) -> float:
+    def cost(self, further: Sequence[RecordRelease] = ()) -> float:
         """Return epsilon of what was counted and of further releases, at the delta of the budget."""
         return epsilon((*self.spent, *further), self.budget.delta)
 
@@ -146,16 +146,14 @@ def largest(holds: Callable[[int], bool], most: int) -> int:
     return bisect_left(range(most), True, key=lambda number: not holds(number)) - 1
 
 
-def remaining(
-    planned: Sequence[GaussianRelease], released: Sequence[GaussianRelease]
-) -> tuple[GaussianRelease, ...]:
+def remaining(planned: Sequence[RecordRelease], released: Sequence[RecordRelease]) -> tuple[RecordRelease, ...]:
     """Return what of the planned releases has not been made yet."""
     return _releases(_counted(planned) - _counted(released))
 
 
-def _counted(releases: Sequence[GaussianRelease]) -> Counter[GaussianRelease]:
+def _counted(releases: Sequence[RecordRelease]) -> Counter[RecordRelease]:
     return Counter({replace(release, steps=1): release.steps for release in combined(releases)})
 
 
-def _releases(counted: Counter[GaussianRelease]) -> tuple[GaussianRelease, ...]:
+def _releases(counted: Counter[RecordRelease]) -> tuple[RecordRelease, ...]:
     return tuple(replace(kind, steps=count) for kind, count in counted.items() if count)

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 from fedfair.errors import PrivacyError
-from fedfair.privacy.releases import GaussianRelease, Release, SkellamRelease, Unprotected
+from fedfair.privacy.releases import GaussianRelease, Release, SharedNoiseRelease, SkellamRelease, Unprotected
 from fedfair.signed_message import labelled_message
 
 ENTRY_LABEL = "fedfair/ledger-entry/v1"
@@ -32,6 +32,7 @@ Written: TypeAlias = Release | Unprotected
 
 _KINDS: Mapping[str, type[Written]] = {
     "gaussian": GaussianRelease,
+    "shared": SharedNoiseRelease,
     "skellam": SkellamRelease,
     "unprotected": Unprotected,
 }

@@ -54,6 +54,34 @@ class GaussianRelease:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedNoiseRelease:
+    """Sums over all of a site's records, to whose noise every site adds a share (`shared_noise.py`).
+
+    Attributes:
+        purpose: what it was released for.
+        noise_multiplier: of the Gaussian noise that is worth no more, at every whole Renyi order (z); positive.
+        steps: how many such sums, at least 1.
+    """
+
+    purpose: str
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        sound = math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0.0 and self.steps >= 1
+        if not (sound and self.purpose in RELEASED_FOR):
+            raise PrivacyError(
+                f"a release for {self.purpose!r} with noise multiplier {self.noise_multiplier} and {self.steps} "
+                "sums promises nothing",
+                "the noise must be above 0, and there must be a sum",
+            )
+
+
+RecordRelease: TypeAlias = GaussianRelease | SharedNoiseRelease
+"""What protects single records."""
+
+
+@dataclass(frozen=True, slots=True)
 class SkellamRelease:
     """Masked sums of whole numbers, each collaborator's part protected by the noise shares of all sites.
 
@@ -98,7 +126,7 @@ class Unprotected:
     purpose: str
 
 
-Release: TypeAlias = GaussianRelease | SkellamRelease
+Release: TypeAlias = RecordRelease | SkellamRelease
 
 Record: TypeAlias = Callable[[Release], None]
 """Writes a release down, before its noise is drawn; raises a PrivacyError where the site cannot afford it."""
@@ -113,20 +141,20 @@ class ReleaseLog:
     """
 
     def __init__(self) -> None:
-        self.releases: list[GaussianRelease] = []
+        self.releases: list[RecordRelease] = []
         self.sums: list[SkellamRelease] = []
 
     def record(self, release: Release) -> None:
         """Write a release down."""
-        if isinstance(release, GaussianRelease):
+        if isinstance(release, RecordRelease):
             self.releases.append(release)
         else:
             self.sums.append(release)
 
 
-def combined(releases: Iterable[GaussianRelease]) -> tuple[GaussianRelease, ...]:
+def combined(releases: Iterable[RecordRelease]) -> tuple[RecordRelease, ...]:
     """Return the same releases with those alike in all but their steps counted together, in order."""
-    steps: dict[GaussianRelease, int] = {}
+    steps: dict[RecordRelease, int] = {}
     for release in releases:
         kind = replace(release, steps=1)
         steps[kind] = steps.get(kind, 0) + release.steps

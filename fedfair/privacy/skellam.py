@@ -65,10 +65,10 @@ def skellam_epsilon(releases: Sequence[SkellamRelease], delta: float) -> float:
     if not releases:
         return 0.0
     spent = {order: sum(renyi_divergence(order, release) for release in releases) for order in ORDERS}
-    return max(0.0, min(_converted(order, divergence, delta) for order, divergence in spent.items()))
+    return max(0.0, min(converted(order, divergence, delta) for order, divergence in spent.items()))
 
 
-def _converted(order: int, divergence: float, delta: float) -> float:
+def converted(order: int, divergence: float, delta: float) -> float:
     """Return an epsilon at delta that a bound on the Renyi divergence of one order implies.
 
     Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", Proposition 12. Where

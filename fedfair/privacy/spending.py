@@ -13,7 +13,7 @@ from fedfair.errors import PrivacyError
 from fedfair.privacy.accounting import accountant, epsilon
 from fedfair.privacy.budget import Budget, in_words
 from fedfair.privacy.entries import LedgerEntry, Origin, Written
-from fedfair.privacy.releases import GaussianRelease, Unprotected
+from fedfair.privacy.releases import RecordRelease, Unprotected
 from fedfair.privacy.statement import SampleLevelFacts, sample_level_sentence
 
 
@@ -78,8 +78,8 @@ def spending(
     own = Origin("", "", "", data_set)
     concerned = [entry for entry in entries if own.may_share_records(entry.origin)]
     lines = tuple(_lines(concerned))
-    releases = [entry.release for entry in concerned if isinstance(entry.release, GaussianRelease)]
-    outside = next((entry for entry in concerned if not isinstance(entry.release, GaussianRelease)), None)
+    releases = [entry.release for entry in concerned if isinstance(entry.release, RecordRelease)]
+    outside = next((entry for entry in concerned if not isinstance(entry.release, RecordRelease)), None)
     if outside is not None:
         refusal = _refused(_facts(concerned, data_set, releases, 0.0, delta, complete=False))
         return Spending(data_set, lines, None, "", f"{refusal}: {in_words(outside)}", None)
@@ -95,7 +95,7 @@ def spending(
 def _facts(
     concerned: Sequence[LedgerEntry],
     data_set: str | None,
-    releases: Sequence[GaussianRelease],
+    releases: Sequence[RecordRelease],
     spent: float,
     delta: float,
     *,
@@ -104,7 +104,7 @@ def _facts(
     names = list(dict.fromkeys(entry.origin.participant for entry in concerned))
     whose = f"collaborator{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else "this site"
     holder = whose if data_set is None else f"{whose} in data set '{data_set}'"
-    return SampleLevelFacts(holder, tuple(releases), spent, delta, accountant(), complete=complete)
+    return SampleLevelFacts(holder, tuple(releases), spent, delta, accountant(releases), complete=complete)
 
 
 def _refused(facts: SampleLevelFacts) -> str:
@@ -128,11 +128,11 @@ def _count(release: Written) -> int:
     """Return how many steps or sums a release is of."""
     if isinstance(release, Unprotected):
         return 1
-    return release.steps if isinstance(release, GaussianRelease) else release.count
+    return release.steps if isinstance(release, RecordRelease) else release.count
 
 
 def _counted(release: Written, count: int) -> Written:
     """Return the same release of so many steps or sums."""
     if isinstance(release, Unprotected):
         return release
-    return replace(release, steps=count) if isinstance(release, GaussianRelease) else replace(release, count=count)
+    return replace(release, steps=count) if isinstance(release, RecordRelease) else replace(release, count=count)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 
 from fedfair.errors import PrivacyError
-from fedfair.privacy.releases import GaussianRelease, combined
+from fedfair.privacy.releases import GaussianRelease, RecordRelease, combined
 from fedfair.statistics.table import Purpose
 
 STATISTICAL = "statistical PRNG"
@@ -40,7 +40,7 @@ class SampleLevelFacts:
     """
 
     holder: str
-    releases: Sequence[GaussianRelease]
+    releases: Sequence[RecordRelease]
     epsilon: float
     delta: float
     accountant: str
@@ -86,7 +86,9 @@ def sample_level_sentence(facts: SampleLevelFacts) -> str:
     if not releases and facts.complete:
         raise _refusal(f"nothing was released about the records of {facts.holder}", "run the plan first")
     _check_common(facts.holder, facts.epsilon, complete=facts.complete)
-    training = [release for release in releases if release.purpose == "training"]
+    training = [
+        release for release in releases if isinstance(release, GaussianRelease) and release.purpose == "training"
+    ]
     steps = "; ".join(
         f"Poisson sampling q={release.sampling_rate:.4g}, noise multiplier={release.noise_multiplier:g}, "
         f"clip={'none' if release.clip is None else format(release.clip, 'g')}, steps={release.steps}"

@@ -13,7 +13,17 @@ from typing import cast
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedfair.plan import algorithms, initial, losses, parameters, privacy, sections, sources, task
+from fedfair.plan import (
+    algorithms,
+    initial,
+    losses,
+    parameters,
+    privacy,
+    sections,
+    sources,
+    statistics_section,
+    task,
+)
 from fedfair.plan.meanings import meanings
 from fedfair.policy import site_config, site_format, site_sql
 
@@ -23,8 +33,7 @@ Written from the schema by `python -m fedfair.report.plan_keys`. A key that is n
 error suggests the nearest key. `required` keys have no default. A value that equals its default is no part of
 the plan's digest. So a version with new keys voids no approval, and a default that was released never changes.
 
-Every file (`plan.yaml`, `roster.yaml`, `collaborator.yaml`) has at most 64 KiB, because the parser takes up to a
-second for that. That is room for some 8,000 names of collaborators, written out, or 900 keys of a roster.
+Every file (`plan.yaml`, `roster.yaml`, `collaborator.yaml`) has at most 64 KiB: some 8,000 names of collaborators.
 
 A declared `task.partition` means that one data set is divided: a deployed site then takes its own part of whatever
 it reads. Omit it where every site reads only its own records.
@@ -72,6 +81,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("privacy.collaborator_level", privacy.CollaboratorLevelSection),
     ("plan.yaml: evaluation", sections.EvaluationSection),
     ("evaluation.slices", sections.SlicesSection),
+    ("plan.yaml: statistics", statistics_section.StatisticsSection),
+    ("statistics.columns", statistics_section.ColumnSection),
     ("collaborator.yaml", site_config.SiteConfig),
     ("collaborator.yaml: data", site_config.SiteData),
     ("collaborator.yaml: data.format", site_format.FormatSection),

@@ -20,6 +20,7 @@ from fedfair.plan.derived import (
     measures_excess,
     quorum,
     target_is_unscaled,
+    trains,
 )
 from fedfair.plan.description import percent
 from fedfair.plan.learning_rates import adapts_steps
@@ -27,7 +28,7 @@ from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import epsilon
 from fedfair.privacy.planned_releases import planned_releases
-from fedfair.report.privacy_cost import privacy_cost
+from fedfair.report.privacy_cost import privacy_cost, statistics_cost
 from fedfair.results.privacy import plan_sensitivity
 from fedfair.run.initial_model import is_current, read_initial_model
 from fedfair.tables.text_table import listed
@@ -92,10 +93,17 @@ def plan_review(plan: Plan, plan_file: Path | None = None) -> PlanReview:
         plan=plan,
         unit=0.0 if noised is None else plan_sensitivity(plan, noised),
         worth="" if noised is None else _worth(plan, noised.delta),
-        cost=privacy_cost(plan, _parameters(plan, plan_file)) if is_unevaluated(plan) else "",
+        cost=_cost(plan, plan_file),
         unpinned=[name for name in federation.collaborators if name not in federation.roster],
     )
     return PlanReview((*simulation_only(plan), *warnings), notes)
+
+
+def _cost(plan: Plan, plan_file: Path | None) -> str:
+    """Return what noise for whole collaborators, or that of statistics, is worth; empty for other plans."""
+    if not trains(plan):
+        return statistics_cost(plan)
+    return privacy_cost(plan, _parameters(plan, plan_file)) if is_unevaluated(plan) else ""
 
 
 def _worth(plan: Plan, delta: float) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fedfair.aggregation.column_statistics import statistics_noise
 from fedfair.aggregation.distributed_dp import DistributedDp, collaborator_level_of, distributed_dp, most_sums
 from fedfair.plan.derived import quorum
 from fedfair.plan.schedule import schedule_of
 from fedfair.plan.schema import Plan
 from fedfair.privacy.releases import SkellamRelease
 from fedfair.privacy.skellam import skellam_epsilon
+from fedfair.results.column_statistics import CHANCE
 from fedfair.statistics.table import Purpose
 
 USEFUL_EPSILON = 8.0
@@ -50,6 +52,31 @@ def privacy_cost(plan: Plan, parameters: int) -> str:
             "change of one: it suits smaller models, more collaborators, or many small rounds"
         )
     return words + ". Nothing is evaluated, because no other sum than that of training carries this noise"
+
+
+def statistics_cost(plan: Plan) -> str:
+    """Return a note that says what the noise of statistics is worth, and what `min_group` promises and what not.
+
+    Raises:
+        PlanError: the noise cannot be drawn.
+    """
+    stated, noise, members = plan.statistics, statistics_noise(plan), len(plan.federation.collaborators)
+    if stated is None:
+        return ""
+    readers = (
+        f"min_group {stated.min_group} hides smaller numbers from readers of the result, not from the aggregator "
+        "and the sites, which know the opened sum"
+    )
+    if noise is None:
+        return f"statistics carry no noise: every site must allow exact-statistics; {readers}"
+    least = stated.min_group + noise.reach(members, CHANCE)
+    return (
+        f"statistics cost epsilon {stated.epsilon:g} at delta {stated.delta:g} for every attempt at their sum; "
+        f"the noise of a count has deviation {noise.deviation(members):.3g}, and at least {noise.shares} sites "
+        f"add noise that others do not know; a count is shown from {least:.4g} on, so that one of fewer than "
+        f"{stated.min_group} records is with a chance of {CHANCE:.0%} at most; {readers}: there noise alone "
+        "protects a record"
+    )
 
 
 def noise_length(noised: DistributedDp, sites: int) -> float:

@@ -33,6 +33,7 @@ from fedfair.results.parts import (
 )
 from fedfair.results.risks import CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
 from fedfair.results.slices import SliceFigures
+from fedfair.results.statistics_fields import StatisticsFields
 from fedfair.results.survey import SurveyFields
 from fedfair.results.verdict import RunVerdict
 
@@ -149,6 +150,9 @@ class ResultDocument(FrozenPart):
 
     slices: SliceFigures | None = None
     """the people whom the output model serves worst, by their columns; omitted where none were looked for"""
+
+    statistics: StatisticsFields | None = None
+    """statistics of columns, of a run that trained nothing; omitted where one was trained"""
 
     @property
     def loss_title(self) -> str:

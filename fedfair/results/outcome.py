@@ -15,10 +15,11 @@ from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.model_layout import Layout
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.results.column_statistics import statistics_result
 from fedfair.results.costs import SumCost
 from fedfair.results.document import FORMAT, ResultDocument, UnfinishedResult
 from fedfair.results.parts import Departure, LateSite
-from fedfair.results.writing import deployed_result
+from fedfair.results.writing import Setting, deployed_result
 from fedfair.run.progress import RunResult
 
 
@@ -84,6 +85,16 @@ def run_outcome(
         words: the same, for people.
         known: what only the aggregator knows; None at a site.
     """
+    if reached.statistics is not None:
+        counted = statistics_result(
+            subject.plan,
+            subject.plan_digest,
+            reached.statistics,
+            Setting.DEPLOYMENT,
+            seconds=None if known is None else known.seconds,
+            costs=None if known is None else known.costs,
+        )
+        return counted.model_copy(update=_ended(state, words, known))
     noised = distributed_dp(subject.plan, subject.layout.dimension)
     if reached.evaluation is None and noised is None:
         unfinished = UnfinishedResult(
@@ -104,5 +115,8 @@ def run_outcome(
         costs=None if known is None else known.costs,
         noised=noised,
     )
-    ended = {"state": state.value, "outcome": words} | ({} if known is None else known.of_sites)
-    return figures.model_copy(update=ended)
+    return figures.model_copy(update=_ended(state, words, known))
+
+
+def _ended(state: EndState, words: str, known: AggregatorFacts | None) -> dict[str, object]:
+    return {"state": state.value, "outcome": words} | ({} if known is None else known.of_sites)

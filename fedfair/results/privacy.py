@@ -20,7 +20,7 @@ from fedfair.plan.derived import quorum, resists_lies, rounds_before
 from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.schema import Plan
 from fedfair.privacy.accounting import accountant, epsilon
-from fedfair.privacy.releases import GaussianRelease, ReleaseLog
+from fedfair.privacy.releases import GaussianRelease, RecordRelease, ReleaseLog
 from fedfair.privacy.sensitivity import step_sensitivity
 from fedfair.privacy.skellam import skellam_epsilon
 from fedfair.privacy.statement import (
@@ -175,5 +175,5 @@ def _words(plan: Plan, asked: SampleLevelSection, spent: float | None, statement
     )
 
 
-def _training(releases: Sequence[GaussianRelease]) -> list[GaussianRelease]:
-    return [release for release in releases if release.purpose == "training"]
+def _training(releases: Sequence[RecordRelease]) -> list[GaussianRelease]:
+    return [one for one in releases if isinstance(one, GaussianRelease) and one.purpose == "training"]

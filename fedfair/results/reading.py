@@ -52,7 +52,7 @@ def parse_result(text: str | bytes, place: str) -> ResultDocument:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise DataError(f"{place} is not a result file: {where}: {first['msg']}", _REMEDY) from error
-    if document.train is None:
+    if document.train is None and document.statistics is None:
         raise DataError(
             f"{place} has no figures: its plan protects whole collaborators, so that nothing was evaluated",
             "evaluate the saved model with `fedfair evaluate`, and report on that",

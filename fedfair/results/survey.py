@@ -75,7 +75,7 @@ def survey_words(found: SurveySummary, fewest: int) -> SurveyFields:
     """
     return SurveyFields(
         records=found.records,
-        labels=_reported_together(found.labels, fewest),
+        labels=reported_together(found.labels, fewest),
         numeric={column.name: _numbers(column, fewest) for column in found.numeric},
         categories={column.name: _categories(column, fewest) for column in found.categories},
     )
@@ -85,7 +85,7 @@ def _reported(count: int, fewest: int) -> int | None:
     return None if 0 < count < fewest else count
 
 
-def _reported_together(counts: Sequence[int], fewest: int) -> tuple[int | None, ...]:
+def reported_together(counts: Sequence[int], fewest: int) -> tuple[int | None, ...]:
     """Return counts whose sum is known, so many of them as null that no small group follows from the others."""
     rising = sorted((count, place) for place, count in enumerate(counts) if count)
     hidden: list[int] = []
@@ -114,7 +114,7 @@ def _numbers(column: NumericSummary, fewest: int) -> SurveyedNumbers:
 
 
 def _categories(column: CategorySummary, fewest: int) -> SurveyedCategories:
-    told = dict(zip(column.counts, _reported_together(tuple(column.counts.values()), fewest), strict=True))
+    told = dict(zip(column.counts, reported_together(tuple(column.counts.values()), fewest), strict=True))
     # Records without a value are among those of another one, unless that is a value of its own.
     within = column.missing - column.counts.get(MISSING, 0)
     rest = column.counts[OTHER] - within

@@ -19,6 +19,8 @@ MANY_ABOVE = 0.01
 
 def result_warnings(result: ResultDocument) -> tuple[str, ...]:
     """Return warnings about a result; none for one without surprises."""
+    if result.statistics is not None:
+        return ()
     verdict = result.verdict
     faults = verdict.sentences if verdict is not None and verdict.findings else ()
     values = {"result": result, "many_above": MANY_ABOVE, "quantile_loss": PinballLoss.title}

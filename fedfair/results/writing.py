@@ -324,7 +324,7 @@ def _result(
         format=FORMAT,
         setting=frame.setting.value,
         plan_digest=frame.plan_digest,
-        plan=_plan_in_words(plan),
+        plan=plan_in_words(plan),
         algorithm=plan.training.algorithm,
         centralised=ALGORITHMS[plan.training.algorithm].centralised,
         rounds=run.rounds,
@@ -338,7 +338,7 @@ def _result(
         left_out=run.left_out,
         evaluation=_evaluation_words(plan, run),
         privacy=frame.privacy,
-        secure_aggregation=_protection(plan, frame.setting),
+        secure_aggregation=protection_of(plan, frame.setting),
         timing=_timing(frame),
         traffic=None if frame.costs is None else traffic_summary(frame.costs, basis),
         versions={"fedfair": __version__, "torch": _version_of_torch()},
@@ -387,7 +387,8 @@ def _timing(frame: _Frame) -> Timing | None:
     return Timing(seconds=seconds, rounds_per_second=speed, rounds=rounds_summary(frame.costs or ()))
 
 
-def _plan_in_words(plan: Plan) -> PlanFields:
+def plan_in_words(plan: Plan) -> PlanFields:
+    """Return what was agreed."""
     # A result of cross-entropy is written as it was before there were other losses.
     loss = None if plan.task.loss == CROSS_ENTROPY else loss_in_words(plan.task.loss)
     return PlanFields(
@@ -400,7 +401,7 @@ def _plan_in_words(plan: Plan) -> PlanFields:
     )
 
 
-def _protection(plan: Plan, setting: Setting) -> ReportedProtection:
+def protection_of(plan: Plan, setting: Setting) -> ReportedProtection:
     """Return what hid the sums of this run, and what those of a deployed one are promised to hide."""
     try:
         promised = guarantee(plan)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.column_statistics import StatisticsSummary, statistics_layout, statistics_summary
+from fedfair.plan.schema import Plan
+
 
 @dataclass(frozen=True, slots=True)
 class KeptSum:
@@ -19,3 +22,8 @@ class KeptSum:
 
     header: NDArray[np.float64]
     members: tuple[str, ...]
+
+
+def statistics_of(kept: KeptSum | None, plan: Plan) -> StatisticsSummary | None:
+    """Return what a kept sum of the plan's statistics says; None where none is kept."""
+    return None if kept is None else statistics_summary(kept.header, len(kept.members), statistics_layout(plan))

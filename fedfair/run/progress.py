@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedfair.aggregation.calibration import NOT_SAID, Calibration, FittedFigures, Uncalibrated
+from fedfair.aggregation.column_statistics import StatisticsSummary
 from fedfair.aggregation.decision_curve import DecisionCurve
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Confusion, Evaluation
@@ -115,6 +116,7 @@ class RunResult:
             plan asks for it.
         lost_rounds: attempts at training rounds that were given up; noise counts what they would have opened.
         survey: what the training records of all sites look like; None without a survey, and before it.
+        statistics: of columns; None where the plan asks for none, and before their sum.
         which: which model all of this is of; None where unstated.
         vector_sha256: 32 bytes, of that model; empty where unstated.
         hedged: the mean loss of the evaluated model mixed with the guess, by split (`fairness.chance`); nothing
@@ -153,3 +155,4 @@ class RunResult:
     slices_fault: str = ""
     reference_check: Mapping[str, tuple[CheckedTenth, ...]] = field(default_factory=dict)
     kept_references: KeptReferences | None = None
+    statistics: StatisticsSummary | None = None

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.column_statistics import StatisticsSummary
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.reference import first_references
@@ -44,6 +45,7 @@ from fedfair.plan.schema import Plan
 from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.continuing import EXTEND_AGAIN, stated_state
 from fedfair.run.initial_threshold import initial_threshold
+from fedfair.run.kept_sum import statistics_of
 from fedfair.run.opened_sum import Applied, RunSetting, check_threshold, state_rules
 from fedfair.run.progress import FinalStage, Progress, is_at, purpose_at, summed_at
 from fedfair.run.reference_file import KeptReferences, kept_references
@@ -189,6 +191,10 @@ class RunRules:
         """Return what the survey of a state says; None where it has none."""
         kept = state.kept.get(Purpose.SURVEY.value)
         return None if kept is None else summarised(kept.header, survey_layout(self._plan, self._schema))
+
+    def column_statistics(self, state: RunState) -> StatisticsSummary | None:
+        """Return what the statistics of columns say; None where a state has none."""
+        return statistics_of(state.kept.get(Purpose.COLUMN_STATISTICS.value), self._plan)
 
     def references(self, state: RunState) -> KeptReferences | None:
         """Return the references that judge in a state, for a file; None where it has none that are trained."""

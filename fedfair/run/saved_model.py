@@ -366,7 +366,7 @@ def evaluation_run(
         )
     if is_unevaluated(plan):
         raise PlanError(
-            "privacy.collaborator_level covers training sums, and no evaluation sum is made under this plan",
+            "no evaluation sum is made under this plan (privacy.collaborator_level, or statistics)",
             "evaluate the saved model with `fedfair evaluate`, on data that the promise is not about",
         )
     training_run = TrainingRun(evaluation_plan(plan, saved.round, exact=exact), layout, schema, saved.model.vector)

@@ -132,7 +132,9 @@ class Stages:
 
     @property
     def _with_model(self) -> Stage:
-        """Return the first stage that has a model."""
+        """Return the first stage that has a model; the end where none is trained."""
+        if not self._schedule.rounds:
+            return FinalStage.FINISHED
         return purpose_at(When.EVERY if self._schedule.evaluates_after(0) else When.ROUND)
 
     def _training_ended(self, state: RunState) -> RunState:

@@ -225,8 +225,7 @@ class TrainingRun:
 
     def result(self) -> RunResult:
         """Return the result of the training run so far."""
-        state, evaluator = self.state, self.rules.evaluator
-        calibration = self._latest_calibration()
+        state, evaluator, calibration = self.state, self.rules.evaluator, self._latest_calibration()
         return RunResult(
             state.rounds_done,
             state.model.threshold,
@@ -251,6 +250,7 @@ class TrainingRun:
             "" if state.slices is None else state.slices.fault,
             {} if state.evaluated is None else evaluator.reference_check(state.evaluated.header),
             self.rules.references(state),
+            self.rules.column_statistics(state),
         )
 
     def _decision_curves(self, calibration: Calibration | Uncalibrated) -> dict[str, DecisionCurve]:

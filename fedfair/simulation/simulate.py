@@ -32,6 +32,7 @@ from fedfair.plan.derived import (
     measures_excess,
     rounds_before,
     sites_remember,
+    trains,
 )
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
@@ -123,6 +124,7 @@ def simulate(
         FedfairError: the plan's data cannot be loaded, it cannot be vectorised as asked, training left the
             finite numbers, or there is no such cluster.
     """
+    _check_continues(plan)
     chosen_engine(plan, engine)
     apart = engine == "ray" and files_of_sites(plan) is not None
     sites = SiteFiles(plan, root.resolve()) if apart else load_federation(plan, root)
@@ -288,7 +290,11 @@ def _unread(
 
 
 def _check_continues(plan: Plan) -> None:
-    """Refuse to continue a run where more than its state counts: what sites keep, or what they have released."""
+    """Refuse statistics, and to continue a run where more than its state counts: what sites keep or released."""
+    if not trains(plan):
+        raise PlanError(
+            "this plan asks for statistics and trains nothing", "run `fedfair simulate` in its workspace"
+        )
     if rounds_before(plan) and (sites_remember(plan) or is_noised(plan)):
         kept = "the noise that was released" if is_noised(plan) else "what every site keeps of earlier rounds"
         raise PlanError(

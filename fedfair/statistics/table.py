@@ -11,6 +11,7 @@ import enum
 from typing import Self
 
 from fedfair.errors import LocalProtocolError
+from fedfair.statistics.column_statistics import section as column_statistics
 from fedfair.statistics.evaluation import section as evaluation
 from fedfair.statistics.exact_evaluation import section as exact_evaluation
 from fedfair.statistics.reference import section as reference
@@ -35,6 +36,7 @@ class Purpose(enum.Enum):
     SURVEY = survey.STATISTIC
     REFERENCE = reference.STATISTIC
     SLICES = slices.STATISTIC
+    COLUMN_STATISTICS = column_statistics.STATISTIC
 
     _value_: str
     statistic: Statistic

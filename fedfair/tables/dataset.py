@@ -70,12 +70,14 @@ class Splits:
         validation: to choose the best round by; None without any.
         test: to report on; None without any.
         survey: what the training records looked like before gaps were filled; None where the plan has no survey.
+        counted: float64 array, what they add to the plan's statistics, without noise; None where it has none.
     """
 
     train: Dataset
     validation: Dataset | None = None
     test: Dataset | None = None
     survey: SiteSurvey | None = None
+    counted: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name, part in (("validation", self.validation), ("test", self.test)):
@@ -95,7 +97,7 @@ class Splits:
     def changed(self, change: Callable[[Dataset], Dataset]) -> Splits:
         """Return the same parts, each as `change` makes it."""
         made = {name: change(part) for name, part in self.parts.items()}
-        return Splits(made["train"], made.get("validation"), made.get("test"), self.survey)
+        return Splits(made["train"], made.get("validation"), made.get("test"), self.survey, self.counted)
 
     @property
     def records(self) -> int:

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfair.aggregation.column_statistics import statistics_counts, statistics_layout
 from fedfair.aggregation.survey import SurveyedRecords, SurveyLayout, survey_layout
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
-from fedfair.plan.derived import protects_records, scales_by_ranges, standardises, surveys
+from fedfair.plan.derived import protects_records, scales_by_ranges, standardises, surveys, trains
 from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, CsvSource, Partition, section_of
@@ -181,7 +182,8 @@ def with_enough(splits: Splits, fewest: int) -> tuple[Splits, tuple[str, ...]]:
         for name, count in few.items()
     )
     enough = {name: part for name, part in splits.parts.items() if name not in few}
-    return Splits(splits.train, enough.get("validation"), enough.get("test"), splits.survey), tuple(told)
+    own = Splits(splits.train, enough.get("validation"), enough.get("test"), splits.survey, splits.counted)
+    return own, tuple(told)
 
 
 def _finished_unless_few(plan: Plan, participant: ParticipantId, own: Splits, fewest: int) -> Splits:
@@ -290,6 +292,8 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
         by_record=protects_records(plan),
     )
     splits = Splits(held.train, own.validation or held.validation, own.test or held.test)
+    if not trains(plan):
+        return counted(plan, splits)
     described = surveyed(plan, held.train) if surveys(plan) else None
     if scales_by_ranges(plan):
         splits = scaled_by_ranges(splits)
@@ -299,6 +303,14 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
     elif not by_sums:
         splits = filled_with_means(splits, participant)  # otherwise the scaling fills in the overall mean
     return replace(splits, survey=described)
+
+
+def counted(plan: Plan, splits: Splits) -> Splits:
+    """Return a site's records with what they add to the plan's statistics; gaps are zeros, which nothing reads."""
+    train = splits.train
+    own = statistics_counts(unfilled(train, survey_layout(plan, train.schema)), statistics_layout(plan))
+    filled = replace(train, features=np.nan_to_num(feature_values(train.features), nan=0.0))
+    return replace(splits, train=filled, counted=own)
 
 
 def surveyed(plan: Plan, train: Dataset) -> SiteSurvey:

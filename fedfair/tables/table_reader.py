@@ -254,6 +254,8 @@ def answers_of(table: TextTable, spec: CsvData, count: int, faults: Faults) -> N
             faults.add(name, "neither 0 nor 1", wrong, "code what was not seen as 0 and what was as 1")
     if spec.time is not None:
         faults.add(spec.time, "a time before 0", columns[spec.time] < 0.0, "count time from each record's start")
+    if not spec.answer_columns:
+        return np.zeros(len(table), np.int64)  # records without an answer are one class
     if spec.label is None:
         found = list(columns.values())
         return found[0] if spec.target is not None else np.stack(found, axis=1)

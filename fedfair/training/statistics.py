@@ -117,6 +117,17 @@ def survey_header_of(splits: Splits) -> NDArray[np.float64]:
     return splits.survey.header
 
 
+def column_counts_of(splits: Splits) -> NDArray[np.float64] | None:
+    """Return what was counted of one site's records for statistics of columns; None where it has no records.
+
+    Raises:
+        LocalProtocolError: the plan has no statistics, so nothing was counted when the records were read.
+    """
+    if splits.counted is None and len(splits.train):
+        raise LocalProtocolError("this plan has no statistics, so its columns are never counted")
+    return splits.counted if len(splits.train) else None
+
+
 def standardisation_header(train: Dataset, loss: Loss) -> NDArray[np.float64]:
     """Return the header of a standardisation, over the summed columns of one site's training records."""
     columns = scaled_columns(loss, len(train.schema.numeric))

@@ -18,6 +18,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fedfair.aggregation.column_statistics import ColumnCells, Mean, StatisticsLayout, statistics_counts
 from fedfair.aggregation.evaluation_sums import evaluation_layout
 from fedfair.aggregation.feature_moments import column_sums, moments_layout
 from fedfair.aggregation.header import Bits, Everything, Header
@@ -130,6 +131,20 @@ SURVEY = SurveyLayout(
     (SurveyedCategory("sex", ("f", "m", "other"), (2, 3, 4)),),
     classes=3,
 )
+
+
+STATISTICS = StatisticsLayout(
+    (ColumnCells("age", ("below 0", "0 to 1", "1 or more", "missing"), edges=(0.0, 1.0)),),
+    (Mean("age", 0, -3.0, 3.0),),
+    None,
+    None,
+)
+
+
+def counted_columns(draws: Draws) -> Headers:
+    """Yield statistics of one record each."""
+    for _ in range(RECORDS):
+        yield statistics_counts(SurveyedRecords(draws.normal(size=(1, COLUMNS)), np.zeros(1)), STATISTICS)
 
 
 def surveyed(draws: Draws) -> Headers:
@@ -249,6 +264,7 @@ CASES: Mapping[str, Case] = {
     "slices": (Purpose.SLICES, SLICES.header, sliced),
     "standardisation": (Purpose.STANDARDISATION, moments_layout(COLUMNS), standardised),
     "survey": (Purpose.SURVEY, SURVEY.header, surveyed),
+    "statistics of columns": (Purpose.COLUMN_STATISTICS, STATISTICS.header, counted_columns),
     "training": (Purpose.TRAINING, TRAINING, trained),
     "exact": (Purpose.EXACT_EVALUATION, exact_layout(1), queried),
 }  # fmt: skip

@@ -156,11 +156,12 @@ def test_a_change_of_any_value_changes_the_digest() -> None:
     assert len(digests) == 1 + len(ALL_LEAVES) - len(unchanged)
     # Fields with one allowed value, and those that are null here, are not varied; everything else was.
     assert {place[-1] for place in unchanged} <= {
-        "name", "sample_level", "collaborator_level", "partition", "input_shape", "classes", "loss_bound",
-        "local_epochs", "threshold_learning_rate", "loss_range", "train", "test", "label_values", "collaborator",
-        "columns", "comment", "thousands", "label_above", "server_optimizer", "control_variates", "initial",
-        "survey", "target", "time", "event", "measure", "reference", "threshold_init", "weight_decay", "patience",
-        "slices", "parameters", "frozen", *OptionsSection.model_fields,
+        "name", "sample_level", "collaborator_level", "statistics", "partition", "input_shape",
+        "classes", "loss_bound", "local_epochs", "threshold_learning_rate", "loss_range", "train",
+        "test", "label_values", "collaborator", "columns", "comment", "thousands", "label_above",
+        "server_optimizer", "control_variates", "initial", "survey", "target", "time", "event",
+        "measure", "reference", "threshold_init", "weight_decay", "patience", "slices", "parameters",
+        "frozen", *OptionsSection.model_fields,
     }  # fmt: skip
 
 

@@ -425,7 +425,7 @@ READABLE = {
     "federation.roster",
     # Columns, categories and spellings, as they stand in the site's own file.
     *(f"task.data.csv.{name}" for name in _CSV), "training.options.group_column", "task.partition.column",
-    "evaluation.slices.columns",
+    "evaluation.slices.columns", "statistics.columns", "statistics.by",
     "task.data.images.label", "task.data.images.keep", "task.data.eicu.keep", "task.data.acs_employment.keep",
     "task.data.images.collaborator", "task.data.eicu.collaborator", "task.data.acs_employment.collaborator",
     # Parameters of a model, by their names in it.

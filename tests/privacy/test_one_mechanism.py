@@ -25,6 +25,7 @@ NOISED = {
     ("fedfair/privacy/noise.py", "whole_noise"), ("fedfair/privacy/sample_level.py", "with_noise"),
     ("fedfair/simulation/vectorised/private_descent.py", "with_noise"),
     ("fedfair/training/dp_statistics.py", "with_noise"), ("fedfair/privacy/collaborator_level.py", "noise_share"),
+    ("fedfair/privacy/shared_noise.py", "noise_share"),
 }  # fmt: skip
 """Who uses them: steps in the loop and at once, evaluations and standardisations, and shares for a masked sum."""
 

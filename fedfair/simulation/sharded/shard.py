@@ -26,7 +26,7 @@ from fedfair.fairness.record_losses import Losses, SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.derived import is_unevaluated
 from fedfair.plan.schema import Plan
-from fedfair.privacy.releases import ReleaseLog
+from fedfair.privacy.releases import GaussianRelease, ReleaseLog
 from fedfair.simulation.clients import AskedSteps, LoopClients
 from fedfair.simulation.cohort import Cohort, cohort_of
 from fedfair.simulation.sharded.sharding import Node, Sharding, added, node_sum, own_nodes
@@ -241,5 +241,6 @@ class Shard:
 
 def loss_order(log: ReleaseLog) -> tuple[float, int]:
     """Return what the loss of privacy of a log grows with, where plans are the same."""
-    rates = (release.sampling_rate for release in log.releases if release.purpose == "training")
+    rounds = (one for one in log.releases if isinstance(one, GaussianRelease) and one.purpose == "training")
+    rates = (release.sampling_rate for release in rounds)
     return max(rates, default=0.0), sum(release.count for release in log.sums)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fedfair.plan.algorithms import ALGORITHMS, AlgorithmName
-from fedfair.plan.derived import is_unevaluated
+from fedfair.plan.derived import is_unevaluated, trains
 from fedfair.plan.fields import Disclosure
 from fedfair.plan.schema import Plan
 from fedfair.statistics.statistic import Statistic, When
@@ -45,8 +45,8 @@ def _leaves(plan: Plan) -> Iterator[str]:
 STATISTIC = Statistic(
     word="training",
     when=When.ROUND,
-    planned=lambda _: True,
-    made=lambda *_: True,
+    planned=trains,
+    made=lambda plan, _: trains(plan),
     policy_word="training",
     meanings={
         "update-sums": "sums over all sites of weighted changes of the model and the threshold, and of weights",

@@ -285,6 +285,7 @@ class SumStart(_message.Message):
         PURPOSE_SURVEY: _ClassVar[SumStart.Purpose]
         PURPOSE_REFERENCE: _ClassVar[SumStart.Purpose]
         PURPOSE_SLICES: _ClassVar[SumStart.Purpose]
+        PURPOSE_COLUMN_STATISTICS: _ClassVar[SumStart.Purpose]
     PURPOSE_UNSPECIFIED: SumStart.Purpose
     PURPOSE_TRAINING: SumStart.Purpose
     PURPOSE_EVALUATION: SumStart.Purpose
@@ -293,6 +294,7 @@ class SumStart(_message.Message):
     PURPOSE_SURVEY: SumStart.Purpose
     PURPOSE_REFERENCE: SumStart.Purpose
     PURPOSE_SLICES: SumStart.Purpose
+    PURPOSE_COLUMN_STATISTICS: SumStart.Purpose
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
