@@ -32,9 +32,9 @@ from fedfair.templates import filled
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 
-TEMPLATES = {"breast-cancer": 100, "csv": 300}
-"""Rounds of each template of a plan. A linear model separates the classes of the rehearsal's records: after 100
-rounds it only becomes too sure."""
+TEMPLATES = {"breast-cancer": 100, "csv": 300, "statistics": 0}
+"""Rounds of each template of a plan; none of one that trains nothing. A linear model separates the classes of the
+rehearsal's records: after 100 rounds it only becomes too sure."""
 
 COMMENT_WIDTH = 108
 
@@ -120,7 +120,7 @@ def plan_text(
     host = f'"{members.host}"' if ":" in members.host else members.host
     return filled(
         _HERE,
-        "plan.yaml.jinja",
+        "plan.yaml.jinja" if TEMPLATES[template] else "statistics.yaml.jinja",
         federation=federation,
         template=template,
         task=task,
